@@ -1,0 +1,134 @@
+"""Dense layers: products by BLAS, the elementwise rest by compiled loops.
+
+Arrays are C-contiguous; ``dtype`` is float32 or float64, the same for all arguments of a call.
+Products are asked of NumPy and not from inside compiled code, since there Numba needs SciPy for
+BLAS. With one BLAS thread a product of a fixed shape has the same bits at any memory alignment.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import scalar
+from kernels.cpu import inline, jit
+
+Array = npt.NDArray[np.floating]
+
+_relu = inline(scalar.relu)
+
+
+def scale(x: npt.NDArray[np.generic], factor: float, out: Array) -> Array:
+    """Convert features to the working dtype and multiply them: ``out = x * factor``.
+
+    Parameters
+    ----------
+    x : array (rows, features), uint8, float32 or float64
+    factor : float
+        What one unit of ``x`` stands for, 1/255 for the bytes of an image.
+    out : array (rows, features), float32 or float64
+        Overwritten, and returned.
+    """
+    _same_shape("scale", x, out)
+    _scale(x.reshape(-1), out.dtype.type(factor), out.reshape(-1))
+    return out
+
+
+@jit
+def _scale(x, factor, out):
+    for i in range(x.size):
+        out[i] = x[i] * factor
+
+
+def affine(x: Array, weight: Array, bias: Array, out: Array, relu: bool) -> Array:
+    """A layer's forward pass: ``out = x @ weight + bias``, then ReLU if asked.
+
+    Parameters
+    ----------
+    x : array (rows, inputs)
+    weight : array (inputs, outputs)
+    bias : array (outputs,)
+    out : array (rows, outputs)
+        Overwritten, and returned.
+    relu : bool
+        Whether to apply ``max(., 0)``.
+    """
+    np.matmul(x, weight, out=out)
+    if relu:
+        _add_bias_relu(out, bias)
+    else:
+        _add_bias(out, bias)
+    return out
+
+
+@jit
+def _add_bias(z, bias):
+    rows, columns = z.shape
+    for i in range(rows):
+        for j in range(columns):
+            z[i, j] += bias[j]
+
+
+@jit
+def _add_bias_relu(z, bias):
+    rows, columns = z.shape
+    for i in range(rows):
+        for j in range(columns):
+            z[i, j] = _relu(z[i, j] + bias[j])
+
+
+def affine_gradient(x: Array, delta: Array, weight_grad: Array, bias_grad: Array) -> None:
+    """A layer's gradients, summed over rows: ``x.T @ delta`` and the column sums of ``delta``.
+
+    Parameters
+    ----------
+    x : array (rows, inputs)
+    delta : array (rows, outputs)
+        Gradient of the loss with respect to the layer's outputs before the activation.
+    weight_grad : array (inputs, outputs)
+    bias_grad : array (outputs,)
+        Both are overwritten.
+    """
+    np.matmul(x.T, delta, out=weight_grad)
+    _column_sums(delta, bias_grad)
+
+
+@jit
+def _column_sums(a, out):
+    rows, columns = a.shape
+    for j in range(columns):
+        out[j] = 0
+    for i in range(rows):
+        for j in range(columns):
+            out[j] += a[i, j]
+
+
+def relu_backward(delta: Array, weight: Array, activation: Array, out: Array) -> Array:
+    """Carry a gradient back through a layer and the ReLU below it.
+
+    ``out = (delta @ weight.T)`` where ``activation > 0``, else 0: the derivative of ReLU at 0 is
+    taken to be 0.
+
+    Parameters
+    ----------
+    delta : array (rows, outputs)
+    weight : array (inputs, outputs)
+    activation : array (rows, inputs)
+        The output of the ReLU.
+    out : array (rows, inputs)
+        Overwritten, and returned.
+    """
+    np.matmul(delta, weight.T, out=out)
+    _mask(out.reshape(-1), activation.reshape(-1))
+    return out
+
+
+@jit
+def _mask(delta, activation):
+    for i in range(delta.size):
+        # "not >" would keep the gradient where the activation is NaN.
+        if activation[i] <= 0:
+            delta[i] = 0
+
+
+def _same_shape(kernel: str, a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> None:
+    if a.shape != b.shape:
+        raise ValueError(f"{kernel}: shapes differ: {a.shape} and {b.shape}")

@@ -1,0 +1,48 @@
+"""Sums of flat vectors: the inner loop of every reducer."""
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.cpu import jit
+
+Array = npt.NDArray[np.floating]
+
+
+def add_into(left: Array, right: Array) -> Array:
+    """``left += right``, in place; returns ``left``.
+
+    Parameters
+    ----------
+    left, right : array (n,), the same dtype
+    """
+    if left.shape != right.shape or left.dtype != right.dtype:
+        raise ValueError(
+            f"add_into: {left.dtype}{left.shape} and {right.dtype}{right.shape} differ"
+        )
+    return np.add(left, right, out=left)
+
+
+def first_non_finite(a: Array) -> int:
+    """Index of the first NaN or infinity of a flat array, or -1.
+
+    Parameters
+    ----------
+    a : array (n,)
+    """
+    return int(_first_non_finite(a))
+
+
+@jit
+def _first_non_finite(a):
+    # x - x is 0 for finite x and NaN otherwise; a sum over a page has no branch to stop it.
+    page = 4096
+    for start in range(0, a.size, page):
+        stop = min(start + page, a.size)
+        bad = False
+        for i in range(start, stop):
+            bad |= (a[i] - a[i]) != 0
+        if bad:
+            for i in range(start, stop):
+                if (a[i] - a[i]) != 0:
+                    return i
+    return -1

@@ -1,0 +1,152 @@
+"""Softmax and cross-entropy, in place on a matrix of logits.
+
+``logits`` is a C-contiguous array (rows, classes) of float32 or float64; ``labels`` an integer
+array (rows,) with values in ``range(classes)``. Losses are sums over the rows, in float64.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import scalar
+from kernels.cpu import inline, jit
+
+Array = npt.NDArray[np.floating]
+Labels = npt.NDArray[np.integer]
+
+_exp = inline(scalar.exp)
+_log = inline(scalar.log)
+
+
+def softmax_cross_entropy(logits: Array, labels: Labels) -> float:
+    """Cross-entropy loss and, in place of the logits, its gradient with respect to them.
+
+    For one row ``z`` with label ``y``: loss ``log(sum(exp(z - max z))) - (z_y - max z)``, gradient
+    ``softmax(z) - onehot(y)``.
+
+    Parameters
+    ----------
+    logits : array (rows, classes)
+        Overwritten by the gradient.
+    labels : array (rows,)
+
+    Returns
+    -------
+    float
+        Sum of the losses of all rows, in nats. NaN if any logit is NaN or infinite.
+    """
+    _check("softmax_cross_entropy", logits, labels)
+    return float(_softmax_cross_entropy(logits, labels))
+
+
+@jit
+def _softmax_cross_entropy(z, labels):
+    rows = len(labels)
+    loss = 0.0
+    for i in range(rows):
+        _subtract_maximum(z, i)
+        loss -= z[i, labels[i]]
+    _exponentiate(z.reshape(-1))
+    sums = np.empty(rows, np.float64)
+    for i in range(rows):
+        sums[i] = _normalise(z, i)
+        z[i, labels[i]] -= 1
+    return loss + _sum_of_logs(sums)
+
+
+def softmax(logits: Array) -> Array:
+    """Probabilities of the classes, in place of the logits; returns its argument.
+
+    Parameters
+    ----------
+    logits : array (rows, classes)
+    """
+    _softmax(logits)
+    return logits
+
+
+@jit
+def _softmax(z):
+    rows, _ = z.shape
+    for i in range(rows):
+        _subtract_maximum(z, i)
+    _exponentiate(z.reshape(-1))
+    for i in range(rows):
+        _normalise(z, i)
+
+
+def score(logits: Array, labels: Labels) -> tuple[float, int]:
+    """Loss and number of rows whose largest logit is the label's; the logits are overwritten.
+
+    The first of several equal largest logits is the prediction.
+
+    Parameters
+    ----------
+    logits : array (rows, classes)
+    labels : array (rows,)
+
+    Returns
+    -------
+    loss : float
+        Sum of the cross-entropies, in nats.
+    correct : int
+    """
+    _check("score", logits, labels)
+    loss, correct = _score(logits, labels)
+    return float(loss), int(correct)
+
+
+@jit
+def _score(z, labels):
+    rows, classes = z.shape
+    correct = 0
+    for i in range(rows):
+        best = 0
+        for j in range(1, classes):
+            if z[i, j] > z[i, best]:
+                best = j
+        if best == labels[i]:
+            correct += 1
+    return _softmax_cross_entropy(z, labels), correct
+
+
+@jit
+def _subtract_maximum(z, i):
+    top = z[i, 0]
+    for j in range(1, z.shape[1]):
+        top = max(top, z[i, j])
+    for j in range(z.shape[1]):
+        z[i, j] -= top
+
+
+@jit
+def _exponentiate(z):
+    for i in range(z.size):
+        z[i] = _exp(np.float64(z[i]))
+
+
+@jit
+def _normalise(z, i):
+    total = 0.0
+    for j in range(z.shape[1]):
+        total += z[i, j]
+    for j in range(z.shape[1]):
+        z[i, j] = z[i, j] / total
+    return total
+
+
+@jit
+def _sum_of_logs(sums):
+    for i in range(sums.size):
+        sums[i] = _log(sums[i])
+    total = 0.0
+    for i in range(sums.size):
+        total += sums[i]
+    return total
+
+
+def _check(kernel: str, logits: Array, labels: Labels) -> None:
+    if logits.ndim != 2 or labels.shape != logits.shape[:1]:
+        raise ValueError(
+            f"{kernel}: logits {logits.shape} and labels {labels.shape} do not match: "
+            f"expected (rows, classes) and (rows,)"
+        )

@@ -1,0 +1,179 @@
+"""Checkpoints: the whole state of a training in safetensors, and the digest of a model.
+
+A checkpoint is a folder ``checkpoints/NNNNNNNN`` named by the rounds completed::
+
+    model.safetensors      the parameters by name, for any program that reads safetensors
+    optimizer.safetensors  the optimizer's state and the losses since the last planned checkpoint
+    checkpoint.json        digests of both files and of the model
+
+The folder is written under a temporary name, synced and renamed. safetensors does not notice a
+flipped bit, so a checkpoint is compared with its digests when it is read.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from hdfs_utils.publish import storage_errors, temporary_name
+from mapreduce.errors import DataError, MissingInputError
+from mapreduce.models.base import Model
+from mapreduce.rundir import Position, RunDir
+
+Array = npt.NDArray[Any]
+
+MODEL, OPTIMIZER, MARKER = "model.safetensors", "optimizer.safetensors", "checkpoint.json"
+
+
+def model_sha256(params: Mapping[str, Array]) -> str:
+    """Digest of a model's parameters, and of nothing else.
+
+    Of the list of (name, dtype, shape), sorted by name, as JSON, then of the arrays' bytes in that
+    order, little-endian and C-contiguous.
+    """
+    names = sorted(params)
+    little = {name: np.ascontiguousarray(_little_endian(params[name])) for name in names}
+    entries = [[name, params[name].dtype.name, list(params[name].shape)] for name in names]
+    digest = hashlib.sha256(json.dumps(entries).encode())
+    for name in names:
+        digest.update(little[name].data if little[name].size else b"")
+    return digest.hexdigest()
+
+
+def _little_endian(array: Array) -> Array:
+    return array.astype(array.dtype.newbyteorder("<"), copy=False)
+
+
+def save(run: RunDir, model: Model, position: Position) -> str:
+    """Save a checkpoint, if it is not there already; returns the model's digest.
+
+    Raises
+    ------
+    StorageError
+        It could not be written. Earlier checkpoints are as they were.
+    """
+    named = model.named(position.params)
+    digest = model_sha256(named)
+    final = run.checkpoints / f"{position.completed:08d}"
+    if final.exists():
+        return digest
+    tensors = {
+        MODEL: save_tensors(named, {"completed_rounds": str(position.completed)}),
+        OPTIMIZER: save_tensors({**position.state, "history": position.history}),
+    }
+    marker = {
+        "completed": position.completed,
+        "model_sha256": digest,
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in tensors.items()},
+    }
+    temporary = temporary_name(final)
+    with storage_errors("write", final):
+        try:
+            temporary.mkdir()
+            for name, content in {**tensors, MARKER: json.dumps(marker, indent=1).encode()}.items():
+                _write_synced(temporary / name, content)
+            _sync(temporary)
+            temporary.rename(final)
+            _sync(run.checkpoints)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return digest
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def saved(run: RunDir) -> list[int]:
+    """Rounds completed at each checkpoint, in order."""
+    if not run.checkpoints.is_dir():
+        return []
+    return sorted(int(path.name) for path in run.checkpoints.iterdir() if path.name.isdigit())
+
+
+def load(run: RunDir, model: Model, completed: int) -> Position:
+    """Read a checkpoint.
+
+    Raises
+    ------
+    DataError
+        It is damaged, or belongs to another model.
+    """
+    folder = run.checkpoints / f"{completed:08d}"
+    try:
+        marker = json.loads((folder / MARKER).read_bytes())
+        contents = {name: (folder / name).read_bytes() for name in (MODEL, OPTIMIZER)}
+        for name, content in contents.items():
+            found = hashlib.sha256(content).hexdigest()
+            if found != marker["files"][name]:
+                raise DataError(
+                    f"{folder / name} is damaged: sha256 {found[:16]}…, {MARKER} says "
+                    f"{marker['files'][name][:16]}…. Remove {folder} to go on from an earlier one"
+                )
+        named, state = load_tensors(contents[MODEL]), load_tensors(contents[OPTIMIZER])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(
+            f"{folder} is damaged: {type(error).__name__}: {error}. Remove it to go on from an "
+            f"earlier checkpoint"
+        ) from error
+    params = np.empty(model.size, model.dtype)
+    views = model.named(params)
+    shapes = {name: (array.shape, array.dtype) for name, array in named.items()}
+    if shapes != {name: (view.shape, view.dtype) for name, view in views.items()}:
+        raise DataError(f"{folder / MODEL} does not hold the parameters of the run's model")
+    for name, view in views.items():
+        view[...] = named[name]
+    return Position(completed, params, state, state.pop("history"))
+
+
+def load_params(run: RunDir, model: Model) -> tuple[int, Array]:
+    """The parameters to evaluate and to predict with, and the rounds completed at them.
+
+    Those of the run's result if it has ended, else of its last checkpoint.
+
+    Raises
+    ------
+    MissingInputError
+        There is no checkpoint yet.
+    DataError
+        It is damaged.
+    """
+    result = run.read_json("result.json")
+    completed = saved(run)
+    if result is not None:
+        return result["completed"], load(run, model, result["completed"]).params
+    if not completed:
+        raise MissingInputError(
+            f"{run.path} has no checkpoint yet. Go on with 'gradreduce resume {run.path}'"
+        )
+    return completed[-1], load(run, model, completed[-1]).params
+
+
+def remove_old(run: RunDir, keep: int, needed: set[int]) -> None:
+    """Delete all but the last ``keep`` checkpoints and those that are needed."""
+    for completed in saved(run)[: -keep or None]:
+        if completed not in needed:
+            folder = run.checkpoints / f"{completed:08d}"
+            # Renamed first: half a checkpoint must not carry the name of one.
+            doomed = temporary_name(folder)
+            folder.rename(doomed)
+            shutil.rmtree(doomed)

@@ -1,0 +1,1 @@
+"""How partial results become one: the aggregator's contract and the canonical tree."""

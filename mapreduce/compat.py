@@ -1,0 +1,104 @@
+"""Makes mrjob 0.7.4 import on Python 3.12 and later.
+
+mrjob imports ``distutils`` (gone from 3.12) and ``pipes`` (gone from 3.13) for three functions.
+:func:`install` puts a finder at the end of ``sys.meta_path`` that supplies them, so that a standard
+library or a setuptools that still has those modules is never shadowed, and mrjob is not changed.
+
+As a program, ``python -m mapreduce.compat SCRIPT [ARGUMENT...]`` runs an unmodified script with the
+finder in place: the tasks of a job whose script imports mrjob by itself are started so.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import re
+import runpy
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+
+class LooseVersion:
+    """Versions that compare by their numbers and words, as ``distutils.version`` had it."""
+
+    def __init__(self, vstring: str) -> None:
+        self.vstring = vstring
+        parts = re.split(r"(\d+|[a-z]+|\.)", vstring)
+        kept = (part for part in parts if part and part != ".")
+        self.version: list[int | str] = [int(part) if part.isdigit() else part for part in kept]
+
+    def __str__(self) -> str:
+        return self.vstring
+
+    def __repr__(self) -> str:
+        return f"LooseVersion ('{self.vstring}')"
+
+    def _compare(self, other: "LooseVersion | str") -> int:
+        theirs = (other if isinstance(other, LooseVersion) else LooseVersion(other)).version
+        if self.version == theirs:
+            return 0
+        return -1 if self.version < theirs else 1
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LooseVersion | str) and self._compare(other) == 0
+
+    def __lt__(self, other: "LooseVersion | str") -> bool:
+        return self._compare(other) < 0
+
+    def __le__(self, other: "LooseVersion | str") -> bool:
+        return self._compare(other) <= 0
+
+    def __gt__(self, other: "LooseVersion | str") -> bool:
+        return self._compare(other) > 0
+
+    def __ge__(self, other: "LooseVersion | str") -> bool:
+        return self._compare(other) >= 0
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+_MODULES: dict[str, dict[str, object]] = {
+    "pipes": {"quote": shlex.quote},
+    "distutils": {"__path__": []},
+    "distutils.spawn": {"find_executable": shutil.which},
+    "distutils.version": {"LooseVersion": LooseVersion},
+}
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _MODULES:
+            return None
+        return importlib.util.spec_from_loader(fullname, self)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module).update(_MODULES[module.__name__])
+
+
+def install() -> None:
+    """Supply the missing modules; calling it again changes nothing."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())
+
+
+def run_script(arguments: Sequence[str]) -> None:
+    """Run a script as ``python SCRIPT [ARGUMENT...]`` would, with the modules supplied."""
+    install()
+    script = arguments[0]
+    sys.argv[:] = arguments
+    sys.path[0] = str(Path(script).resolve().parent)
+    runpy.run_path(script, run_name="__main__")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("usage: python -m mapreduce.compat SCRIPT [ARGUMENT...]")
+    run_script(sys.argv[1:])

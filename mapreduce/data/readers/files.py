@@ -1,0 +1,68 @@
+"""Opening source files, gzipped or not, with errors that say where the file ends early."""
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from hdfs_utils.publish import require_success
+from mapreduce.errors import DataError, MissingInputError
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def check_source(path: Path) -> None:
+    """Refuse a path that cannot be read as a file.
+
+    Raises
+    ------
+    MissingInputError
+        It does not exist.
+    DataError
+        It is a folder.
+    IncompleteOutputError
+        It is part of a job's output that is not finished.
+    """
+    if not path.exists():
+        raise MissingInputError(f"{path} does not exist")
+    if path.is_dir():
+        raise DataError(f"{path} is a folder: name the files in it")
+    if path.name.startswith("part-"):
+        require_success(path.parent)
+
+
+@contextmanager
+def open_source(path: Path) -> Iterator[BinaryIO]:
+    """Open a file for reading, unpacking it if it is gzipped, whatever its name.
+
+    Raises
+    ------
+    MissingInputError, DataError
+        See :func:`check_source`.
+    DataError
+        While reading: the gzip stream is damaged or ends early, or the disk fails.
+    """
+    check_source(path)
+    try:
+        with path.open("rb") as raw:
+            packed = raw.peek(2)[:2] == GZIP_MAGIC
+            if packed:
+                with gzip.open(raw) as unpacked:
+                    yield cast(BinaryIO, unpacked)
+            else:
+                yield raw
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(
+            f"{path}: the gzip stream is damaged or truncated: {error}. Fetch the file again"
+        ) from error
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def unpacked_size(path: Path) -> int:
+    """An estimate of a file's size in bytes once unpacked."""
+    size = path.stat().st_size
+    with path.open("rb") as raw:
+        return size * 4 if raw.read(2) == GZIP_MAGIC else size

@@ -1,0 +1,71 @@
+"""Errors that a user can act on. Each knows the exit code of a command that ends with it.
+
+A message says what happened and where, what was expected and found, and what to try next. The
+command line prints the message without a traceback, unless ``--debug`` is given. The codes are
+those of ``sysexits.h`` where it has one.
+"""
+
+
+class GradreduceError(Exception):
+    """Base class: the job or the training failed."""
+
+    exit_code = 1
+
+
+class UsageError(GradreduceError):
+    """An option or a combination of options makes no sense."""
+
+    exit_code = 2
+
+
+class DataError(GradreduceError):
+    """Input exists but is damaged, malformed or does not fit the model."""
+
+    exit_code = 65
+
+
+class MissingInputError(GradreduceError):
+    """A file, a dataset or a run does not exist."""
+
+    exit_code = 66
+
+
+class OutputError(GradreduceError):
+    """An output cannot be created: it exists already, or its folder cannot be written."""
+
+    exit_code = 73
+
+
+class LeaseError(GradreduceError):
+    """Another driver works on the run."""
+
+    exit_code = 75
+
+
+class WireError(DataError):
+    """A record of the shuffle or a file of a run is damaged."""
+
+
+class MissingNodesError(GradreduceError):
+    """A reducer did not receive all partial sums of its round."""
+
+
+class ConflictingNodesError(GradreduceError):
+    """Two different partial sums arrived for the same slices."""
+
+
+class NonFiniteError(GradreduceError):
+    """A gradient or a loss is NaN or infinite."""
+
+
+class Interrupted(BaseException):
+    """A signal asked the driver to stop. Like KeyboardInterrupt it is no ``Exception``."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(f"signal {signal_number}")
+        self.signal_number = signal_number
+
+    @property
+    def exit_code(self) -> int:
+        """128 plus the signal's number, as a shell reports it."""
+        return 128 + self.signal_number

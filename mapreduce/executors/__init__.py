@@ -1,0 +1,1 @@
+"""Who runs the rounds of a plan."""

@@ -1,0 +1,150 @@
+"""The chain: rounds as successive steps of one mrjob job, on any runner.
+
+``python -m mapreduce.executors.chain`` is what the tasks of the job run on runners that start
+processes of their own; :func:`run_rounds` is what the driver calls.
+"""
+
+import io
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mapreduce.job import Job, MRStep
+from mapreduce.rundir import RunDir, block_bounds
+from mapreduce.strategies.session import session
+from mapreduce.strategies.sync import Sync, merge_levels, references
+from mapreduce.wire import Message, WireProtocol
+
+Pairs = Iterator[tuple[str, Message]]
+
+
+@dataclass(frozen=True)
+class Execution:
+    """How rounds are run; nothing in it changes the result.
+
+    Attributes
+    ----------
+    runner : str
+        mrjob's ``-r``.
+    workers : int
+        Map tasks wanted at once; worker processes of ``-r parallel``.
+    threads : int
+        Slices that one map task computes at once.
+    blocks : int
+        Blocks wanted of the parameters, and reducers.
+    fan_in : int
+        Most partial sums that one reducer merges; 0 for no limit.
+    rounds_per_job : int
+        Most rounds in one job.
+    start_method : str
+        How ``-r parallel`` starts its workers.
+    """
+
+    runner: str = "parallel"
+    workers: int = 1
+    threads: int = 1
+    blocks: int = 1
+    fan_in: int = 0
+    rounds_per_job: int = 50
+    start_method: str = "fork"
+
+
+class ChainJob(Job):
+    """One step, or a few, for each round from ``--start`` up to ``--stop``.
+
+    Its input are the first round's references; each reducer writes the references that the next
+    step maps over. The parameters are in the run's directory.
+    """
+
+    WARM = True
+    INPUT_PROTOCOL = WireProtocol
+    INTERNAL_PROTOCOL = WireProtocol
+    OUTPUT_PROTOCOL = WireProtocol
+
+    def configure_args(self) -> None:
+        super().configure_args()
+        self.add_passthru_arg("--run-dir", help="directory of the run")
+        for option, default, text in (
+            ("--start", 0, "rounds completed at the start"),
+            ("--stop", 0, "rounds completed at the end"),
+            ("--tasks", 1, "map tasks of a round"),
+            ("--threads", 1, "slices that a map task computes at once"),
+            ("--blocks", 1, "blocks of the parameters"),
+            ("--fan-in", 0, "most partial sums that one reducer merges; 0 for no limit"),
+        ):
+            self.add_passthru_arg(option, type=int, default=default, help=text)
+
+    def steps(self) -> list[MRStep]:
+        plan = RunDir(Path(self.options.run_dir)).config.plan
+        steps = []
+        for completed in range(self.options.start, self.options.stop):
+            levels = merge_levels(plan.leaves(completed), self.options.tasks, self.options.fan_in)
+            mapper: dict[str, Any] = {"mapper": self.map_gradients}
+            for _ in levels:
+                steps.append(MRStep(**mapper, reducer=self.merge_partials))
+                mapper = {}
+            steps.append(MRStep(**mapper, reducer=self.update_block))
+        return steps
+
+    def jobconf(self) -> dict[str, Any]:
+        return {
+            **super().jobconf(),
+            "mapreduce.job.maps": self.options.tasks,
+            "mapreduce.job.reduces": self.options.blocks,
+        }
+
+    @property
+    def _strategy(self) -> Sync:
+        options = self.options
+        current = session(Path(options.run_dir), options.threads)
+        key = (options.tasks, options.blocks, options.fan_in)
+        if current.strategy is None or current.strategy[0] != key:
+            current.strategy = key, Sync(current, *key)
+        strategy: Sync = current.strategy[1]
+        return strategy
+
+    def map_gradients(self, reference: str, _: Message) -> Pairs:
+        yield from self._strategy.gradients(reference)
+
+    def merge_partials(self, key: str, partials: Iterator[Message]) -> Pairs:
+        yield from self._strategy.merge(key, partials)
+
+    def update_block(self, key: str, partials: Iterator[Message]) -> Pairs:
+        yield from self._strategy.update(key, partials, self.options.stop)
+
+
+def run_rounds(run: RunDir, start: int, stop: int, execution: Execution) -> None:
+    """Run the rounds after ``start`` completed ones up to ``stop``, in one job.
+
+    The state after round ``start`` must be published in as many blocks as ``execution`` asks for.
+
+    Raises
+    ------
+    StepFailedException, GradreduceError
+        As the runner does.
+    """
+    plan = run.config.plan
+    blocks = len(block_bounds(plan.create_model().size, execution.blocks))
+    lines = io.BytesIO()
+    for reference in references(plan, start, execution.workers, blocks):
+        lines.write(WireProtocol().write(reference.to_key(), Message()) + b"\n")
+    lines.seek(0)
+    options = {
+        "--runner": execution.runner,
+        "--run-dir": run.path,
+        "--start": start,
+        "--stop": stop,
+        "--tasks": execution.workers,
+        "--threads": execution.threads,
+        "--blocks": blocks,
+        "--fan-in": execution.fan_in,
+    }
+    job = ChainJob([text for item in options.items() for text in map(str, item)])
+    job.sandbox(stdin=lines)
+    with job.make_runner() as runner:
+        runner.run()
+
+
+if __name__ == "__main__":
+    ChainJob.run()

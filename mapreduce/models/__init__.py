@@ -1,0 +1,60 @@
+"""Models by the name that ``--model`` takes."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from mapreduce.errors import UsageError
+
+if TYPE_CHECKING:
+    from mapreduce.models.base import Model
+
+#: Name, where the class is, and how to write the specification.
+MODELS = {
+    "softmax": ("mapreduce.models.softmax:Softmax", "softmax"),
+    "mlp": ("mapreduce.models.mlp:MLP", "mlp:WIDTH[,WIDTH...]"),
+}
+
+
+def parse(spec: str) -> tuple[str, tuple[int, ...]]:
+    """Name and arguments of a specification like ``mlp:256,128``.
+
+    Raises
+    ------
+    UsageError
+        The model is unknown or its arguments are malformed.
+    """
+    name, separator, rest = spec.partition(":")
+    if name not in MODELS:
+        forms = ", ".join(form for _, form in MODELS.values())
+        raise UsageError(f"unknown model {spec!r}: expected one of {forms}")
+    form = MODELS[name][1]
+    try:
+        arguments = tuple(int(part) for part in rest.split(",")) if separator else ()
+    except ValueError:
+        arguments = (0,)
+    if any(argument < 1 for argument in arguments) or (":" in form) != bool(arguments):
+        raise UsageError(f"model {spec!r}: expected {form}, with positive integers")
+    return name, arguments
+
+
+def create(spec: str, features: int, classes: int, dtype: str) -> "Model":
+    """The model of a specification, for data of a given shape.
+
+    Parameters
+    ----------
+    spec : str
+        ``softmax`` or ``mlp:256,128``.
+    features, classes : int
+    dtype : {"float32", "float64"}
+
+    Raises
+    ------
+    UsageError
+        The specification is unknown or malformed.
+    """
+    name, arguments = parse(spec)
+    module, _, class_name = MODELS[name][0].partition(":")
+    member = getattr(import_module(module), class_name)
+    options = {"hidden": arguments} if arguments else {}
+    model: Model = member(features, classes, dtype, **options)
+    return model

@@ -1,0 +1,143 @@
+"""What a model is: a shape of its parameters, and pure functions of a flat vector of them."""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import dispatch
+from mapreduce.data.batch import Batch
+
+Array = npt.NDArray[Any]
+
+
+class Parameter(NamedTuple):
+    """A named array within the flat vector."""
+
+    name: str
+    shape: tuple[int, ...]
+
+
+class Workspace:
+    """Arrays that one thread uses again for every slice."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[str, Array] = {}
+
+    def array(self, name: str, shape: tuple[int, int], dtype: npt.DTypeLike) -> Array:
+        """An uninitialised C-contiguous array, valid until the name is asked for again."""
+        size = shape[0] * shape[1]
+        array = self._arrays.get(name)
+        if array is None or array.size < size or array.dtype != dtype:
+            array = self._arrays[name] = np.empty(size, dtype)
+        return array[:size].reshape(shape)
+
+
+class Model(ABC):
+    """A classifier with its parameters in one flat vector.
+
+    Parameters
+    ----------
+    features : int
+        Columns of a batch.
+    classes : int
+    dtype : {"float32", "float64"}
+        Of the parameters, the gradient and all intermediate values.
+    device : str
+        Where the kernels run.
+
+    Attributes
+    ----------
+    parameters : list of Parameter
+        In the order in which they lie in the flat vector.
+    size : int
+        Length of the flat vector.
+    """
+
+    def __init__(self, features: int, classes: int, dtype: str, device: str = "cpu") -> None:
+        self.features = features
+        self.classes = classes
+        self.dtype = np.dtype(dtype)
+        self.device = device
+        self.parameters = self._parameters()
+        self.size = sum(int(np.prod(parameter.shape)) for parameter in self.parameters)
+        self._scale = self._kernel("scale")
+        self._softmax = self._kernel("softmax")
+        self._score = self._kernel("score")
+
+    def _kernel(self, name: str) -> Any:
+        return dispatch.get(name, self.device)
+
+    @abstractmethod
+    def _parameters(self) -> list[Parameter]:
+        """Names and shapes, in order."""
+
+    @abstractmethod
+    def init(self, seed: int) -> Array:
+        """Initial parameters (size,), from a seed."""
+
+    @abstractmethod
+    def gradient(self, params: Array, batch: Batch, out: Array, workspace: Workspace) -> float:
+        """Gradient and loss of a batch, summed over its rows.
+
+        Parameters
+        ----------
+        params : array (size,)
+        batch : Batch
+            With labels.
+        out : array (size,)
+            Overwritten by the sum of the rows' gradients.
+        workspace : Workspace
+            Of the calling thread.
+
+        Returns
+        -------
+        float
+            Sum of the rows' losses, in nats.
+        """
+
+    @abstractmethod
+    def logits(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+        """Logits (rows, classes) of a batch, in the workspace's memory."""
+
+    def score(self, params: Array, batch: Batch, workspace: Workspace) -> tuple[float, int]:
+        """Sum of the losses, in nats, and number of rows that are classified correctly."""
+        result: tuple[float, int] = self._score(self.logits(params, batch, workspace), batch.labels)
+        return result
+
+    def probabilities(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+        """Probabilities (rows, classes) of a batch, in the workspace's memory."""
+        result: Array = self._softmax(self.logits(params, batch, workspace))
+        return result
+
+    def views(self, flat: Array) -> list[Array]:
+        """The flat vector's parts as arrays of the parameters' shapes, in order; no copies."""
+        arrays = []
+        offset = 0
+        for _, shape in self.parameters:
+            size = int(np.prod(shape))
+            arrays.append(flat[offset : offset + size].reshape(shape))
+            offset += size
+        return arrays
+
+    def named(self, flat: Array) -> dict[str, Array]:
+        """The flat vector's parts by name; no copies."""
+        names = (parameter.name for parameter in self.parameters)
+        return dict(zip(names, self.views(flat), strict=True))
+
+    def parameter_at(self, index: int) -> str:
+        """Name of the parameter that holds an element of the flat vector."""
+        for name, shape in self.parameters:
+            index -= int(np.prod(shape))
+            if index < 0:
+                return name
+        raise IndexError("beyond the last parameter")
+
+    def _inputs(self, batch: Batch, workspace: Workspace) -> Array:
+        """The batch's features in the model's dtype, scaled; not copied if that changes nothing."""
+        if batch.features.dtype == self.dtype and batch.scale == 1.0:
+            return batch.features
+        out = workspace.array("inputs", batch.features.shape, self.dtype)
+        result: Array = self._scale(batch.features, batch.scale, out)
+        return result

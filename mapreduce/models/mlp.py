@@ -1,0 +1,72 @@
+"""Multilayer perceptron: affine layers with ReLU between them, softmax at the end."""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from mapreduce.data.batch import Batch
+from mapreduce.errors import UsageError
+from mapreduce.models.base import Array, Model, Parameter, Workspace
+
+
+class MLP(Model):
+    """A feed-forward network of any depth with cross-entropy loss.
+
+    Parameters
+    ----------
+    hidden : tuple of int
+        Widths of the hidden layers, from the input on.
+    """
+
+    def __init__(self, features: int, classes: int, dtype: str, hidden: tuple[int, ...]) -> None:
+        if not hidden or min(hidden) < 1:
+            raise UsageError("mlp needs the widths of its hidden layers, as in mlp:256,128")
+        self.widths = [features, *hidden, classes]
+        super().__init__(features, classes, dtype)
+
+    def _parameters(self) -> list[Parameter]:
+        parameters = []
+        for i, (inputs, outputs) in enumerate(pairwise(self.widths)):
+            parameters.append(Parameter(f"layers.{i}.weight", (inputs, outputs)))
+            parameters.append(Parameter(f"layers.{i}.bias", (outputs,)))
+        return parameters
+
+    def init(self, seed: int) -> Array:
+        """Weights normal with variance 2 / inputs (He et al. 2015), biases zero."""
+        params = np.zeros(self.size, self.dtype)
+        generator = np.random.Generator(np.random.Philox(seed))
+        for weight, _ in self._layers(params):
+            deviation = np.sqrt(2 / len(weight))
+            weight[:] = generator.standard_normal(weight.shape) * deviation
+        return params
+
+    def logits(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+        return self._forward(params, batch, workspace)[-1]
+
+    def gradient(self, params: Array, batch: Batch, out: Array, workspace: Workspace) -> float:
+        activations = self._forward(params, batch, workspace)
+        delta = activations.pop()
+        loss: float = self._kernel("softmax_cross_entropy")(delta, batch.labels)
+        layers = list(zip(self._layers(params), self._layers(out), activations, strict=True))
+        for i, ((weight, _), (weight_grad, bias_grad), x) in reversed(list(enumerate(layers))):
+            self._kernel("affine_gradient")(x, delta, weight_grad, bias_grad)
+            if i:
+                below = workspace.array(f"delta{i}", x.shape, self.dtype)
+                delta = self._kernel("relu_backward")(delta, weight, x, below)
+        return loss
+
+    def _forward(self, params: Array, batch: Batch, workspace: Workspace) -> list[Array]:
+        """The inputs, each hidden layer's output and the logits."""
+        affine = self._kernel("affine")
+        outputs = [self._inputs(batch, workspace)]
+        layers = self._layers(params)
+        for i, (weight, bias) in enumerate(layers):
+            out = workspace.array(f"layer{i}", (batch.rows, len(bias)), self.dtype)
+            outputs.append(affine(outputs[-1], weight, bias, out, relu=i < len(layers) - 1))
+        return outputs
+
+    def _layers(self, flat: Array) -> list[tuple[Any, Any]]:
+        """(weight, bias) of each layer."""
+        views = self.views(flat)
+        return list(zip(views[::2], views[1::2], strict=True))

@@ -1,0 +1,212 @@
+"""Optimizers as pairs of pure functions on a block of the flat parameter vector.
+
+A :class:`Transformation` has ``init(params)``, which gives its state, and ``update(updates, state,
+params, step)``, which gives new updates and a new state; neither changes its arguments. All are
+elementwise, so that a reducer can own a block and its state and nothing else. :func:`chain` puts
+them together, as optax does (DeepMind, 2020); :func:`create` names the usual chains.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mapreduce.errors import UsageError
+
+Array = npt.NDArray[Any]
+State = dict[str, Array]
+Schedule = Callable[[int], float]
+
+
+@dataclass(frozen=True)
+class Transformation:
+    """A step on the way from a gradient to what is added to the parameters.
+
+    Attributes
+    ----------
+    init : callable
+        ``init(params) -> state``; arrays by name, each of the shape of ``params``.
+    update : callable
+        ``update(updates, state, params, step) -> (updates, state)``; ``step`` counts the rounds
+        from 0.
+    """
+
+    init: Callable[[Array], State]
+    update: Callable[[Array, State, Array, int], tuple[Array, State]]
+
+
+def chain(*transformations: Transformation) -> Transformation:
+    """Apply transformations one after another; the names of their states must differ."""
+
+    def init(params: Array) -> State:
+        state: State = {}
+        for transformation in transformations:
+            state.update(transformation.init(params))
+        return state
+
+    def update(updates: Array, state: State, params: Array, step: int) -> tuple[Array, State]:
+        new_state: State = {}
+        for transformation in transformations:
+            updates, changed = transformation.update(updates, state, params, step)
+            new_state.update(changed)
+        return updates, new_state
+
+    return Transformation(init, update)
+
+
+def _stateless(function: Callable[[Array, Array, int], Array]) -> Transformation:
+    return Transformation(
+        lambda params: {},
+        lambda updates, state, params, step: (function(updates, params, step), {}),
+    )
+
+
+def add_decayed_weights(weight_decay: float) -> Transformation:
+    """Add ``weight_decay * params``: the gradient of ``weight_decay / 2 * |params|**2``."""
+    return _stateless(lambda updates, params, step: updates + weight_decay * params)
+
+
+def scale_by_learning_rate(schedule: Schedule) -> Transformation:
+    """Multiply by minus the learning rate of the step."""
+    return _stateless(lambda updates, params, step: updates * -schedule(step))
+
+
+def trace(decay: float) -> Transformation:
+    """Accumulate momentum: ``velocity = decay * velocity + updates`` (Polyak 1964)."""
+
+    def update(updates: Array, state: State, params: Array, step: int) -> tuple[Array, State]:
+        velocity = decay * state["velocity"] + updates
+        return velocity, {"velocity": velocity}
+
+    return Transformation(lambda params: {"velocity": np.zeros_like(params)}, update)
+
+
+def scale_by_adam(
+    beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8
+) -> Transformation:
+    """Divide a running mean by the root of a running mean square (Kingma and Ba 2015)."""
+
+    def init(params: Array) -> State:
+        return {"mean": np.zeros_like(params), "mean_square": np.zeros_like(params)}
+
+    def update(updates: Array, state: State, params: Array, step: int) -> tuple[Array, State]:
+        mean = beta1 * state["mean"] + (1 - beta1) * updates
+        mean_square = beta2 * state["mean_square"] + (1 - beta2) * (updates * updates)
+        corrected = mean / (1 - beta1 ** (step + 1))
+        root = np.sqrt(mean_square / (1 - beta2 ** (step + 1)))
+        return corrected / (root + epsilon), {"mean": mean, "mean_square": mean_square}
+
+    return Transformation(init, update)
+
+
+#: Names that :func:`create` knows.
+OPTIMIZERS = ("sgd", "momentum", "adam")
+
+
+def create(
+    name: str, schedule: Schedule, momentum: float = 0.9, weight_decay: float = 0.0
+) -> Transformation:
+    """An optimizer by name.
+
+    Parameters
+    ----------
+    name : {"sgd", "momentum", "adam"}
+    schedule : callable
+        Learning rate of a step.
+    momentum : float
+        For ``momentum`` only.
+    weight_decay : float
+        As a term of the gradient, before momentum or Adam's scaling.
+
+    Raises
+    ------
+    UsageError
+        The name is unknown.
+    """
+    members = {
+        "sgd": [],
+        "momentum": [trace(momentum)],
+        "adam": [scale_by_adam()],
+    }
+    if name not in members:
+        raise UsageError(f"unknown optimizer {name!r}: expected one of {', '.join(OPTIMIZERS)}")
+    decay = [add_decayed_weights(weight_decay)] if weight_decay else []
+    return chain(*decay, *members[name], scale_by_learning_rate(schedule))
+
+
+def schedule(spec: str, learning_rate: float, rounds: int) -> Schedule:
+    """A learning-rate schedule from its specification.
+
+    Parameters
+    ----------
+    spec : str
+        Factors joined by ``+``, which are multiplied::
+
+            constant            1
+            step[:EVERY[,F]]    F (default 0.1) to the number of times EVERY rounds have passed
+                                (default a third of all)
+            cosine              (1 + cos(pi round / rounds)) / 2 (Loshchilov and Hutter 2017)
+            warmup[:N]          rises in N equal steps to 1 (default a twentieth of all rounds)
+
+    learning_rate : float
+        What the factors are multiplied with.
+    rounds : int
+        Rounds of the whole run.
+
+    Returns
+    -------
+    callable
+        From the round, counted from 0, to the learning rate.
+
+    Raises
+    ------
+    UsageError
+        The specification is malformed.
+    """
+    factors = [_factor(part.strip(), spec, rounds) for part in spec.split("+")]
+
+    def rate(step: int) -> float:
+        return learning_rate * math.prod(factor(step) for factor in factors)
+
+    return rate
+
+
+def _factor(part: str, spec: str, rounds: int) -> Schedule:
+    name, _, rest = part.partition(":")
+    values = rest.split(",") if rest else []
+    try:
+        if name == "constant" and not values:
+            return lambda step: 1.0
+        if name == "cosine" and not values:
+            return lambda step: 0.5 * (1 + math.cos(math.pi * step / rounds))
+        if name == "step" and len(values) <= 2:
+            every = _positive(values[0]) if values else max(1, rounds // 3)
+            factor = float(values[1]) if len(values) > 1 else 0.1
+            return lambda step: _power(factor, step // every)
+        if name == "warmup" and len(values) <= 1:
+            ramp = _positive(values[0]) if values else max(1, rounds // 20)
+            return lambda step: min(1.0, (step + 1) / ramp)
+    except ValueError:
+        pass
+    raise UsageError(
+        f"schedule {spec!r}: {part!r} is none of constant, step[:EVERY[,FACTOR]], cosine, "
+        f"warmup[:ROUNDS]"
+    )
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _power(base: float, exponent: int) -> float:
+    """``base ** exponent`` by multiplications alone, the same on every platform."""
+    result = 1.0
+    for _ in range(exponent):
+        result *= base
+    return result

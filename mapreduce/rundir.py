@@ -1,0 +1,303 @@
+"""A run's directory: everything a training leaves on the way, and what it can go on from.
+
+::
+
+    run.json        the plan, the data's paths and classes; written once
+    execution.json  the last driver's runner, workers and so on
+    profile.json    the processors and libraries that the numbers come from
+    rounds/         the parameters after a round, a file for each block; the last rounds only
+    checkpoints/    one folder for each checkpoint
+    evaluations/    one file for each evaluation
+    events.jsonl    what happened, a JSON object on each line
+    result.json     digest and number of rounds, when the training has ended
+    lease.json      who is at work
+
+Files take their names when they are complete and never change, but for ``execution.json`` and the
+events. So what was finished can be told from the names alone, after any crash.
+"""
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hdfs_utils.publish import put_if_absent, remove_leftovers, replace, storage_errors
+from mapreduce.errors import DataError, MissingInputError, OutputError, WireError
+from mapreduce.plan import Plan
+from mapreduce.wire import Message, decode, encode
+
+Array = npt.NDArray[Any]
+
+FORMAT = "gradreduce-run"
+FORMAT_VERSION = 1
+
+#: Elements of the flat parameter vector that are never divided between two blocks.
+PAGE = 16_384
+
+_BLOCK_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.block")
+
+
+@dataclass
+class Position:
+    """The parameters after some rounds, and what the optimizer needs to go on.
+
+    Attributes
+    ----------
+    completed : int
+        Rounds.
+    params : array (size,)
+    state : dict of str to array (size,)
+    history : array (rounds since the last checkpoint of the plan, 2), float64
+        Number of rows and sum of their losses in each of those rounds.
+    """
+
+    completed: int
+    params: Array
+    state: dict[str, Array] = field(default_factory=dict)
+    history: Array = field(default_factory=lambda: np.empty((0, 2)))
+
+
+def block_bounds(size: int, blocks: int) -> list[tuple[int, int]]:
+    """First element and the one after the last of each block; blocks are whole pages.
+
+    There are fewer blocks than asked for if there are fewer pages.
+    """
+    pages = -(-size // PAGE)
+    blocks = min(blocks, pages)
+    edges = [pages * i // blocks * PAGE for i in range(blocks)] + [size]
+    return list(pairwise(edges))
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What does not change over a run.
+
+    Attributes
+    ----------
+    plan : Plan
+    data : str
+        Path of the training data.
+    evaluation : str or None
+        Path of the data that is evaluated on.
+    classes : tuple of int or str
+        Label of each class.
+    shape : tuple of int
+        Shape of one example.
+    """
+
+    plan: Plan
+    data: str
+    evaluation: str | None
+    classes: tuple[int | str, ...]
+    shape: tuple[int, ...]
+
+    def to_bytes(self) -> bytes:
+        content = {
+            "format": FORMAT,
+            "format_version": FORMAT_VERSION,
+            "plan": self.plan.to_dict(),
+            "data": self.data,
+            "evaluation": self.evaluation,
+            "classes": list(self.classes),
+            "shape": list(self.shape),
+        }
+        return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+
+class RunDir:
+    """A run's directory.
+
+    Parameters
+    ----------
+    path : Path
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rounds = path / "rounds"
+        self.checkpoints = path / "checkpoints"
+        self.evaluations = path / "evaluations"
+
+    # The configuration
+
+    def create(self, config: RunConfig) -> None:
+        """Make the directory of a new run.
+
+        Raises
+        ------
+        OutputError
+            A run is there already, or something else is.
+        """
+        if (self.path / "run.json").exists():
+            raise OutputError(
+                f"{self.path} holds a run already. Go on with 'gradreduce resume {self.path}', or "
+                f"name another folder"
+            )
+        if self.path.exists() and not self._is_leftover():
+            raise OutputError(
+                f"{self.path} exists and is no run. Name another folder, or remove it first"
+            )
+        with storage_errors("create", self.path):
+            for folder in (self.rounds, self.checkpoints, self.evaluations):
+                folder.mkdir(parents=True, exist_ok=True)
+        put_if_absent(self.path / "run.json", config.to_bytes(), sync=True)
+
+    def _is_leftover(self) -> bool:
+        """Whether the path holds no more than a creation that was cut short."""
+        return self.path.is_dir() and not any(
+            entry.is_file() and not entry.name.startswith((".run.json", "lease"))
+            for entry in self.path.rglob("*")
+        )
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """The run's configuration.
+
+        Raises
+        ------
+        MissingInputError
+            There is no run.
+        DataError
+            Its file is damaged, or of a version that this program does not know.
+        """
+        path = self.path / "run.json"
+        try:
+            content = json.loads(path.read_bytes())
+            if content.pop("format") != FORMAT:
+                raise ValueError(f"its format is not {FORMAT}")
+            version = content.pop("format_version")
+            if version != FORMAT_VERSION:
+                raise DataError(
+                    f"{path} has format version {version}; this program reads version "
+                    f"{FORMAT_VERSION}. Use the program that wrote it"
+                )
+            content["plan"] = Plan.from_dict(content["plan"])
+            content["classes"] = tuple(content["classes"])
+            content["shape"] = tuple(content["shape"])
+            return RunConfig(**content)
+        except (FileNotFoundError, NotADirectoryError):
+            raise MissingInputError(
+                f"{self.path} is no run: it holds no run.json. Start one with 'gradreduce train'"
+            ) from None
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """A JSON file of the run, or None if it is not there."""
+        path = self.path / name
+        try:
+            content: dict[str, Any] = json.loads(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValueError as error:
+            raise DataError(f"{path} is damaged: {error}") from error
+        return content
+
+    def write_json(self, name: str, content: dict[str, Any], *, once: bool = True) -> None:
+        """Publish a JSON file of the run."""
+        data = (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+        if once:
+            put_if_absent(self.path / name, data, sync=True)
+        else:
+            replace(self.path / name, data)
+
+    # Rounds
+
+    def block_path(self, completed: int, block: int, blocks: int) -> Path:
+        return self.rounds / f"{completed:08d}.{block:05d}-of-{blocks:05d}.block"
+
+    def publish_block(
+        self, completed: int, block: int, blocks: int, arrays: dict[str, Array]
+    ) -> None:
+        """Publish a block of the parameters and of the optimizer's state after a round.
+
+        Raises
+        ------
+        ConflictError
+            Another attempt published other bytes.
+        """
+        meta = {"completed": completed, "block": block, "blocks": blocks}
+        put_if_absent(self.block_path(completed, block, blocks), encode(Message(meta, arrays)))
+
+    def read_block(self, completed: int, block: int, blocks: int) -> dict[str, Array]:
+        """The arrays of a block.
+
+        Raises
+        ------
+        MissingInputError, WireError
+            It is not there, or damaged.
+        """
+        path = self.block_path(completed, block, blocks)
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise MissingInputError(
+                f"{path} does not exist: block {block} after {completed} rounds was never "
+                f"finished, or was removed while the run went on"
+            ) from None
+        return dict(decode(content, str(path)).arrays)
+
+    def read_params(self, completed: int, blocks: int, out: Array) -> Array:
+        """Read all blocks of the parameters after a round into a flat vector (size,)."""
+        offset = 0
+        for block in range(blocks):
+            part = self.read_block(completed, block, blocks)["params"]
+            out[offset : offset + part.size] = part
+            offset += part.size
+        return out
+
+    def complete_rounds(self) -> dict[int, int]:
+        """Rounds whose blocks are all there, with their number of blocks."""
+        found: dict[tuple[int, int], int] = defaultdict(int)
+        for path in self.rounds.glob("*.block"):
+            if match := _BLOCK_NAME.fullmatch(path.name):
+                found[int(match[1]), int(match[3])] += 1
+        return {
+            completed: blocks for (completed, blocks), count in found.items() if count == blocks
+        }
+
+    def read_round(self, completed: int, blocks: int) -> Position:
+        """The whole state after a round."""
+        parts = [self.read_block(completed, block, blocks) for block in range(blocks)]
+        history = parts[0].pop("history")
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        return Position(completed, joined.pop("params"), joined, history)
+
+    def publish_round(self, position: Position, blocks: int) -> int:
+        """Publish the whole state after a round; returns the number of blocks."""
+        bounds = block_bounds(position.params.size, blocks)
+        for block, (start, stop) in enumerate(bounds):
+            arrays = {"params": position.params[start:stop]}
+            arrays.update({name: array[start:stop] for name, array in position.state.items()})
+            if block == 0:
+                arrays["history"] = position.history
+            self.publish_block(position.completed, block, len(bounds), arrays)
+        return len(bounds)
+
+    def remove_block(self, completed: int, block: int, blocks: int) -> None:
+        """Delete a block that is no longer needed."""
+        self.block_path(completed, block, blocks).unlink(missing_ok=True)
+
+    def prune_rounds(self, keep: int) -> None:
+        """Delete the blocks of all rounds but one, and what killed writers left."""
+        remove_leftovers(self.rounds)
+        for path in self.rounds.glob("*.block"):
+            match = _BLOCK_NAME.fullmatch(path.name)
+            if match and int(match[1]) != keep:
+                path.unlink(missing_ok=True)
+
+    def latest_round(self) -> Position | None:
+        """The state after the last round that is complete and undamaged."""
+        for completed, blocks in sorted(self.complete_rounds().items(), reverse=True):
+            try:
+                return self.read_round(completed, blocks)
+            except WireError:
+                continue
+        return None

@@ -1,0 +1,1 @@
+"""What a round means: which partial results mappers make, and what reducers do with them."""

@@ -1,0 +1,107 @@
+"""What a task knows of a run, kept from task to task where the process lives on."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from mapreduce.data.batch import Batch
+from mapreduce.data.shards import Dataset
+from mapreduce.models.base import Workspace
+from mapreduce.plan import Slice
+from mapreduce.rundir import RunDir
+
+Array = npt.NDArray[Any]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class Session:
+    """The run, its plan, model and data, and the parameters of the round at hand.
+
+    Parameters
+    ----------
+    path : Path
+        Of the run.
+    threads : int
+        Slices that are computed at once.
+    """
+
+    def __init__(self, path: Path, threads: int) -> None:
+        # Cores are used by slices, and only single-threaded products have reproducible bits.
+        threadpool_limits(1, "blas")
+        self.run = RunDir(path)
+        self.config = self.run.config
+        self.plan = self.config.plan
+        self.model = self.plan.create_model()
+        self.optimizer = self.plan.create_optimizer()
+        self._threads = threads
+        self._local = threading.local()
+        self._params: tuple[tuple[int, int], Array] | None = None
+        #: The strategy's object with the options it was made with, kept for the next task.
+        self.strategy: tuple[tuple[int, ...], Any] | None = None
+
+    @cached_property
+    def data(self) -> Dataset:
+        """The training data."""
+        return Dataset(Path(self.config.data))
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._threads, "slices")
+
+    @property
+    def workspace(self) -> Workspace:
+        """Of the calling thread."""
+        if not hasattr(self._local, "workspace"):
+            self._local.workspace = Workspace()
+        workspace: Workspace = self._local.workspace
+        return workspace
+
+    def batch(self, rows: Slice) -> Batch:
+        """The rows of a slice."""
+        return self.data.shard(rows.shard).rows(rows.start, rows.stop)
+
+    def params(self, completed: int, blocks: int) -> Array:
+        """The parameters (size,) after some rounds, which were published in so many blocks."""
+        key = (completed, blocks)
+        if self._params is None or self._params[0] != key:
+            memory = np.empty(self.model.size, self.model.dtype)
+            if self._params is not None:
+                memory = self._params[1]
+                self._params = None
+            self._params = key, self.run.read_params(completed, blocks, memory)
+        return self._params[1]
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Apply a function to items, on the session's threads; the results come in order."""
+        if self._threads == 1:
+            yield from map(function, items)
+            return
+        # No more than a few results wait to be taken, whatever the number of items.
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(self._pool.submit(function, item))
+            if len(waiting) > 2 * self._threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+_sessions: dict[tuple[Path, int, int], Session] = {}
+
+
+def session(path: Path, threads: int) -> Session:
+    """The process's session for a run; another run's is dropped."""
+    key = (path, threads, (path / "run.json").stat().st_ino)
+    if key not in _sessions:
+        _sessions.clear()
+        _sessions[key] = Session(path, threads)
+    return _sessions[key]
