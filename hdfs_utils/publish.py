@@ -10,8 +10,10 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from hdfs_utils.errors import ConflictError, IncompleteOutputError, StorageError
 
@@ -31,9 +33,10 @@ def storage_errors(action: str, path: Path) -> Iterator[None]:
             errno.EDQUOT: ". The quota is used up: free some space, then run the command again",
             errno.EFBIG: ". The limit on the size of a file is reached",
             errno.EACCES: ". Check the permissions of the folder",
+            errno.EPERM: ". Check the permissions of the folder",
             errno.EROFS: ". The file system is read-only",
         }.get(error.errno or 0, "")
-        raise StorageError(f"cannot {action} {path}: {error.strerror}{advice}") from error
+        raise StorageError(f"cannot {action} {path}: {error.strerror or error}{advice}") from error
 
 
 def temporary_name(path: Path) -> Path:
@@ -72,7 +75,7 @@ def put_if_absent(path: Path, content: Buffer, *, sync: bool = False) -> bool:
                 # A link, unlike a rename, does not replace what is there.
                 os.link(temporary, path)
             except FileExistsError:
-                if path.read_bytes() == content:
+                if path.read_bytes() == _octets(content):
                     return False
                 raise ConflictError(
                     f"{path} exists with other content: what is written now differs from what was "
@@ -103,11 +106,22 @@ def replace(path: Path, content: Buffer) -> None:
         _sync_folder(path.parent)
 
 
+def write_all(file: BinaryIO, content: Buffer) -> None:
+    """Write to a file without a buffer, whose ``write`` may take a part of the bytes only."""
+    view = _octets(content)
+    while view:
+        view = view[file.write(view) :]
+
+
+def _octets(content: Buffer) -> memoryview:
+    """The bytes of a buffer, whatever its elements and shape."""
+    view = memoryview(content)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
 def _write(path: Path, content: Buffer, sync: bool) -> None:
     with path.open("xb", buffering=0) as file:
-        view = memoryview(content).cast("B")
-        while view:
-            view = view[file.write(view) :]
+        write_all(file, content)
         if sync:
             os.fsync(file.fileno())
 
@@ -121,9 +135,13 @@ def _sync_folder(folder: Path) -> None:
 
 
 def remove_leftovers(folder: Path) -> None:
-    """Delete the temporary files that killed writers left in a folder nobody else writes to."""
-    for leftover in folder.glob(".*.tmp"):
-        leftover.unlink(missing_ok=True)
+    """Delete what killed writers left under temporary names in a folder nobody else writes to."""
+    with storage_errors("tidy up", folder):
+        for leftover in folder.glob(".*.tmp"):
+            if leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink(missing_ok=True)
 
 
 def require_success(folder: Path) -> None:

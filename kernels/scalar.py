@@ -38,7 +38,8 @@ def exp(x):
     -------
     float64
     """
-    clamped = min(max(x, EXP_UNDERFLOW), EXP_OVERFLOW)
+    # In this order NaN is clamped too: the conversion of k to an integer needs a number.
+    clamped = min(max(EXP_UNDERFLOW, x), EXP_OVERFLOW)
     k = np.rint(clamped * LOG2_E)
     r = (clamped - k * LN2_HIGH) - k * LN2_LOW
     p = 1.0 / 6227020800.0

@@ -175,8 +175,8 @@ def schedule(spec: str, learning_rate: float, rounds: int) -> Schedule:
 
 
 def _factor(part: str, spec: str, rounds: int) -> Schedule:
-    name, _, rest = part.partition(":")
-    values = rest.split(",") if rest else []
+    name, separator, rest = part.partition(":")
+    values = rest.split(",") if separator else []
     try:
         if name == "constant" and not values:
             return lambda step: 1.0
@@ -184,7 +184,7 @@ def _factor(part: str, spec: str, rounds: int) -> Schedule:
             return lambda step: 0.5 * (1 + math.cos(math.pi * step / rounds))
         if name == "step" and len(values) <= 2:
             every = _positive(values[0]) if values else max(1, rounds // 3)
-            factor = float(values[1]) if len(values) > 1 else 0.1
+            factor = _finite(values[1]) if len(values) > 1 else 0.1
             return lambda step: _power(factor, step // every)
         if name == "warmup" and len(values) <= 1:
             ramp = _positive(values[0]) if values else max(1, rounds // 20)
@@ -200,6 +200,13 @@ def _factor(part: str, spec: str, rounds: int) -> Schedule:
 def _positive(text: str) -> int:
     value = int(text)
     if value < 1:
+        raise ValueError
+    return value
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < math.inf:
         raise ValueError
     return value
 

@@ -19,6 +19,7 @@ events. So what was finished can be told from the names alone, after any crash.
 import json
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -293,11 +294,36 @@ class RunDir:
             if match and int(match[1]) != keep:
                 path.unlink(missing_ok=True)
 
-    def latest_round(self) -> Position | None:
-        """The state after the last round that is complete and undamaged."""
+    def latest_round(self, warn: Callable[[str], None] = lambda message: None) -> Position | None:
+        """The state after the last round that is complete and undamaged, or None.
+
+        ``warn`` is told of damaged ones.
+        """
         for completed, blocks in sorted(self.complete_rounds().items(), reverse=True):
             try:
                 return self.read_round(completed, blocks)
-            except WireError:
-                continue
+            except WireError as error:
+                warn(f"{error}. Going on from an earlier round")
         return None
+
+    def latest_history(self) -> Position | None:
+        """The last complete round, without parameters: while a job runs, its progress."""
+        rounds = self.complete_rounds()
+        if not rounds:
+            return None
+        completed = max(rounds)
+        try:
+            history = self.read_block(completed, 0, rounds[completed])["history"]
+        except (MissingInputError, WireError):
+            # The job is faster than we are: it has removed the round meanwhile.
+            return None
+        return Position(completed, np.empty(0), {}, history)
+
+    def evaluation_losses(self) -> dict[int, float]:
+        """Mean loss of each evaluation, by completed rounds."""
+        losses = {}
+        for path in sorted(self.evaluations.glob("*.json")):
+            score = self.read_json(f"evaluations/{path.name}")
+            if score is not None:
+                losses[int(path.stem)] = score["loss"] / score["rows"]
+        return losses

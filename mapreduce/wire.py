@@ -4,8 +4,9 @@ A :class:`Message` is a small JSON object and named arrays. :func:`encode` makes
 
     GRW1 | header length, 8 hex digits | CRC-32, 8 hex digits | header, JSON | arrays
 
-in which every array starts at a multiple of 64 bytes and is little-endian and C-contiguous. A frame
-is what a file of a run holds, and may be memory-mapped.
+in which every array starts at a multiple of 64 bytes and is little-endian and C-contiguous. The
+checksum is of all other bytes, and of the key if the frame travels with one. A frame is what a file
+of a run holds, and may be memory-mapped.
 
 Hadoop streaming ends a record at LF and at CR, so a frame cannot travel on a line as it is.
 :func:`protect` makes it line-safe at a fixed cost of one byte in 64: each block of 64 bytes is
@@ -16,6 +17,7 @@ and undoing it takes twenty times as long as an exclusive or.)
 """
 
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -33,6 +35,8 @@ Buffer = bytes | bytearray | memoryview
 MAGIC = b"GRW1"
 BLOCK = 64
 _PREFIX = len(MAGIC) + 16
+# Strict, since int() takes spaces, signs, underscores and capitals too.
+_START = re.compile(MAGIC + b"([0-9a-f]{8})([0-9a-f]{8})")
 _KINDS = "biuf"
 
 _mask_blocks = dispatch.get("mask_blocks")
@@ -58,8 +62,14 @@ class Message:
     digest: int | None = field(default=None, compare=False)
 
 
-def encode(message: Message) -> bytes:
+def encode(message: Message, key: bytes = b"") -> bytes:
     """The frame of a message.
+
+    Parameters
+    ----------
+    message : Message
+    key : bytes
+        What the frame travels with; goes into the checksum only.
 
     Raises
     ------
@@ -82,13 +92,14 @@ def encode(message: Message) -> bytes:
         {"meta": message.meta, "arrays": entries}, allow_nan=False, separators=(",", ":")
     ).encode("ascii")
     header += b" " * (-(_PREFIX + len(header)) % BLOCK)
-    crc = zlib.crc32(header)
-    for chunk in chunks:
+    start = MAGIC + b"%08x" % len(header)
+    crc = zlib.crc32(key)
+    for chunk in (start, header, *chunks):
         crc = zlib.crc32(chunk, crc)
-    return b"".join([MAGIC, b"%08x%08x" % (len(header), crc), header, *chunks])
+    return b"".join([start, b"%08x" % crc, header, *chunks])
 
 
-def decode(frame: Buffer, what: str = "a record") -> Message:
+def decode(frame: Buffer, what: str = "a record", key: bytes = b"") -> Message:
     """The message of a frame. Its arrays are read-only views of the frame's memory.
 
     Parameters
@@ -96,6 +107,8 @@ def decode(frame: Buffer, what: str = "a record") -> Message:
     frame : bytes-like
     what : str
         Names the record in an error: its file or its key.
+    key : bytes
+        What :func:`encode` was given.
 
     Raises
     ------
@@ -103,46 +116,57 @@ def decode(frame: Buffer, what: str = "a record") -> Message:
         The frame is truncated, its checksum is wrong or it is not a frame.
     """
     view = memoryview(frame).toreadonly()
-    header_end = _header_end(view, what)
-    found = zlib.crc32(view[_PREFIX:])
-    expected = int(bytes(view[len(MAGIC) + 8 : _PREFIX]), 16)
+    header_end, expected = _start(view, what)
+    found = zlib.crc32(view[_PREFIX:], zlib.crc32(view[: _PREFIX - 8], zlib.crc32(key)))
     if found != expected:
         raise WireError(
             f"{what} is damaged: its {len(view)} bytes have the checksum {found:08x}, "
             f"expected {expected:08x}"
         )
+    try:
+        return _parse(view, header_end, found)
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise WireError(
+            f"{what} is damaged: its header does not describe its {len(view)} bytes: {error}"
+        ) from error
+
+
+def _parse(view: memoryview, header_end: int, digest: int) -> Message:
+    """The message of a frame whose checksum is right."""
     header = json.loads(bytes(view[_PREFIX:header_end]))
     arrays = {}
     offset = header_end
-    for name, dtype, shape in header["arrays"]:
+    for name, code, shape in header["arrays"]:
+        dtype = np.dtype(code)
+        if dtype.kind not in _KINDS or min(shape, default=0) < 0:
+            raise ValueError(f"array {name!r} has dtype {code!r} and shape {shape}")
         count = int(np.prod(shape, dtype=np.int64))
-        array = np.frombuffer(view, dtype=np.dtype(dtype), count=count, offset=offset)
+        array = np.frombuffer(view, dtype=dtype, count=count, offset=offset)
         arrays[name] = array.reshape(shape)
         offset += array.nbytes + (-array.nbytes % BLOCK)
-    return Message(header["meta"], arrays, found)
+    if offset != len(view):
+        raise ValueError(f"its arrays end at byte {offset}")
+    return Message(header["meta"], arrays, digest)
 
 
-def _header_end(view: memoryview, what: str) -> int:
-    """Offset of the first array of a frame."""
-    try:
-        if view[: len(MAGIC)] != MAGIC:
-            raise ValueError
-        header_end = _PREFIX + int(bytes(view[len(MAGIC) : len(MAGIC) + 8]), 16)
-        int(bytes(view[len(MAGIC) + 8 : _PREFIX]), 16)
-    except ValueError:
+def _start(view: memoryview, what: str) -> tuple[int, int]:
+    """Offset of the first array of a frame, and the frame's checksum as it says."""
+    match = _START.match(view)
+    if match is None:
         found = bytes(view[:_PREFIX])
         raise WireError(
             f"{what} is damaged: expected the start of a frame ({MAGIC.decode()}), found {found!r}"
-        ) from None
+        )
+    header_end = _PREFIX + int(match[1], 16)
     if header_end > len(view):
         raise WireError(f"{what} is truncated: {len(view)} bytes, at least {header_end} expected")
-    return header_end
+    return header_end, int(match[2], 16)
 
 
 def protect(frame: Buffer) -> bytes:
     """A frame as bytes without LF and CR, for a line of Hadoop streaming."""
     view = memoryview(frame)
-    header_end = _header_end(view, "the record to protect")
+    header_end, _ = _start(view, "the record to protect")
     payload = np.frombuffer(view[header_end:], np.uint8).reshape(-1, BLOCK)
     count = len(payload)
     line = np.empty(header_end + count * (BLOCK + 1), np.uint8)
@@ -161,7 +185,7 @@ def unprotect(line: Buffer, what: str = "a record") -> memoryview:
         The record is truncated or is none of ours.
     """
     view = memoryview(line)
-    header_end = _header_end(view, what)
+    header_end, _ = _start(view, what)
     blocks, rest = divmod(len(view) - header_end, BLOCK + 1)
     if rest:
         raise WireError(
@@ -187,13 +211,16 @@ class WireProtocol:
     """
 
     def write(self, key: str, message: Message) -> bytes:
-        return _escape(key) + b"\t" + protect(encode(message))
+        raw_key = _escape(key)
+        return raw_key + b"\t" + protect(encode(message, raw_key))
 
     def read(self, line: bytes) -> tuple[str, Message]:
-        raw_key, _, protected = line.partition(b"\t")
-        key = _unescape(raw_key)
-        what = f"the record with key {key!r}"
-        return key, decode(unprotect(protected, what), what)
+        raw_key, _, protected = line.rstrip(b"\r\n").partition(b"\t")
+        # A damaged key may hold anything, and any amount of it.
+        shown = raw_key[:80].decode("utf-8", "backslashreplace")
+        what = f"the record with key '{shown}'"
+        message = decode(unprotect(protected, what), what, raw_key)
+        return _unescape(raw_key), message
 
 
 _ESCAPES = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"}

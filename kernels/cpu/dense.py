@@ -104,8 +104,8 @@ def _column_sums(a, out):
 def relu_backward(delta: Array, weight: Array, activation: Array, out: Array) -> Array:
     """Carry a gradient back through a layer and the ReLU below it.
 
-    ``out = (delta @ weight.T)`` where ``activation > 0``, else 0: the derivative of ReLU at 0 is
-    taken to be 0.
+    ``out = delta @ weight.T``, but 0 where ``activation <= 0``: the derivative of ReLU at 0 is
+    taken to be 0. Where the activation is NaN the gradient is kept.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def relu_backward(delta: Array, weight: Array, activation: Array, out: Array) ->
 @jit
 def _mask(delta, activation):
     for i in range(delta.size):
-        # "not >" would keep the gradient where the activation is NaN.
+        # "not >" would hide the gradient where the activation is NaN.
         if activation[i] <= 0:
             delta[i] = 0
 

@@ -32,7 +32,8 @@ def softmax_cross_entropy(logits: Array, labels: Labels) -> float:
     Returns
     -------
     float
-        Sum of the losses of all rows, in nats. NaN if any logit is NaN or infinite.
+        Sum of the losses of all rows, in nats. NaN if a logit is NaN or infinity, or all logits of
+        a row are minus infinity; one that is minus infinity is a class of probability 0.
     """
     _check("softmax_cross_entropy", logits, labels)
     return float(_softmax_cross_entropy(logits, labels))

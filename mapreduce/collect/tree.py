@@ -73,9 +73,10 @@ class TreeFold(Generic[Partial]):
             The node lies outside of the tree, or is there already.
         """
         level, number = node
-        if level > self.root.level or not 0 <= node.start < self.leaves:
+        if not 0 <= level <= self.root.level or not 0 <= node.start < self.leaves:
             raise ConflictingNodesError(
-                f"{self._what}: {self.describe(node)} lies outside of its {self.leaves} slices"
+                f"{self._what}: node ({level}, {number}) lies outside of the tree of its "
+                f"{self.leaves} slices"
             )
         while level < self.root.level:
             if number % 2:

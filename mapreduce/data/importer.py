@@ -18,7 +18,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from hdfs_utils.publish import storage_errors, temporary_name
+from hdfs_utils.errors import StorageError
+from hdfs_utils.publish import storage_errors, temporary_name, write_all
 from mapreduce.data import order
 from mapreduce.data.manifest import Manifest, ShardEntry
 from mapreduce.data.shards import rows_per_shard, write_shard
@@ -86,21 +87,21 @@ def import_rows(source: Source, out: Path, seed: int) -> Manifest:
     Raises
     ------
     OutputError
-        ``out`` is there already.
+        ``out`` is there already, or its folder cannot be written.
     DataError
         The source has no rows; also whatever its reader raises.
     StorageError
-        No space, no permission. Nothing is left behind.
+        No space. Nothing is left behind.
     """
     check_absent(out)
-    with storage_errors("create", out):
+    with _output_errors(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         partial = temporary_name(out)
         partial.mkdir()
     try:
         manifest = _shuffle(source, partial, seed)
         manifest.save(partial)
-        with storage_errors("create", out):
+        with _output_errors(out):
             partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -115,10 +116,20 @@ def check_absent(out: Path) -> None:
     OutputError
         The path is a file, or a folder that is not empty.
     """
-    if out.is_dir() and not any(out.iterdir()):
-        return
-    if out.exists():
-        raise OutputError(f"{out} exists already. Name another folder, or remove it first")
+    with _output_errors(out):
+        if out.is_dir() and not any(out.iterdir()):
+            return
+        if out.exists():
+            raise OutputError(f"{out} exists already. Name another folder, or remove it first")
+
+
+@contextlib.contextmanager
+def _output_errors(out: Path) -> Iterator[None]:
+    try:
+        with storage_errors("create", out):
+            yield
+    except StorageError as error:
+        raise OutputError(str(error)) from error
 
 
 def _shuffle(source: Source, folder: Path, seed: int) -> Manifest:
@@ -130,7 +141,8 @@ def _shuffle(source: Source, folder: Path, seed: int) -> Manifest:
         for rows in source.chunks:
             buckets.append(rows.features, classes.codes(rows.labels), seed)
         if not buckets.rows:
-            raise DataError(f"{source.description}: no rows found")
+            files = ", ".join(source.description.get("files", ())) or "the source"
+            raise DataError(f"{files}: expected at least one row, found none")
         labels, ranks = classes.sorted()
         shards = tuple(_write_shards(buckets, folder, ranks))
     return Manifest(
@@ -190,7 +202,7 @@ class _Buckets:
         self._files: list[BinaryIO] = []
         for path in self._paths:
             with storage_errors("create", path):
-                self._files.append(stack.enter_context(path.open("xb")))
+                self._files.append(stack.enter_context(path.open("xb", buffering=0)))
 
     def append(self, features: Array, codes: Array | None, seed: int) -> None:
         if not self.rows:
@@ -208,7 +220,7 @@ class _Buckets:
         bucket = (records["key"] >> np.uint64(64 - self._bits)) if self._bits else 0
         for i, file in enumerate(self._files):
             with storage_errors("write", self._paths[i]):
-                file.write(records[bucket == i].data if self._bits else records.data)
+                write_all(file, records[bucket == i].data if self._bits else records.data)
 
     def sorted(self) -> Iterator[Array]:
         """The records of one bucket after another, in order of their keys."""

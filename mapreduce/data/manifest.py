@@ -6,16 +6,20 @@ a folder without it is no dataset.
 
 import hashlib
 import json
+import math
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hdfs_utils.publish import put_if_absent
+from hdfs_utils.publish import put_if_absent, storage_errors
 from mapreduce.errors import DataError, MissingInputError
 
 MANIFEST = "manifest.json"
 FORMAT = "gradreduce-dataset"
 FORMAT_VERSION = 1
+DTYPES = ("uint8", "float32", "float64")
+_SHA256 = re.compile("[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -110,27 +114,40 @@ def load(folder: Path) -> Manifest:
         There is no such folder, or it is no dataset.
     DataError
         The manifest is damaged, or of a version that this program does not know.
+    StorageError
+        No permission, or the disk fails.
     """
     path = folder / MANIFEST
+    with storage_errors("read", path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            found = f"holds no {MANIFEST}" if folder.is_dir() else "does not exist"
+            raise _no_dataset(folder, found) from None
+        except NotADirectoryError:
+            raise _no_dataset(folder, "is no folder") from None
+        except IsADirectoryError:
+            raise DataError(f"{path} is a folder: expected a file. Import the data again") from None
     try:
-        text = path.read_text("utf-8")
-    except (FileNotFoundError, NotADirectoryError):
-        found = "is no dataset: it holds no " + MANIFEST if folder.is_dir() else "does not exist"
-        raise MissingInputError(
-            f"{folder} {found}. Make a dataset with 'gradreduce data import' or "
-            f"'gradreduce data digits'"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
-    try:
-        return _parse(json.loads(text), path)
+        manifest = _parse(json.loads(content.decode()), path)
+        _check(manifest)
+        return manifest
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DataError(
             f"{path} is damaged: {type(error).__name__}: {error}. Import the data again"
         ) from error
 
 
-def _parse(content: dict[str, Any], path: Path) -> Manifest:
+def _no_dataset(folder: Path, found: str) -> MissingInputError:
+    return MissingInputError(
+        f"{folder} is no dataset: it {found}. Make a dataset with 'gradreduce data import' or "
+        f"'gradreduce data digits'"
+    )
+
+
+def _parse(content: Any, path: Path) -> Manifest:
+    if not isinstance(content, dict):
+        raise TypeError(f"expected an object, found {type(content).__name__}")
     if content.pop("format") != FORMAT:
         raise ValueError(f"its format is not {FORMAT}")
     version = content.pop("format_version")
@@ -147,3 +164,62 @@ def _parse(content: dict[str, Any], path: Path) -> Manifest:
     if content["classes"] is not None:
         content["classes"] = tuple(content["classes"])
     return Manifest(**content, shards=shards)
+
+
+def _check(manifest: Manifest) -> None:
+    """Raise a ``ValueError`` if a value is not of its kind, or if two do not fit."""
+    _numbers("shape", 1, *manifest.shape)
+    _numbers("seed", 0, manifest.seed)
+    _equal("features", manifest.features, "the product of shape", math.prod(manifest.shape))
+    _expect("dtype", manifest.dtype, manifest.dtype in DTYPES)
+    scale: object = manifest.scale
+    _expect("scale", scale, type(scale) in (int, float) and 0 < manifest.scale < math.inf)
+    _expect("source", manifest.source, type(manifest.source) is dict)
+    if manifest.classes is not None:
+        kinds = {type(label) for label in manifest.classes}
+        ordered = sorted(set(manifest.classes)) == list(manifest.classes)
+        _expect("classes", manifest.classes, kinds in ({int}, {str}) and ordered)
+    for shard in manifest.shards:
+        _check_shard(shard)
+    names = [shard.file for shard in manifest.shards]
+    _expect("names of shards", names, 0 < len(names) == len(set(names)))
+    _equal("rows", manifest.rows, "the rows of its shards", sum(s.rows for s in manifest.shards))
+
+
+def _check_shard(shard: ShardEntry) -> None:
+    name: object = shard.file
+    # A name that leads out of the folder would read somebody else's file.
+    _expect("file", name, isinstance(name, str) and name == Path(name).name != "..")
+    _digests(shard.file, shard.sha256, shard.rest_sha256)
+    _numbers(f"bytes of {shard.file}", 1, shard.bytes)
+    end = 0
+    for batch in shard.batches:
+        _numbers(f"rows of a record batch of {shard.file}", 1, batch.rows)
+        _numbers(f"offset of a record batch of {shard.file}", end, batch.offset)
+        _numbers(f"length of a record batch of {shard.file}", 1, batch.length)
+        _digests(shard.file, batch.sha256)
+        end = batch.offset + batch.length
+    _expect(f"end of the record batches of {shard.file}", end, 0 < end <= shard.bytes)
+    rows = sum(batch.rows for batch in shard.batches)
+    _equal(f"rows of {shard.file}", shard.rows, "the rows of its record batches", rows)
+
+
+def _expect(name: str, found: object, holds: bool) -> None:
+    if not holds:
+        raise ValueError(f"{name}: {found!r} makes no sense")
+
+
+def _numbers(name: str, least: int, *found: object) -> None:
+    for number in found:
+        _expect(name, number, type(number) is int and number >= least)
+
+
+def _digests(name: str, *found: object) -> None:
+    for digest in found:
+        is_digest = isinstance(digest, str) and _SHA256.fullmatch(digest) is not None
+        _expect(f"digest of {name}", digest, is_digest)
+
+
+def _equal(name: str, found: object, other: str, expected: int) -> None:
+    if type(found) is not int or found != expected:
+        raise ValueError(f"{name}: {found!r}, but {expected} is {other}")

@@ -54,11 +54,7 @@ def write_shard(path: Path, features: Array, labels: Array | None) -> ShardEntry
     labels : array (rows,), int32, or None
     """
     rows, columns = features.shape
-    element = pa.from_numpy_dtype(features.dtype)
-    fields = [pa.field("features", pa.list_(pa.field("item", element, False), columns), False)]
-    if labels is not None:
-        fields.append(pa.field("label", pa.int32(), False))
-    schema = pa.schema(fields)
+    schema = _schema(features.dtype, columns, labels is not None)
     step = rows_per_batch(features.itemsize * columns)
     ranges = []
     with storage_errors("write", path), path.open("xb") as file:
@@ -76,6 +72,14 @@ def write_shard(path: Path, features: Array, labels: Array | None) -> ShardEntry
         file.flush()
         os.fsync(file.fileno())
     return _describe(path, rows, ranges)
+
+
+def _schema(dtype: npt.DTypeLike, columns: int, labelled: bool) -> Any:
+    element = pa.field("item", pa.from_numpy_dtype(dtype), False)
+    fields = [pa.field("features", pa.list_(element, columns), False)]
+    if labelled:
+        fields.append(pa.field("label", pa.int32(), False))
+    return pa.schema(fields)
 
 
 def _describe(path: Path, rows: int, ranges: list[tuple[int, int, int]]) -> ShardEntry:
@@ -123,7 +127,8 @@ class Shard:
     MissingInputError
         The file does not exist.
     DataError
-        Its size differs from the manifest's, or the bytes around its record batches do.
+        Its size differs from the manifest's, or the bytes around its record batches do, or its
+        columns do.
     """
 
     def __init__(self, path: Path, entry: ShardEntry, manifest: Manifest) -> None:
@@ -146,9 +151,24 @@ class Shard:
         found = _rest_sha256(self._view, entry.batches)
         if found != entry.rest_sha256:
             raise self._damaged("outside of its record batches", found, entry.rest_sha256)
-        self._reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._view)))
+        self._reader = self._open()
         self._ends = list(accumulate(batch.rows for batch in entry.batches))
         self._batches: dict[int, Batch] = {}
+
+    def _open(self) -> Any:
+        manifest = self._manifest
+        labelled = manifest.classes is not None
+        expected = _schema(manifest.dtype, manifest.features, labelled), len(self.entry.batches)
+        try:
+            reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._view)))
+        except pa.ArrowInvalid as error:
+            raise DataError(f"{self.path} is no shard: {error}. Import the data again") from error
+        if (reader.schema, reader.num_record_batches) != expected:
+            raise self._misfit(
+                f"{reader.num_record_batches} record batches of {reader.schema}",
+                f"{expected[1]} of {expected[0]}",
+            )
+        return reader
 
     def rows(self, start: int, stop: int) -> Batch:
         """Rows ``start`` to ``stop - 1``; not copied if they lie in one record batch.
@@ -194,10 +214,20 @@ class Shard:
         if index not in self._batches:
             self._check(index)
             record_batch = self._reader.get_batch(index)
+            if record_batch.num_rows != (rows := self.entry.batches[index].rows):
+                raise self._misfit(
+                    f"{record_batch.num_rows} rows in record batch {index}", str(rows)
+                )
             features = record_batch.column("features").flatten().to_numpy()
             labels = None
             if self._manifest.classes is not None:
                 labels = record_batch.column("label").to_numpy()
+                # A kernel would take a label beyond the classes for a place in memory.
+                if labels.min() < 0 or labels.max() >= len(self._manifest.classes):
+                    raise self._misfit(
+                        f"labels {labels.min()} to {labels.max()}",
+                        f"{len(self._manifest.classes)} classes",
+                    )
             self._batches[index] = Batch(
                 features.reshape(record_batch.num_rows, -1), labels, self._manifest.scale
             )
@@ -211,6 +241,12 @@ class Shard:
                 f"in record batch {index}, bytes {entry.offset} to {entry.offset + entry.length}"
             )
             raise self._damaged(where, found, entry.sha256)
+
+    def _misfit(self, found: str, expected: str) -> DataError:
+        return DataError(
+            f"{self.path} holds {found}, the manifest says {expected}: they do not belong "
+            f"together. Import the data again"
+        )
 
     def _damaged(self, where: str, found: str, expected: str) -> DataError:
         return DataError(

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mapreduce import numeric
 from mapreduce.job import Job, MRStep
 from mapreduce.rundir import RunDir, block_bounds
+from mapreduce.runners import spawn
 from mapreduce.strategies.session import session
 from mapreduce.strategies.sync import Sync, merge_levels, references
 from mapreduce.wire import Message, WireProtocol
@@ -47,7 +49,17 @@ class Execution:
     blocks: int = 1
     fan_in: int = 0
     rounds_per_job: int = 50
-    start_method: str = "fork"
+    start_method: str = spawn.DEFAULT_START_METHOD
+
+    def runner_arguments(self) -> list[str]:
+        """mrjob's arguments for the runner; processors are pinned in its tasks as they are here."""
+        arguments = ["--runner", self.runner]
+        if self.runner == "parallel":
+            arguments += ["--workers", str(self.workers), "--start-method", self.start_method]
+        if self.runner != "inline":
+            for name, value in numeric.pinned().items():
+                arguments += ["--cmdenv", f"{name}={value}"]
+        return arguments
 
 
 class ChainJob(Job):
@@ -80,7 +92,9 @@ class ChainJob(Job):
         steps = []
         for completed in range(self.options.start, self.options.stop):
             levels = merge_levels(plan.leaves(completed), self.options.tasks, self.options.fan_in)
-            mapper: dict[str, Any] = {"mapper": self.map_gradients}
+            maps = len(references(plan, completed, self.options.tasks, self.options.blocks))
+            jobconf = {"mapreduce.job.maps": maps}
+            mapper: dict[str, Any] = {"mapper": self.map_gradients, "jobconf": jobconf}
             for _ in levels:
                 steps.append(MRStep(**mapper, reducer=self.merge_partials))
                 mapper = {}
@@ -90,7 +104,6 @@ class ChainJob(Job):
     def jobconf(self) -> dict[str, Any]:
         return {
             **super().jobconf(),
-            "mapreduce.job.maps": self.options.tasks,
             "mapreduce.job.reduces": self.options.blocks,
         }
 
@@ -131,7 +144,6 @@ def run_rounds(run: RunDir, start: int, stop: int, execution: Execution) -> None
         lines.write(WireProtocol().write(reference.to_key(), Message()) + b"\n")
     lines.seek(0)
     options = {
-        "--runner": execution.runner,
         "--run-dir": run.path,
         "--start": start,
         "--stop": stop,
@@ -140,7 +152,8 @@ def run_rounds(run: RunDir, start: int, stop: int, execution: Execution) -> None
         "--blocks": blocks,
         "--fan-in": execution.fan_in,
     }
-    job = ChainJob([text for item in options.items() for text in map(str, item)])
+    arguments = [text for item in options.items() for text in map(str, item)]
+    job = ChainJob(execution.runner_arguments() + arguments)
     job.sandbox(stdin=lines)
     with job.make_runner() as runner:
         runner.run()

@@ -12,11 +12,13 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from kernels import dispatch
 from mapreduce.data.batch import Batch
 from mapreduce.data.shards import Dataset
 from mapreduce.models.base import Workspace
 from mapreduce.plan import Slice
 from mapreduce.rundir import RunDir
+from mapreduce.wire import Message, WireProtocol
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -79,6 +81,16 @@ class Session:
                 self._params = None
             self._params = key, self.run.read_params(completed, blocks, memory)
         return self._params[1]
+
+    def warm_up(self) -> None:
+        """Compile all kernels that training calls."""
+        batch = self.batch(Slice(0, 0, min(2, self.plan.data.shard_rows[0])))
+        params, gradient = (np.zeros(self.model.size, self.model.dtype) for _ in range(2))
+        self.model.gradient(params, batch, gradient, self.workspace)
+        self.model.score(params, batch, self.workspace)
+        dispatch.get("first_non_finite")(gradient)
+        protocol = WireProtocol()
+        protocol.read(protocol.write("", Message({}, {"gradient": gradient})))
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Apply a function to items, on the session's threads; the results come in order."""

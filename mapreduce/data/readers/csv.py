@@ -1,7 +1,9 @@
 """Comma-separated values: numbers, and a column of labels."""
 
+import contextlib
 import csv as csv_module
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,8 +24,9 @@ DEFAULT_LABEL = "label"
 def source(paths: list[Path], label: str | None, labelled: bool, dtype: str) -> Source:
     """Rows of one or more CSV files of the same columns, gzipped or not.
 
-    The first line is a header if any of its fields is not a number. Every column but the label's
-    must hold finite numbers.
+    The first line is a header if none of its fields is a number. If some are and some are not,
+    ``label`` decides: the name of one of them says that it is a header, a number that it is a row.
+    Every column but the label's must hold finite numbers.
 
     Parameters
     ----------
@@ -39,17 +42,20 @@ def source(paths: list[Path], label: str | None, labelled: bool, dtype: str) -> 
     Raises
     ------
     UsageError
-        No files, or no such column.
+        No files, no such column, or a first line that may be a header or a row.
     DataError
-        The files' columns differ. While the rows are read: a row has too few or too many fields,
-        or a feature is empty, not a number or not finite; the message names file and row.
+        The files' columns differ, or two have one name. While the rows are read: a row has too few
+        or too many fields, a feature is empty, not a number or not finite, or a label is empty or
+        goes over several lines; the message names file and row.
     """
     if not paths:
         raise UsageError("no source: name the CSV files")
-    header, columns = _columns(paths[0])
+    first, more = _first_line(paths[0])
+    header = _has_header(first, label, labelled, paths[0])
+    columns = _columns(first, more, header, paths[0])
     for path in paths[1:]:
-        other_header, other = _columns(path)
-        if (other if other_header else len(other)) != (columns if header else len(columns)):
+        other = _columns(*_first_line(path), header, path)
+        if other != columns:
             raise DataError(
                 f"{path} has the columns {_preview(other)}, {paths[0]} {_preview(columns)}: they "
                 f"cannot be in one dataset"
@@ -71,21 +77,54 @@ def source(paths: list[Path], label: str | None, labelled: bool, dtype: str) -> 
     )
 
 
-def _columns(path: Path) -> tuple[bool, list[str]]:
-    """Whether a file has a header, and the names of its columns (numbers from 1 on without)."""
+def _first_line(path: Path) -> tuple[list[str], bool]:
+    """The fields of the first line, and whether it is not the only one."""
     with open_source(path) as file:
         try:
-            line = io.TextIOWrapper(file, "utf-8-sig", newline="").readline()
+            text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+            line = text.readline()
+            fields = [field.strip() for field in next(csv_module.reader([line]), [])]
+            more = any(line.strip() for line in text)
         except UnicodeDecodeError as error:
             raise DataError(f"{path} is not UTF-8 text: {error}") from error
-    fields = next(csv_module.reader([line]), [])
+        except csv_module.Error as error:
+            raise DataError(f"{path}, line 1: {error}") from error
     if not fields:
-        raise DataError(f"{path} is empty: expected rows of numbers")
-    header = not all(_is_number(field) for field in fields)
-    names = [field.strip() for field in fields]
-    if header and len(set(names)) != len(names):
+        found = "starts with an empty line" if line else "is empty"
+        raise DataError(f"{path} {found}: expected rows of numbers")
+    return fields, more
+
+
+def _has_header(names: list[str], label: str | None, labelled: bool, path: Path) -> bool:
+    numbers = [name for name in names if name and _is_number(name)]
+    if all(_is_number(name) for name in names):
+        return False
+    if not numbers:
+        return True
+    if labelled and label is not None and label.isdecimal():
+        return False
+    if labelled and (label or DEFAULT_LABEL) in names:
+        return True
+    advice = (
+        "Name the label's column: --label NAME says that it is a header, --label NUMBER a row"
+        if labelled
+        else "Give every column a name that is no number, or remove the line"
+    )
+    raise UsageError(
+        f"{path}: the first line, {_preview(names)}, has words and numbers, so that it may be a "
+        f"header or a row. {advice}"
+    )
+
+
+def _columns(names: list[str], more: bool, header: bool, path: Path) -> list[str]:
+    """The names of the columns; numbers from 1 on without a header."""
+    if not header:
+        return [str(i + 1) for i in range(len(names))]
+    if len(set(names)) != len(names):
         raise DataError(f"{path}: two columns have the same name in {_preview(names)}")
-    return header, names if header else [str(i + 1) for i in range(len(fields))]
+    if not more:
+        raise DataError(f"{path} has no rows after its header, {_preview(names)}")
+    return names
 
 
 def _is_number(field: str) -> bool:
@@ -135,33 +174,56 @@ def _chunks(
                     read_options=csv.ReadOptions(
                         block_size=BLOCK_BYTES, column_names=names, skip_rows=int(header)
                     ),
-                    convert_options=csv.ConvertOptions(column_types=types),
+                    convert_options=csv.ConvertOptions(column_types=types, null_values=[""]),
                 ) as reader,
             ):
                 for batch in reader:
                     yield _rows(batch, target, dtype, path, row, columns)
                     row += batch.num_rows
         except pa.ArrowInvalid as error:
-            _find_bad_row(path, header, columns, target)
+            _find_bad_row(path, header, columns, target, row)
             raise DataError(f"{path}, after row {row}: {error}") from error
 
 
-def _find_bad_row(path: Path, header: bool, columns: list[str], target: int | None) -> None:
-    """Raise an error that names the first row that is malformed."""
-    with open_source(path) as file:
-        text = io.TextIOWrapper(file, "utf-8-sig", "replace", newline="")
+def _find_bad_row(
+    path: Path, header: bool, columns: list[str], target: int | None, first: int
+) -> None:
+    """Raise an error that names the first malformed row, if there is one after row ``first``."""
+    with open_source(path) as file, contextlib.suppress(csv_module.Error):
+        text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
         lines = (line for line in csv_module.reader(text) if line)
-        for row, fields in enumerate(lines):
-            if header and not row:
+        for number, fields in enumerate(lines, 1 - header):
+            if number <= first:
                 continue
-            number = row + 1 - header
             if len(fields) != len(columns):
                 raise DataError(
                     f"{path}, row {number}: expected {len(columns)} fields, found {len(fields)}"
                 )
             for i, field in enumerate(fields):
-                if i != target and not _is_number(field):
+                if i == target:
+                    if not _is_utf8(field):
+                        raise DataError(
+                            f"{path}, row {number}, column {columns[i]}: the label {field!r} is "
+                            f"not UTF-8 text"
+                        )
+                elif not _converts(field):
                     raise _bad_value(path, number, columns[i], repr(field))
+
+
+def _is_utf8(field: str) -> bool:
+    try:
+        field.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _converts(field: str) -> bool:
+    """Whether Arrow takes a field for a number; Python takes more, such as 1_000."""
+    number = field.strip(" \t")
+    return (
+        number.isascii() and not re.search(r"[_\s]", number) and number != "" and _is_number(number)
+    )
 
 
 def _rows(
@@ -187,8 +249,13 @@ def _bad_value(path: Path, row: int, column: str, found: object) -> DataError:
 
 
 def _labels(column: Any, path: Path, first: int, name: str) -> Any:
-    blank = pc.equal(pc.utf8_trim_whitespace(column), "")
-    if column.null_count or pc.any(blank).as_py():
-        row = pc.index(pc.fill_null(blank, True), True).as_py()
-        raise DataError(f"{path}, row {first + row + 1}, column {name}: expected a label")
+    column = pc.utf8_trim_whitespace(column)
+    # A quote left open would take the rows up to the next quote into one label.
+    for bad, expected in (
+        (pc.equal(column, ""), "expected a label, found nothing"),
+        (pc.match_substring_regex(column, "[\r\n]"), "a label over several lines: close its quote"),
+    ):
+        if pc.any(bad).as_py():
+            row = first + pc.index(bad, True).as_py() + 1
+            raise DataError(f"{path}, row {row}, column {name}: {expected}")
     return column.to_numpy(zero_copy_only=False).astype(str)

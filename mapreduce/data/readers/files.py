@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from hdfs_utils.publish import require_success
+from hdfs_utils.publish import require_success, storage_errors
 from mapreduce.errors import DataError, MissingInputError
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -24,13 +24,16 @@ def check_source(path: Path) -> None:
         It is a folder.
     IncompleteOutputError
         It is part of a job's output that is not finished.
+    StorageError
+        Its folder cannot be searched.
     """
-    if not path.exists():
-        raise MissingInputError(f"{path} does not exist")
-    if path.is_dir():
-        raise DataError(f"{path} is a folder: name the files in it")
-    if path.name.startswith("part-"):
-        require_success(path.parent)
+    with storage_errors("read", path):
+        if not path.exists():
+            raise MissingInputError(f"{path} does not exist. Check the name")
+        if path.is_dir():
+            raise DataError(f"{path} is a folder: name the files in it")
+        if path.name.startswith("part-"):
+            require_success(path.parent)
 
 
 @contextmanager
@@ -42,23 +45,24 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
     MissingInputError, DataError
         See :func:`check_source`.
     DataError
-        While reading: the gzip stream is damaged or ends early, or the disk fails.
+        While reading: the gzip stream is damaged or ends early.
+    StorageError
+        No permission, or the disk fails.
     """
     check_source(path)
-    try:
-        with path.open("rb") as raw:
-            packed = raw.peek(2)[:2] == GZIP_MAGIC
-            if packed:
-                with gzip.open(raw) as unpacked:
-                    yield cast(BinaryIO, unpacked)
-            else:
-                yield raw
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise DataError(
-            f"{path}: the gzip stream is damaged or truncated: {error}. Fetch the file again"
-        ) from error
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error}") from error
+    with storage_errors("read", path):
+        try:
+            with path.open("rb") as raw:
+                packed = raw.peek(2)[:2] == GZIP_MAGIC
+                if packed:
+                    with gzip.open(raw) as unpacked:
+                        yield cast(BinaryIO, unpacked)
+                else:
+                    yield raw
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise DataError(
+                f"{path}: the gzip stream is damaged or truncated: {error}. Fetch the file again"
+            ) from error
 
 
 def unpacked_size(path: Path) -> int:

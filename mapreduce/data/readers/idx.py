@@ -52,6 +52,10 @@ def source(paths: list[Path], labels: Path | None) -> Source:
                 f"{path} holds {other.name} examples of shape {tuple(other_shape)}, {paths[0]} "
                 f"{dtype.name} of shape {tuple(shape)}: they cannot be in one dataset"
             )
+    if not math.prod(shape):
+        raise DataError(
+            f"{paths[0]} holds examples of shape {tuple(shape)}, which have no elements"
+        )
     rows = sum(dimensions[0] for _, dimensions in headers)
     if labels is not None:
         _check_labels(labels, rows)
@@ -159,7 +163,8 @@ def _blocks(
 
 def _read_fully(file: BinaryIO, size: int) -> bytes:
     parts = []
-    while size and (part := file.read(size)):
+    # A damaged header may announce terabytes, and ``read`` takes memory for all it is asked for.
+    while size and (part := file.read(min(size, CHUNK_BYTES))):
         parts.append(part)
         size -= len(part)
     return b"".join(parts)

@@ -1,0 +1,349 @@
+"""The loop that trains a model: plan, execute, checkpoint, evaluate; again after any crash.
+
+The driver keeps nothing in memory that is not in the run's directory too. What has been done
+follows from the files that are complete there; starting and resuming are the same.
+"""
+
+import contextlib
+import hashlib
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from mapreduce import checkpoint, lease, numeric
+from mapreduce.data.manifest import Manifest
+from mapreduce.data.manifest import load as load_manifest
+from mapreduce.errors import DataError, Interrupted, MissingInputError
+from mapreduce.events import (
+    CheckpointSaved,
+    Evaluated,
+    Events,
+    JsonLines,
+    RoundCompleted,
+    RunEnded,
+    RunStarted,
+    Warned,
+)
+from mapreduce.executors.chain import ChainJob, Execution, run_rounds
+from mapreduce.executors.evaluate import EvaluateJob, evaluate
+from mapreduce.plan import Settings, make
+from mapreduce.rundir import PAGE, Position, RunConfig, RunDir, block_bounds
+from mapreduce.runners import pool
+from mapreduce.strategies.session import session
+
+#: Seconds between two looks for rounds that were published meanwhile.
+_WATCH_SECONDS = 0.2
+
+
+def create(path: Path, settings: Settings, data: Path, evaluation: Path | None) -> RunDir:
+    """Make the directory of a new run, without training.
+
+    Parameters
+    ----------
+    path : Path
+        The run's folder.
+    settings : Settings
+    data, evaluation : Path
+        Datasets to train and to evaluate on.
+
+    Raises
+    ------
+    GradreduceError
+        Settings, data or folder are not as they should be.
+    """
+    manifest = load_manifest(data)
+    plan = make(settings, manifest, load_manifest(evaluation) if evaluation else None)
+    run = RunDir(path.absolute())
+    run.create(
+        RunConfig(
+            plan=plan,
+            data=str(data.absolute()),
+            evaluation=str(evaluation.absolute()) if evaluation else None,
+            classes=manifest.classes or (),
+            shape=manifest.shape,
+        )
+    )
+    return run
+
+
+def train(
+    run: RunDir, execution: Execution, keep: int, events: Events, *, take_over: bool = False
+) -> RunEnded:
+    """Train until the plan's last round, from wherever the run stands.
+
+    Parameters
+    ----------
+    run : RunDir
+        A run that was created.
+    execution : Execution
+    keep : int
+        Checkpoints to keep; 0 for all.
+    events : Events
+        Are told what happens.
+    take_over : bool
+        Take the run from a driver on another host that has ended.
+
+    Raises
+    ------
+    Interrupted
+        SIGINT or SIGTERM; the last round is saved as a checkpoint.
+    LeaseError
+        Another driver works on the run.
+    GradreduceError, StepFailedException
+        As tasks and runner do. The run can be resumed.
+    """
+    config = run.config
+    with lease.held(run.path, take_over=take_over), _signals():
+        events.subscribe(JsonLines(run.path / "events.jsonl"))
+        _check_data(config.data, config.plan.data.sha256)
+        if config.evaluation and config.plan.eval_sha256:
+            _check_data(config.evaluation, config.plan.eval_sha256)
+        return _Training(run, execution, keep, events).run()
+
+
+class _Training:
+    def __init__(self, run: RunDir, execution: Execution, keep: int, events: Events) -> None:
+        self._run = run
+        self._plan = run.config.plan
+        self._model = self._plan.create_model()
+        self._execution = execution
+        self._keep = keep
+        self._events = events
+        self._completed = 0
+
+    def run(self) -> RunEnded:
+        result = self._run.read_json("result.json")
+        if result is not None:
+            ended = RunEnded(**result)
+            self._events.emit(ended)
+            return ended
+        self._record_surroundings()
+        position = self._start()
+        with self._workers():
+            try:
+                while not self._settle(position):
+                    position = self._advance(position)
+            except Interrupted:
+                with _signals_blocked():
+                    self._save_checkpoint(self._run.latest_round() or position)
+                raise
+            return self._end(position.completed)
+
+    def _record_surroundings(self) -> None:
+        """Note what the bits will come from, and warn if that changed under a run."""
+        now = numeric.describe()
+        before = self._run.read_json("profile.json")
+        if before is None:
+            self._run.write_json("profile.json", now)
+        elif changes := numeric.difference(before, now):
+            self._warn(
+                f"the run began on another numeric profile ({'; '.join(changes)}): the rounds from "
+                f"here on may differ in their last bits from those of an undisturbed run"
+            )
+        content = {**vars(self._execution), "keep": self._keep, "code_sha256": code_sha256()}
+        self._run.write_json("execution.json", content, once=False)
+        blocks = len(block_bounds(self._model.size, self._execution.blocks))
+        if blocks < self._execution.blocks:
+            self._warn(
+                f"the model's {self._model.size:,} parameters make {blocks} block(s) of whole "
+                f"pages of {PAGE:,}, not {self._execution.blocks}"
+            )
+
+    def _start(self) -> Position:
+        """The state that the run stands at, published for the first job."""
+        position = self._latest()
+        self._completed = position.completed
+        self._events.emit(
+            RunStarted(
+                run=str(self._run.path),
+                completed=position.completed,
+                rounds=self._plan.rounds,
+                batch_size=self._plan.batch_size,
+                runner=self._execution.runner,
+                workers=self._execution.workers,
+            )
+        )
+        self._report(position)
+        self._run.publish_round(position, self._execution.blocks)
+        return position
+
+    def _latest(self) -> Position:
+        """The last round that is whole: published, or in a checkpoint, or none yet."""
+        position = self._run.latest_round(self._warn)
+        for completed in reversed(checkpoint.saved(self._run)):
+            if position is not None and position.completed >= completed:
+                break
+            try:
+                position = checkpoint.load(self._run, self._model, completed)
+            except DataError as error:
+                self._warn(f"{error}")
+        if position is not None:
+            return position
+        if checkpoint.saved(self._run):
+            self._warn("no checkpoint can be read: the run starts from its first round again")
+        params = self._model.init(self._plan.seed)
+        return Position(0, params, self._plan.create_optimizer().init(params))
+
+    def _advance(self, position: Position) -> Position:
+        """Run one job of rounds."""
+        plan, completed = self._plan, position.completed
+        stop = min(plan.next_stop(completed), completed + self._execution.rounds_per_job)
+        with self._watch():
+            run_rounds(self._run, completed, stop, self._execution)
+        latest = self._run.latest_round(self._warn)
+        if latest is None or latest.completed != stop:
+            found = "none" if latest is None else f"round {latest.completed}"
+            raise DataError(
+                f"the job ended, but of the rounds up to {stop} the last that is whole is {found}. "
+                f"Go on with 'gradreduce resume {self._run.path}'"
+            )
+        self._report(latest)
+        return latest
+
+    def _settle(self, position: Position) -> bool:
+        """Save and evaluate what is due; tells whether the training ends here.
+
+        Doing it again changes nothing, so it does not matter where a driver was killed.
+        """
+        plan, completed = self._plan, position.completed
+        self._run.prune_rounds(completed)
+        if plan.is_checkpoint(completed) or plan.is_evaluation(completed):
+            self._save_checkpoint(position)
+        if plan.is_evaluation(completed):
+            self._evaluate(completed)
+        losses = self._run.evaluation_losses()
+        if plan.patience and losses:
+            best = min(losses, key=lambda done: losses[done])
+            if sum(done > best for done in losses) >= plan.patience:
+                return True
+        return completed >= plan.rounds
+
+    def _evaluate(self, completed: int) -> None:
+        name, data = f"evaluations/{completed:08d}.json", self._run.config.evaluation
+        if data is None or self._run.read_json(name) is not None:
+            return
+        sums = evaluate(self._run, completed, Path(data), self._execution)
+        rows = sums.rows
+        self._run.write_json(name, {"rows": rows, "correct": sums.correct, "loss": sums.loss})
+        self._events.emit(Evaluated(completed, rows, sums.correct / rows, sums.loss / rows))
+
+    def _save_checkpoint(self, position: Position) -> None:
+        if position.completed in checkpoint.saved(self._run):
+            return
+        digest = checkpoint.save(self._run, self._model, position)
+        self._events.emit(CheckpointSaved(position.completed, digest))
+        if self._keep:
+            checkpoint.remove_old(self._run, self._keep, {self._result(position.completed)})
+
+    def _result(self, completed: int) -> int:
+        """The checkpoint that the training results in: with patience, the best evaluated one."""
+        losses = self._run.evaluation_losses()
+        if self._plan.patience and losses:
+            return min(losses, key=lambda done: losses[done])
+        return completed
+
+    def _end(self, completed: int) -> RunEnded:
+        result = self._result(completed)
+        position = checkpoint.load(self._run, self._model, result)
+        digest = checkpoint.model_sha256(self._model.named(position.params))
+        ended = RunEnded(result, digest, stopped_early=completed < self._plan.rounds)
+        self._run.write_json("result.json", vars(ended))
+        self._events.emit(ended)
+        return ended
+
+    # Telling what happens
+
+    def _warn(self, message: str) -> None:
+        self._events.emit(Warned(message))
+
+    def _report(self, position: Position) -> None:
+        """Emit the rounds up to a position that were not emitted yet."""
+        first = position.completed - len(position.history) + 1
+        for completed, (rows, loss) in enumerate(position.history, first):
+            if completed > self._completed:
+                self._events.emit(RoundCompleted(completed, int(rows), float(loss / rows)))
+                self._completed = completed
+
+    @contextlib.contextmanager
+    def _watch(self) -> Iterator[None]:
+        """Report rounds while a job runs, whatever the runner, by what it publishes."""
+        over = threading.Event()
+
+        def look() -> None:
+            while not over.wait(_WATCH_SECONDS):
+                history = self._run.latest_history()
+                if history is not None:
+                    self._report(history)
+
+        thread = threading.Thread(target=look, name="watch", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _workers(self) -> contextlib.AbstractContextManager[Any]:
+        """Workers that outlive the jobs of the run, where the runner has any."""
+        execution = self._execution
+        # Compiled once, and not in each worker.
+        session(self._run.path, execution.threads).warm_up()
+        if execution.runner != "parallel":
+            return contextlib.nullcontext()
+        return pool.shared(execution.workers, execution.start_method, [ChainJob, EvaluateJob])
+
+
+def _check_data(path: str, expected: str) -> Manifest:
+    try:
+        manifest = load_manifest(Path(path))
+    except MissingInputError as error:
+        raise MissingInputError(f"the run's data are gone: {error}") from error
+    if manifest.sha256 != expected:
+        raise DataError(
+            f"{path} is not the dataset that the run began with: sha256 {manifest.sha256[:16]}…, "
+            f"the plan says {expected[:16]}…. Put the old one back, or start a new run"
+        )
+    return manifest
+
+
+def code_sha256() -> str:
+    """Digest of the toolkit's own source files."""
+    root = Path(__file__).parent.parent
+    digest = hashlib.sha256()
+    for package in ("hdfs_utils", "kernels", "mapreduce"):
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """SIGINT and SIGTERM raise :class:`Interrupted`, in the main thread."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise Interrupted(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _signals_blocked() -> Iterator[None]:
+    """A second Ctrl-C does not cut off what the first one made necessary."""
+    blocked = {signal.SIGINT, signal.SIGTERM}
+    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)

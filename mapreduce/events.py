@@ -1,0 +1,143 @@
+"""What happens while a model is trained: typed events that anybody may subscribe to."""
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Event:
+    """Base class."""
+
+
+@dataclass(frozen=True)
+class RunStarted(Event):
+    """A driver begins to work, or goes on."""
+
+    run: str
+    completed: int
+    rounds: int
+    batch_size: int
+    runner: str
+    workers: int
+
+
+@dataclass(frozen=True)
+class RoundCompleted(Event):
+    """A round is published.
+
+    Attributes
+    ----------
+    completed : int
+        Rounds completed, this one included.
+    rows : int
+    loss : float
+        Mean over the round's rows, before the update.
+    """
+
+    completed: int
+    rows: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class CheckpointSaved(Event):
+    """A checkpoint can be resumed from."""
+
+    completed: int
+    model_sha256: str
+
+
+@dataclass(frozen=True)
+class Evaluated(Event):
+    """The model was evaluated on other data; sums over the whole set, divided once."""
+
+    completed: int
+    rows: int
+    accuracy: float
+    loss: float
+
+
+@dataclass(frozen=True)
+class Warned(Event):
+    """Something that the user should know, though the training goes on."""
+
+    message: str
+
+
+@dataclass(frozen=True)
+class RunEnded(Event):
+    """The training ended.
+
+    Attributes
+    ----------
+    completed : int
+        Rounds of the model that is the result.
+    model_sha256 : str
+    stopped_early : bool
+        Whether the evaluations stopped getting better.
+    """
+
+    completed: int
+    model_sha256: str
+    stopped_early: bool
+
+
+Subscriber = Callable[[Event], None]
+
+
+class Events:
+    """Passes events on to subscribers, in the order in which they subscribed."""
+
+    def __init__(self, *subscribers: Subscriber) -> None:
+        self._subscribers = list(subscribers)
+
+    def subscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.append(subscriber)
+
+    def emit(self, event: Event) -> None:
+        for subscriber in self._subscribers:
+            subscriber(event)
+
+
+class JsonLines:
+    """Appends events to a file, one JSON object on each line.
+
+    Rounds that the file has already, from before a crash, are not written again.
+
+    Parameters
+    ----------
+    path : Path
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._recorded = max(
+            (event["completed"] for event in read(path) if event["event"] == "RoundCompleted"),
+            default=0,
+        )
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RoundCompleted) and event.completed <= self._recorded:
+            return
+        record = {"event": type(event).__name__, "time": round(time.time(), 3), **asdict(event)}
+        with self._path.open("a") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    """The events of a file; a last line that was cut short is left out."""
+    try:
+        lines = path.read_text().splitlines()
+    except FileNotFoundError:
+        return []
+    events = []
+    for line in lines:
+        try:
+            events.append(json.loads(line))
+        except ValueError:
+            continue
+    return events

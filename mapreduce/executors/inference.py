@@ -1,0 +1,99 @@
+"""What jobs that use a trained model have in common."""
+
+import io
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from mapreduce import checkpoint
+from mapreduce.data.batch import Array, Batch
+from mapreduce.data.shards import Dataset
+from mapreduce.executors.chain import Execution
+from mapreduce.job import Job
+from mapreduce.models.base import Workspace
+from mapreduce.rundir import RunDir
+from mapreduce.wire import Message, WireProtocol
+
+Pairs = Iterator[tuple[str, Message]]
+
+#: Rows that are scored at once: in no way a setting, since the sum of losses depends on it.
+SLICE_ROWS = 512
+
+
+class Inference:
+    """A model, its parameters and the data that it is used on."""
+
+    def __init__(self, run_dir: str, completed: int, data: str) -> None:
+        self.config = RunDir(Path(run_dir)).config
+        self.model = self.config.plan.create_model()
+        self.params = checkpoint.load(RunDir(Path(run_dir)), self.model, completed).params
+        self.dataset = Dataset(Path(data))
+        self.workspace = Workspace()
+
+    @cached_property
+    def _label_map(self) -> Array | None:
+        """From the index of a label in the data to its index in the model, if they differ."""
+        classes = self.dataset.manifest.classes
+        if classes is None or classes == self.config.classes:
+            return None
+        return np.array([self.config.classes.index(label) for label in classes], np.int32)
+
+    def batch(self, shard: int, start: int, stop: int) -> Batch:
+        rows = self.dataset.shard(shard).rows(start, stop)
+        if self._label_map is None or rows.labels is None:
+            return rows
+        return Batch(rows.features, self._label_map[rows.labels], rows.scale)
+
+    def slices(self) -> list[tuple[int, int, int]]:
+        """(shard, start, stop) of all slices of the data, in order."""
+        return [
+            (shard, start, min(start + SLICE_ROWS, entry.rows))
+            for shard, entry in enumerate(self.dataset.manifest.shards)
+            for start in range(0, entry.rows, SLICE_ROWS)
+        ]
+
+
+_known: dict[tuple[str, int, str], Inference] = {}
+
+
+class InferenceJob(Job):
+    """A job over slices or shards of a dataset, with a checkpoint's parameters."""
+
+    WARM = True
+    INPUT_PROTOCOL = WireProtocol
+    INTERNAL_PROTOCOL = WireProtocol
+    OUTPUT_PROTOCOL = WireProtocol
+
+    def configure_args(self) -> None:
+        super().configure_args()
+        self.add_passthru_arg("--run-dir", help="directory of the run")
+        self.add_passthru_arg("--completed", type=int, help="rounds completed at the checkpoint")
+        self.add_passthru_arg("--data", help="folder of the dataset")
+
+    @property
+    def inference(self) -> Inference:
+        key = (self.options.run_dir, self.options.completed, self.options.data)
+        if key not in _known:
+            _known.clear()
+            _known[key] = Inference(*key)
+        return _known[key]
+
+
+def run_job(
+    job_class: type[InferenceJob],
+    options: dict[str, object],
+    keys: Sequence[str],
+    execution: Execution,
+) -> list[tuple[str, Message]]:
+    """Run a job over keys, which each map task gets some of; returns what it wrote."""
+    lines = b"".join(WireProtocol().write(key, Message()) + b"\n" for key in keys)
+    arguments = execution.runner_arguments()
+    arguments += ["-D", f"mapreduce.job.maps={len(keys)}", "-D", "mapreduce.job.reduces=1"]
+    arguments += [text for item in options.items() for text in map(str, item)]
+    job = job_class(arguments)
+    job.sandbox(stdin=io.BytesIO(lines))
+    with job.make_runner() as runner:
+        runner.run()
+        return list(job.parse_output(runner.cat_output()))

@@ -1,0 +1,85 @@
+"""Prediction: a map-only job that writes one Parquet file for each shard of a dataset."""
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hdfs_utils.publish import put_if_absent
+from mapreduce.data.batch import Batch
+from mapreduce.data.shards import Dataset
+from mapreduce.executors.chain import Execution
+from mapreduce.executors.inference import SLICE_ROWS, InferenceJob, run_job
+from mapreduce.rundir import RunDir
+from mapreduce.wire import Message
+
+Pairs = Iterator[tuple[str, Message]]
+
+
+class PredictJob(InferenceJob):
+    """Predicts a shard in each map task, and publishes it as one Parquet file.
+
+    Columns: ``row`` (int64, from 0 within the shard), ``label`` (if the data have labels),
+    ``prediction``, ``probability`` of the prediction, and ``probabilities`` of all classes.
+    """
+
+    def configure_args(self) -> None:
+        super().configure_args()
+        self.add_passthru_arg("--out", help="folder of the predictions")
+
+    def mapper(self, key: str, _: Message) -> Pairs:
+        part = f"part-{int(key):05d}.parquet"
+        path = Path(self.options.out) / part
+        if not path.exists():
+            put_if_absent(path, self._predict(int(key)), sync=True)
+        yield part, Message({"rows": self.inference.dataset.manifest.shards[int(key)].rows})
+
+    def _predict(self, shard: int) -> bytes:
+        inference = self.inference
+        sink = io.BytesIO()
+        writer = None
+        rows = inference.dataset.manifest.shards[shard].rows
+        for start in range(0, rows, SLICE_ROWS):
+            batch = inference.batch(shard, start, min(start + SLICE_ROWS, rows))
+            table = self._table(batch, start)
+            writer = writer or pq.ParquetWriter(
+                sink, table.schema, write_page_checksum=True, compression="zstd"
+            )
+            writer.write_table(table)
+        assert writer is not None, "a shard has at least one row"
+        writer.close()
+        return sink.getvalue()
+
+    def _table(self, batch: Batch, start: int) -> Any:
+        inference = self.inference
+        classes = np.array(inference.config.classes)
+        values = inference.model.probabilities(inference.params, batch, inference.workspace)
+        best = values.argmax(axis=1)
+        flat = pa.array(values.reshape(-1))
+        columns = {"row": np.arange(start, start + batch.rows)}
+        if batch.labels is not None:
+            columns["label"] = classes[batch.labels]
+        columns["prediction"] = classes[best]
+        columns["probability"] = values[np.arange(batch.rows), best]
+        columns["probabilities"] = pa.FixedSizeListArray.from_arrays(flat, len(classes))
+        return pa.table(columns)
+
+
+def predict(run: RunDir, completed: int, data: Path, out: Path, execution: Execution) -> int:
+    """Predict a dataset into a folder, one Parquet file for each shard; returns the rows.
+
+    Files that are there already, from an attempt that was stopped, are kept.
+    """
+    shards = len(Dataset(data).manifest.shards)
+    keys = [f"{shard:08d}" for shard in range(shards)]
+    options = {"--run-dir": run.path, "--completed": completed, "--data": data, "--out": out}
+    parts = run_job(PredictJob, options, keys, execution)
+    return sum(message.meta["rows"] for _, message in parts)
+
+
+if __name__ == "__main__":
+    PredictJob.run()

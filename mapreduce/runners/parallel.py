@@ -1,0 +1,257 @@
+"""The runner ``-r parallel``: map and reduce tasks in worker processes, a shuffle in memory.
+
+Where mrjob's ``-r local`` starts a Python for each task and sorts through one file, this runner
+keeps warm workers, partitions, and passes files in memory from map to reduce tasks. Steps that run
+commands, setup scripts or input manifests are left to ``-r local``'s own machinery.
+"""
+
+import logging
+import os
+import shutil
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from mrjob.local import LocalMRJobRunner
+from mrjob.step import StepFailedException
+
+from hdfs_utils.publish import storage_errors
+from mapreduce.errors import UsageError
+from mapreduce.runners import pool as pools
+from mapreduce.runners import spawn
+from mapreduce.runners.pool import Reply, Task, TaskError, WorkerPool
+from mapreduce.runners.shuffle import Segment, splits
+
+log = logging.getLogger(__name__)
+
+#: Map tasks for each worker of a job that does not say how many it wants: uneven ones even out.
+_MAPS_PER_WORKER = 4
+
+
+class TaskFailedException(StepFailedException):
+    """A step failed because of one task.
+
+    Attributes
+    ----------
+    error : TaskError
+    """
+
+    def __init__(self, error: TaskError, step_num: int, num_steps: int) -> None:
+        super().__init__(reason=str(error), step_num=step_num, num_steps=num_steps)
+        self.error = error
+
+    @property
+    def exit_code(self) -> int:
+        return self.error.exit_code
+
+    def __str__(self) -> str:
+        return str(self.error)
+
+
+class ParallelMRJobRunner(LocalMRJobRunner):
+    """Runs a job in worker processes of this machine."""
+
+    alias = "parallel"
+
+    OPT_NAMES = LocalMRJobRunner.OPT_NAMES | {"workers", "start_method"}
+
+    def __init__(self, mrjob_cls: type | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._mrjob_cls = mrjob_cls
+        self._own_pool: WorkerPool | None = None
+        #: Paths and sizes of the parts that each step wrote.
+        self._parts: dict[int, list[tuple[str, int]]] = {}
+        if self._workers < 1:
+            raise UsageError(f"--workers: expected a positive number, found {self._workers}")
+
+    @classmethod
+    def _default_opts(cls) -> dict[str, Any]:
+        return {**super()._default_opts(), "cleanup_on_failure": ["ALL"]}
+
+    @property
+    def _workers(self) -> int:
+        workers: int | None = self._opts["workers"]
+        return available_cores() if workers is None else workers
+
+    @cached_property
+    def _is_warm(self) -> bool:
+        return bool(getattr(self._mrjob_cls, "WARM", False))
+
+    @cached_property
+    def _memory(self) -> Path:
+        """A folder for what passes between tasks."""
+        return pools.memory_folder()
+
+    @cached_property
+    def _pool(self) -> WorkerPool:
+        """The shared pool if there is one, else our own."""
+        assert self._mrjob_cls is not None
+        method = self._opts["start_method"] or spawn.DEFAULT_START_METHOD
+        pool = pools.current(self._workers, method) if self._is_warm else None
+        if pool is None:
+            pool = self._own_pool = WorkerPool(self._workers, method, [self._mrjob_cls])
+        arguments = [str(argument) for argument in self._mr_job_extra_args()]
+        pool.load(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm)
+        return pool
+
+    def _cleanup_local_tmp(self) -> None:
+        if self._own_pool is not None:
+            self._own_pool.close()
+            self._own_pool = None
+        if "_memory" in self.__dict__:
+            shutil.rmtree(self._memory, ignore_errors=True)
+        super()._cleanup_local_tmp()
+
+    # Steps
+
+    def _run_streaming_step(self, step: dict[str, Any], step_num: int) -> None:
+        if not self._is_ours(step):
+            super()._run_streaming_step(step, step_num)
+            return
+        try:
+            self._run_on_pool(step, step_num)
+        except TaskError as error:
+            self._log_counters(step_num)
+            if error.log:
+                log.error("standard error of the task:\n%s", error.log)
+            if error.traceback and not error.expected:
+                log.error("%s", error.traceback)
+            raise TaskFailedException(error, step_num, self._num_steps()) from None
+        self._log_counters(step_num)
+
+    def _is_ours(self, step: dict[str, Any]) -> bool:
+        """Whether a step consists of methods of a class that is known."""
+        if self._mrjob_cls is None or step.get("input_manifest") or self._opts["setup"]:
+            return False
+        substeps = [step[mrc] for mrc in ("mapper", "combiner", "reducer") if mrc in step]
+        return all(sub["type"] == "script" and "pre_filter" not in sub for sub in substeps)
+
+    def _run_on_pool(self, step: dict[str, Any], step_num: int) -> None:
+        jobconf = self._jobconf_for_step(step_num)
+        output = self._output(step_num)
+        if not self._is_warm:
+            self._create_dist_cache_dir(step_num)
+        reduces = 0
+        if "reducer" in step:
+            reduces = _number(jobconf, "mapreduce.job.reduces", "mapred.reduce.tasks") or (
+                self._workers
+            )
+        maps = _number(jobconf, "mapreduce.job.maps", "mapred.map.tasks")
+        inputs = splits(self._inputs(step_num), maps or self._workers * _MAPS_PER_WORKER)
+        map_tasks = [
+            self._task(step, step_num, "map", number)
+            | {
+                "splits": [split],
+                "partitions": reduces,
+                "combiner": "combiner" in step and reduces > 0,
+                "output": str(self._map_output(step_num, number) if reduces else output(number)),
+            }
+            for number, split in enumerate(inputs or [])
+        ]
+        replies = self._run_tasks(map_tasks, step_num, jobconf, "map")
+        if reduces:
+            replies = self._reduce(step, step_num, jobconf, replies, reduces, output)
+            for task in map_tasks:
+                Path(task["output"]).unlink(missing_ok=True)
+        self._parts[step_num] = [
+            (segment.path, segment.length) for reply in replies for segment in _segments(reply, 0)
+        ]
+        for path, _ in self._parts.pop(step_num - 1, ()):
+            Path(path).unlink(missing_ok=True)
+
+    def _reduce(
+        self,
+        step: dict[str, Any],
+        step_num: int,
+        jobconf: dict[str, Any],
+        mapped: list[Reply],
+        reduces: int,
+        output: Callable[[int], Path],
+    ) -> list[Reply]:
+        tasks: list[Task] = []
+        for partition in range(reduces):
+            segments = [segment for reply in mapped for segment in _segments(reply, partition)]
+            # Hadoop starts a reducer for an empty partition too: its init and final methods run.
+            number = len(tasks)
+            tasks.append(
+                self._task(step, step_num, "reduce", number)
+                | {
+                    "segments": segments,
+                    "partitions": 0,
+                    "output": str(output(number)),
+                }
+            )
+        return self._run_tasks(tasks, step_num, jobconf, "reduce")
+
+    def _run_tasks(
+        self, tasks: list[Task], step_num: int, jobconf: dict[str, Any], kind: str
+    ) -> list[Reply]:
+        attempts = _number(jobconf, f"mapreduce.{kind}.maxattempts") or 4
+        replies = self._pool.run(tasks, attempts)
+        for reply in replies:
+            _add_counters(self._counters[step_num], reply["counters"])
+        return replies
+
+    def _task(self, step: dict[str, Any], step_num: int, kind: str, number: int) -> Task:
+        mrc = "reducer" if kind == "reduce" else "mapper" if "mapper" in step else "identity"
+        task: Task = {
+            "kind": kind,
+            "mrc": mrc,
+            "step": step_num,
+            "steps": self._num_steps(),
+            "number": number,
+            "sort_values": bool(self._sort_values),
+            "env": {},
+            "directory": None,
+        }
+        if not self._is_warm:
+            self.fs.mkdir(self._task_dir("mapper" if mrc == "identity" else mrc, step_num, number))
+            task["directory"] = self._setup_working_dir(mrc, step_num, number)
+            task["env"] = self._env_for_task(mrc, step_num, number)
+        return task
+
+    def _map_output(self, step_num: int, number: int) -> Path:
+        return self._memory / f"step-{step_num:05d}-map-{number:05d}"
+
+    def _output(self, step_num: int) -> Callable[[int], Path]:
+        """Where a step's parts go: the last step's to the user's folder, others to memory."""
+        if step_num < self._num_steps() - 1:
+            return lambda number: self._memory / f"step-{step_num:05d}-part-{number:05d}"
+        folder = Path(self._output_dir)
+        with storage_errors("create", folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        return lambda number: folder / f"part-{number:05d}"
+
+    def _inputs(self, step_num: int) -> list[tuple[str, int]]:
+        if step_num in self._parts:
+            raise AssertionError("a step runs once")
+        if step_num - 1 in self._parts:
+            return self._parts[step_num - 1]
+        paths = [Path(path) for path in self._input_paths_for_step(step_num)]
+        return [(str(path), path.stat().st_size) for path in paths]
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _segments(reply: Reply, partition: int) -> list[Segment]:
+    return [Segment(*segment) for segment in reply["result"]["segments"][partition]]
+
+
+def _number(jobconf: dict[str, Any], *names: str) -> int:
+    for name in names:
+        if jobconf.get(name):
+            return int(jobconf[name])
+    return 0
+
+
+def _add_counters(total: dict[str, dict[str, int]], more: dict[str, dict[str, int]]) -> None:
+    for group, counters in more.items():
+        for counter, amount in counters.items():
+            total.setdefault(group, {}).setdefault(counter, 0)
+            total[group][counter] += amount

@@ -1,0 +1,286 @@
+"""The driver's side of ``-r parallel``: hands tasks to workers and survives their death.
+
+A worker that dies takes its task's attempt with it; the task is tried again elsewhere, in a new
+worker, up to a limit. A task that raises is not tried again, since it would raise again.
+"""
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import connection as connections
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from mapreduce.errors import GradreduceError
+from mapreduce.runners import spawn, worker
+
+#: Tasks that a warm worker has at once: one runs, one waits, so that it never idles.
+_QUEUE = 2
+
+_MEMORY = Path("/dev/shm")  # noqa: S108  (only private folders are made in it)
+
+Task = dict[str, Any]
+Reply = dict[str, Any]
+
+
+class TaskError(GradreduceError):
+    """A task raised an exception, or its workers died too often.
+
+    Attributes
+    ----------
+    task : dict
+        The task that failed.
+    traceback : str or None
+        Of the exception, as far as it lies in the user's code.
+    log : str
+        The end of what the task wrote to standard error.
+    expected : bool
+        Whether the exception is one of those whose message says everything.
+    """
+
+    def __init__(
+        self, message: str, task: Task, traceback: str | None, log: str, exit_code: int | None
+    ) -> None:
+        super().__init__(message)
+        self.task = task
+        self.traceback = traceback
+        self.log = log
+        self.expected = exit_code is not None
+        self.exit_code = exit_code or 1
+
+
+@dataclass
+class _Worker:
+    process: spawn.Process
+    connection: Connection
+    stderr: Path
+    job: int = -1
+    queue: deque[Task] = field(default_factory=deque)
+
+
+class WorkerPool:
+    """Worker processes.
+
+    Parameters
+    ----------
+    workers : int
+    start_method : {"fork", "forkserver"}
+    jobs : sequence of type
+        Classes of the jobs that will be run: forked workers have them from the start.
+    """
+
+    def __init__(self, workers: int, start_method: str, jobs: Sequence[type]) -> None:
+        self.size = workers
+        self.start_method = start_method
+        #: A folder, in memory if possible, that is removed when the pool is closed.
+        self.scratch = memory_folder()
+        #: How often a worker died and its task was tried again.
+        self.retries = 0
+        self._started = 0
+        self._workers: list[_Worker] = []
+        self._job = 0
+        self._definition: bytes = b""
+        self._warm = True
+        worker.known_jobs.update({worker.job_name(job): job for job in jobs})
+        self._starter = spawn.starter(start_method)
+
+    def load(
+        self, job_class: type, arguments: Sequence[str], env: dict[str, str], warm: bool
+    ) -> None:
+        """Say which job the next tasks belong to."""
+        self._job += 1
+        self._warm = warm
+        definition = {
+            "name": worker.job_name(job_class),
+            "script": getattr(job_class, "mr_job_script", lambda: None)(),
+            "arguments": list(arguments),
+            "env": env,
+            "warm": warm,
+        }
+        self._definition = json.dumps({"job": definition}).encode()
+
+    def run(self, tasks: Sequence[Task], attempts: int) -> list[Reply]:
+        """Run tasks; returns their replies in the same order.
+
+        Parameters
+        ----------
+        tasks : sequence of dict
+            Each with its ``number``, from 0 on.
+        attempts : int
+            How often a task is started before its workers' death is an error.
+
+        Raises
+        ------
+        TaskError
+            The first task that failed. The other tasks' workers are killed.
+        """
+        waiting = deque({**task, "attempt": 0} for task in tasks)
+        replies: list[Reply | None] = [None] * len(tasks)
+        left = len(tasks)
+        try:
+            while left:
+                self._hand_out(waiting)
+                ready = connections.wait([w.connection for w in self._workers if w.queue])
+                for one in [w for w in self._workers if w.connection in ready]:
+                    reply = self._receive(one)
+                    if reply is None:
+                        self._retry(one, waiting, attempts)
+                        continue
+                    task = one.queue.popleft()
+                    if "error" in reply:
+                        raise _task_error(task, reply)
+                    replies[task["number"]] = reply
+                    left -= 1
+                    if not self._warm:
+                        self._stop(one)
+        except BaseException:
+            self.kill()
+            raise
+        return [reply for reply in replies if reply is not None]
+
+    def _hand_out(self, waiting: deque[Task]) -> None:
+        depth = _QUEUE if self._warm else 1
+        for level in range(1, depth + 1):
+            while waiting:
+                one = min(self._workers, key=lambda w: len(w.queue), default=None)
+                if len(self._workers) < self.size and (one is None or one.queue):
+                    one = self._start()
+                if one is None or len(one.queue) >= level:
+                    break
+                self._send(one, waiting.popleft())
+
+    def _start(self) -> _Worker:
+        ours, theirs = connections.Pipe()
+        stderr = self.scratch / f"worker-{self._started}.log"
+        self._started += 1
+        process = self._starter.start(theirs, str(stderr))
+        theirs.close()
+        one = _Worker(process, ours, stderr)
+        self._workers.append(one)
+        return one
+
+    def _send(self, one: _Worker, task: Task) -> None:
+        one.queue.append(task)
+        try:
+            if one.job != self._job:
+                one.connection.send_bytes(self._definition)
+                one.job = self._job
+            one.connection.send_bytes(json.dumps({"task": task}).encode())
+        except OSError:
+            # It died; the end of its connection will be seen next.
+            pass
+
+    def _receive(self, one: _Worker) -> Reply | None:
+        try:
+            reply: Reply = json.loads(one.connection.recv_bytes())
+        except (EOFError, OSError):
+            return None
+        return reply
+
+    def _retry(self, one: _Worker, waiting: deque[Task], attempts: int) -> None:
+        """Put a dead worker's tasks back; the one it was running has lost an attempt."""
+        status = one.process.wait()
+        running, *queued = one.queue
+        log = _tail(one.stderr)
+        self._forget(one)
+        waiting.extendleft(reversed(queued))
+        attempt = running["attempt"] + 1
+        if attempt >= attempts:
+            raise TaskError(
+                f"{describe(running)} failed: its worker was killed {attempt} times, last by "
+                f"{_status(status)}. Is there enough memory?",
+                running,
+                None,
+                log,
+                None,
+            )
+        self.retries += 1
+        waiting.appendleft({**running, "attempt": attempt})
+
+    def _stop(self, one: _Worker) -> None:
+        one.connection.close()
+        one.process.wait()
+        self._forget(one)
+
+    def _forget(self, one: _Worker) -> None:
+        one.connection.close()
+        one.stderr.unlink(missing_ok=True)
+        self._workers.remove(one)
+
+    def kill(self) -> None:
+        """Kill all workers; new ones are started when there are tasks."""
+        for one in self._workers:
+            one.process.kill()
+        for one in list(self._workers):
+            one.process.wait()
+            self._forget(one)
+
+    def close(self) -> None:
+        """Kill all workers and remove the scratch folder."""
+        self.kill()
+        self._starter.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def _tail(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")[-worker.LOG_BYTES :]
+    except FileNotFoundError:
+        # The worker did not live long enough to open it.
+        return ""
+
+
+def describe(task: Task) -> str:
+    """A task's name, for messages."""
+    return f"step {task['step'] + 1} of {task['steps']}, {task['kind']} task {task['number']}"
+
+
+def _task_error(task: Task, reply: Reply) -> TaskError:
+    error = reply["error"]
+    if error["exit_code"] is not None:
+        message = error["message"]
+    else:
+        message = f"{describe(task)} raised {error['type']}: {error['message']}"
+    return TaskError(message, task, error["traceback"], reply["log"], error["exit_code"])
+
+
+def _status(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    return f"signal {-status} ({signal.Signals(-status).name})"
+
+
+def memory_folder() -> Path:
+    """A new private folder, in memory where the system has such a place."""
+    parent = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    return Path(tempfile.mkdtemp(prefix="gradreduce-", dir=parent))
+
+
+_shared: list[WorkerPool] = []
+
+
+@contextmanager
+def shared(workers: int, start_method: str, jobs: Sequence[type]) -> Iterator[WorkerPool]:
+    """Have the runners within use one pool, which outlives them. See :class:`WorkerPool`."""
+    pool = WorkerPool(workers, start_method, jobs)
+    _shared.append(pool)
+    try:
+        yield pool
+    finally:
+        _shared.remove(pool)
+        pool.close()
+
+
+def current(workers: int, start_method: str) -> WorkerPool | None:
+    """The shared pool, if there is one of these options."""
+    for pool in reversed(_shared):
+        if (pool.size, pool.start_method) == (workers, start_method):
+            return pool
+    return None

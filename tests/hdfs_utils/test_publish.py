@@ -1,0 +1,257 @@
+import errno
+import os
+import resource
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hdfs_utils.errors import ConflictError, IncompleteOutputError, StorageError
+from hdfs_utils.publish import (
+    SUCCESS,
+    put_if_absent,
+    remove_leftovers,
+    replace,
+    require_success,
+    storage_errors,
+    temporary_name,
+)
+
+WRITER = """
+import sys, time
+from pathlib import Path
+from hdfs_utils.errors import ConflictError
+from hdfs_utils.publish import put_if_absent
+folder, name, same = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "same"
+(folder / f"ready-{name}").touch()
+while not (folder / "go").exists():
+    time.sleep(0.001)
+for i in range(100):
+    content = (b"everyone" if same else name.encode()) * 1000
+    try:
+        print(int(put_if_absent(folder / f"file-{i}", content)))
+    except ConflictError:
+        print(-1)
+"""
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def fail(code):
+    def function(*_args, **_kwargs):
+        raise OSError(code, os.strerror(code))
+
+    return function
+
+
+@contextmanager
+def file_size_limit(size):
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+@pytest.mark.parametrize("sync", [False, True])
+@pytest.mark.parametrize("content", [b"", b"abc", b"x" * (1 << 20)], ids=len)
+def test_put_then_put_the_same(tmp_path, content, sync):
+    path = tmp_path / "file"
+    assert put_if_absent(path, content, sync=sync) is True
+    assert put_if_absent(path, content, sync=sync) is False
+    assert path.read_bytes() == content
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("other", [b"abd", b"ab", b"abcd", b""])
+def test_put_other_bytes_keeps_the_first(tmp_path, other):
+    path = tmp_path / "file"
+    put_if_absent(path, b"abc")
+    with pytest.raises(ConflictError, match="file exists with other content") as caught:
+        put_if_absent(path, other)
+    assert caught.value.exit_code == 73
+    assert path.read_bytes() == b"abc"
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("publish", [put_if_absent, replace])
+@pytest.mark.parametrize("shape", [(0,), (3, 0), (5,), (2, 3)])
+def test_content_may_be_any_contiguous_buffer(tmp_path, publish, shape):
+    array = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
+    for content in (array.data, bytearray(array.tobytes()), array.tobytes()):
+        publish(tmp_path / "file", content)
+    assert (tmp_path / "file").read_bytes() == array.tobytes()
+
+
+@pytest.mark.parametrize("content", ["same", "own"])
+def test_one_of_many_writers_wins(tmp_path, content):
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(tmp_path), str(i), content],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for i in range(4)
+    ]
+    deadline = time.monotonic() + 30
+    while len(list(tmp_path.glob("ready-*"))) < 4 and time.monotonic() < deadline:
+        time.sleep(0.001)
+    (tmp_path / "go").touch()
+    outcomes = [[int(line) for line in writer.communicate()[0].split()] for writer in writers]
+    lost = 0 if content == "same" else -1
+    for i, results in enumerate(zip(*outcomes, strict=True)):
+        assert sorted(results) == sorted([1, lost, lost, lost])
+        winner = b"everyone" if content == "same" else str(results.index(1)).encode()
+        assert (tmp_path / f"file-{i}").read_bytes() == winner * 1000
+    assert len(outcomes[0]) == 100
+    assert not list(tmp_path.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("where", "code"),
+    [("os.fsync", errno.ENOSPC), ("os.fsync", errno.EIO), ("os.link", errno.EPERM)],
+)
+def test_failed_put_leaves_nothing(tmp_path, monkeypatch, where, code):
+    monkeypatch.setattr(where, fail(code))
+    with pytest.raises(StorageError, match=f"cannot write .*file: {os.strerror(code)}"):
+        put_if_absent(tmp_path / "file", b"abc", sync=True)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("where", ["os.fsync", "pathlib.Path.rename"])
+def test_failed_replace_keeps_the_old_file(tmp_path, monkeypatch, where):
+    path = tmp_path / "file"
+    replace(path, b"old")
+    with monkeypatch.context() as patch:
+        patch.setattr(where, fail(errno.ENOSPC))
+        with pytest.raises(StorageError, match=r"No space left on device\. Free some space"):
+            replace(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["file"]
+    replace(path, b"new")
+    assert path.read_bytes() == b"new"
+
+
+@pytest.mark.parametrize("publish", [put_if_absent, replace])
+def test_file_cut_short_is_not_published(tmp_path, publish):
+    # The limit lets a part of the bytes be written before it fails.
+    with file_size_limit(1000), pytest.raises(StorageError, match="limit on the size of a file"):
+        publish(tmp_path / "file", b"x" * 5000)
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("publish", [put_if_absent, replace])
+def test_interrupt_leaves_nothing(tmp_path, monkeypatch, publish):
+    def interrupt(*_args):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.link", interrupt)
+    monkeypatch.setattr("pathlib.Path.rename", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        publish(tmp_path / "file", b"abc")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("publish", [put_if_absent, replace])
+def test_folder_in_the_way(tmp_path, publish):
+    (tmp_path / "file").mkdir()
+    with pytest.raises(StorageError, match="Is a directory"):
+        publish(tmp_path / "file", b"abc")
+    assert names(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("publish", [put_if_absent, replace])
+def test_missing_folder(tmp_path, publish):
+    with pytest.raises(StorageError, match="No such file or directory") as caught:
+        publish(tmp_path / "none" / "file", b"abc")
+    assert caught.value.exit_code == 74
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"),
+    [
+        (errno.ENOSPC, "Free some space there"),
+        (errno.EDQUOT, "quota is used up"),
+        (errno.EFBIG, "limit on the size of a file"),
+        (errno.EACCES, "Check the permissions"),
+        (errno.EPERM, "Check the permissions"),
+        (errno.EROFS, "file system is read-only"),
+        (errno.EIO, "Input/output error$"),
+    ],
+)
+def test_storage_errors_say_what_where_why_and_what_next(code, advice):
+    with (
+        pytest.raises(StorageError, match=advice) as caught,
+        storage_errors("write", Path("folder/file")),
+    ):
+        fail(code)()
+    assert str(caught.value).startswith(f"cannot write folder/file: {os.strerror(code)}")
+    assert caught.value.__cause__.errno == code
+    assert caught.value.exit_code == 74
+
+
+def test_storage_errors_without_a_code():
+    with pytest.raises(StorageError, match="cannot read x: lost"), storage_errors("read", Path("x")):
+        raise OSError("lost")
+
+
+def test_storage_errors_lets_other_errors_pass():
+    with pytest.raises(ZeroDivisionError), storage_errors("read", Path("x")):
+        raise ZeroDivisionError
+
+
+def test_temporary_names_differ_and_are_found(tmp_path):
+    path = tmp_path / "file"
+    made = [temporary_name(path) for _ in range(100)]
+    assert len(set(made)) == 100
+    assert all(one.parent == tmp_path for one in made)
+    kept = tmp_path / "kept.tmp"
+    for one in (*made[:50], path, kept, tmp_path / ".hidden"):
+        one.write_bytes(b"half")
+    made[50].mkdir()
+    (made[50] / "part").touch()
+    made[51].symlink_to(tmp_path)
+    remove_leftovers(tmp_path)
+    assert names(tmp_path) == [".hidden", "file", "kept.tmp"]
+
+
+def test_remove_leftovers_reports_what_it_cannot_remove(tmp_path, monkeypatch):
+    temporary_name(tmp_path / "file").touch()
+    monkeypatch.setattr("pathlib.Path.unlink", fail(errno.EROFS))
+    with pytest.raises(StorageError, match="read-only"):
+        remove_leftovers(tmp_path)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("entries", "complaint"),
+    [
+        ([], None),
+        ([SUCCESS], None),
+        (["other"], None),
+        (["part-00000", "part-00001", SUCCESS], None),
+        (["part-00000"], "parts but no _SUCCESS"),
+        (["part-r-00000.gz", "_FAILED"], "parts but no _SUCCESS"),
+        (["_temporary"], "holds _temporary"),
+        (["_temporary", "part-00000"], "holds _temporary"),
+        (["_temporary", "part-00000", SUCCESS], "holds _temporary"),
+    ],
+)
+def test_require_success(tmp_path, entries, complaint):
+    for entry in entries:
+        (tmp_path / entry).touch()
+    if complaint is None:
+        require_success(tmp_path)
+    else:
+        with pytest.raises(IncompleteOutputError, match=complaint) as caught:
+            require_success(tmp_path)
+        assert str(tmp_path) in str(caught.value)
+        assert caught.value.exit_code == 65

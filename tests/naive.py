@@ -1,0 +1,221 @@
+"""Oracles: what the packages compute, by loops over plain numbers and from the definitions.
+
+Nothing here imports from the packages or calls BLAS. Arrays are indexed element by element; sums
+are exact (``math.fsum``), unless their order is what is tested.
+"""
+
+import math
+
+import numpy as np
+
+# Dense layers
+
+
+def scale(x, factor, dtype):
+    """``x * factor``, rounded once."""
+    factor = float(np.dtype(dtype).type(factor))
+    out = np.zeros(x.shape, dtype)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[i, j] = float(x[i, j]) * factor
+    return out
+
+
+def affine(x, weight, bias, relu_after=False):
+    rows, inputs = x.shape
+    outputs = weight.shape[1]
+    out = np.zeros((rows, outputs))
+    for i in range(rows):
+        for j in range(outputs):
+            terms = [float(x[i, k]) * float(weight[k, j]) for k in range(inputs)]
+            out[i, j] = total([*terms, float(bias[j])])
+            if relu_after:
+                out[i, j] = relu(float(out[i, j]))
+    return out
+
+
+def affine_gradient(x, delta):
+    """``x.T @ delta`` and the column sums of ``delta``."""
+    rows, inputs = x.shape
+    outputs = delta.shape[1]
+    weight_grad = np.zeros((inputs, outputs))
+    bias_grad = np.zeros(outputs)
+    for j in range(outputs):
+        for k in range(inputs):
+            weight_grad[k, j] = total([float(x[i, k]) * float(delta[i, j]) for i in range(rows)])
+        bias_grad[j] = total([float(delta[i, j]) for i in range(rows)])
+    return weight_grad, bias_grad
+
+
+def relu(x):
+    return 0.0 if x <= 0 else x
+
+
+def relu_backward(delta, weight, activation):
+    rows, inputs = activation.shape
+    out = np.zeros((rows, inputs))
+    for i in range(rows):
+        for k in range(inputs):
+            terms = [float(delta[i, j]) * float(weight[k, j]) for j in range(delta.shape[1])]
+            out[i, k] = 0.0 if activation[i, k] <= 0 else total(terms)
+    return out
+
+
+def column_sums(a):
+    """Row after row, each addition rounded to the array's dtype."""
+    out = [a.dtype.type(0)] * a.shape[1]
+    for i in range(a.shape[0]):
+        for j in range(a.shape[1]):
+            out[j] = out[j] + a[i, j]
+    return np.array(out, a.dtype)
+
+
+def total(terms):
+    """Exact sum, rounded once; NaN and infinities as IEEE 754 adds them."""
+    if all(math.isfinite(term) for term in terms):
+        return math.fsum(terms)
+    result = 0.0
+    for term in terms:
+        result += term
+    return result
+
+
+# Softmax
+
+
+def softmax_row(logits):
+    """Probabilities of one row, and the logarithm of each."""
+    logits = [float(logit) for logit in logits]
+    top = max(logits)
+    if any(math.isnan(logit) for logit in logits) or math.isinf(top):
+        return [math.nan] * len(logits), [math.nan] * len(logits)
+    exponentials = [math.exp(logit - top) for logit in logits]
+    log_sum = math.log(math.fsum(exponentials))
+    logs = [logit - top - log_sum for logit in logits]
+    return [value / math.fsum(exponentials) for value in exponentials], logs
+
+
+def softmax(logits):
+    return np.array([softmax_row(row)[0] for row in logits]).reshape(logits.shape)
+
+
+def softmax_cross_entropy(logits, labels):
+    """Loss, summed over rows, and its gradient with respect to the logits."""
+    gradient = softmax(logits)
+    losses = []
+    for i, label in enumerate(labels):
+        losses.append(-softmax_row(logits[i])[1][label])
+        gradient[i, label] -= 1.0
+    return total(losses), gradient
+
+
+def correct(logits, labels):
+    """Rows in which the first of the largest logits is the label's."""
+    count = 0
+    for row, label in zip(logits, labels, strict=True):
+        row = [float(logit) for logit in row]
+        count += row.index(max(row)) == label
+    return count
+
+
+# Models
+
+
+def mlp_loss_and_gradient(x, labels, layers):
+    """Loss and gradient of affine layers with ReLU between them, summed over rows.
+
+    ``layers`` are pairs (weight, bias); the gradients come as such pairs too.
+    """
+    activations = [x]
+    for number, (weight, bias) in enumerate(layers, 1):
+        activations.append(affine(activations[-1], weight, bias, number < len(layers)))
+    loss, delta = softmax_cross_entropy(activations.pop(), labels)
+    gradients = []
+    for weight, _ in reversed(layers):
+        below = activations.pop()
+        gradients.insert(0, affine_gradient(below, delta))
+        delta = relu_backward(delta, weight, below)
+    return loss, gradients
+
+
+# Sums
+
+
+def tree_sum(leaves, combine):
+    """The canonical tree from its top: the left part is the largest power of two below all."""
+    if len(leaves) == 1:
+        return leaves[0]
+    left = 1
+    while left * 2 < len(leaves):
+        left *= 2
+    return combine(tree_sum(leaves[:left], combine), tree_sum(leaves[left:], combine))
+
+
+def add(left, right):
+    """Element by element, rounded to the arrays' dtype."""
+    return np.array([a + b for a, b in zip(left, right, strict=True)], left.dtype)
+
+
+def first_non_finite(values):
+    for i, value in enumerate(values):
+        if not math.isfinite(value):
+            return i
+    return -1
+
+
+# Blocks of bytes
+
+
+def mask(block):
+    """The smallest mask, neither LF nor CR, that leaves neither in a block."""
+    for candidate in range(256):
+        if candidate in b"\n\r":
+            continue
+        if not any(byte ^ candidate in b"\n\r" for byte in block):
+            return candidate
+    raise ValueError("there is no mask")
+
+
+# Optimizers: one parameter, from the gradients of all steps to its values after each
+
+
+def sgd(value, gradients, rates, weight_decay):
+    values = []
+    for gradient, rate in zip(gradients, rates, strict=True):
+        value = value - rate * (gradient + weight_decay * value)
+        values.append(value)
+    return values
+
+
+def momentum(value, gradients, rates, weight_decay, decay):
+    """Polyak 1964, as torch.optim.SGD has it."""
+    values, velocity = [], 0.0
+    for gradient, rate in zip(gradients, rates, strict=True):
+        velocity = decay * velocity + (gradient + weight_decay * value)
+        value = value - rate * velocity
+        values.append(value)
+    return values
+
+
+def adam(value, gradients, rates, weight_decay, beta1=0.9, beta2=0.999, epsilon=1e-8):
+    """Kingma and Ba 2015, algorithm 1."""
+    values, m, v = [], 0.0, 0.0
+    for t, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
+        g = gradient + weight_decay * value
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g**2
+        m_hat = m / (1 - beta1**t)
+        v_hat = v / (1 - beta2**t)
+        value = value - rate * m_hat / (math.sqrt(v_hat) + epsilon)
+        values.append(value)
+    return values
+
+
+# Orders
+
+
+def splitmix64(z):
+    """The finaliser of SplitMix64, on Python's integers."""
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
+    return z ^ (z >> 31)
