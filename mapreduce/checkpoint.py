@@ -145,27 +145,25 @@ def load(run: RunDir, model: Model, completed: int) -> Position:
     return Position(completed, params, state, state.pop("history"))
 
 
-def load_params(run: RunDir, model: Model) -> tuple[int, Array]:
-    """The parameters to evaluate and to predict with, and the rounds completed at them.
+def latest(run: RunDir) -> int:
+    """Rounds completed at the checkpoint to evaluate and to predict with.
 
-    Those of the run's result if it has ended, else of its last checkpoint.
+    That of the run's result if it has ended, else the last one.
 
     Raises
     ------
     MissingInputError
         There is no checkpoint yet.
-    DataError
-        It is damaged.
     """
     result = run.read_json("result.json")
-    completed = saved(run)
     if result is not None:
-        return result["completed"], load(run, model, result["completed"]).params
+        return int(result["completed"])
+    completed = saved(run)
     if not completed:
         raise MissingInputError(
             f"{run.path} has no checkpoint yet. Go on with 'gradreduce resume {run.path}'"
         )
-    return completed[-1], load(run, model, completed[-1]).params
+    return completed[-1]
 
 
 def remove_old(run: RunDir, keep: int, needed: set[int]) -> None:

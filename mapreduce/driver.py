@@ -29,7 +29,7 @@ from mapreduce.events import (
 )
 from mapreduce.executors.chain import ChainJob, Execution, run_rounds
 from mapreduce.executors.evaluate import EvaluateJob, evaluate
-from mapreduce.plan import Settings, make
+from mapreduce.plan import Plan, Settings, make
 from mapreduce.rundir import PAGE, Position, RunConfig, RunDir, block_bounds
 from mapreduce.runners import pool
 from mapreduce.strategies.session import session
@@ -38,7 +38,18 @@ from mapreduce.strategies.session import session
 _WATCH_SECONDS = 0.2
 
 
-def create(path: Path, settings: Settings, data: Path, evaluation: Path | None) -> RunDir:
+def plan(settings: Settings, data: Path, evaluation: Path | None) -> Plan:
+    """The plan of a training. See :func:`create` for parameters and errors."""
+    return make(settings, load_manifest(data), load_manifest(evaluation) if evaluation else None)
+
+
+def create(
+    path: Path,
+    settings: Settings,
+    data: Path,
+    evaluation: Path | None,
+    numeric_profile: str = "native",
+) -> RunDir:
     """Make the directory of a new run, without training.
 
     Parameters
@@ -48,6 +59,8 @@ def create(path: Path, settings: Settings, data: Path, evaluation: Path | None) 
     settings : Settings
     data, evaluation : Path
         Datasets to train and to evaluate on.
+    numeric_profile : {"native", "portable"}
+        What the process was pinned to.
 
     Raises
     ------
@@ -55,22 +68,28 @@ def create(path: Path, settings: Settings, data: Path, evaluation: Path | None) 
         Settings, data or folder are not as they should be.
     """
     manifest = load_manifest(data)
-    plan = make(settings, manifest, load_manifest(evaluation) if evaluation else None)
     run = RunDir(path.absolute())
     run.create(
         RunConfig(
-            plan=plan,
+            plan=plan(settings, data, evaluation),
             data=str(data.absolute()),
             evaluation=str(evaluation.absolute()) if evaluation else None,
             classes=manifest.classes or (),
             shape=manifest.shape,
+            numeric_profile=numeric_profile,
         )
     )
     return run
 
 
 def train(
-    run: RunDir, execution: Execution, keep: int, events: Events, *, take_over: bool = False
+    run: RunDir,
+    execution: Execution,
+    keep: int,
+    events: Events,
+    *,
+    take_over: bool = False,
+    job_class: type[ChainJob] = ChainJob,
 ) -> RunEnded:
     """Train until the plan's last round, from wherever the run stands.
 
@@ -85,6 +104,8 @@ def train(
         Are told what happens.
     take_over : bool
         Take the run from a driver on another host that has ended.
+    job_class : type
+        The job whose steps are the rounds.
 
     Raises
     ------
@@ -101,17 +122,25 @@ def train(
         _check_data(config.data, config.plan.data.sha256)
         if config.evaluation and config.plan.eval_sha256:
             _check_data(config.evaluation, config.plan.eval_sha256)
-        return _Training(run, execution, keep, events).run()
+        return _Training(run, execution, keep, events, job_class).run()
 
 
 class _Training:
-    def __init__(self, run: RunDir, execution: Execution, keep: int, events: Events) -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        execution: Execution,
+        keep: int,
+        events: Events,
+        job_class: type[ChainJob],
+    ) -> None:
         self._run = run
         self._plan = run.config.plan
         self._model = self._plan.create_model()
         self._execution = execution
         self._keep = keep
         self._events = events
+        self._job_class = job_class
         self._completed = 0
 
     def run(self) -> RunEnded:
@@ -192,7 +221,7 @@ class _Training:
         plan, completed = self._plan, position.completed
         stop = min(plan.next_stop(completed), completed + self._execution.rounds_per_job)
         with self._watch():
-            run_rounds(self._run, completed, stop, self._execution)
+            run_rounds(self._run, completed, stop, self._execution, self._job_class)
         latest = self._run.latest_round(self._warn)
         if latest is None or latest.completed != stop:
             found = "none" if latest is None else f"round {latest.completed}"
@@ -293,7 +322,9 @@ class _Training:
         session(self._run.path, execution.threads).warm_up()
         if execution.runner != "parallel":
             return contextlib.nullcontext()
-        return pool.shared(execution.workers, execution.start_method, [ChainJob, EvaluateJob])
+        return pool.shared(
+            execution.workers, execution.start_method, [self._job_class, EvaluateJob]
+        )
 
 
 def _check_data(path: str, expected: str) -> Manifest:

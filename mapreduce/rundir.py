@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hdfs_utils.publish import put_if_absent, remove_leftovers, replace, storage_errors
+from mapreduce import events, lease
 from mapreduce.errors import DataError, MissingInputError, OutputError, WireError
 from mapreduce.plan import Plan
 from mapreduce.wire import Message, decode, encode
@@ -91,6 +92,7 @@ class RunConfig:
         Label of each class.
     shape : tuple of int
         Shape of one example.
+    numeric_profile : {"native", "portable"}
     """
 
     plan: Plan
@@ -98,6 +100,7 @@ class RunConfig:
     evaluation: str | None
     classes: tuple[int | str, ...]
     shape: tuple[int, ...]
+    numeric_profile: str
 
     def to_bytes(self) -> bytes:
         content = {
@@ -108,6 +111,7 @@ class RunConfig:
             "evaluation": self.evaluation,
             "classes": list(self.classes),
             "shape": list(self.shape),
+            "numeric_profile": self.numeric_profile,
         }
         return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
@@ -208,6 +212,41 @@ class RunDir:
             put_if_absent(self.path / name, data, sync=True)
         else:
             replace(self.path / name, data)
+
+    def summary(self) -> dict[str, Any]:
+        """What there is to say of the run in a line: model, state, rounds, losses, digest."""
+        plan = self.config.plan
+        result = self.read_json("result.json")
+        recorded = events.read(self.path / "events.jsonl")
+
+        def last(event: str) -> dict[str, Any]:
+            found = [record for record in recorded if record["event"] == event]
+            return found[-1] if found else {}
+
+        if result is not None:
+            state = "ended"
+        else:
+            holder = lease.holder(self.path)
+            state = "running" if holder is not None and lease.is_alive(holder) else "stopped"
+        saved = result or last("CheckpointSaved")
+        evaluations = {
+            record["completed"]: record for record in recorded if record["event"] == "Evaluated"
+        }
+        at = result["completed"] if result else max(evaluations, default=0)
+        evaluation = evaluations.get(at, {})
+        return {
+            "run": str(self.path),
+            "state": state,
+            "model": plan.model,
+            "completed": last("RoundCompleted").get("completed", 0),
+            "rounds": plan.rounds,
+            "loss": last("RoundCompleted").get("loss"),
+            "model_sha256": saved.get("model_sha256"),
+            "model_rounds": saved.get("completed"),
+            "stopped_early": bool(result and result["stopped_early"]),
+            "accuracy": evaluation.get("accuracy"),
+            "eval_loss": evaluation.get("loss"),
+        }
 
     # Rounds
 

@@ -209,13 +209,3 @@ def adam(value, gradients, rates, weight_decay, beta1=0.9, beta2=0.999, epsilon=
         value = value - rate * m_hat / (math.sqrt(v_hat) + epsilon)
         values.append(value)
     return values
-
-
-# Orders
-
-
-def splitmix64(z):
-    """The finaliser of SplitMix64, on Python's integers."""
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB % 2**64
-    return z ^ (z >> 31)

@@ -151,7 +151,7 @@ def _parse(content: Any, path: Path) -> Manifest:
     if content.pop("format") != FORMAT:
         raise ValueError(f"its format is not {FORMAT}")
     version = content.pop("format_version")
-    if version != FORMAT_VERSION:
+    if type(version) is not int or version != FORMAT_VERSION:
         raise DataError(
             f"{path} has format version {version}; this program reads version {FORMAT_VERSION}. "
             f"Import the data again, or use the program that wrote it"
@@ -160,10 +160,16 @@ def _parse(content: Any, path: Path) -> Manifest:
         ShardEntry(**{**shard, "batches": tuple(BatchEntry(**entry) for entry in shard["batches"])})
         for shard in content.pop("shards")
     )
-    content["shape"] = tuple(content["shape"])
+    content["shape"] = _tuple(content["shape"])
     if content["classes"] is not None:
-        content["classes"] = tuple(content["classes"])
+        content["classes"] = _tuple(content["classes"])
     return Manifest(**content, shards=shards)
+
+
+def _tuple(items: Any) -> tuple[Any, ...]:
+    if not isinstance(items, list):
+        raise TypeError(f"expected a list, found {type(items).__name__}")
+    return tuple(items)
 
 
 def _check(manifest: Manifest) -> None:
@@ -189,7 +195,7 @@ def _check(manifest: Manifest) -> None:
 def _check_shard(shard: ShardEntry) -> None:
     name: object = shard.file
     # A name that leads out of the folder would read somebody else's file.
-    _expect("file", name, isinstance(name, str) and name == Path(name).name != "..")
+    _expect("file", name, isinstance(name, str) and name == Path(name).name not in ("", ".."))
     _digests(shard.file, shard.sha256, shard.rest_sha256)
     _numbers(f"bytes of {shard.file}", 1, shard.bytes)
     end = 0

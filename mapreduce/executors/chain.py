@@ -41,6 +41,8 @@ class Execution:
         Most rounds in one job.
     start_method : str
         How ``-r parallel`` starts its workers.
+    mrjob_arguments : tuple of str
+        More of mrjob's own arguments for every job.
     """
 
     runner: str = "parallel"
@@ -50,6 +52,7 @@ class Execution:
     fan_in: int = 0
     rounds_per_job: int = 50
     start_method: str = spawn.DEFAULT_START_METHOD
+    mrjob_arguments: tuple[str, ...] = ()
 
     def runner_arguments(self) -> list[str]:
         """mrjob's arguments for the runner; processors are pinned in its tasks as they are here."""
@@ -59,7 +62,7 @@ class Execution:
         if self.runner != "inline":
             for name, value in numeric.pinned().items():
                 arguments += ["--cmdenv", f"{name}={value}"]
-        return arguments
+        return [*arguments, *self.mrjob_arguments]
 
 
 class ChainJob(Job):
@@ -127,7 +130,13 @@ class ChainJob(Job):
         yield from self._strategy.update(key, partials, self.options.stop)
 
 
-def run_rounds(run: RunDir, start: int, stop: int, execution: Execution) -> None:
+def run_rounds(
+    run: RunDir,
+    start: int,
+    stop: int,
+    execution: Execution,
+    job_class: type[ChainJob] = ChainJob,
+) -> None:
     """Run the rounds after ``start`` completed ones up to ``stop``, in one job.
 
     The state after round ``start`` must be published in as many blocks as ``execution`` asks for.
@@ -153,7 +162,7 @@ def run_rounds(run: RunDir, start: int, stop: int, execution: Execution) -> None
         "--fan-in": execution.fan_in,
     }
     arguments = [text for item in options.items() for text in map(str, item)]
-    job = ChainJob(execution.runner_arguments() + arguments)
+    job = job_class(execution.runner_arguments() + arguments)
     job.sandbox(stdin=lines)
     with job.make_runner() as runner:
         runner.run()

@@ -1,6 +1,7 @@
 """Prediction: a map-only job that writes one Parquet file for each shard of a dataset."""
 
 import io
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hdfs_utils.publish import put_if_absent
+from hdfs_utils.errors import ConflictError
+from hdfs_utils.publish import SUCCESS, put_if_absent, storage_errors
+from mapreduce import checkpoint
 from mapreduce.data.batch import Batch
 from mapreduce.data.shards import Dataset
+from mapreduce.errors import OutputError
 from mapreduce.executors.chain import Execution
 from mapreduce.executors.inference import SLICE_ROWS, InferenceJob, run_job
 from mapreduce.rundir import RunDir
@@ -72,13 +76,39 @@ class PredictJob(InferenceJob):
 def predict(run: RunDir, completed: int, data: Path, out: Path, execution: Execution) -> int:
     """Predict a dataset into a folder, one Parquet file for each shard; returns the rows.
 
-    Files that are there already, from an attempt that was stopped, are kept.
+    Files that are there already, from an attempt that was stopped, are kept. ``_SUCCESS`` is
+    written last.
+
+    Raises
+    ------
+    OutputError
+        The folder holds something else, or predictions of another model or of other data.
     """
+    config = run.config
+    model = config.plan.create_model()
+    digest = checkpoint.model_sha256(model.named(checkpoint.load(run, model, completed).params))
+    _claim(out, {"model_sha256": digest, "data_sha256": Dataset(data).manifest.sha256})
     shards = len(Dataset(data).manifest.shards)
     keys = [f"{shard:08d}" for shard in range(shards)]
     options = {"--run-dir": run.path, "--completed": completed, "--data": data, "--out": out}
     parts = run_job(PredictJob, options, keys, execution)
+    put_if_absent(out / SUCCESS, b"", sync=True)
     return sum(message.meta["rows"] for _, message in parts)
+
+
+def _claim(out: Path, made_from: dict[str, str]) -> None:
+    """Note in the folder what its predictions are made from, or find the same note there."""
+    note = out / "_prediction.json"
+    if out.exists() and not note.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise OutputError(f"{out} exists and holds no predictions. Name another folder")
+    with storage_errors("create", out):
+        out.mkdir(parents=True, exist_ok=True)
+    try:
+        put_if_absent(note, json.dumps(made_from, indent=1).encode(), sync=True)
+    except ConflictError:
+        raise OutputError(
+            f"{out} holds predictions of another model or of other data. Name another folder"
+        ) from None
 
 
 if __name__ == "__main__":

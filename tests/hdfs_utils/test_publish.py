@@ -199,7 +199,10 @@ def test_storage_errors_say_what_where_why_and_what_next(code, advice):
 
 
 def test_storage_errors_without_a_code():
-    with pytest.raises(StorageError, match="cannot read x: lost"), storage_errors("read", Path("x")):
+    with (
+        pytest.raises(StorageError, match="cannot read x: lost"),
+        storage_errors("read", Path("x")),
+    ):
         raise OSError("lost")
 
 

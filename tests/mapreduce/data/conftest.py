@@ -5,6 +5,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +38,7 @@ def source() -> Callable[..., Source]:
 
     def make(rows: Rows, cuts: Any = (), size: int = 0) -> Source:
         places = [0, *cuts, len(rows.features)]
-        pieces = [slice(*pair) for pair in zip(places, places[1:], strict=False)]
+        pieces = [slice(*pair) for pair in pairwise(places)]
         return Source(
             chunks=[
                 Rows(rows.features[piece], None if rows.labels is None else rows.labels[piece])
@@ -70,23 +72,34 @@ def read() -> Callable[[Path], tuple[Any, Any]]:
     return read_all
 
 
-@pytest.fixture(scope="module")
-def tiny_shards() -> Iterator[None]:
-    """Record batches of 4 rows of 3 float32, shards of 20 rows."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shards, "ROW_UNIT", 4)
-        patch.setattr(shards, "BATCH_BYTES", 64)
-        patch.setattr(shards, "SHARD_BYTES", 256)
+@pytest.fixture(scope="session")
+def tiny() -> Callable[[], AbstractContextManager[pytest.MonkeyPatch]]:
+    """For a block of code: record batches of 4 rows of 3 float32, shards of 20 rows."""
+
+    @contextmanager
+    def patched() -> Iterator[pytest.MonkeyPatch]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(shards, "ROW_UNIT", 4)
+            patch.setattr(shards, "BATCH_BYTES", 64)
+            patch.setattr(shards, "SHARD_BYTES", 256)
+            yield patch
+
+    return patched
+
+
+@pytest.fixture
+def tiny_shards(tiny: Any) -> Iterator[None]:
+    """The same for a whole test."""
+    with tiny():
         yield
 
 
 @pytest.fixture(scope="module")
-def dataset(
-    tiny_shards: None, rows: Any, source: Any, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
+def dataset(tiny: Any, rows: Any, source: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """50 rows in 3 shards of 5, 5 and 3 record batches; not to be changed."""
     out = tmp_path_factory.mktemp("dataset") / "data"
-    import_rows(source(rows(50)), out, seed=1)
+    with tiny():
+        import_rows(source(rows(50)), out, seed=1)
     return out
 
 

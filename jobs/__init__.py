@@ -1,0 +1,1 @@
+"""Jobs to learn from and to run: each file is a program, ``python jobs/NAME.py --help``."""

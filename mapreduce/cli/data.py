@@ -1,0 +1,135 @@
+"""``gradreduce data``: make, show and verify datasets."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mapreduce.cli.common import FOLDER, print_json
+
+if TYPE_CHECKING:
+    from mapreduce.data.manifest import Manifest
+
+FILE = click.Path(path_type=Path)
+
+
+@click.group()
+def data() -> None:
+    """Make, show and verify datasets.
+
+    A dataset is a folder of Arrow files, the shards, and a manifest with their digests.
+    """
+
+
+@data.command()
+@click.argument("out", type=FOLDER)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the rows.")
+def digits(out: Path, seed: int) -> None:
+    """Write scikit-learn's digits to OUT/train (1,437 rows) and OUT/test (360 rows)."""
+    from mapreduce.data import importer
+    from mapreduce.data.readers.digits import sources
+
+    targets = {name: out / name for name in ("train", "test")}
+    for target in targets.values():
+        importer.check_absent(target)
+    for name, source in sources().items():
+        _tell(targets[name], importer.import_rows(source, targets[name], seed))
+
+
+@data.command("import")
+@click.option(
+    "--format", "kind", type=click.Choice(["idx", "csv"]), required=True, help="Of the sources."
+)
+@click.option("--labels", type=FILE, help="idx: the file of labels.")
+@click.option("--label", help="csv: the column of labels. [default: label, else the last]")
+@click.option("--unlabelled", is_flag=True, help="The data have no labels.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64"]),
+    default="float32",
+    show_default=True,
+    help="csv: how features are stored.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the rows.")
+@click.argument("sources", nargs=-1, required=True, type=FILE)
+@click.argument("out", type=FOLDER)
+def import_(
+    kind: str,
+    labels: Path | None,
+    label: str | None,
+    unlabelled: bool,
+    dtype: str,
+    seed: int,
+    sources: tuple[Path, ...],
+    out: Path,
+) -> None:
+    """Import SOURCES, gzipped or not, as the dataset OUT.
+
+    The rows are shuffled by --seed, in two passes over the source, so that memory does not grow
+    with it.
+    """
+    from mapreduce.data import importer
+    from mapreduce.data.readers import csv, idx
+    from mapreduce.errors import UsageError
+
+    importer.check_absent(out)
+    if kind == "idx":
+        if label is not None:
+            raise UsageError("--label is for csv; for idx name the file of labels with --labels")
+        if (labels is None) != unlabelled:
+            raise UsageError("idx needs either --labels FILE or --unlabelled")
+        source = idx.source(list(sources), labels)
+    else:
+        if labels is not None:
+            raise UsageError("--labels is for idx; for csv name the column of labels with --label")
+        if label is not None and unlabelled:
+            raise UsageError("--label and --unlabelled contradict each other")
+        source = csv.source(list(sources), label, not unlabelled, dtype)
+    _tell(out, importer.import_rows(source, out, seed))
+
+
+def _tell(folder: Path, manifest: "Manifest") -> None:
+    click.echo(
+        f"{folder}: {manifest.rows:,} rows of {manifest.features:,} features in "
+        f"{len(manifest.shards)} shard{'s' if len(manifest.shards) > 1 else ''}"
+    )
+
+
+@data.command()
+@click.argument("folder", type=FOLDER)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def show(folder: Path, as_json: bool) -> None:
+    """Show what the dataset FOLDER holds."""
+    from mapreduce.data.manifest import load
+
+    manifest = load(folder)
+    classes = manifest.classes
+    content: dict[str, Any] = {
+        "rows": manifest.rows,
+        "features": manifest.features,
+        "shape": list(manifest.shape),
+        "dtype": manifest.dtype,
+        "scale": manifest.scale,
+        "classes": None if classes is None else list(classes),
+        "shards": len(manifest.shards),
+        "bytes": sum(shard.bytes for shard in manifest.shards),
+        "seed": manifest.seed,
+        "source": manifest.source,
+        "sha256": manifest.sha256,
+    }
+    if as_json:
+        print_json(content)
+        return
+    for name, value in content.items():
+        click.echo(f"{name:10}{f'{value:,}' if type(value) is int else value}")
+
+
+@data.command()
+@click.argument("folder", type=FOLDER)
+def verify(folder: Path) -> None:
+    """Compare every byte of the dataset FOLDER with its digests."""
+    from mapreduce.data.shards import Dataset
+
+    dataset = Dataset(folder)
+    dataset.verify()
+    click.echo(f"{folder}: {len(dataset.manifest.shards)} shards are as they were written")

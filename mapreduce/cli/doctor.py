@@ -1,0 +1,132 @@
+"""``gradreduce doctor``: is everything in place that the toolkit needs?"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from mapreduce.cli.common import print_json
+
+PACKAGES = ("mapreduce", "kernels", "jobs", "hdfs_utils")
+REQUIRED = ("mrjob", "numpy", "numba", "pyarrow", "safetensors", "threadpoolctl", "click", "rich")
+OPTIONAL = {"sklearn": "datasets: the digits"}
+
+
+class Finding(NamedTuple):
+    """What a check found."""
+
+    check: str
+    fine: bool
+    text: str
+
+
+@click.command()
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def doctor(as_json: bool) -> int:
+    """Check Python, packages, compiler and cores; exit code 1 if something is wrong."""
+    findings = [finding for check in CHECKS for finding in check()]
+    if as_json:
+        print_json({"findings": [finding._asdict() for finding in findings]})
+    else:
+        for finding in findings:
+            click.echo(f"{'ok' if finding.fine else 'WRONG':6}{finding.check:14}{finding.text}")
+    return 0 if all(finding.fine for finding in findings) else 1
+
+
+def _python() -> Iterator[Finding]:
+    fine = sys.version_info >= (3, 11)
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", fine, f"{version}{'' if fine else ': 3.11 or later is needed'}")
+
+
+def _shadowed() -> Iterator[Finding]:
+    """Another distribution may bring packages of the same names: Hugging Face has a ``kernels``."""
+    home = Path(__file__).resolve().parents[2]
+    brought_by = importlib.metadata.packages_distributions()
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        origin = Path(spec.origin).resolve() if spec and spec.origin else None
+        others = sorted(set(brought_by.get(package, [])) - {"gradreduce"})
+        if origin is None or origin.parent.parent != home:
+            found = f"is {origin.parent}" if origin else "is not found"
+            yield Finding(
+                package,
+                False,
+                f"{found}; expected {home / package}. Uninstall what brings it"
+                f"{': pip uninstall ' + ' '.join(others) if others else ''}, or put {home} first "
+                f"on PYTHONPATH",
+            )
+        elif others:
+            yield Finding(
+                package,
+                False,
+                f"comes from {', '.join(others)} too: one overwrites the other's files. Use a "
+                f"virtual environment without it",
+            )
+        else:
+            yield Finding(package, True, str(origin.parent))
+
+
+def _packages() -> Iterator[Finding]:
+    from mapreduce import compat
+
+    compat.install()
+    for package in REQUIRED:
+        try:
+            importlib.import_module("mrjob.job" if package == "mrjob" else package)
+            yield Finding(package, True, importlib.metadata.version(package))
+        except Exception as error:
+            yield Finding(package, False, f"{error}. Install it: pip install gradreduce")
+    for package, use in OPTIONAL.items():
+        present = importlib.util.find_spec(package) is not None
+        yield Finding(package, True, "present" if present else f"not installed ({use})")
+
+
+def _compiler() -> Iterator[Finding]:
+    import numpy as np
+
+    from kernels import dispatch
+
+    try:
+        found = dispatch.get("first_non_finite")(np.array([1.0, np.nan]))
+        yield Finding("compiler", found == 1, "Numba compiles and runs kernels")
+    except Exception as error:
+        yield Finding("compiler", False, f"a kernel does not compile or run: {error}")
+
+
+def _blas() -> Iterator[Finding]:
+    from mapreduce import numeric
+
+    for blas in numeric.describe()["blas"]:
+        yield Finding("blas", True, " ".join(str(value) for value in blas.values()))
+
+
+def _machine() -> Iterator[Finding]:
+    from mapreduce.runners.parallel import available_cores
+    from mapreduce.runners.spawn import DEFAULT_START_METHOD
+
+    yield Finding("cores", True, f"{available_cores()}, workers start by {DEFAULT_START_METHOD}")
+    shm = Path("/dev/shm")  # noqa: S108
+    if os.access(shm, os.W_OK):
+        free = shutil.disk_usage(shm).free
+        text = f"{free >> 20:,} MiB free in {shm}"
+        yield Finding("memory", free > 256 << 20, text + ("" if free > 256 << 20 else ": too few"))
+    else:
+        yield Finding("memory", True, f"no {shm}: the shuffle uses the folder of temporary files")
+
+
+CHECKS: tuple[Callable[[], Iterator[Finding]], ...] = (
+    _python,
+    _shadowed,
+    _packages,
+    _compiler,
+    _blas,
+    _machine,
+)

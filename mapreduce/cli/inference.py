@@ -1,0 +1,81 @@
+"""``gradreduce evaluate`` and ``gradreduce predict``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mapreduce.cli.common import (
+    FOLDER,
+    output_options,
+    pin_profile,
+    print_json,
+    quiet_mrjob,
+    runner_options,
+)
+
+if TYPE_CHECKING:
+    from mapreduce.executors.chain import Execution
+
+
+@click.command()
+@click.argument("run", type=FOLDER)
+@click.argument("data", type=FOLDER)
+@runner_options()
+@output_options
+def evaluate(run: Path, data: Path, as_json: bool, **values: Any) -> None:
+    """Score the model of RUN on the dataset DATA: sums over all rows, divided once."""
+    from mapreduce.executors import evaluate as job
+
+    directory, completed, execution = _prepare(run, data, values, labelled=True)
+    score = job.evaluate(directory, completed, data.absolute(), execution)
+    accuracy, loss = score.correct / score.rows, score.loss / score.rows
+    if as_json:
+        print_json({"accuracy": accuracy, "loss": loss, "rows": score.rows})
+    else:
+        click.echo(f"accuracy {accuracy:.4f}, loss {loss:.4f} on {score.rows:,} rows")
+
+
+@click.command()
+@click.argument("run", type=FOLDER)
+@click.argument("data", type=FOLDER)
+@click.argument("out", type=FOLDER)
+@runner_options()
+@output_options
+def predict(run: Path, data: Path, out: Path, as_json: bool, **values: Any) -> None:
+    """Predict the dataset DATA with the model of RUN, into Parquet files in the folder OUT.
+
+    One file for each shard, one row for each example: row, label (if there is one), prediction,
+    its probability, and the probabilities of all classes. A prediction that was stopped goes on
+    where it was.
+    """
+    from mapreduce.executors import predict as job
+
+    directory, completed, execution = _prepare(run, data, values, labelled=False)
+    rows = job.predict(directory, completed, data.absolute(), out.absolute(), execution)
+    if as_json:
+        print_json({"rows": rows, "out": str(out)})
+    else:
+        click.echo(f"{out}: {rows:,} predictions")
+
+
+def _prepare(
+    run: Path, data: Path, values: dict[str, Any], *, labelled: bool
+) -> tuple[Any, int, "Execution"]:
+    pin_profile(run)
+    quiet_mrjob()
+    from mapreduce import checkpoint, options
+    from mapreduce.data.manifest import load
+    from mapreduce.errors import DataError
+    from mapreduce.plan import check_fits
+    from mapreduce.rundir import RunDir
+
+    directory = RunDir(run.absolute())
+    config = directory.config
+    manifest = load(data)
+    check_fits(manifest, config.plan.data.features, config.classes)
+    if labelled and manifest.classes is None:
+        raise DataError(f"{data} has no labels to compare predictions with")
+    completed = checkpoint.latest(directory)
+    defaults = {option.name: option.default for option in options.EXECUTION}
+    return directory, completed, options.execution({**defaults, **values})

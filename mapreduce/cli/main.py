@@ -1,0 +1,119 @@
+"""``gradreduce``: finds the command, runs it, and turns errors into messages and exit codes."""
+
+import difflib
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from mapreduce import __version__
+
+#: Name of a command, where it is, and its line in the help: nothing is imported for the help.
+COMMANDS = {
+    "data": ("mapreduce.cli.data:data", "Make, show and verify datasets."),
+    "train": ("mapreduce.cli.train:train", "Train a model by map/reduce rounds."),
+    "resume": ("mapreduce.cli.train:resume", "Go on with a training that was stopped."),
+    "evaluate": ("mapreduce.cli.inference:evaluate", "Accuracy and loss of a run's model."),
+    "predict": ("mapreduce.cli.inference:predict", "Predictions for a dataset, as Parquet."),
+    "runs": ("mapreduce.cli.runs:runs", "List and show runs."),
+    "doctor": ("mapreduce.cli.doctor:doctor", "Check that everything needed is in place."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS:
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            ctx.fail(f"no such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="--debug, anywhere, shows the traceback of an error.",
+)
+@click.version_option(__version__, prog_name="gradreduce")
+def cli() -> None:
+    """Train and run models as chained map/reduce steps.
+
+    The plan decides the result; the machines decide only how fast it comes: the same plan gives
+    the same bits for any number of workers, after a crash and after a retry.
+    """
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command; returns its exit code."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in arguments[: _end(arguments)]
+    if debug:
+        arguments.remove("--debug")
+    end = _end(arguments)
+    try:
+        result = cli.main(
+            arguments[:end], prog_name="gradreduce", standalone_mode=False, obj=arguments[end + 1 :]
+        )
+        return result if isinstance(result, int) else 0
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except BaseException as error:
+        if debug:
+            raise
+        return _report(error)
+
+
+def _end(arguments: list[str]) -> int:
+    """Where the arguments for mrjob begin, with ``--``."""
+    return arguments.index("--") if "--" in arguments else len(arguments)
+
+
+def _report(error: BaseException) -> int:
+    """Tell an error in a few words; returns the exit code."""
+    code: Any = getattr(error, "exit_code", None)
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else 1
+    if isinstance(error, KeyboardInterrupt | click.Abort):
+        click.echo("interrupted", err=True)
+        return 130
+    if isinstance(code, int):
+        if isinstance(error, Exception):
+            click.echo(f"error: {error}", err=True)
+        return code
+    if isinstance(error, BrokenPipeError):
+        return 141
+    if isinstance(error, OSError):
+        click.echo(f"error: {error}", err=True)
+        return 74
+    if type(error).__name__ == "StepFailedException":
+        click.echo(f"error: {error}", err=True)
+        return 1
+    click.echo(
+        f"error: {type(error).__name__}: {error}. This should not happen; --debug shows where",
+        err=True,
+    )
+    return 70
+
+
+if __name__ == "__main__":
+    sys.exit(main())

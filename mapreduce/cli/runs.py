@@ -1,0 +1,80 @@
+"""``gradreduce runs``: what was trained."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mapreduce.cli.common import FOLDER, print_json
+
+
+@click.group()
+def runs() -> None:
+    """List and show runs."""
+
+
+@runs.command("list")
+@click.argument("folder", type=FOLDER, default=".")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def list_(folder: Path, as_json: bool) -> None:
+    """List the runs in FOLDER and in the folders within."""
+    from mapreduce.errors import DataError, MissingInputError
+    from mapreduce.rundir import RunDir
+
+    if not folder.is_dir():
+        raise MissingInputError(f"{folder} is no folder")
+    summaries = []
+    for path in sorted(folder.rglob("run.json")):
+        try:
+            summaries.append(RunDir(path.parent).summary())
+        except DataError as error:
+            click.echo(f"warning: {error}", err=True)
+    if as_json:
+        print_json({"runs": summaries})
+        return
+    if not summaries:
+        click.echo(f"no runs in {folder}")
+        return
+    widest = max(len(summary["run"]) for summary in summaries)
+    for summary in summaries:
+        accuracy = summary["accuracy"]
+        shown = "accuracy –     " if accuracy is None else f"accuracy {accuracy:.4f}"
+        click.echo(
+            f"{summary['run']:{widest}}  {summary['state']:8}  {summary['model']:14}  "
+            f"{summary['completed']:>7,}/{summary['rounds']:<7,}  {shown}  "
+            f"{(summary['model_sha256'] or '–')[:12]}"
+        )
+
+
+@runs.command()
+@click.argument("run", type=FOLDER)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def show(run: Path, as_json: bool) -> None:
+    """Show RUN: its model's digest, rounds, loss, plan, and what it was computed with."""
+    from mapreduce.rundir import RunDir
+
+    directory = RunDir(run)
+    content: dict[str, Any] = directory.summary() | {
+        "data": directory.config.data,
+        "data_sha256": directory.config.plan.data.sha256,
+        "plan_sha256": directory.config.plan.sha256,
+        "execution": directory.read_json("execution.json"),
+        "plan": directory.config.plan.to_dict(),
+        "numeric_profile": directory.config.numeric_profile,
+        "profile": directory.read_json("profile.json"),
+    }
+    if as_json:
+        print_json(content)
+        return
+    for name, value in content.items():
+        if isinstance(value, dict):
+            click.echo(f"{name}:")
+            for key, entry in value.items():
+                click.echo(f"  {key:18}{_short(entry)}")
+        else:
+            click.echo(f"{name:20}{'–' if value is None else value}")
+
+
+def _short(value: object) -> str:
+    text = "–" if value is None else str(value)
+    return text if len(text) <= 100 else text[:99] + "…"

@@ -1,0 +1,174 @@
+"""``gradreduce train`` and ``gradreduce resume``."""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mapreduce import options
+from mapreduce.cli.common import (
+    FOLDER,
+    add_options,
+    output_options,
+    pin_profile,
+    print_json,
+    quiet_mrjob,
+    runner_options,
+)
+
+if TYPE_CHECKING:
+    from mapreduce.executors.chain import ChainJob, Execution
+    from mapreduce.plan import Plan
+    from mapreduce.rundir import RunDir
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.argument("data", type=FOLDER)
+@click.option("--run", type=FOLDER, required=True, help="Folder of the run, which must not exist.")
+@add_options(options.PLAN)
+@click.option("--eval", "evaluation", type=FOLDER, help="Dataset to evaluate on.")
+@runner_options()
+@add_options(options.EXECUTION)
+@add_options((options.PROFILE,))
+@click.option("--dry-run", is_flag=True, help="Show the plan, and do nothing.")
+@output_options
+@click.pass_context
+def train(context: click.Context, /, **values: Any) -> None:
+    """Train a model on the dataset DATA.
+
+    Arguments after -- go to mrjob, for every job of the training.
+
+    \b
+    gradreduce train demo/data/train --run demo/run --model mlp:64 --eval demo/data/test
+    """
+    start({**values, "mrjob_arguments": context.obj})
+
+
+def start(values: dict[str, Any], job_class: "type[ChainJob] | None" = None) -> None:
+    """Start a training from the values of all options.
+
+    Parameters
+    ----------
+    values : dict
+    job_class : type, optional
+        The job whose steps are the rounds, if it is not the toolkit's own.
+    """
+    from mapreduce import numeric
+
+    numeric.pin(values["numeric_profile"])
+    quiet_mrjob()
+    from mapreduce import driver
+
+    settings = options.settings(values)
+    execution = options.execution(values)
+    if values["dry_run"]:
+        _show_plan(driver.plan(settings, values["data"], values["evaluation"]), execution, values)
+        return
+    run = driver.create(
+        values["run"],
+        settings,
+        values["data"],
+        values["evaluation"],
+        numeric_profile=values["numeric_profile"],
+    )
+    _train(run, execution, values, job_class)
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.argument("run", type=FOLDER)
+@runner_options(defaults=False)
+@add_options(options.EXECUTION, defaults=False)
+@click.option("--take-over", is_flag=True, help="From a driver on another host that has ended.")
+@output_options
+@click.pass_context
+def resume(context: click.Context, /, **values: Any) -> None:
+    """Go on with RUN from its last round, to the same bits as if it had never stopped.
+
+    Options that are not given are as they were.
+    """
+    pin_profile(values["run"])
+    quiet_mrjob()
+    from mapreduce.rundir import RunDir
+
+    run = RunDir(values["run"].absolute())
+    assert run.config
+    before = run.read_json("execution.json") or {}
+    defaults: dict[str, Any] = {option.name: option.default for option in options.EXECUTION}
+    defaults |= {"runner": "parallel", "workers": None, "start_method": None}
+    given = {name: value for name, value in values.items() if value is not None}
+    if context.obj:
+        given["mrjob_arguments"] = context.obj
+    merged = {**defaults, **before, **given}
+    _train(run, options.execution(merged), merged, None)
+
+
+def _train(
+    run: "RunDir",
+    execution: "Execution",
+    values: dict[str, Any],
+    job_class: "type[ChainJob] | None",
+) -> None:
+    from mapreduce import driver
+    from mapreduce.cli import progress
+    from mapreduce.errors import Interrupted
+    from mapreduce.events import Events
+    from mapreduce.executors.chain import ChainJob
+
+    display = progress.subscriber(values["quiet"])
+    started = time.monotonic()
+    try:
+        ended = driver.train(
+            run,
+            execution,
+            values["keep"],
+            Events(display),
+            take_over=values.get("take_over", False),
+            job_class=job_class or ChainJob,
+        )
+    except Interrupted:
+        display.close()
+        click.echo(
+            f"interrupted; the last round is saved. Go on with: gradreduce resume {run.path}",
+            err=True,
+        )
+        raise
+    finally:
+        display.close()
+    seconds = time.monotonic() - started
+    summary = run.summary() | {"seconds": round(seconds, 3)}
+    if values["as_json"]:
+        print_json(summary)
+        return
+    if ended.stopped_early:
+        click.echo(f"stopped early: the best evaluation was after {ended.completed:,} rounds")
+    click.echo(f"trained in {seconds:.1f} s: {run.path}")
+    if summary["accuracy"] is not None:
+        click.echo(f"accuracy {summary['accuracy']:.4f}, loss {summary['eval_loss']:.4f}")
+    click.echo(f"model_sha256 {ended.model_sha256}")
+
+
+def _show_plan(plan: "Plan", execution: "Execution", values: dict[str, Any]) -> None:
+    from mapreduce.rundir import block_bounds
+    from mapreduce.strategies.sync import merge_levels, ranges
+
+    model = plan.create_model()
+    leaves = plan.leaves(0)
+    content: dict[str, Any] = {
+        "rows": plan.rows,
+        "rounds": plan.rounds,
+        "rounds_per_epoch": plan.rounds_per_epoch,
+        "batch_size": plan.batch_size,
+        "slice_rows": plan.slice_rows,
+        "slices_per_round": leaves,
+        "map_tasks": len(ranges(leaves, execution.workers)),
+        "merge_steps": len(merge_levels(leaves, execution.workers, execution.fan_in)),
+        "blocks": len(block_bounds(model.size, execution.blocks)),
+        "parameters": model.size,
+        "plan_sha256": plan.sha256,
+    }
+    if values["as_json"]:
+        print_json({**content, "plan": plan.to_dict()})
+        return
+    for name, value in content.items():
+        shown = f"{value:,}" if isinstance(value, int) else value
+        click.echo(f"{name.replace('_', ' '):18}{shown}")

@@ -1,0 +1,123 @@
+"""The options of a training, once, for the command line and for jobs run by mrjob's convention.
+
+Imports nothing that is slow to load: ``--help`` needs this module.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mapreduce.executors.chain import Execution
+    from mapreduce.plan import Settings
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    Attributes
+    ----------
+    flag : str
+    type : type
+    default : object
+        None where the default depends on other things; ``help`` says on which.
+    help : str
+    choices : tuple of str
+    """
+
+    flag: str
+    type: type
+    default: Any
+    help: str
+    choices: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.flag.lstrip("-").replace("-", "_")
+
+
+#: Options that decide the result.
+PLAN = (
+    Option("--model", str, "softmax", "softmax, or mlp:WIDTH[,WIDTH...]"),
+    Option("--strategy", str, "sync", "what a round means", ("sync",)),
+    Option("--optimizer", str, "sgd", "what is done with a gradient", ("sgd", "momentum", "adam")),
+    Option("--learning-rate", float, 0.1, "step size"),
+    Option("--momentum", float, 0.9, "decay of the velocity, for --optimizer momentum"),
+    Option(
+        "--schedule",
+        str,
+        "constant",
+        "of the learning rate: constant, step[:EVERY[,FACTOR]], cosine, warmup[:ROUNDS], or "
+        "several joined by +",
+    ),
+    Option("--weight-decay", float, 0.0, "L2 penalty on all parameters"),
+    Option("--batch-size", int, 128, "rows of a round; 0 for all rows"),
+    Option("--slice-rows", int, None, "rows of one gradient, a divisor of the batch size"),
+    Option("--epochs", int, None, "passes over the data (default: 1)"),
+    Option("--rounds", int, None, "updates of the model, instead of --epochs"),
+    Option("--limit-rows", int, None, "train on the first N rows only"),
+    Option("--seed", int, 0, "of the initial parameters and the order of the slices"),
+    Option("--dtype", str, "float32", "of the parameters", ("float32", "float64")),
+    Option("--eval-every", int, None, "rounds between evaluations (default: an epoch)"),
+    Option("--patience", int, 0, "stop after N evaluations without a lower loss; 0: never"),
+    Option("--checkpoint-every", int, None, "rounds between checkpoints (default: 500)"),
+)
+
+#: Options that decide how fast the result comes, and where. None: as before, when resuming.
+EXECUTION = (
+    Option("--threads", int, 1, "slices that one worker computes at once"),
+    Option("--blocks", int, 1, "blocks of the parameters, each with a reducer"),
+    Option("--fan-in", int, 0, "most partial sums that one reducer merges, a power of 2; 0: all"),
+    Option("--rounds-per-job", int, 50, "most rounds in one mrjob job"),
+    Option("--keep", int, 3, "checkpoints to keep; 0: all"),
+)
+
+PROFILE = Option(
+    "--numeric-profile",
+    str,
+    "native",
+    "native: all that the processor has; portable: the same bits on other processors too",
+    ("native", "portable"),
+)
+
+
+def settings(values: Mapping[str, Any]) -> "Settings":
+    """The settings of a plan, from the values of :data:`PLAN`."""
+    from mapreduce.plan import Settings
+
+    return Settings(**{option.name: values[option.name] for option in PLAN})
+
+
+def execution(values: Mapping[str, Any]) -> "Execution":
+    """How to run, from the values of :data:`EXECUTION`, ``runner``, ``workers``, ``start_method``.
+
+    Raises
+    ------
+    UsageError
+        A value is out of range.
+    """
+    from mapreduce.errors import UsageError
+    from mapreduce.executors.chain import Execution
+    from mapreduce.runners.parallel import available_cores
+    from mapreduce.runners.spawn import DEFAULT_START_METHOD
+
+    for name in ("workers", "threads", "blocks", "rounds_per_job"):
+        if values[name] is not None and values[name] < 1:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag}: expected a positive number, found {values[name]}")
+    fan_in = values["fan_in"]
+    if fan_in and (fan_in < 2 or fan_in & (fan_in - 1)):
+        raise UsageError(f"--fan-in: expected 0 or a power of two from 2 on, found {fan_in}")
+    if values["keep"] < 0:
+        raise UsageError(f"--keep: expected a number of checkpoints, found {values['keep']}")
+    return Execution(
+        runner=values["runner"],
+        workers=values["workers"] or available_cores(),
+        threads=values["threads"],
+        blocks=values["blocks"],
+        fan_in=fan_in,
+        rounds_per_job=values["rounds_per_job"],
+        start_method=values["start_method"] or DEFAULT_START_METHOD,
+        mrjob_arguments=tuple(values.get("mrjob_arguments") or ()),
+    )

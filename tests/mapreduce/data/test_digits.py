@@ -1,0 +1,63 @@
+import sys
+
+import numpy as np
+import pytest
+
+from mapreduce.data.importer import import_rows
+from mapreduce.data.readers import digits
+from mapreduce.errors import UsageError
+
+datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn brings the digits")
+
+
+@pytest.fixture(scope="module")
+def splits():
+    """Features and labels of both sets."""
+    sources = digits.sources()
+    assert list(sources) == ["train", "test"]
+    chunks = {name: list(source.chunks) for name, source in sources.items()}
+    return {name: (one.features, one.labels) for name, (one,) in chunks.items()}
+
+
+def test_sizes_and_descriptions():
+    for name, source in digits.sources().items():
+        assert source.shape == (8, 8)
+        assert source.scale == 1 / 16
+        assert source.description == {"format": "digits", "split": name}
+        assert source.bytes == (1437 if name == "train" else digits.TEST_ROWS) * 64
+
+
+def test_both_sets_together_are_all_digits(splits):
+    images, labels = datasets.load_digits(return_X_y=True)
+    rows = np.concatenate([np.c_[features, classes] for features, classes in splits.values()])
+    assert sorted(rows.tolist()) == sorted(np.c_[images, labels].astype(int).tolist())
+    assert all(features.dtype == np.uint8 for features, _ in splits.values())
+
+
+def test_classes_are_split_evenly(splits):
+    counts = {name: np.bincount(labels, minlength=10) for name, (_, labels) in splits.items()}
+    whole = counts["train"] + counts["test"]
+    assert np.abs(counts["test"] - whole * digits.TEST_ROWS / 1797).max() < 1
+
+
+def test_split_is_the_same_each_time(splits):
+    for name, source in digits.sources().items():
+        (chunk,) = source.chunks
+        assert np.array_equal(chunk.features, splits[name][0])
+        assert np.array_equal(chunk.labels, splits[name][1])
+
+
+def test_import(tmp_path, read, splits):
+    for name, source in digits.sources().items():
+        written = import_rows(source, tmp_path / name, seed=0)
+        assert written.classes == tuple(range(10))
+        features, labels = read(tmp_path / name)
+        expected = np.c_[splits[name]]
+        assert sorted(np.c_[features, labels].tolist()) == sorted(expected.tolist())
+
+
+def test_without_scikit_learn(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(UsageError, match=r"pip install 'gradreduce\[datasets\]'") as caught:
+        digits.sources()
+    assert caught.value.exit_code == 2

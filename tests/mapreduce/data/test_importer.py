@@ -1,0 +1,326 @@
+import errno
+import os
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hdfs_utils.errors import StorageError
+from mapreduce.data import importer, manifest, order, shards
+from mapreduce.data.importer import Rows, Source, check_absent, import_rows
+from mapreduce.errors import DataError, OutputError
+
+DTYPES = ["uint8", "float32", "float64"]
+
+IMPORT = """
+import os, resource, sys
+from pathlib import Path
+import numpy as np
+from hdfs_utils.errors import StorageError
+from mapreduce.data import importer, shards
+from mapreduce.data.importer import Rows, Source, import_rows
+from mapreduce.errors import OutputError
+
+def run(out, rows, chunks, size=0, each=lambda: None):
+    def stream():
+        for i in range(chunks):
+            yield Rows(np.full((rows, 4), i, np.uint8), np.zeros(rows, np.int64))
+            each()
+    try:
+        import_rows(Source(stream(), (4,), 1.0, size, {}), Path(out), 0)
+        print("imported")
+    except (StorageError, OutputError) as error:
+        print(type(error).__name__, error.exit_code, error)
+    print(os.listdir(Path(out).parent))
+
+"""
+
+
+def entries(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("labelled", [True, False])
+def test_dataset_is_the_rows_sorted_by_key(
+    tmp_path, tiny_shards, rows, source, read, dtype, labelled
+):
+    made = rows(50 if dtype != "uint8" else 85, dtype)
+    made = made if labelled else Rows(made.features, None)
+    written = import_rows(source(made, [20, 30]), tmp_path / "out", seed=9)
+    by_key = np.argsort(order.keys(9, 0, 0, len(made.features)), kind="stable")
+    features, labels = read(tmp_path / "out")
+    assert features.dtype == dtype
+    assert np.array_equal(features, made.features[by_key])
+    if labelled:
+        assert np.array_equal(labels, made.labels[by_key])
+    assert written == manifest.load(tmp_path / "out")
+    assert len(written.shards) > 1
+    assert entries(tmp_path / "out") == ["manifest.json", *(s.file for s in written.shards)]
+
+
+def test_each_row_comes_once_with_its_label(tmp_path, rows, source, read):
+    made = rows(5000)
+    import_rows(source(made, range(100, 5000, 700)), tmp_path / "out", seed=3)
+    features, labels = read(tmp_path / "out")
+    assert not np.array_equal(features, made.features)
+    place = np.argsort(features[:, 0])
+    expected = np.argsort(made.features[:, 0])
+    assert np.array_equal(features[place], made.features[expected])
+    assert np.array_equal(labels[place], made.labels[expected])
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    cuts=st.lists(st.integers(0, 90), max_size=8).map(sorted),
+    size=st.sampled_from([0, 1, 2_000, 3_000, 4_000, 100_000, 10**12]),
+)
+def test_chunks_and_buckets_do_not_matter(tiny, rows, source, tmp_path_factory, cuts, size):
+    folder = tmp_path_factory.mktemp("chunks")
+    made = rows(90)
+    with tiny() as patch:
+        patch.setattr(importer, "BUCKET_BYTES", 1000)
+        one = import_rows(source(made), folder / "one", seed=4)
+        other = import_rows(source(made, cuts, size), folder / "other", seed=4)
+    assert other.sha256 == one.sha256
+    for name in entries(folder / "one"):
+        assert (folder / "other" / name).read_bytes() == (folder / "one" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("size", "buckets"), [(0, 1), (1999, 1), (2000, 2), (3000, 4), (5000, 8), (10**9, 256)]
+)
+def test_number_of_buckets(tmp_path, monkeypatch, rows, source, size, buckets):
+    monkeypatch.setattr(importer, "BUCKET_BYTES", 1000)
+    made = source(rows(90), [45], size)
+    seen = []
+
+    def watched():
+        for chunk in made.chunks:
+            yield chunk
+            (partial,) = tmp_path.iterdir()
+            seen.append(len(list(partial.glob("bucket-*"))))
+
+    import_rows(Source(watched(), (3,), 1.0, size, {}), tmp_path / "out", seed=0)
+    assert seen == [buckets, buckets]
+
+
+def test_seed_gives_the_order(tmp_path, rows, source, read):
+    made = rows(50)
+    datasets = [
+        import_rows(source(made), tmp_path / str(i), seed) for i, seed in enumerate([1, 1, 2])
+    ]
+    assert datasets[0].sha256 == datasets[1].sha256 != datasets[2].sha256
+    one, other = read(tmp_path / "0")[0], read(tmp_path / "2")[0]
+    assert not np.array_equal(one, other)
+    assert sorted(one.tolist()) == sorted(other.tolist())
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        ([3, -1, 3, 7], (-1, 3, 7)),
+        (["10", "9", "-2", "0"], (-2, 0, 9, 10)),
+        (["10", "9", "07", "9"], ("07", "10", "9")),
+        (["10", "9", "x", "9"], ("10", "9", "x")),
+        (["b", "é", "a", "B"], ("B", "a", "b", "é")),
+    ],
+)
+def test_classes_are_sorted(tmp_path, source, read, labels, classes):
+    made = Rows(np.arange(4, dtype=np.float32).reshape(4, 1), np.array(labels))
+    # The chunks show the labels in different orders.
+    written = import_rows(source(made, [1, 3]), tmp_path / "out", seed=0)
+    assert written.classes == classes
+    features, found = read(tmp_path / "out")
+    kind = type(classes[0])
+    assert [kind(labels[int(i)]) for i in features[:, 0]] == found.tolist()
+
+
+@pytest.mark.parametrize("exact", [20, 40, 60])
+def test_rows_that_fill_their_shards(tmp_path, tiny_shards, rows, source, exact):
+    written = import_rows(source(rows(exact)), tmp_path / "out", seed=0)
+    assert [shard.rows for shard in written.shards] == [20] * (exact // 20)
+
+
+def test_default_sizes_are_whole_record_batches():
+    for row_bytes in (1, 4, 784, 3072, 4 * 784, 10**7):
+        batch, shard = shards.rows_per_batch(row_bytes), shards.rows_per_shard(row_bytes)
+        assert batch % 2048 == shard % batch == 0
+        assert batch == 2048 or batch * row_bytes <= 8 << 20
+        assert shard == batch or shard * row_bytes <= 16 << 20
+
+
+def test_memory_does_not_grow_with_the_source(tmp_path, monkeypatch):
+    monkeypatch.setattr(importer, "BUCKET_BYTES", 1 << 18)
+    monkeypatch.setattr(shards, "ROW_UNIT", 64)
+    monkeypatch.setattr(shards, "BATCH_BYTES", 1 << 16)
+    monkeypatch.setattr(shards, "SHARD_BYTES", 1 << 18)
+
+    def peak(chunks):
+        def stream():
+            for i in range(chunks):
+                yield Rows(np.full((512, 256), i % 256, np.uint8), np.arange(512))
+
+        made = Source(stream(), (256,), 1.0, chunks * 512 * 256, {})
+        before = pa.total_allocated_bytes()
+        tracemalloc.start()
+        try:
+            import_rows(made, tmp_path / str(chunks), seed=0)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+            assert pa.total_allocated_bytes() == before
+
+    peak(1)
+    small, large = peak(16), peak(160)
+    assert large < 1.25 * small
+    assert large < 160 * 512 * 256 / 5
+
+
+@pytest.mark.parametrize("error", [DataError("bad row"), KeyboardInterrupt(), OSError("lost")])
+@pytest.mark.parametrize("after", [0, 1, 3])
+def test_error_in_the_stream_leaves_nothing(tmp_path, rows, error, after):
+    def stream():
+        for _ in range(after):
+            yield rows(100)
+        raise error
+
+    made = Source(stream(), (3,), 1.0, 10**12, {})
+    with pytest.raises(type(error)) as caught:
+        import_rows(made, tmp_path / "out", seed=0)
+    assert caught.value is error
+    assert entries(tmp_path) == []
+
+
+@pytest.mark.parametrize("chunks", [[], [Rows(np.empty((0, 3), np.uint8), None)]])
+def test_no_rows(tmp_path, chunks):
+    made = Source(chunks, (3,), 1.0, 0, {"format": "csv", "files": ["a.csv", "b.csv"]})
+    with pytest.raises(DataError, match=r"a\.csv, b\.csv: expected at least one row"):
+        import_rows(made, tmp_path / "out", seed=0)
+    assert entries(tmp_path) == []
+
+
+def test_empty_chunks_are_skipped(tmp_path, rows, source, read):
+    import_rows(source(rows(10), [0, 0, 5, 5, 10, 10]), tmp_path / "out", seed=0)
+    assert len(read(tmp_path / "out")[0]) == 10
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_existing_output_is_refused_and_untouched(tmp_path, rows, source, kind):
+    out = tmp_path / "out"
+    inside = out / "mine" if kind == "folder" else out
+    inside.parent.mkdir(exist_ok=True)
+    inside.write_text("precious")
+    for refuse in (lambda: import_rows(source(rows(10)), out, seed=0), lambda: check_absent(out)):
+        with pytest.raises(OutputError, match=f"{out} exists already. Name another") as caught:
+            refuse()
+        assert caught.value.exit_code == 73
+    assert inside.read_text() == "precious"
+    assert entries(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("kind", ["empty folder", "new in new folders"])
+def test_output_may_be_an_empty_or_a_new_folder(tmp_path, rows, source, read, kind):
+    out = tmp_path / "out"
+    if kind == "empty folder":
+        out.mkdir()
+    else:
+        out = tmp_path / "new" / "folder" / "out"
+    import_rows(source(rows(10)), out, seed=0)
+    assert len(read(out)[0]) == 10
+    assert entries(out.parent) == ["out"]
+
+
+def test_output_that_appears_meanwhile_is_kept(tmp_path, rows):
+    def stream():
+        yield rows(10)
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "mine").write_text("precious")
+
+    with pytest.raises(OutputError, match=r"cannot create .*out: Directory not empty"):
+        import_rows(Source(stream(), (3,), 1.0, 0, {}), tmp_path / "out", seed=0)
+    assert entries(tmp_path) == ["out"]
+    assert (tmp_path / "out" / "mine").read_text() == "precious"
+
+
+def test_file_in_place_of_the_folder_of_the_output(tmp_path, rows, source):
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot create"):
+        import_rows(source(rows(10)), tmp_path / "file" / "out", seed=0)
+    assert entries(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("where", ["pathlib.Path.mkdir", "pathlib.Path.is_dir"])
+def test_folder_without_permission(tmp_path, monkeypatch, rows, source, where):
+    def refuse(*_args, **_kwargs):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(where, refuse)
+    with pytest.raises(OutputError, match=r"Permission denied\. Check the permissions") as caught:
+        import_rows(source(rows(10)), tmp_path / "out", seed=0)
+    assert caught.value.exit_code == 73
+    monkeypatch.undo()
+    assert entries(tmp_path) == []
+
+
+@pytest.mark.parametrize("where", ["os.fsync", "numpy.fromfile"])
+def test_disk_error_leaves_nothing(tmp_path, monkeypatch, rows, source, where):
+    def fail(*_args, **_kwargs):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(where, fail)
+    with pytest.raises(StorageError, match="Input/output error") as caught:
+        import_rows(source(rows(10)), tmp_path / "out", seed=0)
+    assert caught.value.exit_code == 74
+    assert entries(tmp_path) == []
+
+
+@pytest.mark.fault
+def test_read_only_file_system(in_mount):
+    printed = in_mount(IMPORT + "run(sys.argv[1] + '/out', 10, 1)", "ro")
+    assert printed.startswith("OutputError 73 cannot create")
+    assert "The file system is read-only" in printed
+    assert printed.endswith("\n[]\n")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("size", [0, 10**12])
+def test_full_disk_leaves_nothing(in_mount, size):
+    # 1.6 MB of records do not fit into the buckets.
+    script = f"run(sys.argv[1] + '/out', 1000, 100, {size})"
+    printed = in_mount(IMPORT + script, "size=1m")
+    assert printed.startswith("StorageError 74 cannot write")
+    assert "No space left on device. Free some space there" in printed
+    assert printed.endswith("\n[]\n")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(("limit", "file"), [(60_000, "bucket-0"), (150_000, "shard-00000.arrow")])
+def test_limit_on_file_sizes_leaves_nothing(in_process, tmp_path, limit, file):
+    # 16 buckets of about 100,000 bytes; one shard of 800,000.
+    script = (
+        "importer.BUCKET_BYTES = 1000\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))\n"
+        "run(sys.argv[1] + '/out', 1000, 100, 16_000)"
+    )
+    printed = in_process(IMPORT + script, tmp_path)
+    assert printed.startswith("StorageError 74 cannot write")
+    assert file in printed.split(": ")[0]
+    assert "The limit on the size of a file is reached" in printed
+    assert printed.endswith("\n[]\n")
+    assert entries(tmp_path) == []
+
+
+@pytest.mark.fault
+def test_killed_import_gives_no_dataset(in_process, tmp_path, rows, source):
+    script = "run(sys.argv[1] + '/out', 1000, 3, each=lambda: os._exit(0))"
+    assert in_process(IMPORT + script, tmp_path) == ""
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".out.")
+    assert left.name.endswith(".tmp")
+    import_rows(source(rows(10)), Path(tmp_path / "out"), seed=0)
+    assert entries(tmp_path) == [left.name, "out"]

@@ -1,0 +1,270 @@
+import errno
+import json
+import math
+import os
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hdfs_utils.errors import ConflictError, StorageError
+from mapreduce.data import manifest as manifests
+from mapreduce.data.manifest import MANIFEST
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError, MissingInputError
+
+FIELDS = (
+    *("format", "format_version", "rows", "features", "shape", "dtype", "scale", "classes"),
+    *("seed", "source", "shards"),
+)
+SHARD_FIELDS = ("file", "rows", "bytes", "sha256", "batches", "rest_sha256")
+BATCH_FIELDS = ("offset", "length", "rows", "sha256")
+PLACES = [
+    *((field,) for field in FIELDS),
+    *(("shards", 1, field) for field in SHARD_FIELDS),
+    *(("shards", 1, "batches", 2, field) for field in BATCH_FIELDS),
+]
+FREE = [("scale",), ("seed",), ("source",), ("classes",)]
+
+
+def name(value):
+    return ".".join(map(str, value)) if isinstance(value, tuple) else repr(value)
+
+
+@pytest.fixture(scope="module")
+def content(dataset):
+    return (dataset / MANIFEST).read_text()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("manifest")
+
+
+@pytest.fixture(scope="module")
+def load_changed(content, folder):
+    """Load the manifest with another value at a place."""
+
+    def load(place, value):
+        changed = json.loads(content)
+        inner = changed
+        for step in place[:-1]:
+            inner = inner[step]
+        assert place[-1] in inner
+        inner[place[-1]] = value
+        (folder / MANIFEST).write_text(json.dumps(changed))
+        return manifests.load(folder)
+
+    return load
+
+
+def assert_damaged(caught, folder):
+    assert str(folder / MANIFEST) in str(caught.value)
+    assert caught.value.exit_code == 65
+
+
+def test_round_trip(dataset, content, tmp_path):
+    manifest = manifests.load(dataset)
+    assert manifest.to_json() == content
+    manifest.save(tmp_path)
+    assert manifests.load(tmp_path) == manifest
+    assert manifests.load(tmp_path).sha256 == manifest.sha256
+    assert set(json.loads(content)) == set(FIELDS)
+    assert set(json.loads(content)["shards"][0]) == set(SHARD_FIELDS)
+    assert set(json.loads(content)["shards"][0]["batches"][0]) == set(BATCH_FIELDS)
+
+
+def test_another_manifest_is_not_overwritten(dataset, copy, content):
+    manifest = manifests.load(dataset)
+    manifest.save(copy)
+    (copy / MANIFEST).write_text(content + " ")
+    with pytest.raises(ConflictError):
+        manifest.save(copy)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=name)
+@pytest.mark.parametrize("value", [None, "x", -1, 1.5, True, [], {}, [[]], math.nan], ids=name)
+def test_value_of_the_wrong_kind(load_changed, folder, place, value):
+    if (place, value) in [(("classes",), None), (("scale",), 1.5), (("source",), {})]:
+        load_changed(place, value)
+        return
+    if place == ("shards", 1, "file") and value == "x":
+        assert load_changed(place, value).shards[1].file == "x"
+        return
+    with pytest.raises(DataError) as caught:
+        load_changed(place, value)
+    assert_damaged(caught, folder)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("rows",), 49),
+        (("features",), 4),
+        (("shape",), [3, 2]),
+        (("shape",), [-1, -3]),
+        (("shape",), "3"),
+        (("dtype",), "int8"),
+        (("scale",), 0),
+        (("scale",), -1.0),
+        (("scale",), math.inf),
+        (("classes",), [0, 2, 1, 3]),
+        (("classes",), [0, 1, 1, 2]),
+        (("classes",), [0, "1"]),
+        (("classes",), [0.0, 1.0]),
+        (("classes",), "0123"),
+        (("seed",), "1"),
+        (("shards", 1, "rows"), 21),
+        (("shards", 1, "bytes"), 10),
+        (("shards", 1, "file"), ""),
+        (("shards", 1, "file"), "."),
+        (("shards", 1, "file"), ".."),
+        (("shards", 1, "file"), "../shard-00001.arrow"),
+        (("shards", 1, "file"), "/etc/passwd"),
+        (("shards", 1, "file"), "shard-00001.arrow/"),
+        (("shards", 1, "file"), "shard-00000.arrow"),
+        (("shards", 1, "sha256"), "0" * 63),
+        (("shards", 1, "sha256"), "G" * 64),
+        (("shards", 1, "batches"), [{}]),
+        (("shards", 1, "batches", 2, "rows"), 3),
+        (("shards", 1, "batches", 2, "offset"), 0),
+        (("shards", 1, "batches", 4, "length"), 10**9),
+    ],
+    ids=name,
+)
+def test_values_that_make_no_sense(load_changed, folder, place, value):
+    with pytest.raises(DataError, match="is damaged: ") as caught:
+        load_changed(place, value)
+    assert_damaged(caught, folder)
+
+
+@pytest.mark.parametrize("place", PLACES, ids=name)
+def test_missing_field(content, folder, place):
+    changed = json.loads(content)
+    inner = changed
+    for step in place[:-1]:
+        inner = inner[step]
+    del inner[place[-1]]
+    (folder / MANIFEST).write_text(json.dumps(changed))
+    with pytest.raises(DataError, match=f"is damaged: .*{place[-1]}") as caught:
+        manifests.load(folder)
+    assert_damaged(caught, folder)
+
+
+@pytest.mark.parametrize("place", [("new",), ("shards", 0, "new")], ids=name)
+def test_unknown_field(content, folder, place):
+    changed = json.loads(content)
+    inner = changed["shards"][0] if len(place) > 1 else changed
+    inner["new"] = 1
+    (folder / MANIFEST).write_text(json.dumps(changed))
+    with pytest.raises(DataError, match="new") as caught:
+        manifests.load(folder)
+    assert_damaged(caught, folder)
+
+
+@pytest.mark.parametrize("version", [0, 2, "1", None, [1]], ids=name)
+def test_other_format_version(load_changed, folder, version):
+    with pytest.raises(DataError, match="this program reads version 1") as caught:
+        load_changed(("format_version",), version)
+    assert_damaged(caught, folder)
+    assert f"has format version {version}" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", "{", "null", "3", '"gradreduce-dataset"', "[]", "[1]", "{}", "NaN", "true"),
+        *('{"format": "other"}', "[" * 100_000, '{"a":' * 100_000, "\ufeff{}", "1" * 5000),
+    ],
+    ids=lambda text: text[:10],
+)
+def test_file_that_is_no_manifest(folder, text):
+    (folder / MANIFEST).write_text(text)
+    with pytest.raises(DataError, match="is damaged: ") as caught:
+        manifests.load(folder)
+    assert_damaged(caught, folder)
+
+
+def test_file_that_is_no_text(folder):
+    (folder / MANIFEST).write_bytes(b"\xff\xfe{}")
+    with pytest.raises(DataError, match="UnicodeDecodeError") as caught:
+        manifests.load(folder)
+    assert_damaged(caught, folder)
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_damaged_text_is_found_or_harmless(dataset, content, folder, data):
+    """Where a manifest may be read with a byte changed, the shards tell; or no row changes."""
+    original = manifests.load(dataset)
+    raw = bytearray(content.encode())
+    offset = data.draw(st.integers(0, len(raw) - 1))
+    raw[offset] ^= 1 << data.draw(st.integers(0, 7))
+    (folder / MANIFEST).write_bytes(raw)
+    for entry in original.shards:
+        if not (folder / entry.file).exists():
+            (folder / entry.file).hardlink_to(dataset / entry.file)
+    try:
+        damaged = Dataset(folder)
+        damaged.verify()
+        batches = [damaged.shard(i).rows(0, entry.rows) for i, entry in enumerate(original.shards)]
+    except (DataError, MissingInputError) as error:
+        assert str(folder) in str(error)
+        return
+    assert [batch.rows for batch in batches] == [20, 20, 10]
+    different = {
+        field
+        for field in FIELDS[2:]
+        if getattr(original, field) != getattr(damaged.manifest, field)
+    }
+    assert different <= {field for (field,) in FREE}
+
+
+@pytest.mark.parametrize("cut", [0, 1, 10, 500, -2])
+def test_truncated(content, folder, cut):
+    (folder / MANIFEST).write_text(content[:cut])
+    with pytest.raises(DataError, match="is damaged") as caught:
+        manifests.load(folder)
+    assert_damaged(caught, folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "found"),
+    [
+        ("missing", "does not exist"),
+        ("empty folder", "holds no manifest.json"),
+        ("file", "is no folder"),
+        ("in a file", "is no folder"),
+    ],
+)
+def test_no_dataset(tmp_path, kind, found):
+    path = tmp_path / "data"
+    if kind == "empty folder":
+        path.mkdir()
+    elif kind == "file":
+        path.touch()
+    elif kind == "in a file":
+        path.touch()
+        path = path / "data"
+    with pytest.raises(MissingInputError, match=f"{path} is no dataset: it {found}") as caught:
+        Dataset(path).verify()
+    assert "gradreduce data import" in str(caught.value)
+    assert caught.value.exit_code == 66
+
+
+def test_folder_in_place_of_the_file(tmp_path):
+    (tmp_path / MANIFEST).mkdir()
+    with pytest.raises(DataError, match="is a folder") as caught:
+        manifests.load(tmp_path)
+    assert_damaged(caught, tmp_path)
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
+def test_unreadable_file(dataset, monkeypatch, code):
+    def fail(_path):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("pathlib.Path.read_bytes", fail)
+    with pytest.raises(StorageError, match=f"cannot read .*: {os.strerror(code)}") as caught:
+        manifests.load(dataset)
+    assert caught.value.exit_code == 74

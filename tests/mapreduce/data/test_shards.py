@@ -1,0 +1,287 @@
+import hashlib
+import json
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapreduce.data import manifest as manifests
+from mapreduce.data.manifest import MANIFEST
+from mapreduce.data.shards import Dataset, Shard, write_shard
+from mapreduce.errors import DataError, MissingInputError
+
+
+@pytest.fixture(scope="module")
+def values(dataset, read):
+    """Features and labels, read from the undamaged dataset."""
+    return read(dataset)
+
+
+@pytest.fixture(scope="module")
+def first(dataset):
+    """The bytes of the first shard and its entry; 20 rows in 5 record batches."""
+    entry = manifests.load(dataset).shards[0]
+    return (dataset / entry.file).read_bytes(), entry
+
+
+@pytest.fixture(scope="module")
+def reopen(dataset, first, tmp_path_factory):
+    """Open the first shard with other content."""
+    folder = tmp_path_factory.mktemp("damaged")
+
+    def write_and_open(content, manifest=None, entry=None):
+        path = folder / "shard-00000.arrow"
+        # Earlier versions may still be mapped.
+        path.unlink(missing_ok=True)
+        path.write_bytes(content)
+        return Shard(path, entry or first[1], manifest or manifests.load(dataset))
+
+    return write_and_open
+
+
+def test_shards_cover_the_rows(dataset):
+    manifest = manifests.load(dataset)
+    assert [[batch.rows for batch in shard.batches] for shard in manifest.shards] == [
+        [4, 4, 4, 4, 4],
+        [4, 4, 4, 4, 4],
+        [4, 4, 2],
+    ]
+
+
+def test_digests_are_those_of_the_files(dataset):
+    for entry in manifests.load(dataset).shards:
+        content = (dataset / entry.file).read_bytes()
+        rest = content
+        for batch in reversed(entry.batches):
+            end = batch.offset + batch.length
+            assert hashlib.sha256(content[batch.offset : end]).hexdigest() == batch.sha256
+            rest = rest[: batch.offset] + rest[end:]
+        assert len(content) == entry.bytes
+        assert hashlib.sha256(content).hexdigest() == entry.sha256
+        assert hashlib.sha256(rest).hexdigest() == entry.rest_sha256
+
+
+def test_arrow_reads_a_shard(dataset, values):
+    with pa.ipc.open_file(dataset / "shard-00000.arrow") as reader:
+        table = reader.read_all()
+    assert table.schema.names == ["features", "label"]
+    assert np.array_equal(table["features"].to_pylist(), values[0][:20])
+    assert table["label"].to_pylist() == values[1][:20].tolist()
+
+
+def test_any_range_of_rows(dataset, values):
+    shard = Dataset(dataset).shard(1)
+    for start in range(20):
+        for stop in range(start + 1, 21):
+            batch = shard.rows(start, stop)
+            assert np.array_equal(batch.features, values[0][20 + start : 20 + stop])
+            assert np.array_equal(batch.labels, values[1][20 + start : 20 + stop])
+            assert batch.rows == stop - start
+            assert batch.features.flags.c_contiguous
+            assert batch.features.dtype == np.float32
+            assert batch.labels.dtype == np.int32
+
+
+def test_rows_of_one_record_batch_are_views(dataset):
+    shard = Dataset(dataset).shard(0)
+    file = np.frombuffer(shard._view, np.uint8)
+    assert isinstance(shard._view.obj, np.memmap)
+    for batch in (shard.rows(0, 4), shard.rows(9, 11), shard.rows(19, 20)):
+        for array in (batch.features, batch.labels):
+            assert np.shares_memory(array, file)
+            assert array.flags.c_contiguous
+            assert not array.flags.writeable
+    across = shard.rows(3, 5)
+    assert not np.shares_memory(across.features, file)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
+@pytest.mark.parametrize("columns", [1, 3, 784])
+def test_views_for_every_type(tmp_path, tiny_shards, dataset, dtype, columns):
+    features = np.arange(24 * columns).astype(dtype).reshape(24, columns)
+    entry = write_shard(tmp_path / "shard", features, None)
+    described = replace(
+        manifests.load(dataset), dtype=dtype, features=columns, classes=None, scale=0.5
+    )
+    shard = Shard(tmp_path / "shard", entry, described)
+    file = np.frombuffer(shard._view, np.uint8)
+    for start in range(0, 24, entry.batches[0].rows):
+        batch = shard.rows(start, min(24, start + entry.batches[0].rows))
+        assert np.array_equal(batch.features, features[start : start + batch.rows])
+        assert np.shares_memory(batch.features, file)
+        assert batch.labels is None
+        assert batch.scale == 0.5
+
+
+def test_same_content_gives_the_same_bytes(tmp_path, tiny_shards, rows):
+    made = rows(20)
+    labels = made.labels.astype(np.int32)
+    entries = [write_shard(tmp_path / name, made.features, labels) for name in "ab"]
+    assert entries[0] == replace(entries[1], file="a")
+
+
+def test_dataset_opens_a_shard_once(dataset):
+    data = Dataset(dataset)
+    assert data.shard(2) is data.shard(2)
+    assert data.shard(0).rows(0, 2).features.base is not None
+    data.verify()
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_flipped_bit_is_found_when_touched(first, values, reopen, data):
+    content, entry = first
+    offset = data.draw(st.integers(0, len(content) - 1))
+    damaged = bytearray(content)
+    damaged[offset] ^= 1 << data.draw(st.integers(0, 7))
+    inside = [b.offset <= offset < b.offset + b.length for b in entry.batches]
+    if not any(inside):
+        with pytest.raises(DataError, match=r"shard-00000\.arrow is damaged outside of"):
+            reopen(damaged)
+        return
+    shard = reopen(damaged)
+    where = f"damaged in record batch {inside.index(True)}, bytes "
+    for i, hit in enumerate(inside):
+        if hit:
+            with pytest.raises(DataError, match=where):
+                shard.rows(4 * i, 4 * i + 1)
+        else:
+            batch = shard.rows(4 * i, 4 * i + 4)
+            assert np.array_equal(batch.features, values[0][4 * i : 4 * i + 4])
+            assert np.array_equal(batch.labels, values[1][4 * i : 4 * i + 4])
+    with pytest.raises(DataError, match=where):
+        shard.rows(0, 20)
+    with pytest.raises(DataError, match=where):
+        reopen(damaged).verify()
+
+
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_overwritten_bytes_are_found(first, reopen, data):
+    content, _ = first
+    start = data.draw(st.integers(0, len(content) - 1))
+    other = data.draw(st.binary(min_size=1, max_size=len(content) - start))
+    damaged = content[:start] + other + content[start + len(other) :]
+    if damaged == content:
+        return
+    with pytest.raises(DataError, match=r"shard-00000\.arrow is damaged"):
+        reopen(damaged).rows(0, 20)
+    with pytest.raises(DataError, match=r"shard-00000\.arrow is damaged"):
+        reopen(damaged).verify()
+
+
+def test_sections_of_the_file_are_all_digested(first):
+    content, entry = first
+    assert content.startswith(b"ARROW1")
+    assert content.endswith(b"ARROW1")
+    # The first record batch takes the header with it; what follows the last is the footer.
+    ends = [0, *(batch.offset + batch.length for batch in entry.batches)]
+    assert [batch.offset for batch in entry.batches] == ends[:-1]
+    assert ends[-1] < len(content) - 100
+
+
+@pytest.mark.parametrize("change", ["empty", "truncated", "shorter", "longer"])
+def test_other_size_is_refused(copy, change):
+    path = copy / "shard-00001.arrow"
+    content = path.read_bytes()
+    other = {
+        "empty": b"",
+        "truncated": content[:100],
+        "shorter": content[:-1],
+        "longer": content + b"\0",
+    }[change]
+    path.write_bytes(other)
+    data = Dataset(copy)
+    expected = f"{path} has {len(other)} bytes, the manifest says {len(content)}"
+    for touch in (lambda: data.shard(1), data.verify):
+        with pytest.raises(DataError, match=expected) as caught:
+            touch()
+        assert caught.value.exit_code == 65
+    assert data.shard(0).rows(0, 20).rows == 20
+
+
+def test_missing_shard(copy):
+    (copy / "shard-00002.arrow").unlink()
+    with pytest.raises(MissingInputError, match=r"shard-00002\.arrow does not exist") as caught:
+        Dataset(copy).verify()
+    assert caught.value.exit_code == 66
+
+
+def test_exchanged_shards(copy):
+    one, other = copy / "shard-00000.arrow", copy / "shard-00001.arrow"
+    one.rename(copy / "x")
+    other.rename(one)
+    (copy / "x").rename(other)
+    with pytest.raises(DataError, match=r"shard-00000\.arrow is damaged"):
+        Dataset(copy).shard(0).rows(0, 1)
+
+
+def test_folder_in_place_of_a_shard(copy):
+    (copy / "shard-00000.arrow").unlink()
+    (copy / "shard-00000.arrow").mkdir()
+    with pytest.raises(DataError, match="was truncated or replaced"):
+        Dataset(copy).shard(0)
+
+
+def test_shard_that_is_no_arrow_file(copy):
+    path = copy / "shard-00000.arrow"
+    manifest = manifests.load(copy)
+    content = b"x" * manifest.shards[0].bytes
+    path.write_bytes(content)
+    batches = manifest.shards[0].batches
+    text = (copy / MANIFEST).read_text()
+    digests = {manifest.shards[0].sha256: content}
+    rest = manifest.shards[0].bytes - sum(batch.length for batch in batches)
+    digests[manifest.shards[0].rest_sha256] = content[:rest]
+    digests |= {batch.sha256: content[: batch.length] for batch in batches}
+    for digest, part in digests.items():
+        text = text.replace(digest, hashlib.sha256(part).hexdigest())
+    (copy / MANIFEST).write_text(text)
+    with pytest.raises(DataError, match=f"{path} is no shard"):
+        Dataset(copy).shard(0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dtype": "float64"},
+        {"features": 4, "shape": [4]},
+        {"classes": None},
+        {"classes": [0, 1]},
+    ],
+    ids=str,
+)
+def test_manifest_that_tells_of_other_columns(copy, changes):
+    content = json.loads((copy / MANIFEST).read_text()) | changes
+    (copy / MANIFEST).write_text(json.dumps(content))
+    data = Dataset(copy)
+    with pytest.raises(DataError, match="they do not belong together"):
+        [data.shard(i).rows(0, 10) for i in range(3)]
+
+
+def test_manifest_that_cuts_the_record_batches_otherwise(copy):
+    content = json.loads((copy / MANIFEST).read_text())
+    batches = content["shards"][0]["batches"]
+    batches[0]["rows"], batches[1]["rows"] = 3, 5
+    (copy / MANIFEST).write_text(json.dumps(content))
+    with pytest.raises(DataError, match="4 rows in record batch 0, the manifest says 3"):
+        Dataset(copy).shard(0).rows(0, 20)
+
+
+def test_manifest_without_a_record_batch(first, dataset, reopen):
+    content, entry = first
+    fewer = entry.batches[:-1]
+    last = entry.batches[-1]
+    rest = hashlib.sha256(content[: fewer[0].offset] + content[last.offset :]).hexdigest()
+    entry = replace(entry, batches=fewer, rows=16, rest_sha256=rest)
+    with pytest.raises(DataError, match="holds 5 record batches"):
+        reopen(content, entry=entry)
+
+
+def test_dataset_that_moved(dataset, values, tmp_path):
+    moved = shutil.copytree(dataset, tmp_path / "moved")
+    assert np.array_equal(Dataset(moved).shard(0).rows(0, 20).features, values[0][:20])

@@ -1,0 +1,262 @@
+"""What every model promises. A new member joins by a specification in ``SPECS``."""
+
+import math
+
+import naive
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapreduce import models
+from mapreduce.data.batch import Batch
+from mapreduce.errors import UsageError
+from mapreduce.models.base import Workspace
+
+SPECS = ("softmax", "mlp:4", "mlp:5,3", "mlp:1,2,3")
+DTYPES = ("float32", "float64")
+FEATURES, CLASSES = 6, 3
+
+
+def make(spec, dtype="float64", features=FEATURES, classes=CLASSES):
+    return models.create(spec, features, classes, dtype)
+
+
+def random_batch(rows, dtype="float64", seed=0, features=FEATURES, classes=CLASSES):
+    generator = np.random.default_rng(seed)
+    labels = generator.integers(0, classes, rows).astype(np.int32)
+    return Batch(generator.standard_normal((rows, features)).astype(dtype), labels)
+
+
+def random_params(model, seed=0):
+    return np.random.default_rng(seed).standard_normal(model.size).astype(model.dtype)
+
+
+def gradient_of(model, params, batch, workspace=None):
+    out = np.full(model.size, np.nan, model.dtype)
+    loss = model.gradient(params, batch, out, workspace or Workspace())
+    return loss, out
+
+
+def layers_of(model, flat):
+    """Pairs (weight, bias) of a flat vector, by its layout: layer after layer."""
+    layers, offset = [], 0
+    shapes = [parameter.shape for parameter in model.parameters]
+    for (inputs, outputs), _ in zip(shapes[::2], shapes[1::2], strict=True):
+        weight = flat[offset : offset + inputs * outputs].reshape(inputs, outputs)
+        offset += inputs * outputs
+        layers.append((weight, flat[offset : offset + outputs]))
+        offset += outputs
+    return layers
+
+
+def flatten(layers):
+    return np.concatenate([part.ravel() for layer in layers for part in layer])
+
+
+def test_every_model_is_tested():
+    assert {spec.partition(":")[0] for spec in SPECS} == set(models.MODELS)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+class TestConformance:
+    @pytest.mark.parametrize("seed", range(3))
+    def test_gradient_by_central_differences(self, spec, seed):
+        model, batch = make(spec), random_batch(9, seed=seed)
+        params = random_params(model, seed)
+        loss, gradient = gradient_of(model, params, batch)
+        for index in range(model.size):
+            losses = []
+            for step in (1e-6, -1e-6):
+                moved = params.copy()
+                moved[index] += step
+                losses.append(gradient_of(model, moved, batch)[0])
+            slope = (losses[0] - losses[1]) / 2e-6
+            assert gradient[index] == pytest.approx(slope, rel=1e-6, abs=1e-8 * max(1, loss))
+
+    # Fixed seeds: an activation within rounding of zero may fall on either side of ReLU's kink.
+    @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 3e-6), ("float64", 1e-14)])
+    @pytest.mark.parametrize("rows", range(13))
+    def test_against_naive(self, spec, dtype, tolerance, rows):
+        model, batch = make(spec, dtype), random_batch(rows, dtype, seed=rows)
+        params = random_params(model, seed=rows)
+        loss, gradient = gradient_of(model, params, batch)
+        expected_loss, expected = naive.mlp_loss_and_gradient(
+            batch.features, batch.labels, layers_of(model, params)
+        )
+        bound = tolerance * max(1, rows, expected_loss)
+        assert loss == pytest.approx(expected_loss, abs=bound)
+        np.testing.assert_allclose(gradient, flatten(expected), rtol=0, atol=bound)
+
+    @given(rows=st.integers(1, 8), seed=st.integers(0, 2**32 - 1))
+    def test_sum_of_single_rows(self, spec, rows, seed):
+        model, batch = make(spec), random_batch(rows, seed=seed)
+        params, workspace = random_params(model, seed), Workspace()
+        loss, gradient = gradient_of(model, params, batch, workspace)
+        single = [
+            gradient_of(model, params, Batch(batch.features[i : i + 1], batch.labels[i : i + 1]))
+            for i in range(rows)
+        ]
+        assert loss == pytest.approx(math.fsum(loss for loss, _ in single), rel=1e-12)
+        total = np.sum([gradient for _, gradient in single], axis=0)
+        np.testing.assert_allclose(gradient, total, rtol=1e-10, atol=1e-11)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_a_used_workspace_changes_no_bit(self, spec, dtype):
+        """Slices of other sizes before, and NaN left over in the arrays."""
+        model, workspace = make(spec, dtype), Workspace()
+        params, batch = random_params(model), random_batch(7, dtype)
+        expected = gradient_of(model, params, batch)
+        for rows in (30, 1):
+            other = random_batch(rows, dtype)
+            gradient_of(model, np.full_like(params, np.nan), other, workspace)
+            loss, gradient = gradient_of(model, params, batch, workspace)
+            assert loss == expected[0]
+            assert gradient.tobytes() == expected[1].tobytes()
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_score_and_probabilities(self, spec, dtype):
+        model, batch = make(spec, dtype), random_batch(20, dtype)
+        params = random_params(model)
+        logits = model.logits(params, batch, Workspace()).copy()
+        loss, correct = model.score(params, batch, Workspace())
+        assert loss == gradient_of(model, params, batch)[0]
+        assert correct == naive.correct(logits, batch.labels)
+        probabilities = model.probabilities(params, batch, Workspace())
+        tolerance = 1e-5 if dtype == "float32" else 1e-13
+        np.testing.assert_allclose(probabilities, naive.softmax(logits), atol=tolerance)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("stored", ["uint8", "float32", "float64"])
+    def test_features_are_scaled(self, spec, dtype, stored):
+        model = make(spec, dtype)
+        params, labels = random_params(model), np.array([0, 2], np.int32)
+        features = np.arange(2 * FEATURES).reshape(2, FEATURES).astype(stored)
+        features.flags.writeable = False
+        scaled = naive.scale(features, 0.125, dtype)
+        found = gradient_of(model, params, Batch(features, labels, 0.125))
+        expected = gradient_of(model, params, Batch(scaled, labels))
+        assert found[0] == expected[0]
+        assert found[1].tobytes() == expected[1].tobytes()
+
+    def test_a_nan_is_seen(self, spec):
+        model, batch = make(spec), random_batch(5)
+        batch.features[2, 1] = np.nan
+        loss, gradient = gradient_of(model, random_params(model), batch)
+        assert math.isnan(loss)
+        assert np.isnan(gradient).any()
+
+    def test_views_share_memory_and_cover_the_vector(self, spec):
+        model = make(spec)
+        flat = np.zeros(model.size)
+        views = model.views(flat)
+        for number, (view, parameter) in enumerate(zip(views, model.parameters, strict=True), 1):
+            assert view.shape == parameter.shape
+            assert not view.any()
+            view[...] = number
+        assert flat.min() == 1
+        parts = [part for layer in layers_of(model, flat) for part in layer]
+        for number, part in enumerate(parts, 1):
+            assert (part == number).all()
+
+    def test_named(self, spec):
+        model = make(spec)
+        flat = random_params(model)
+        named = model.named(flat)
+        assert list(named) == [parameter.name for parameter in model.parameters]
+        assert len(set(named)) == len(model.parameters)
+        for view in named.values():
+            view += 1
+        assert np.array_equal(flat, random_params(model) + 1)
+
+    def test_parameter_at(self, spec):
+        model = make(spec)
+        flat = np.arange(model.size)
+        expected = {int(i): name for name, view in model.named(flat).items() for i in view.flat}
+        assert {i: model.parameter_at(i) for i in range(model.size)} == expected
+        with pytest.raises(IndexError):
+            model.parameter_at(model.size)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_init_is_a_function_of_the_seed(self, spec, dtype):
+        model = make(spec, dtype)
+        np.random.seed(1)
+        before = np.random.get_state()[1].tolist()
+        first = model.init(7)
+        assert np.random.get_state()[1].tolist() == before
+        np.random.seed(2)
+        model.init(8)
+        again = make(spec, dtype).init(7)
+        assert first.dtype == dtype
+        assert first.shape == (model.size,)
+        assert first.tobytes() == again.tobytes()
+        assert first.tobytes() == make(spec, "float64").init(7).astype(dtype).tobytes()
+
+    @pytest.mark.parametrize("seed", [0, 2**63 - 1])
+    def test_init_is_finite(self, spec, seed):
+        assert np.isfinite(make(spec).init(seed)).all()
+
+
+class TestInit:
+    def test_he_variance(self):
+        model = make("mlp:400,100", features=300, classes=200)
+        named = model.named(model.init(3))
+        for i, inputs in enumerate((300, 400, 100)):
+            weight = named[f"layers.{i}.weight"]
+            # Five standard deviations of the estimates, for normally distributed weights.
+            assert abs(weight.mean()) < 5 * math.sqrt(2 / inputs / weight.size)
+            assert abs(weight.var() * inputs / 2 - 1) < 5 * math.sqrt(2 / weight.size)
+            # The fourth moment tells a normal distribution (3) from a uniform one (1.8).
+            kurtosis = (weight**4).mean() / weight.var() ** 2
+            assert abs(kurtosis - 3) < 5 * math.sqrt(24 / weight.size)
+            assert not named[f"layers.{i}.bias"].any()
+
+    def test_seeds_differ(self):
+        model = make("mlp:5")
+        assert len({model.init(seed).tobytes() for seed in range(20)}) == 20
+
+    def test_softmax_starts_from_zeros(self):
+        assert not make("softmax").init(3).any()
+
+
+class TestSpecification:
+    @pytest.mark.parametrize(
+        ("spec", "expected"),
+        [
+            ("softmax", ("softmax", ())),
+            ("mlp:7", ("mlp", (7,))),
+            ("mlp:256,128", ("mlp", (256, 128))),
+        ],
+    )
+    def test_parse(self, spec, expected):
+        assert models.parse(spec) == expected
+
+    @pytest.mark.parametrize("spec", ["", "transformer", "MLP:3", "softmaxx", "mlp3", ":3"])
+    def test_unknown(self, spec):
+        with pytest.raises(UsageError, match=r"unknown model '.*': expected one of softmax, mlp:W"):
+            models.parse(spec)
+
+    @pytest.mark.parametrize(
+        "spec",
+        ["mlp", "mlp:", "mlp:0", "mlp:-3", "mlp:3,", "mlp:3,,4", "mlp:a", "mlp:1.5", "mlp:3;4"],
+    )
+    def test_malformed(self, spec):
+        with pytest.raises(UsageError, match=r"model 'mlp.*': expected mlp:WIDTH\[,WIDTH...\]"):
+            models.create(spec, 4, 2, "float32")
+
+    @pytest.mark.parametrize("spec", ["softmax:", "softmax:3"])
+    def test_softmax_takes_no_arguments(self, spec):
+        with pytest.raises(UsageError, match=r"model 'softmax:.*': expected softmax"):
+            models.create(spec, 4, 2, "float32")
+
+    def test_shapes(self):
+        model = models.create("mlp:5,4", 3, 2, "float32")
+        assert [tuple(parameter) for parameter in model.parameters] == [
+            ("layers.0.weight", (3, 5)),
+            ("layers.0.bias", (5,)),
+            ("layers.1.weight", (5, 4)),
+            ("layers.1.bias", (4,)),
+            ("layers.2.weight", (4, 2)),
+            ("layers.2.bias", (2,)),
+        ]
+        assert model.size == 15 + 5 + 20 + 4 + 8 + 2

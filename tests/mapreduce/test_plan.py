@@ -1,0 +1,275 @@
+"""What a plan draws, its file, and the settings that it refuses."""
+
+import json
+import math
+from dataclasses import FrozenInstanceError, fields, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapreduce import plan as plans
+from mapreduce.data.manifest import Manifest, ShardEntry
+from mapreduce.errors import DataError, UsageError
+from mapreduce.plan import Plan, Settings, default_slice_rows
+
+SHARDS = (300, 300, 123)
+
+
+def dataset(shard_rows=SHARDS, features=4, classes=(0, 1, 2), seed=0):
+    shards = tuple(
+        ShardEntry(f"{i}.arrow", rows, 1000, "0" * 64, (), "0" * 64)
+        for i, rows in enumerate(shard_rows)
+    )
+    shape = (features,)
+    return Manifest(sum(shard_rows), features, shape, "uint8", 1.0, classes, seed, {}, shards)
+
+
+def make(data=None, evaluation=None, **settings):
+    return plans.make(Settings(**{"model": "softmax", **settings}), data or dataset(), evaluation)
+
+
+@st.composite
+def drawn_plans(draw):
+    """Plans over a few small shards."""
+    shard_rows = draw(st.lists(st.integers(1, 60), min_size=1, max_size=5))
+    batch_size = draw(st.integers(0, 80))
+    divisors = [n for n in range(1, batch_size + 1) if batch_size % n == 0]
+    return make(
+        dataset(shard_rows),
+        batch_size=batch_size,
+        slice_rows=draw(st.none() | st.sampled_from(divisors or [1, 7, 100])),
+        limit_rows=draw(st.none() | st.integers(1, 250)),
+        seed=draw(st.integers(0, 2**63 - 1)),
+        epochs=draw(st.integers(1, 3)),
+    ), shard_rows
+
+
+def rows_of(slices):
+    return [(piece.shard, row) for piece in slices for row in range(piece.start, piece.stop)]
+
+
+class TestDraws:
+    @given(drawn_plans(), st.integers(0, 5))
+    def test_every_epoch_draws_every_row_once(self, drawn, epoch):
+        plan, shard_rows = drawn
+        rounds = range(epoch * plan.rounds_per_epoch, (epoch + 1) * plan.rounds_per_epoch)
+        rows = [row for number in rounds for row in rows_of(plan.slices(number))]
+        every = [(shard, row) for shard, count in enumerate(shard_rows) for row in range(count)]
+        assert sorted(rows) == every[: plan.rows]
+
+    @given(drawn_plans(), st.integers(0, 200))
+    def test_a_round(self, drawn, number):
+        plan, _ = drawn
+        slices = plan.slices(number)
+        assert slices == sorted(slices)
+        assert len(slices) == plan.leaves(number) >= 1
+        assert len(rows_of(slices)) <= plan.batch_size
+        for piece in slices:
+            shard_end = plan.data.shard_rows[piece.shard]
+            assert 0 <= piece.start < piece.stop <= shard_end
+            assert piece.start % plan.slice_rows == 0
+            assert piece.stop - piece.start == plan.slice_rows or piece.stop == shard_end
+
+    @given(drawn_plans())
+    def test_only_the_last_round_of_an_epoch_has_fewer_slices(self, drawn):
+        plan, _ = drawn
+        leaves = [plan.leaves(number) for number in range(plan.rounds_per_epoch)]
+        assert leaves[:-1] == [plan.slices_per_round] * (len(leaves) - 1)
+        assert sum(leaves) == plan.slices_per_epoch
+
+    @given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.integers(1, 300))
+    def test_limit_rows_takes_the_first_rows(self, shard_rows, limit):
+        plan = make(dataset(shard_rows), limit_rows=limit)
+        assert plan.rows == min(limit, sum(shard_rows))
+        *whole, last = plan.data.shard_rows
+        assert whole == shard_rows[: len(whole)]
+        assert 1 <= last <= shard_rows[len(whole)]
+
+    def test_epochs_and_seeds_have_orders_of_their_own(self):
+        plan = make(batch_size=64)
+        draws = [plan.slices(epoch * plan.rounds_per_epoch) for epoch in range(6)]
+        draws += [make(batch_size=64, seed=seed).slices(0) for seed in range(1, 6)]
+        assert len({tuple(slices) for slices in draws}) == 11
+
+    def test_the_same_plan_draws_the_same(self):
+        one, other = make(batch_size=64, seed=5), make(batch_size=64, seed=5)
+        backwards = [other.slices(number) for number in reversed(range(30))]
+        assert [one.slices(number) for number in range(30)] == backwards[::-1]
+
+    @pytest.mark.parametrize("batch_size", [0, 723, 724, 10_000])
+    def test_a_full_batch_is_one_round(self, batch_size):
+        plan = make(batch_size=batch_size, slice_rows=100)
+        assert (plan.batch_size, plan.rounds_per_epoch) == (723, 1)
+        assert [len(rows_of([piece])) for piece in plan.slices(0)] == [*[100] * 7, 23]
+        assert plan.slices(0) == plan.slices(1)
+
+    def test_one_row_less_than_a_full_batch(self):
+        plan = make(batch_size=722, slice_rows=361)
+        assert plan.rounds_per_epoch == 2
+
+
+class TestDefaults:
+    @pytest.mark.parametrize(
+        ("batch_size", "slice_rows"),
+        [
+            (100, 25),
+            (128, 32),
+            (512, 128),
+            (1000, 250),
+            (64, 16),
+            (63, 63),
+            (127, 127),
+            (80, 20),
+            (1, 1),
+        ],
+    )
+    def test_slice_rows(self, batch_size, slice_rows):
+        assert default_slice_rows(batch_size) == slice_rows
+        assert make(dataset([2000]), batch_size=batch_size).slice_rows == slice_rows
+
+    @given(st.integers(1, 5000))
+    def test_slice_rows_are_the_largest_divisor_that_does(self, batch_size):
+        good = [rows for rows in range(16, batch_size // 4 + 1) if batch_size % rows == 0]
+        assert default_slice_rows(batch_size) == max(good, default=batch_size)
+
+    def test_a_full_batch_has_slices_of_2048_rows(self):
+        assert make(batch_size=0).slice_rows == 2048
+
+    def test_one_epoch(self):
+        assert make(batch_size=60).rounds == make(batch_size=60).rounds_per_epoch
+        assert make(batch_size=60, epochs=4).rounds == 4 * make(batch_size=60).rounds_per_epoch
+        assert make(batch_size=60, rounds=7).rounds == 7
+
+    def test_evaluation_every_epoch(self):
+        plan = make(batch_size=60, evaluation=dataset([10], seed=9))
+        assert plan.eval_every == plan.rounds_per_epoch
+        assert plan.eval_sha256 == dataset([10], seed=9).sha256
+        assert plan.checkpoint_every == 500
+
+
+class TestStops:
+    @given(
+        rounds=st.integers(1, 40),
+        eval_every=st.integers(1, 12),
+        checkpoint_every=st.integers(1, 12),
+        evaluate=st.booleans(),
+    )
+    def test_next_stop_is_the_next_thing_to_do(
+        self, rounds, eval_every, checkpoint_every, evaluate
+    ):
+        plan = make(
+            evaluation=dataset([10]) if evaluate else None,
+            rounds=rounds,
+            eval_every=eval_every,
+            checkpoint_every=checkpoint_every,
+        )
+        due = [
+            completed
+            for completed in range(1, rounds + 1)
+            if completed == rounds
+            or completed % checkpoint_every == 0
+            or (evaluate and completed % eval_every == 0)
+        ]
+        for completed in range(rounds):
+            assert plan.next_stop(completed) == min(stop for stop in due if stop > completed)
+        for completed in range(rounds + 1):
+            stop = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
+            assert stop == (completed in due)
+        assert plan.is_checkpoint(rounds)
+        assert plan.is_evaluation(rounds) == evaluate
+
+
+class TestFile:
+    @given(drawn_plans())
+    def test_json_round_trip(self, drawn):
+        plan, _ = drawn
+        found = Plan.from_dict(json.loads(json.dumps(plan.to_dict())))
+        assert found == plan
+        assert hash(found) == hash(plan)
+        assert found.sha256 == plan.sha256
+        assert found.slices(3) == plan.slices(3)
+
+    def test_the_digest_is_of_every_attribute(self):
+        plan = make()
+        others = [replace(plan, data=replace(plan.data, classes=7))]
+        for field in fields(Plan):
+            value = getattr(plan, field.name)
+            if isinstance(value, str | None):
+                others.append(replace(plan, **{field.name: f"{value}x"}))
+            elif isinstance(value, int | float):
+                others.append(replace(plan, **{field.name: value + 1}))
+        assert len({plan.sha256, *(other.sha256 for other in others)}) == len(fields(Plan)) + 1
+
+    def test_is_immutable(self):
+        with pytest.raises(FrozenInstanceError):
+            make().rounds = 3
+
+
+BAD = [
+    ("--strategy", {"strategy": "asynchronous"}),
+    ("--optimizer", {"optimizer": "adamw"}),
+    ("--dtype", {"dtype": "float16"}),
+    ("--slice-rows", {"slice_rows": 0}),
+    ("--slice-rows 33", {"batch_size": 100, "slice_rows": 33}),
+    ("--slice-rows 200", {"batch_size": 100, "slice_rows": 200}),
+    ("--epochs", {"epochs": 0}),
+    ("--rounds", {"rounds": -1}),
+    ("--epochs and --rounds", {"epochs": 1, "rounds": 1}),
+    ("--limit-rows", {"limit_rows": 0}),
+    ("--eval-every", {"eval_every": 0}),
+    ("--checkpoint-every", {"checkpoint_every": 0}),
+    ("--batch-size", {"batch_size": -1}),
+    ("--patience", {"patience": -1}),
+    ("--seed", {"seed": -1}),
+    ("--seed", {"seed": 2**63}),
+    *(("--momentum", {"momentum": value}) for value in (-0.1, 1.0, math.nan, math.inf)),
+    *(("--learning-rate", {"learning_rate": v}) for v in (0.0, -1.0, math.nan, math.inf)),
+    *(("--weight-decay", {"weight_decay": v}) for v in (-0.1, math.nan, math.inf)),
+    ("schedule 'linear'", {"schedule": "linear"}),
+    ("schedule 'step:0'", {"schedule": "step:0"}),
+    ("model 'forest'", {"model": "forest"}),
+    ("model 'mlp:0'", {"model": "mlp:0"}),
+]
+
+
+class TestRefusal:
+    @pytest.mark.parametrize(("names", "settings"), BAD)
+    def test_bad_settings(self, names, settings):
+        with pytest.raises(UsageError) as error:
+            make(**settings)
+        assert names in str(error.value).replace("unknown model", "model")
+
+    def test_every_setting_is_tested(self):
+        assert {name for _, settings in BAD for name in settings} == {
+            field.name for field in fields(Settings)
+        }
+
+    def test_names_divisors_near_the_bad_one(self):
+        with pytest.raises(
+            UsageError, match="expected a divisor of the batch size 100, for example 20, 25, 50"
+        ):
+            make(batch_size=100, slice_rows=33)
+
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            ({"classes": None}, "the training data have no labels"),
+            ({"classes": (7,)}, "the training data have only one class, 7"),
+        ],
+    )
+    def test_data_that_cannot_be_trained_on(self, data, message):
+        with pytest.raises(DataError, match=message):
+            make(dataset(**data))
+
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            ({"features": 5}, "the model takes 4 features, the data have 5"),
+            ({"classes": (0, 3, 4)}, "not trained on: 3, 4"),
+            ({"classes": None}, "the data to evaluate on have no labels"),
+        ],
+    )
+    def test_data_that_cannot_be_evaluated_on(self, data, message):
+        with pytest.raises(DataError, match=message):
+            make(evaluation=dataset(**data))
