@@ -184,7 +184,8 @@ class _Training:
     def _start(self) -> Position:
         """The state that the run stands at, published for the first job."""
         position = self._latest()
-        self._completed = position.completed
+        # Rounds of which an earlier driver could not tell any more; who knows them, skips them.
+        self._completed = position.completed - len(position.history)
         self._events.emit(
             RunStarted(
                 run=str(self._run.path),

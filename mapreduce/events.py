@@ -1,6 +1,7 @@
 """What happens while a model is trained: typed events that anybody may subscribe to."""
 
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -115,6 +116,7 @@ class JsonLines:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        _end_line(path)
         self._recorded = max(
             (event["completed"] for event in read(path) if event["event"] == "RoundCompleted"),
             default=0,
@@ -126,6 +128,15 @@ class JsonLines:
         record = {"event": type(event).__name__, "time": round(time.time(), 3), **asdict(event)}
         with self._path.open("a") as file:
             file.write(json.dumps(record) + "\n")
+
+
+def _end_line(path: Path) -> None:
+    """End a last line that a killed writer cut short, so that the next one stands by itself."""
+    if path.exists() and path.stat().st_size:
+        with path.open("rb+") as file:
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
 
 
 def read(path: Path) -> list[dict[str, Any]]:

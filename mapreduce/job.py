@@ -45,6 +45,14 @@ class Job(MRJob):
         # many steps that would cost more than the task.
         return [step.description(number) for number, step in enumerate(self._cached_steps)]
 
+    @cached_property
+    def _cached_step_mapping(self) -> dict[str, int]:
+        mapping: dict[str, int] = super()._script_step_mapping(self._cached_descriptions)
+        return mapping
+
+    def _script_step_mapping(self, steps_desc: list[dict[str, Any]]) -> dict[str, int]:
+        return self._cached_step_mapping
+
     def _steps_desc(self) -> list[dict[str, Any]]:
         return self._cached_descriptions
 

@@ -17,6 +17,7 @@ and undoing it takes twenty times as long as an exclusive or.)
 """
 
 import json
+import math
 import re
 import zlib
 from collections.abc import Mapping
@@ -140,7 +141,7 @@ def _parse(view: memoryview, header_end: int, digest: int) -> Message:
         dtype = np.dtype(code)
         if dtype.kind not in _KINDS or min(shape, default=0) < 0:
             raise ValueError(f"array {name!r} has dtype {code!r} and shape {shape}")
-        count = int(np.prod(shape, dtype=np.int64))
+        count = math.prod(shape)
         array = np.frombuffer(view, dtype=dtype, count=count, offset=offset)
         arrays[name] = array.reshape(shape)
         offset += array.nbytes + (-array.nbytes % BLOCK)

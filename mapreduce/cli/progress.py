@@ -41,8 +41,9 @@ class Lines:
         if isinstance(event, RunStarted):
             self._start(event)
         elif isinstance(event, RoundCompleted):
-            self._rows += event.rows
-            self._round(event)
+            if event.completed > self._first:
+                self._rows += event.rows
+                self._round(event)
         elif isinstance(event, Evaluated):
             self._say(
                 f"evaluation after {event.completed:,} rounds: accuracy {event.accuracy:.4f}, "

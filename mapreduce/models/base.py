@@ -1,5 +1,6 @@
 """What a model is: a shape of its parameters, and pure functions of a flat vector of them."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
@@ -61,7 +62,7 @@ class Model(ABC):
         self.dtype = np.dtype(dtype)
         self.device = device
         self.parameters = self._parameters()
-        self.size = sum(int(np.prod(parameter.shape)) for parameter in self.parameters)
+        self.size = sum(math.prod(parameter.shape) for parameter in self.parameters)
         self._scale = self._kernel("scale")
         self._softmax = self._kernel("softmax")
         self._score = self._kernel("score")
@@ -116,7 +117,7 @@ class Model(ABC):
         arrays = []
         offset = 0
         for _, shape in self.parameters:
-            size = int(np.prod(shape))
+            size = math.prod(shape)
             arrays.append(flat[offset : offset + size].reshape(shape))
             offset += size
         return arrays
@@ -129,7 +130,7 @@ class Model(ABC):
     def parameter_at(self, index: int) -> str:
         """Name of the parameter that holds an element of the flat vector."""
         for name, shape in self.parameters:
-            index -= int(np.prod(shape))
+            index -= math.prod(shape)
             if index < 0:
                 return name
         raise IndexError("beyond the last parameter")

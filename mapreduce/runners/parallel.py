@@ -92,7 +92,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         if pool is None:
             pool = self._own_pool = WorkerPool(self._workers, method, [self._mrjob_cls])
         arguments = [str(argument) for argument in self._mr_job_extra_args()]
-        pool.load(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm)
+        paths = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
+        pool.load(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm, paths)
         return pool
 
     def _cleanup_local_tmp(self) -> None:
@@ -102,6 +103,12 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         if "_memory" in self.__dict__:
             shutil.rmtree(self._memory, ignore_errors=True)
         super()._cleanup_local_tmp()
+
+    def _create_setup_wrapper_scripts(self) -> None:
+        # Packing mrjob and writing scripts takes longer than many a job, and only processes
+        # that start from nothing need it.
+        if not all(self._is_ours(step) for step in self._get_steps()):
+            super()._create_setup_wrapper_scripts()
 
     # Steps
 
@@ -122,7 +129,9 @@ class ParallelMRJobRunner(LocalMRJobRunner):
 
     def _is_ours(self, step: dict[str, Any]) -> bool:
         """Whether a step consists of methods of a class that is known."""
-        if self._mrjob_cls is None or step.get("input_manifest") or self._opts["setup"]:
+        if step["type"] != "streaming" or step.get("input_manifest"):
+            return False
+        if self._mrjob_cls is None or self._opts["setup"]:
             return False
         substeps = [step[mrc] for mrc in ("mapper", "combiner", "reducer") if mrc in step]
         return all(sub["type"] == "script" and "pre_filter" not in sub for sub in substeps)
@@ -155,7 +164,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             for task in map_tasks:
                 Path(task["output"]).unlink(missing_ok=True)
         self._parts[step_num] = [
-            (segment.path, segment.length) for reply in replies for segment in _segments(reply, 0)
+            (str(output(number)), reply["result"]["bytes"]) for number, reply in enumerate(replies)
         ]
         for path, _ in self._parts.pop(step_num - 1, ()):
             Path(path).unlink(missing_ok=True)
@@ -215,17 +224,15 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         return self._memory / f"step-{step_num:05d}-map-{number:05d}"
 
     def _output(self, step_num: int) -> Callable[[int], Path]:
-        """Where a step's parts go: the last step's to the user's folder, others to memory."""
-        if step_num < self._num_steps() - 1:
+        """Where a step's parts go: to memory, if it is another step of ours that reads them."""
+        if step_num < self._num_steps() - 1 and self._is_ours(self._get_step(step_num + 1)):
             return lambda number: self._memory / f"step-{step_num:05d}-part-{number:05d}"
-        folder = Path(self._output_dir)
+        folder = Path(self._output_dir_for_step(step_num))
         with storage_errors("create", folder):
             folder.mkdir(parents=True, exist_ok=True)
         return lambda number: folder / f"part-{number:05d}"
 
     def _inputs(self, step_num: int) -> list[tuple[str, int]]:
-        if step_num in self._parts:
-            raise AssertionError("a step runs once")
         if step_num - 1 in self._parts:
             return self._parts[step_num - 1]
         paths = [Path(path) for path in self._input_paths_for_step(step_num)]

@@ -92,9 +92,27 @@ class WorkerPool:
         self._starter = spawn.starter(start_method)
 
     def load(
-        self, job_class: type, arguments: Sequence[str], env: dict[str, str], warm: bool
+        self,
+        job_class: type,
+        arguments: Sequence[str],
+        env: dict[str, str],
+        warm: bool,
+        paths: Sequence[str] = (),
     ) -> None:
-        """Say which job the next tasks belong to."""
+        """Say which job the next tasks belong to.
+
+        Parameters
+        ----------
+        job_class : type
+        arguments : sequence of str
+            Of the job, for each task.
+        env : dict
+            Environment variables of the tasks.
+        warm : bool
+            Whether a worker runs more than one task.
+        paths : sequence of str
+            Where tasks look for modules first.
+        """
         self._job += 1
         self._warm = warm
         definition = {
@@ -103,6 +121,7 @@ class WorkerPool:
             "arguments": list(arguments),
             "env": env,
             "warm": warm,
+            "paths": list(paths),
         }
         self._definition = json.dumps({"job": definition}).encode()
 

@@ -12,6 +12,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from mrjob.cat import decompress, is_compressed
+from mrjob.util import to_lines
+
 from hdfs_utils.publish import storage_errors
 
 Lines = Iterable[bytes]
@@ -39,6 +42,8 @@ class Segment(NamedTuple):
 def splits(files: Iterable[tuple[str, int]], wanted: int) -> list[Split]:
     """Cut files into about ``wanted`` splits of equal size; no split spans two files.
 
+    Compressed files are not cut, since they can only be read from their beginning.
+
     Parameters
     ----------
     files : iterable of (path, bytes)
@@ -49,15 +54,18 @@ def splits(files: Iterable[tuple[str, int]], wanted: int) -> list[Split]:
     total = sum(size for _, size in sizes)
     result = []
     for path, size in sizes:
-        parts = max(1, (size * wanted + total // 2) // total)
+        parts = 1 if is_compressed(path) else max(1, (size * wanted + total // 2) // total)
         edges = [size * part // parts for part in range(parts + 1)]
         result += [Split(path, start, stop) for start, stop in pairwise(edges) if start < stop]
     return result
 
 
 def read_lines(split: Split) -> Iterator[bytes]:
-    """The lines of a split, each with its line feed, if it has one."""
+    """The lines of a split, unpacked, each with its line feed, if it has one."""
     with storage_errors("read", Path(split.path)), Path(split.path).open("rb") as file:
+        if is_compressed(split.path):
+            yield from to_lines(decompress(file, split.path))
+            return
         position = split.start
         if position:
             # The line that runs into the split belongs to the one before.
@@ -111,7 +119,8 @@ class PartitionWriter:
         self._partitions = partitions
         self._buffer: list[bytes] = []
         self._buffered = 0
-        self._offset = 0
+        #: Bytes of the file.
+        self.written = 0
         self.segments: list[list[Segment]] = [[] for _ in range(partitions)]
 
     def write(self, line: bytes) -> None:
@@ -129,9 +138,9 @@ class PartitionWriter:
             for number, part in enumerate(self._divide(lines)):
                 content = memoryview(part)
                 if content:
-                    segment = Segment(str(self._path), self._offset, len(content))
+                    segment = Segment(str(self._path), self.written, len(content))
                     self.segments[number].append(segment)
-                    self._offset += len(content)
+                    self.written += len(content)
                 while content:
                     content = content[self._file.write(content) :]
         self._buffer = []

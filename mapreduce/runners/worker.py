@@ -93,6 +93,7 @@ class _Worker:
         self._definition = definition
         self._job = None
         os.environ.update(definition["env"])
+        sys.path[:0] = [path for path in definition["paths"] if path not in sys.path]
 
     def run(self, task: dict[str, Any]) -> dict[str, Any]:
         """Run a task; returns the reply."""
@@ -186,7 +187,7 @@ def _write(records: Iterable[bytes], task: dict[str, Any], combine: Any) -> dict
     for record in records:
         writer.write(record)
     writer.close()
-    return {"segments": writer.segments}
+    return {"segments": writer.segments, "bytes": writer.written}
 
 
 def _describe(error: BaseException) -> dict[str, Any]:

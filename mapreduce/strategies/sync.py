@@ -208,11 +208,16 @@ class Sync:
         return Message(meta, message.arrays)
 
     def _target(self, block: int, node: Node, level: int | None) -> str:
-        """The key under which a node travels: its block, or its ancestor where merges follow."""
+        """The key under which a node travels.
+
+        Its block; where a merge at some level follows, also that level and the node's ancestor
+        there, which is the node itself if it is higher.
+        """
         if level is None:
             return block_key(block)
         number = node.number >> max(0, level - node.level)
-        return f"{block_key(block)}.{max(level, node.level):02d}.{number:08d}"
+        ancestor = f"{max(level, node.level):02d}.{number:08d}"
+        return f"{block_key(block)}.{level:02d}.{ancestor}"
 
     # Merge
 
