@@ -1,4 +1,4 @@
-"""Arrows point one way: jobs -> mapreduce -> kernels and hdfs_utils, which do not know each other."""
+"""Arrows point one way: jobs, mapreduce, then kernels and hdfs_utils, which do not meet."""
 
 import ast
 import subprocess

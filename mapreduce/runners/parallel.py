@@ -13,6 +13,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from mrjob.fs.composite import CompositeFilesystem
+from mrjob.fs.local import LocalFilesystem
 from mrjob.local import LocalMRJobRunner
 from mrjob.step import StepFailedException
 
@@ -49,6 +51,13 @@ class TaskFailedException(StepFailedException):
         return str(self.error)
 
 
+class _SortedFilesystem(LocalFilesystem):
+    """Lists files by name, so that the parts of an output come in their order."""
+
+    def ls(self, path_glob: str) -> list[str]:
+        return sorted(super().ls(path_glob))
+
+
 class ParallelMRJobRunner(LocalMRJobRunner):
     """Runs a job in worker processes of this machine."""
 
@@ -64,6 +73,14 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         self._parts: dict[int, list[tuple[str, int]]] = {}
         if self._workers < 1:
             raise UsageError(f"--workers: expected a positive number, found {self._workers}")
+
+    @property
+    def fs(self) -> Any:
+        filesystem: Any = self._fs
+        if filesystem is None:
+            filesystem = self._fs = CompositeFilesystem()
+            filesystem.add_fs("local", _SortedFilesystem())
+        return filesystem
 
     @classmethod
     def _default_opts(cls) -> dict[str, Any]:

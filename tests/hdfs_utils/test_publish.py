@@ -85,7 +85,7 @@ def test_put_other_bytes_keeps_the_first(tmp_path, other):
 @pytest.mark.parametrize("shape", [(0,), (3, 0), (5,), (2, 3)])
 def test_content_may_be_any_contiguous_buffer(tmp_path, publish, shape):
     array = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
-    for content in (array.data, bytearray(array.tobytes()), array.tobytes()):
+    for content in (array.tobytes(), bytearray(array.tobytes()), array.data):
         publish(tmp_path / "file", content)
     assert (tmp_path / "file").read_bytes() == array.tobytes()
 

@@ -2,12 +2,12 @@
 
 import math
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import naive
 from kernels import dispatch
 
 DTYPES = ("float32", "float64")
@@ -161,6 +161,17 @@ class TestSoftmax:
         logits = np.array([[0, 2000]], dtype)
         assert kernel("softmax_cross_entropy")(logits, np.array([0], np.int32)) == 2000.0
         np.testing.assert_array_equal(logits, [[-1, 1]])
+
+    def test_sums_are_taken_in_float64(self, kernel, dtype):
+        cross_entropy = kernel("softmax_cross_entropy")
+        # Each of the small exponentials is below half a unit in the last place of a float32 1.
+        logits = np.array([[0, *[-17.5] * 100_000]], dtype)
+        loss = cross_entropy(logits, np.array([0], np.int32))
+        assert loss == pytest.approx(math.log1p(1e5 * math.exp(-17.5)), rel=1e-6)
+        logits = np.zeros((1001, 2), dtype)
+        logits[0, 1] = 2.0**27
+        loss = cross_entropy(logits, np.zeros(1001, np.int32))
+        assert loss - 2.0**27 == pytest.approx(1000 * math.log(2), rel=1e-7)
 
     def test_equal_logits(self, kernel, dtype):
         logits = np.full((3, 8), 1e30, dtype)

@@ -4,12 +4,12 @@ import math
 from functools import partial
 from itertools import pairwise
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import naive
 from mapreduce.collect.aggregator import MeanAggregator, VectorSum
 from mapreduce.collect.tree import Node, ShuffledFold, TreeFold, root
 from mapreduce.errors import ConflictingNodesError, MissingNodesError

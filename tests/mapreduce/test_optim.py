@@ -3,12 +3,12 @@
 import math
 from itertools import pairwise
 
-import naive
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import naive
 from mapreduce import optim
 from mapreduce.errors import UsageError
 

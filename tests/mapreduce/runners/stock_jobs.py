@@ -1,0 +1,199 @@
+"""Jobs as people write them with mrjob, for the runner's tests. The class of a test is named."""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from mrjob.job import MRJob
+from mrjob.protocol import RawValueProtocol
+from mrjob.step import MRStep
+
+
+class WordCount(MRJob):
+    def mapper(self, _, line):
+        for word in line.split():
+            yield word, 1
+
+    def combiner(self, word, counts):
+        yield word, sum(counts)
+
+    def reducer(self, word, counts):
+        yield word, sum(counts)
+
+
+class TwoSteps(MRJob):
+    """The words of each length, most frequent first."""
+
+    def steps(self):
+        return [
+            MRStep(mapper=self.words, reducer=self.count),
+            MRStep(mapper=self.by_length, reducer=self.sort),
+        ]
+
+    def words(self, _, line):
+        for word in line.split():
+            yield word, 1
+
+    def count(self, word, counts):
+        yield word, sum(counts)
+
+    def by_length(self, word, count):
+        yield len(word), [count, word]
+
+    def sort(self, length, pairs):
+        yield length, sorted(pairs)
+
+
+class InitAndFinal(MRJob):
+    """Instance state from init to final, counters, and lines on standard error."""
+
+    def mapper_init(self):
+        self.lines = 0
+
+    def mapper(self, _, line):
+        self.lines += 1
+        self.increment_counter("lines", "even" if len(line) % 2 == 0 else "odd")
+        if False:
+            yield
+
+    def mapper_final(self):
+        yield "lines", self.lines
+
+    def reducer_init(self):
+        self.increment_counter("tasks", "reducers")
+
+    def reducer(self, key, values):
+        yield key, sum(values)
+
+
+class Sorted(MRJob):
+    """Values sorted by their encoding, in one step without a mapper of its own."""
+
+    SORT_VALUES = True
+
+    def mapper(self, _, line):
+        first, _, rest = line.partition(" ")
+        yield first, rest
+
+    def reducer(self, first, rests):
+        yield first, list(rests)
+
+
+class MapOnly(MRJob):
+    OUTPUT_PROTOCOL = RawValueProtocol
+
+    def mapper(self, _, line):
+        yield None, line.upper()
+
+
+class ReducerOnly(MRJob):
+    """mrjob passes lines on to the reducer as they are."""
+
+    INPUT_PROTOCOL = RawValueProtocol
+
+    def steps(self):
+        return [MRStep(mapper=self.pair), MRStep(reducer=self.count)]
+
+    def pair(self, _, line):
+        for word in line.split():
+            yield word, None
+
+    def count(self, word, values):
+        yield word, sum(1 for _ in values)
+
+
+class Raises(MRJob):
+    def mapper(self, _, line):
+        if "nine" in line:
+            raise ValueError(f"cannot count {line!r}")
+        yield line, 1
+
+    def reducer(self, line, counts):
+        yield line, sum(counts)
+
+
+class Exits(MRJob):
+    def mapper(self, _, line):
+        raise SystemExit(3)
+        yield
+
+
+class Killed(WordCount):
+    """Tasks that read "seven" kill their process, once for each file in a folder."""
+
+    def configure_args(self):
+        super().configure_args()
+        self.add_passthru_arg("--kills")
+
+    def mapper(self, _, line):
+        if "seven" in line:
+            for token in Path(self.options.kills).iterdir():
+                with contextlib.suppress(FileNotFoundError):
+                    token.unlink()
+                    os.kill(os.getpid(), signal.SIGKILL)
+        yield from super().mapper(_, line)
+
+
+class LeavesTraces(MRJob):
+    """Changes its process as a task on a cluster may: the next task must not see it."""
+
+    seen = 0
+
+    def mapper(self, _, line):
+        LeavesTraces.seen += 1
+        os.environ["TRACE"] = "set"
+        yield "lines", 1
+
+    def mapper_final(self):
+        yield "first", int(LeavesTraces.seen == 1 or "TRACE" in os.environ)
+
+    def reducer_init(self):
+        if "TRACE" in os.environ or LeavesTraces.seen:
+            raise AssertionError("the process was used before")
+
+    def reducer(self, key, values):
+        yield key, sum(values)
+
+
+class Environment(MRJob):
+    """What Hadoop tells a task, and files that were sent along."""
+
+    def configure_args(self):
+        super().configure_args()
+        self.add_file_arg("--extra")
+
+    def mapper(self, _, line):
+        if line:
+            yield "extra", Path(self.options.extra).read_text()
+            yield "ismap", os.environ["mapreduce_task_ismap"]  # noqa: SIM112
+            yield "sent", os.environ["SENT"]
+            yield "alone", Path(self.options.extra).parent == Path()
+
+    def reducer(self, key, values):
+        yield key, sorted(set(values))
+
+
+class Commands(MRJob):
+    """A step in the shell between two in Python."""
+
+    def steps(self):
+        return [
+            MRStep(mapper=self.words),
+            MRStep(mapper_cmd="cat", reducer_cmd="uniq -c"),
+            MRStep(mapper=self.parse),
+        ]
+
+    INTERNAL_PROTOCOL = RawValueProtocol
+
+    def words(self, _, line):
+        for word in line.split():
+            yield None, word
+
+    def parse(self, _, line):
+        count, word = line.split()
+        yield word, int(count)
+
+
+if __name__ == "__main__":
+    WordCount.run()

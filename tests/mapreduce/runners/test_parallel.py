@@ -1,0 +1,199 @@
+"""``-r parallel`` against ``-r inline`` and ``-r local``, on jobs as people write them."""
+
+import bz2
+import gzip
+import logging
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import stock_jobs
+
+import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
+from mapreduce.runners.parallel import TaskFailedException
+from mapreduce.runners.spawn import DEFAULT_START_METHOD
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+START_METHODS = sorted({DEFAULT_START_METHOD, "forkserver"})
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "words.txt"
+    lines = [" ".join(WORDS[i % 10 : i % 10 + i % 4]) for i in range(400)]
+    path.write_text("\n".join([*lines, "a last line without a line feed"]))
+    return path
+
+
+def run(job_class, runner, *arguments):
+    """Lines of the output and counters of all steps."""
+    job = job_class(["--no-conf", "-r", runner, *map(str, arguments)])
+    with job.make_runner() as made:
+        made.run()
+        return b"".join(made.cat_output()).splitlines(), made.counters()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left(tmp_path, monkeypatch):
+    """Every test: no folder in memory, no temporary folder, no process remains."""
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    before = set(Path("/dev/shm").glob("gradreduce-*"))
+    yield
+    assert set(Path("/dev/shm").glob("gradreduce-*")) <= before
+    assert list(temporary.glob("gradreduce-*")) == []
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    if children.exists():
+        names = [Path(f"/proc/{pid}/cmdline") for pid in children.read_text().split()]
+        running = [path.read_bytes() for path in names if path.exists()]
+        assert all(b"resource_tracker" in line or b"forkserver" in line for line in running)
+
+
+@pytest.mark.parametrize(
+    "name", ["WordCount", "TwoSteps", "InitAndFinal", "Sorted", "MapOnly", "ReducerOnly"]
+)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_output_equals_inline(text, name, workers):
+    job_class = getattr(stock_jobs, name)
+    ours, counters = run(job_class, "parallel", "--workers", workers, text)
+    theirs, expected = run(job_class, "inline", text)
+    if name == "InitAndFinal":
+        # One line for each reducer task's sum in both; their number of mappers differs.
+        assert [dict(c)["lines"] for c in counters] == [dict(c)["lines"] for c in expected]
+    assert Counter(ours) == Counter(theirs)
+    assert ours
+
+
+def test_map_only_keeps_the_order_of_the_input(text):
+    ours, _ = run(stock_jobs.MapOnly, "parallel", "--workers", 3, text)
+    assert ours == text.read_text().upper().encode().splitlines()
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_both_start_methods(text, method):
+    ours, _ = run(stock_jobs.TwoSteps, "parallel", "--start-method", method, text)
+    assert Counter(ours) == Counter(run(stock_jobs.TwoSteps, "inline", text)[0])
+
+
+@pytest.mark.parametrize("reduces", [1, 2, 17])
+def test_any_number_of_reducers(text, reduces):
+    option = f"mapreduce.job.reduces={reduces}"
+    ours, _ = run(stock_jobs.WordCount, "parallel", "-D", option, text)
+    assert Counter(ours) == Counter(run(stock_jobs.WordCount, "inline", text)[0])
+    _, counters = run(stock_jobs.InitAndFinal, "parallel", "-D", option, text)
+    assert counters[0]["tasks"]["reducers"] == reduces
+
+
+@pytest.mark.parametrize("maps", [1, 2, 150])
+def test_any_number_of_mappers(text, maps):
+    ours, _ = run(stock_jobs.WordCount, "parallel", "-D", f"mapreduce.job.maps={maps}", text)
+    assert Counter(ours) == Counter(run(stock_jobs.WordCount, "inline", text)[0])
+
+
+def test_compressed_several_and_empty_inputs(text, tmp_path):
+    content = text.read_bytes()
+    (tmp_path / "a.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "b.bz2").write_bytes(bz2.compress(content))
+    (tmp_path / "empty.txt").write_bytes(b"")
+    paths = [text, tmp_path / "a.gz", tmp_path / "b.bz2", tmp_path / "empty.txt"]
+    ours, _ = run(stock_jobs.WordCount, "parallel", *paths)
+    assert Counter(ours) == Counter(run(stock_jobs.WordCount, "inline", *paths)[0])
+
+
+def test_empty_input_gives_empty_output(tmp_path):
+    (tmp_path / "empty.txt").write_bytes(b"")
+    assert run(stock_jobs.WordCount, "parallel", tmp_path / "empty.txt")[0] == []
+
+
+def test_tasks_do_not_see_each_other(text):
+    ours, _ = run(stock_jobs.LeavesTraces, "parallel", "--workers", 1, text)
+    assert b'"lines"\t401' in ours
+
+
+def test_environment_and_uploads(text, tmp_path):
+    (tmp_path / "extra.txt").write_text("sent along")
+    arguments = ["--extra", tmp_path / "extra.txt", "--cmdenv", "SENT=yes", text]
+    ours, _ = run(stock_jobs.Environment, "parallel", *arguments)
+    theirs, _ = run(stock_jobs.Environment, "inline", *arguments)
+    assert Counter(ours) == Counter(theirs)
+    assert b'"extra"\t["sent along"]' in ours
+
+
+def test_commands_between_steps(text):
+    ours, _ = run(stock_jobs.Commands, "parallel", text)
+    totals = Counter()
+    for line in ours:
+        word, count = line.split(b"\t")
+        totals[word] += int(count)
+    words = Counter(text.read_text().split())
+    assert totals == {f'"{word}"'.encode(): count for word, count in words.items()}
+
+
+def test_output_folder(text, tmp_path):
+    out = tmp_path / "out"
+    run(stock_jobs.WordCount, "parallel", "-D", "mapreduce.job.reduces=3", "-o", out, text)
+    parts = sorted(path.name for path in out.iterdir())
+    assert parts == ["part-00000", "part-00001", "part-00002"]
+    lines = [line for part in parts for line in (out / part).read_bytes().splitlines()]
+    assert Counter(lines) == Counter(run(stock_jobs.WordCount, "inline", text)[0])
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_an_exception_shows_the_users_traceback(text, caplog, method):
+    with pytest.raises(TaskFailedException) as raised, caplog.at_level(logging.ERROR):
+        run(stock_jobs.Raises, "parallel", "--start-method", method, text)
+    assert "step 1 of 1, map task" in str(raised.value)
+    assert "ValueError: cannot count" in str(raised.value)
+    assert 'raise ValueError(f"cannot count {line!r}")' in caplog.text
+    assert "worker.py" not in caplog.text
+
+
+def test_an_exit_is_a_failure(text):
+    with pytest.raises(TaskFailedException, match="SystemExit: 3"):
+        run(stock_jobs.Exits, "parallel", text)
+
+
+@pytest.fixture
+def kills(tmp_path):
+    """Makes a folder of tokens, each of which costs a worker its life."""
+
+    def make(count):
+        folder = tmp_path / "kills"
+        folder.mkdir()
+        for number in range(count):
+            (folder / str(number)).touch()
+        return folder
+
+    return make
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("method", START_METHODS)
+def test_a_killed_worker_is_retried(text, kills, count, method):
+    folder = kills(count)
+    arguments = ["--kills", folder, "--workers", 2, "--start-method", method, text]
+    ours, _ = run(stock_jobs.Killed, "parallel", *arguments)
+    assert Counter(ours) == Counter(run(stock_jobs.WordCount, "inline", text)[0])
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("options", "attempts"), [([], 4), (["-D", "mapreduce.map.maxattempts=2"], 2)]
+)
+def test_a_task_whose_workers_always_die_fails_by_name(text, kills, options, attempts):
+    folder = kills(50)
+    options = ["-D", "mapreduce.job.maps=1", *options]
+    expected = rf"map task 0 failed: its worker was killed {attempts} times.*SIGKILL"
+    with pytest.raises(TaskFailedException, match=expected):
+        run(stock_jobs.Killed, "parallel", "--kills", folder, *options, text)
+    assert len(list(folder.iterdir())) == 50 - attempts
+
+
+def test_workers_must_be_positive(text):
+    with pytest.raises(Exception, match="--workers: expected a positive number"):
+        run(stock_jobs.WordCount, "parallel", "--workers", 0, text)
