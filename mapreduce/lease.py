@@ -121,7 +121,7 @@ def held(run: Path, *, take_over: bool = False) -> Iterator[Holder | None]:
 @contextlib.contextmanager
 def _locked(run: Path) -> Iterator[None]:
     """Nobody else looks at the lease meanwhile. The kernel unlocks when a process ends."""
-    with storage_errors("write", run / _LOCK), (run / _LOCK).open("w") as file:
+    with storage_errors("write", run / _LOCK), (run / _LOCK).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

@@ -84,7 +84,7 @@ def pin_profile(run: Path) -> None:
     profile = "native"
     try:
         profile = json.loads((run / "run.json").read_bytes()).get("numeric_profile", profile)
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         # Whoever reads the run next says what is wrong with it.
         return
     if profile in numeric.PROFILES:

@@ -65,6 +65,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
 
     OPT_NAMES = LocalMRJobRunner.OPT_NAMES | {"workers", "start_method"}
 
+    _fs: Any
+
     def __init__(self, mrjob_cls: type | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self._mrjob_cls = mrjob_cls
@@ -76,11 +78,10 @@ class ParallelMRJobRunner(LocalMRJobRunner):
 
     @property
     def fs(self) -> Any:
-        filesystem: Any = self._fs
-        if filesystem is None:
-            filesystem = self._fs = CompositeFilesystem()
-            filesystem.add_fs("local", _SortedFilesystem())
-        return filesystem
+        if self._fs is None:
+            self._fs = CompositeFilesystem()
+            self._fs.add_fs("local", _SortedFilesystem())
+        return self._fs
 
     @classmethod
     def _default_opts(cls) -> dict[str, Any]:

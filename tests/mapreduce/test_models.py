@@ -219,6 +219,24 @@ class TestInit:
         assert not make("softmax").init(3).any()
 
 
+class TestWorkspace:
+    def test_uses_memory_again(self):
+        workspace = Workspace()
+        large, other = (workspace.array(name, (4, 5), "float32") for name in ("a", "b"))
+        assert not np.shares_memory(large, other)
+        small = workspace.array("a", (2, 3), "float32")
+        assert small.shape == (2, 3)
+        assert np.shares_memory(small, large)
+
+    @pytest.mark.parametrize(("shape", "dtype"), [((9, 9), "float32"), ((2, 3), "float64")])
+    def test_makes_what_it_does_not_have(self, shape, dtype):
+        workspace = Workspace()
+        old = workspace.array("a", (4, 5), "float32")
+        new = workspace.array("a", shape, dtype)
+        assert (new.shape, new.dtype, new.flags.c_contiguous) == (shape, dtype, True)
+        assert not np.shares_memory(old, new)
+
+
 class TestSpecification:
     @pytest.mark.parametrize(
         ("spec", "expected"),

@@ -1,0 +1,299 @@
+"""The commands as a user meets them: what they print, and what they say of bad input."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import datasets
+import programs
+from programs import gradreduce, succeed
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("data")
+    datasets.blobs(folder / "train")
+    datasets.blobs(folder / "test", (80, 41), seed=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data):
+    """A finished run."""
+    succeed("train", data / "train", "--run", data / "run", "--eval", data / "test", "--epochs", 3)
+    return data / "run"
+
+
+def fails(code, *arguments, **options):
+    """A command that must fail with a code and one message; returns the message."""
+    done = gradreduce(*arguments, **options)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_train_says_what_it_did(data, tmp_path):
+    out = succeed("train", data / "train", "--run", tmp_path / "run", "--eval", data / "test")
+    lines = out.splitlines()
+    assert lines[0].startswith("trained in ")
+    assert lines[1].startswith("accuracy 0.")
+    assert len(lines[2].removeprefix("model_sha256 ")) == 64
+
+
+def test_progress_is_on_stderr_in_plain_lines_where_there_is_no_terminal(data, tmp_path):
+    done = gradreduce("train", data / "train", "--run", tmp_path / "r", "--eval", data / "test")
+    assert "5 rounds of 128 rows; runner parallel" in done.stderr
+    assert "round 5/5  loss " in done.stderr
+    assert "evaluation after 5 rounds: accuracy 0." in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_quiet_says_nothing_on_stderr(data, tmp_path):
+    assert gradreduce("train", data / "train", "--run", tmp_path / "run", "-q").stderr == ""
+
+
+def test_json_is_one_object_and_nothing_else(data, tmp_path):
+    command = ["train", data / "train", "--run", tmp_path / "run", "--eval", data / "test"]
+    summary = json.loads(succeed(*command, "--json"))
+    shown = json.loads(succeed("runs", "show", tmp_path / "run", "--json"))
+    assert summary["model_sha256"] == shown["model_sha256"]
+    assert summary["completed"] == summary["rounds"] == 5
+    assert summary["state"] == "ended"
+    assert 0.3 < summary["accuracy"] <= 1
+
+
+def test_dry_run_shows_the_plan_and_does_nothing(data, tmp_path):
+    command = ["train", data / "train", "--run", tmp_path / "run", "--model", "mlp:7", "--dry-run"]
+    plan = json.loads(succeed(*command, "--json"))
+    assert plan["parameters"] == 12 * 7 + 7 + 7 * 3 + 3
+    assert (plan["rows"], plan["rounds"], plan["slice_rows"]) == (467, 5, 32)
+    assert "rounds            5" in succeed(*command)
+    assert not (tmp_path / "run").exists()
+
+
+def test_evaluate_agrees_with_training_and_with_every_runner(data, run):
+    results = [
+        json.loads(succeed("evaluate", run, data / "test", "--json", "-r", runner))
+        for runner in ("parallel", "inline", "local")
+    ]
+    assert results[0] == results[1] == results[2]
+    assert results[0]["rows"] == 121
+    shown = json.loads(succeed("runs", "show", run, "--json"))
+    assert results[0]["accuracy"] == shown["accuracy"]
+    assert results[0]["loss"] == shown["eval_loss"]
+
+
+def test_predict_writes_a_row_for_each_example_and_a_part_for_each_shard(data, run, tmp_path):
+    out = tmp_path / "out"
+    assert "121 predictions" in succeed("predict", run, data / "test", out)
+    parts = sorted(out.glob("part-*.parquet"))
+    tables = [pq.read_table(part, page_checksum_verification=True) for part in parts]
+    assert [table.num_rows for table in tables] == [80, 41]
+    rows = [row for table in tables for row in table.to_pylist()]
+    assert [row["row"] for row in rows] == [*range(80), *range(41)]
+    correct = sum(row["label"] == row["prediction"] for row in rows)
+    scored = json.loads(succeed("evaluate", run, data / "test", "--json"))
+    assert correct == round(scored["accuracy"] * scored["rows"])
+    for row in rows:
+        assert row["probability"] == max(row["probabilities"])
+        assert abs(sum(row["probabilities"]) - 1) < 1e-6
+    assert (out / "_SUCCESS").exists()
+
+
+def test_predict_goes_on_where_it_was_stopped_and_refuses_other_predictions(data, run, tmp_path):
+    out = tmp_path / "out"
+    succeed("predict", run, data / "test", out)
+    first, second = sorted(out.glob("part-*"))
+    before = first.stat().st_mtime_ns
+    second.unlink()
+    (out / "_SUCCESS").unlink()
+    succeed("predict", run, data / "test", out)
+    assert second.exists()
+    assert first.stat().st_mtime_ns == before
+    assert "of another model or of other data" in fails(73, "predict", run, data / "train", out)
+    assert "holds no predictions" in fails(73, "predict", run, data / "test", data)
+
+
+def test_runs_list(data, run):
+    found = json.loads(succeed("runs", "list", data, "--json"))["runs"]
+    assert [entry["state"] for entry in found] == ["ended"]
+    assert "softmax" in succeed("runs", "list", data)
+    assert "no runs in" in succeed("runs", "list", data / "test")
+
+
+def test_data_digits_show_and_verify(tmp_path):
+    succeed("data", "digits", tmp_path / "digits")
+    train = json.loads(succeed("data", "show", tmp_path / "digits/train", "--json"))
+    test = json.loads(succeed("data", "show", tmp_path / "digits/test", "--json"))
+    assert (train["rows"], test["rows"]) == (1437, 360)
+    assert train["classes"] == list(range(10))
+    assert "as they were written" in succeed("data", "verify", tmp_path / "digits/train")
+    shard = tmp_path / "digits/train/shard-00000.arrow"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2] ^= 1
+    shard.write_bytes(content)
+    assert "is damaged" in fails(65, "data", "verify", tmp_path / "digits/train")
+    message = fails(65, "train", tmp_path / "digits/train", "--run", tmp_path / "run")
+    assert "shard-00000.arrow is damaged in record batch 0" in message
+
+
+def test_import_csv(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,label\n1,2,yes\n3,4,no\n5,6,yes\n")
+    out = succeed("data", "import", "--format", "csv", tmp_path / "a.csv", tmp_path / "out")
+    assert "3 rows of 2 features in 1 shard" in out
+    assert "('no', 'yes')" not in succeed("data", "show", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--model", "cnn"], "unknown model 'cnn': expected one of softmax, mlp:WIDTH"),
+        (["--model", "mlp"], "model 'mlp': expected mlp:WIDTH"),
+        (["--model", "mlp:0"], "expected mlp:WIDTH"),
+        (["--optimizer", "sdg"], "'sdg' is not one of"),
+        (["--schedule", "linear"], "schedule 'linear'"),
+        (["--learning-rate", "-1"], "--learning-rate: expected a finite, positive number"),
+        (["--learning-rate", "nan"], "--learning-rate: expected a finite, positive number"),
+        (["--learning-rate", "fast"], "'fast' is not a valid float"),
+        (["--batch-size", "-3"], "--batch-size"),
+        (["--batch-size", "100", "--slice-rows", "33"], "--slice-rows 33: expected a divisor"),
+        (["--epochs", "2", "--rounds", "3"], "--epochs and --rounds"),
+        (["--fan-in", "3"], "--fan-in: expected 0 or a power of two"),
+        (["--workers", "0"], "--workers: expected a positive number"),
+        (["--blocks", "0"], "--blocks: expected a positive number"),
+        (["--runner", "hadop"], "'hadop' is not one of"),
+        (["--modle", "x"], "Did you mean '--model'"),
+        (["extra"], "unexpected extra argument"),
+        (["--numeric-profile", "exact"], "'exact' is not one of"),
+    ],
+)
+def test_bad_options_are_usage_errors_that_name_the_option(data, tmp_path, arguments, expected):
+    command = ["train", data / "train", "--run", tmp_path / "run", *arguments]
+    assert expected in fails(2, *command)
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_command():
+    assert "Did you mean 'train'?" in fails(2, "trian")
+
+
+def test_missing_and_wrong_inputs(data, run, tmp_path):
+    assert "does not exist" in fails(66, "train", tmp_path / "no", "--run", tmp_path / "run")
+    assert "is no dataset" in fails(66, "train", tmp_path, "--run", tmp_path / "run")
+    assert "is no run" in fails(66, "resume", tmp_path)
+    assert "is no run" in fails(66, "evaluate", tmp_path, data / "test")
+    assert "does not exist" in fails(66, "evaluate", run, tmp_path / "no")
+    assert "holds a run already" in fails(73, "train", data / "train", "--run", run)
+    assert "exists and is no run" in fails(73, "train", data / "train", "--run", data)
+    assert not (tmp_path / "run").exists()
+
+
+def test_data_that_do_not_fit_the_model(data, run, tmp_path):
+    datasets.blobs(tmp_path / "wide", features=13)
+    datasets.blobs(tmp_path / "more", classes=4)
+    message = fails(65, "evaluate", run, tmp_path / "wide")
+    assert "the model takes 12 features, the data have 13" in message
+    assert "classes that were not trained on: 3" in fails(65, "evaluate", run, tmp_path / "more")
+    command = ["train", data / "train", "--run", tmp_path / "run", "--eval", tmp_path / "more"]
+    assert "classes that were not trained on" in fails(65, *command)
+
+
+def test_a_run_of_another_version_or_a_damaged_one_is_refused(data, run, tmp_path):
+    succeed("train", data / "train", "--run", tmp_path / "run")
+    file = tmp_path / "run/run.json"
+    content = json.loads(file.read_text())
+    file.write_text(json.dumps({**content, "format_version": 99}))
+    assert "format version 99; this program reads version 1" in fails(65, "resume", file.parent)
+    file.write_text(file.read_text()[:50])
+    assert "run.json is damaged" in fails(65, "resume", file.parent)
+    file.write_text("[" * 100_000)
+    assert "run.json is damaged" in fails(65, "resume", file.parent)
+
+
+def test_resume_refuses_other_data(data, tmp_path):
+    datasets.blobs(tmp_path / "train")
+    succeed("train", tmp_path / "train", "--run", tmp_path / "run")
+    (tmp_path / "run/result.json").unlink()
+    manifest = tmp_path / "train/manifest.json"
+    manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": 1'))
+    assert "is not the dataset that the run began with" in fails(65, "resume", tmp_path / "run")
+    manifest.unlink()
+    assert "the run's data are gone" in fails(66, "resume", tmp_path / "run")
+
+
+def test_resume_of_a_finished_run_changes_nothing(run):
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    again = json.loads(succeed("resume", run, "--json"))
+    assert again["state"] == "ended"
+    kept = {path: path.stat().st_mtime_ns for path in before if "events" not in path.name}
+    assert kept.items() <= before.items()
+
+
+def test_import_options_that_contradict_each_other(tmp_path):
+    (tmp_path / "a").write_text("1,2\n")
+    base = ["data", "import", tmp_path / "a", tmp_path / "out", "--format"]
+    assert "either --labels FILE or --unlabelled" in fails(2, *base, "idx")
+    assert "--label is for csv" in fails(2, *base, "idx", "--label", "x")
+    assert "--labels is for idx" in fails(2, *base, "csv", "--labels", tmp_path / "a")
+    assert "contradict" in fails(2, *base, "csv", "--label", "x", "--unlabelled")
+    assert "'xls' is not one of" in fails(2, *base, "xls")
+    assert not (tmp_path / "out").exists()
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    done = gradreduce("resume", tmp_path, "--debug")
+    assert done.returncode != 0
+    assert "Traceback" in done.stderr
+    assert "MissingInputError" in done.stderr
+
+
+def test_help_is_fast_to_load_and_lists_every_command():
+    out = succeed("--help")
+    for command in ("train", "resume", "evaluate", "predict", "data", "runs", "doctor"):
+        assert f"  {command} " in out
+        assert "Usage:" in succeed(command, "--help")
+
+
+def test_doctor_is_content_here_and_finds_a_package_that_shadows_ours(tmp_path):
+    assert "WRONG" not in succeed("doctor")
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels/__init__.py").write_text("")
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); " + (
+        "from mapreduce.cli.main import main; sys.exit(main(['doctor']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 1
+    assert f"WRONG kernels       is {tmp_path}/kernels; expected {ROOT}/kernels" in done.stdout
+
+
+def test_jobs_run_by_mrjobs_convention(data, tmp_path):
+    """The same plan through ``python jobs/train.py`` has the same bits."""
+    options = ["--model", "mlp:9", "--rounds", 4, "--momentum", 0.5, "--optimizer", "momentum"]
+    succeed("train", data / "train", "--run", tmp_path / "a", *options)
+    hashes = [json.loads(succeed("runs", "show", tmp_path / "a", "--json"))["model_sha256"]]
+    for runner in ("parallel", "inline", "local"):
+        program = [sys.executable, ROOT / "jobs/train.py", "-r", runner, "--run", tmp_path / runner]
+        subprocess.run(
+            [*map(str, [*program, *options, data / "train"])], check=True, capture_output=True
+        )
+        shown = json.loads(succeed("runs", "show", tmp_path / runner, "--json"))
+        hashes.append(shown["model_sha256"])
+    assert len(set(hashes)) == 1
+
+
+def test_arguments_after_two_dashes_go_to_mrjob(data, tmp_path):
+    succeed("train", data / "train", "--run", tmp_path / "run", "--", "-D", "mapreduce.x=1")
+    shown = json.loads(succeed("runs", "show", tmp_path / "run", "--json"))
+    assert shown["execution"]["mrjob_arguments"] == ["-D", "mapreduce.x=1"]
+    message = programs.gradreduce(
+        "train", data / "train", "--run", tmp_path / "other", "--", "--no-such-option"
+    ).stderr
+    assert "--no-such-option" in message
