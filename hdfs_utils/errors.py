@@ -7,6 +7,12 @@ class StorageError(Exception):
     exit_code = 74
 
 
+class CreateError(StorageError):
+    """An output could not be created where it was asked for."""
+
+    exit_code = 73
+
+
 class ConflictError(StorageError):
     """Something else is published under the name already."""
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from hdfs_utils.errors import ConflictError, IncompleteOutputError, StorageError
+from hdfs_utils.errors import ConflictError, CreateError, IncompleteOutputError, StorageError
 
 Buffer = bytes | bytearray | memoryview
 
@@ -24,7 +24,10 @@ SUCCESS = "_SUCCESS"
 
 @contextlib.contextmanager
 def storage_errors(action: str, path: Path) -> Iterator[None]:
-    """Turn an ``OSError`` into a :class:`StorageError` that says what was done to which file."""
+    """Turn an ``OSError`` into a :class:`StorageError` that says what was done to which file.
+
+    If the action is ``create``, into a :class:`CreateError`.
+    """
     try:
         yield
     except OSError as error:
@@ -36,7 +39,8 @@ def storage_errors(action: str, path: Path) -> Iterator[None]:
             errno.EPERM: ". Check the permissions of the folder",
             errno.EROFS: ". The file system is read-only",
         }.get(error.errno or 0, "")
-        raise StorageError(f"cannot {action} {path}: {error.strerror or error}{advice}") from error
+        kind = CreateError if action == "create" else StorageError
+        raise kind(f"cannot {action} {path}: {error.strerror or error}{advice}") from error
 
 
 def temporary_name(path: Path) -> Path:
@@ -142,6 +146,14 @@ def remove_leftovers(folder: Path) -> None:
                 shutil.rmtree(leftover)
             else:
                 leftover.unlink(missing_ok=True)
+
+
+def remove_leftovers_of(path: Path) -> None:
+    """Delete what killed writers of one name left beside it; that of living ones stays."""
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        pid = leftover.name.split(".")[-3]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
 def require_success(folder: Path) -> None:

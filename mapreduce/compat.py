@@ -28,7 +28,7 @@ class LooseVersion:
         self.vstring = vstring
         parts = re.split(r"(\d+|[a-z]+|\.)", vstring)
         kept = (part for part in parts if part and part != ".")
-        self.version: list[int | str] = [int(part) if part.isdigit() else part for part in kept]
+        self.version: list[int | str] = [int(part) if part.isdecimal() else part for part in kept]
 
     def __str__(self) -> str:
         return self.vstring

@@ -183,6 +183,7 @@ class _Training:
 
     def _start(self) -> Position:
         """The state that the run stands at, published for the first job."""
+        self._run.remove_leftovers()
         position = self._latest()
         # Rounds of which an earlier driver could not tell any more; who knows them, skips them.
         self._completed = position.completed - len(position.history)

@@ -95,8 +95,8 @@ def scale_by_adam(
     def update(updates: Array, state: State, params: Array, step: int) -> tuple[Array, State]:
         mean = beta1 * state["mean"] + (1 - beta1) * updates
         mean_square = beta2 * state["mean_square"] + (1 - beta2) * (updates * updates)
-        corrected = mean / (1 - beta1 ** (step + 1))
-        root = np.sqrt(mean_square / (1 - beta2 ** (step + 1)))
+        corrected = mean / (1 - _power(beta1, step + 1))
+        root = np.sqrt(mean_square / (1 - _power(beta2, step + 1)))
         return corrected / (root + epsilon), {"mean": mean, "mean_square": mean_square}
 
     return Transformation(init, update)
@@ -181,7 +181,7 @@ def _factor(part: str, spec: str, rounds: int) -> Schedule:
         if name == "constant" and not values:
             return lambda step: 1.0
         if name == "cosine" and not values:
-            return lambda step: 0.5 * (1 + math.cos(math.pi * step / rounds))
+            return lambda step: 0.5 * (1 + _cosine_of_half_turns(step / rounds))
         if name == "step" and len(values) <= 2:
             every = _positive(values[0]) if values else max(1, rounds // 3)
             factor = _finite(values[1]) if len(values) > 1 else 0.1
@@ -211,9 +211,28 @@ def _finite(text: str) -> float:
     return value
 
 
+# The platform's mathematical library may round its powers and cosines differently on another
+# machine; additions and multiplications are the same everywhere.
+
+
 def _power(base: float, exponent: int) -> float:
-    """``base ** exponent`` by multiplications alone, the same on every platform."""
+    """``base ** exponent`` by repeated squaring."""
     result = 1.0
-    for _ in range(exponent):
-        result *= base
+    while exponent:
+        if exponent % 2:
+            result *= base
+        base *= base
+        exponent //= 2
+    return result
+
+
+def _cosine_of_half_turns(turns: float) -> float:
+    """``cos(pi * turns)`` for ``turns`` in [0, 1], by its Taylor series up to degree 24."""
+    if turns > 0.5:
+        return -_cosine_of_half_turns(1 - turns)
+    angle = math.pi * turns
+    square = angle * angle
+    result = 1.0
+    for degree in range(24, 0, -2):
+        result = 1 - result * square / (degree * (degree - 1))
     return result

@@ -325,8 +325,13 @@ class RunDir:
         """Delete a block that is no longer needed."""
         self.block_path(completed, block, blocks).unlink(missing_ok=True)
 
+    def remove_leftovers(self) -> None:
+        """Delete what killed writers left."""
+        for folder in (self.path, self.rounds, self.checkpoints, self.evaluations):
+            remove_leftovers(folder)
+
     def prune_rounds(self, keep: int) -> None:
-        """Delete the blocks of all rounds but one, and what killed writers left."""
+        """Delete the blocks of all rounds but one, and what killed tasks left."""
         remove_leftovers(self.rounds)
         for path in self.rounds.glob("*.block"):
             match = _BLOCK_NAME.fullmatch(path.name)

@@ -83,6 +83,7 @@ def test_inline_has_the_same_bits_in_blocks(data, reference, tmp_path, blocks):
     assert train(data, tmp_path / "run", execution) == reference
 
 
+@pytest.mark.slow
 def test_local_has_the_bits_of_inline(data, tmp_path):
     few = {"rounds": 2}
     expected = train(data, tmp_path / "inline", Execution("inline"), **few)
@@ -109,6 +110,7 @@ def arguments(data: Path, run: Path, *more: object) -> list[object]:
 
 
 @pytest.mark.fault
+@pytest.mark.slow
 def test_kill_9_at_ten_moments_and_resume(data, tmp_path):
     """The driver is killed ten times in one training; nothing is lost, and nobody is left."""
     rounds = 400

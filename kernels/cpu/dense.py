@@ -27,7 +27,7 @@ def scale(x: npt.NDArray[np.generic], factor: float, out: Array) -> Array:
     out : array (rows, features), float32 or float64
         Overwritten, and returned.
     """
-    _same_shape("scale", x, out)
+    _expect("scale", "out", out, x.shape)
     _scale(x.reshape(-1), out.dtype.type(factor), out.reshape(-1))
     return out
 
@@ -51,6 +51,7 @@ def affine(x: Array, weight: Array, bias: Array, out: Array, relu: bool) -> Arra
     relu : bool
         Whether to apply ``max(., 0)``.
     """
+    _expect("affine", "bias", bias, weight.shape[1:])
     np.matmul(x, weight, out=out)
     if relu:
         _add_bias_relu(out, bias)
@@ -87,6 +88,7 @@ def affine_gradient(x: Array, delta: Array, weight_grad: Array, bias_grad: Array
     bias_grad : array (outputs,)
         Both are overwritten.
     """
+    _expect("affine_gradient", "bias_grad", bias_grad, delta.shape[1:])
     np.matmul(x.T, delta, out=weight_grad)
     _column_sums(delta, bias_grad)
 
@@ -116,6 +118,7 @@ def relu_backward(delta: Array, weight: Array, activation: Array, out: Array) ->
     out : array (rows, inputs)
         Overwritten, and returned.
     """
+    _expect("relu_backward", "activation", activation, out.shape)
     np.matmul(delta, weight.T, out=out)
     _mask(out.reshape(-1), activation.reshape(-1))
     return out
@@ -129,6 +132,9 @@ def _mask(delta, activation):
             delta[i] = 0
 
 
-def _same_shape(kernel: str, a: npt.NDArray[np.generic], b: npt.NDArray[np.generic]) -> None:
-    if a.shape != b.shape:
-        raise ValueError(f"{kernel}: shapes differ: {a.shape} and {b.shape}")
+def _expect(
+    kernel: str, argument: str, array: npt.NDArray[np.generic], shape: tuple[int, ...]
+) -> None:
+    # BLAS checks its own arguments; a compiled loop would read beyond the end of an array.
+    if array.shape != shape:
+        raise ValueError(f"{kernel}: {argument} has shape {array.shape}, expected {shape}")

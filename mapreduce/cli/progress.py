@@ -57,7 +57,7 @@ class Lines:
             self.close()
 
     def _start(self, event: RunStarted) -> None:
-        self._started = time.monotonic()
+        self._started = self._last = time.monotonic()
         self._first, self._rounds = event.completed, event.rounds
         again = f", going on after {event.completed:,}" if event.completed else ""
         self._say(

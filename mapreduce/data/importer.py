@@ -18,8 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from hdfs_utils.errors import StorageError
-from hdfs_utils.publish import storage_errors, temporary_name, write_all
+from hdfs_utils.publish import remove_leftovers_of, storage_errors, temporary_name, write_all
 from mapreduce.data import order
 from mapreduce.data.manifest import Manifest, ShardEntry
 from mapreduce.data.shards import rows_per_shard, write_shard
@@ -94,14 +93,15 @@ def import_rows(source: Source, out: Path, seed: int) -> Manifest:
         No space. Nothing is left behind.
     """
     check_absent(out)
-    with _output_errors(out):
+    with storage_errors("create", out):
         out.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers_of(out)
         partial = temporary_name(out)
         partial.mkdir()
     try:
         manifest = _shuffle(source, partial, seed)
         manifest.save(partial)
-        with _output_errors(out):
+        with storage_errors("create", out):
             partial.rename(out)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -116,20 +116,11 @@ def check_absent(out: Path) -> None:
     OutputError
         The path is a file, or a folder that is not empty.
     """
-    with _output_errors(out):
+    with storage_errors("create", out):
         if out.is_dir() and not any(out.iterdir()):
             return
         if out.exists():
             raise OutputError(f"{out} exists already. Name another folder, or remove it first")
-
-
-@contextlib.contextmanager
-def _output_errors(out: Path) -> Iterator[None]:
-    try:
-        with storage_errors("create", out):
-            yield
-    except StorageError as error:
-        raise OutputError(str(error)) from error
 
 
 def _shuffle(source: Source, folder: Path, seed: int) -> Manifest:

@@ -118,8 +118,7 @@ class NurseryProcess:
 def _nurse(control: socket.socket, driver: int) -> None:
     """The nursery's life: fork a worker, or wait for one, when it is asked to."""
     worker.end_with_parent(driver)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    worker.leave_signals_to_driver()
     gc.freeze()
     own = os.getpid()
     while True:

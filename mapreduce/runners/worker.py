@@ -53,11 +53,20 @@ def end_with_parent(parent: int) -> None:
             os._exit(1)
 
 
+def leave_signals_to_driver() -> None:
+    """Do nothing on SIGINT and SIGTERM.
+
+    They reach every process of a terminal's group; the driver decides what they mean and kills its
+    workers. Handlers, unlike SIG_IGN, are not passed on to programs that a task starts.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: None)
+
+
 def main(connection: Connection, parent: int, stderr_path: str) -> None:
     """Serve tasks until the connection ends."""
     end_with_parent(parent)
-    # Ctrl-C reaches every process of the terminal; the driver decides what it means.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    leave_signals_to_driver()
     _redirect(stderr_path)
     gc.freeze()
     worker = _Worker()

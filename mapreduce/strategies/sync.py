@@ -156,7 +156,9 @@ class Sync:
         def gradient(rows: Slice) -> VectorSum:
             batch = session.batch(rows)
             vector = self._vector()
-            loss = session.model.gradient(params, batch, vector, session.workspace)
+            # What is not finite is looked for in the sum, and told with its place.
+            with np.errstate(all="ignore"):
+                loss = session.model.gradient(params, batch, vector, session.workspace)
             return VectorSum(batch.rows, loss, vector)
 
         mine = range(reference.start, reference.stop)
@@ -187,7 +189,8 @@ class Sync:
         for leaf in range(node.start, min(node.stop, len(slices))):
             rows = slices[leaf]
             batch = self.session.batch(rows)
-            loss = model.gradient(params, batch, vector, self.session.workspace)
+            with np.errstate(all="ignore"):
+                loss = model.gradient(params, batch, vector, self.session.workspace)
             index = _first_non_finite(vector)
             if index >= 0 or not np.isfinite(loss):
                 where = f"shard {rows.shard}, rows {rows.start} to {rows.stop - 1}"
@@ -263,8 +266,9 @@ class Sync:
         params = before.pop("params")
         history = before.pop("history", None)
         gradient = self._aggregator.finalize(total)
-        updates, state = self.session.optimizer.update(gradient, before, params, completed)
-        params = params + updates
+        with np.errstate(all="ignore"):
+            updates, state = self.session.optimizer.update(gradient, before, params, completed)
+            params = params + updates
         self._check_updated(completed, block, params)
         arrays = {"params": params, **state}
         if history is not None:

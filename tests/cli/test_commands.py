@@ -77,6 +77,7 @@ def test_dry_run_shows_the_plan_and_does_nothing(data, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_evaluate_agrees_with_training_and_with_every_runner(data, run):
     results = [
         json.loads(succeed("evaluate", run, data / "test", "--json", "-r", runner))
@@ -274,6 +275,7 @@ def test_doctor_is_content_here_and_finds_a_package_that_shadows_ours(tmp_path):
     assert f"WRONG kernels       is {tmp_path}/kernels; expected {ROOT}/kernels" in done.stdout
 
 
+@pytest.mark.slow
 def test_jobs_run_by_mrjobs_convention(data, tmp_path):
     """The same plan through ``python jobs/train.py`` has the same bits."""
     options = ["--model", "mlp:9", "--rounds", 4, "--momentum", 0.5, "--optimizer", "momentum"]

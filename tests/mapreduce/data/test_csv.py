@@ -112,7 +112,7 @@ def test_ways_to_write_the_same(write, text, packed):
 
 def test_byte_order_mark_without_header(write):
     assert decode([write("\ufeff1,2\n3,4\n")]) == ([[1], [3]], ["2", "4"])
-    with pytest.raises(DataError, match="row 2, column 1: .* found 'x'"):
+    with pytest.raises(DataError, match=r"row 2, column 1: .* found 'x'"):
         decode([write("\ufeff1,2\nx,4\n")])
 
 

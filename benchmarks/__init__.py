@@ -1,0 +1,1 @@
+"""Measurements: ours and the peer's in turn, in one run."""

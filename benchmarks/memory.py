@@ -1,0 +1,73 @@
+"""Memory of a training, beside the size of its data."""
+
+import os
+import threading
+from pathlib import Path
+
+from benchmarks.common import Rounds, clouds, folder, two_workers
+from benchmarks.paired import Result
+from mapreduce.plan import Settings
+
+
+def tree(pid: int) -> list[int]:
+    """A process and all that descend from it."""
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        children = (task / "children").read_text().split()
+        found += [member for child in children for member in tree(int(child))]
+    return found
+
+
+def private_mib() -> float:
+    """Anonymous memory of the process tree, shared pages divided among those who share them."""
+    total = 0
+    for pid in tree(os.getpid()):
+        try:
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+        except OSError:
+            continue
+        total += sum(
+            int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss_Anon:")
+        )
+    return total / 1024
+
+
+def peak(data: Path, run: Path) -> float:
+    """Most memory while a full-batch training passes over the data three times, in MiB."""
+    most = 0.0
+    over = threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        while not over.wait(0.02):
+            most = max(most, private_mib())
+
+    settings = Settings("softmax", batch_size=0, rounds=3)
+    with Rounds(run, settings, data, two_workers()) as training:
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            training.seconds(3)
+        finally:
+            over.set()
+            thread.join()
+    return most
+
+
+def benchmark(quick: bool) -> Result:
+    sizes = (100_000_000, 400_000_000) if quick else (1_000_000_000, 4_000_000_000)
+    peaks = []
+    for size in sizes:
+        with folder() as path:
+            clouds(path / "data", size // 400, 100, 2)
+            peaks.append(peak(path / "data", path / "run"))
+    small, large = (f"{size / 1e9:g} GB" for size in sizes)
+    return Result(
+        f"Memory of a training on {large}, beside one on {small}",
+        "MiB",
+        "Largest sum of Pss_Anon over the process tree while three full-batch passes run on two "
+        "workers. The row of this toolkit is the larger dataset's, that of the peer the smaller's.",
+        [peaks[1]],
+        {small: [peaks[0]]},
+        (small, 1.1),
+    )

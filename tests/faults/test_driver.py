@@ -1,0 +1,305 @@
+"""The driver is stopped, killed and starved of disk; the run goes on to the same bits."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import datasets
+import programs
+from mapreduce import checkpoint, driver, lease
+from mapreduce.data.manifest import Manifest
+from mapreduce.data.shards import write_shard
+from mapreduce.events import Events
+from mapreduce.executors.chain import Execution
+from mapreduce.plan import Settings
+from mapreduce.rundir import RunDir
+
+pytestmark = pytest.mark.fault
+
+SETTINGS = Settings(
+    model="mlp:9", optimizer="adam", batch_size=96, rounds=7, checkpoint_every=2, eval_every=3
+)
+LONG = ["--model", "mlp:9", "--rounds", 3000, "--batch-size", 96]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("faults")
+    datasets.blobs(folder / "train")
+    datasets.blobs(folder / "test", (60,), seed=1)
+    return folder
+
+
+def create(data: Path, run: Path, **changes) -> RunDir:
+    settings = Settings(**{**vars(SETTINGS), **changes})
+    return driver.create(run, settings, data / "train", data / "test")
+
+
+def hash_of(run: RunDir, execution: Execution | None = None) -> str:
+    return driver.train(run, execution or Execution("inline"), 2, Events()).model_sha256
+
+
+# Killed at every boundary
+
+
+class KillAt:
+    """Kills the process before or after the n-th call that changes the file system."""
+
+    CALLS = ("link", "rename", "unlink", "mkdir", "fsync", "rmdir")
+
+    def __init__(self, number: int, after: bool) -> None:
+        self.calls = 0
+        self._number = number
+        self._after = after
+
+    def install(self) -> None:
+        for name in self.CALLS:
+            setattr(os, name, self._wrap(getattr(os, name)))
+
+    def _wrap(self, function):
+        def wrapped(*arguments, **options):
+            self.calls += 1
+            fatal = self.calls == self._number
+            if fatal and not self._after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            result = function(*arguments, **options)
+            if fatal:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        return wrapped
+
+
+def train_in_child(run: RunDir, kill_at: KillAt) -> tuple[int, int]:
+    """Train in a forked process; its wait status, and the number of calls it survived."""
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(BaseException):
+            kill_at.install()
+            hash_of(run)
+            os.write(writer, str(kill_at.calls).encode())
+            os._exit(0)
+        os._exit(1)
+    os.close(writer)
+    with os.fdopen(reader) as file:
+        calls = int(file.read() or 0)
+    return os.waitpid(pid, 0)[1], calls
+
+
+def test_killed_at_every_boundary(data, tmp_path):
+    """Row 5: whatever file-system call the driver is killed at, resume ends with the same hash."""
+    whole = create(data, tmp_path / "whole")
+    status, calls = train_in_child(whole, KillAt(0, False))
+    assert status == 0
+    assert calls > 100
+    expected = whole.read_json("result.json")["model_sha256"]
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    moments = [(number, after) for number in range(1, calls + 1) for after in (False, True)]
+    for number, after in random.Random(seed).sample(moments, 60):
+        run = create(data, tmp_path / f"run-{number}-{after}")
+        status, _ = train_in_child(run, KillAt(number, after))
+        assert os.WIFSIGNALED(status), f"call {number} never came"
+        finished = max([*run.complete_rounds(), *checkpoint.saved(run), 0])
+        started = []
+        events = Events(lambda event, to=started: to.append(event))
+        ended = driver.train(run, Execution("inline"), 2, events)
+        assert ended.model_sha256 == expected, (number, after)
+        if hasattr(started[0], "runner"):
+            assert started[0].completed == finished, (number, after)
+        assert not list(run.path.rglob("*.tmp")), (number, after)
+
+
+# Signals
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_keep_a_checkpoint_and_say_how_to_go_on(data, tmp_path, number, code):
+    """Row 6. The signal goes to the whole process group, as that of a terminal does."""
+    path = tmp_path / "run"
+    process = programs.start("train", data / "train", "--run", path, *LONG)
+    run = RunDir(path)
+    programs.wait_until(lambda: max(run.complete_rounds(), default=0) > 100)
+    os.killpg(process.pid, number)
+    _, stderr = process.communicate(timeout=20)
+    assert process.returncode == code
+    assert f"gradreduce resume {path}" in stderr
+    assert "Traceback" not in stderr
+    (saved,) = checkpoint.saved(run)
+    assert saved > 100
+    assert checkpoint.load(run, run.config.plan.create_model(), saved).completed == saved
+    assert programs.processes_of(str(tmp_path)) == []
+    assert lease.holder(path) is None
+    resumed = json.loads(programs.succeed("resume", path, "--json"))
+    programs.succeed("train", data / "train", "--run", tmp_path / "whole", *LONG)
+    whole = json.loads(programs.succeed("runs", "show", tmp_path / "whole", "--json"))
+    assert resumed["model_sha256"] == whole["model_sha256"]
+
+
+# A gradient that is not finite
+
+
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+def test_a_gradient_that_is_not_finite_names_round_shard_slice_and_parameter(tmp_path, runner):
+    """Row 13."""
+    x = np.ones((64, 3), np.float32)
+    x[40] = 3e38
+    y = np.arange(64, dtype=np.int32) % 2
+    (tmp_path / "data").mkdir()
+    shards = (write_shard(tmp_path / "data/shard-00000.arrow", x, y),)
+    Manifest(64, 3, (3,), "float32", 1.0, (0, 1), 0, {}, shards).save(tmp_path / "data")
+    command = ["train", tmp_path / "data", "--run", tmp_path / "run", "-r", runner]
+    done = programs.gradreduce(*command, "--batch-size", 0, "--slice-rows", 8, "--rounds", 5)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    assert "round 1, slice 5 (shard 0, rows 40 to 47): the gradient of parameter" in done.stderr
+    run = RunDir(tmp_path / "run")
+    assert run.latest_round().completed == 1
+    assert run.read_json("result.json") is None
+
+
+# No space
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of its own that can be filled."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the permission to mount a file system")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+def test_a_full_disk_costs_no_checkpoint(data, tmp_path, small_disk, runner):
+    """Row 14: the last checkpoint loads, no half file is taken for one, and resume goes on."""
+    command = ["--model", "mlp:2000", "--rounds", 30, "--batch-size", 96, "--checkpoint-every", 4]
+    command += ["--keep", 0, "--rounds-per-job", 3, "-r", runner]
+    done = programs.gradreduce("train", data / "train", "--run", small_disk / "run", *command)
+    assert done.returncode == 74, done.stderr
+    assert "No space left on device. Free some space there" in done.stderr
+    assert "Traceback" not in done.stderr
+    run = RunDir(small_disk / "run")
+    assert checkpoint.saved(run)
+    for completed in checkpoint.saved(run):
+        checkpoint.load(run, run.config.plan.create_model(), completed)
+    programs.succeed("evaluate", run.path, data / "test")
+    remount = ["mount", "-o", "remount,size=64m", str(small_disk)]
+    subprocess.run(remount, check=True)
+    resumed = json.loads(programs.succeed("resume", run.path, "--json"))
+    whole = tmp_path / "whole"
+    programs.succeed("train", data / "train", "--run", whole, *command)
+    expected = json.loads(programs.succeed("runs", "show", whole, "--json"))
+    assert resumed["model_sha256"] == expected["model_sha256"]
+    assert not list(run.path.rglob("*.tmp"))
+
+
+def test_a_folder_that_cannot_be_written(data, tmp_path, small_disk):
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    for command in (
+        ["train", data / "train", "--run", small_disk / "run"],
+        ["data", "digits", small_disk / "digits"],
+    ):
+        done = programs.gradreduce(*command)
+        assert done.returncode == 73, done.stderr
+        assert "The file system is read-only" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+# Damaged files of the run
+
+
+def test_a_damaged_round_and_a_damaged_checkpoint_are_passed_over(data, tmp_path):
+    expected = hash_of(create(data, tmp_path / "whole"))
+    run = create(data, tmp_path / "run")
+    training = driver._Training(run, Execution("inline"), 0, Events(), driver.ChainJob)
+    position = training._start()
+    while position.completed < 5:
+        training._settle(position)
+        position = training._advance(position)
+    training._settle(position)
+    block = run.block_path(position.completed, 0, 1)
+    content = bytearray(block.read_bytes())
+    content[-100] ^= 1
+    block.write_bytes(content)
+    newest = run.checkpoints / f"{checkpoint.saved(run)[-1]:08d}" / checkpoint.MODEL
+    newest.write_bytes(newest.read_bytes()[:-1])
+    seen = []
+    ended = driver.train(run, Execution("inline"), 0, Events(seen.append))
+    warnings = [event.message for event in seen if type(event).__name__ == "Warned"]
+    assert len(warnings) == 2
+    assert "block is damaged" in warnings[0]
+    assert "model.safetensors is damaged" in warnings[1]
+    assert ended.model_sha256 == expected
+
+
+# Two drivers
+
+
+def test_a_second_driver_is_refused_and_a_dead_one_is_replaced(data, tmp_path):
+    """Row 16."""
+    path = tmp_path / "run"
+    process = programs.start("train", data / "train", "--run", path, *LONG)
+    programs.wait_until(lambda: max(RunDir(path).complete_rounds(), default=0) > 10)
+    done = programs.gradreduce("resume", path)
+    assert done.returncode == 75
+    assert f"in use by process {process.pid} on this machine" in done.stderr
+    programs.kill(process)
+    programs.wait_until(lambda: not programs.processes_of(str(tmp_path)))
+    assert not lease.is_alive(lease.holder(path))
+    assert json.loads(programs.succeed("resume", path, "--json"))["state"] == "ended"
+
+
+def test_the_lease_of_another_host_is_taken_over_by_hand_only(data, tmp_path):
+    run = create(data, tmp_path / "run")
+    holder = {"host": "elsewhere", "pid": 1, "start_time": 5, "application": None}
+    (run.path / "lease.json").write_text(json.dumps(holder))
+    done = programs.gradreduce("resume", run.path)
+    assert done.returncode == 75
+    assert "by process 1 on elsewhere" in done.stderr
+    assert "--take-over" in done.stderr
+    programs.succeed("resume", run.path, "--take-over")
+
+
+def test_a_process_number_that_was_used_again_holds_no_lease(data, tmp_path):
+    run = create(data, tmp_path / "run")
+    me = vars(lease.myself()) | {"start_time": 1}
+    (run.path / "lease.json").write_text(json.dumps(me))
+    assert hash_of(run)
+
+
+def test_take_over_does_not_help_against_a_living_driver(data, tmp_path):
+    run = create(data, tmp_path / "run")
+    holder = {"host": socket.gethostname(), "pid": os.getpid(), "start_time": 0}
+    (run.path / "lease.json").write_text(json.dumps(holder))
+    assert programs.gradreduce("resume", run.path, "--take-over").returncode == 75
+
+
+# Unfinished output of other jobs
+
+
+def test_parts_without_success_are_no_input(tmp_path):
+    """Row 15."""
+    part = tmp_path / "part-00000"
+    part.write_text("1,2\n3,4\n")
+    command = ["data", "import", "--format", "csv", part, tmp_path / "out"]
+    done = programs.gradreduce(*command)
+    assert done.returncode == 65
+    assert "did not finish" in done.stderr
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / "_temporary").mkdir()
+    assert "was stopped" in programs.gradreduce(*command).stderr
+    (tmp_path / "_temporary").rmdir()
+    programs.succeed(*command)

@@ -1,0 +1,88 @@
+"""Every command of the README works as it stands there."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+
+
+def shell(command: str, folder: Path) -> str:
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env={**os.environ, "PATH": PATH},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, (command, done.stderr)
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_shell_commands_in_order(tmp_path):
+    for block in blocks("sh"):
+        for line in block.splitlines():
+            out = shell(line, tmp_path)
+    # The last one lists the runs: four of one plan, one hash.
+    lines = out.splitlines()
+    assert len(lines) == 4
+    assert all(" ended " in line for line in lines)
+    assert len({line.split()[-1] for line in lines}) == 1
+
+
+@pytest.mark.slow
+def test_commands_within_the_text(tmp_path):
+    shell("gradreduce data digits data", tmp_path)
+    shell("gradreduce train data/train --run runs/a", tmp_path)
+    found = re.findall(r"`((?:gradreduce|python) [^`]*)`", README)
+    assert len(found) >= 4
+    for command in found:
+        if "|" in command:
+            # A choice, not a command: --format csv|idx.
+            continue
+        shell(
+            command.replace("jobs/", f"{ROOT}/jobs/").replace("README.md", f"{ROOT}/README.md"),
+            tmp_path,
+        )
+
+
+def test_the_job_in_ten_lines_counts_words():
+    (block,) = blocks("python")
+    assert len([line for line in block.splitlines() if line.strip()]) <= 10
+    namespace: dict = {"__name__": "readme"}
+    exec(block, namespace)
+    job = namespace["WordCount"](["-r", "inline", "--no-conf"])
+    pairs = list(job.mapper(None, "To be, or not to be"))
+    assert pairs.count(("be", 1)) == 2
+    assert list(job.reducer("be", [1, 1])) == [("be", 2)]
+
+
+def test_make_targets_exist():
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"^    make (\w+)", README, re.M):
+        assert re.search(rf"^{target}:", makefile, re.M)
+
+
+def test_links_point_to_files():
+    for target in re.findall(r"\]\(([^)h][^)]*)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_architecture_names_files_that_exist():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    named = set(re.findall(r"`((?:mapreduce|kernels|hdfs_utils|jobs)/[\w/]+\.py)`", text))
+    assert len(named) > 15
+    for path in named:
+        assert (ROOT / path).exists(), path
