@@ -48,12 +48,17 @@ def myself() -> Holder:
 
 
 def _start_time(pid: int) -> int:
+    return int(_status(pid)[19])
+
+
+def _status(pid: int) -> list[str]:
+    """Fields of the process's status from the third on; zeros where there is no /proc."""
     try:
-        # Field 22; the second field, the program's name, is in parentheses and may hold spaces.
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return 0
-    return int(stat.rpartition(")")[2].split()[19])
+        return ["0"] * 50
+    # The second field, the program's name, is in parentheses and may hold spaces.
+    return stat.rpartition(")")[2].split()
 
 
 def holder(run: Path) -> Holder | None:
@@ -78,6 +83,9 @@ def is_alive(other: Holder) -> bool:
         return False
     except PermissionError:
         pass
+    if _status(other.pid)[0] in "ZX":
+        # Killed, and only not yet waited for by its parent.
+        return False
     return not other.start_time or _start_time(other.pid) == other.start_time
 
 

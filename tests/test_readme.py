@@ -35,9 +35,9 @@ def test_shell_commands_in_order(tmp_path):
     for block in blocks("sh"):
         for line in block.splitlines():
             out = shell(line, tmp_path)
-    # The last one lists the runs: four of one plan, one hash.
+    # The last one lists the runs: three of one plan, one hash.
     lines = out.splitlines()
-    assert len(lines) == 4
+    assert len(lines) == 3
     assert all(" ended " in line for line in lines)
     assert len({line.split()[-1] for line in lines}) == 1
 
