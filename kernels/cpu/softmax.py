@@ -130,8 +130,9 @@ def _normalise(z, i):
     total = 0.0
     for j in range(z.shape[1]):
         total += z[i, j]
+    inverse = 1 / total
     for j in range(z.shape[1]):
-        z[i, j] = z[i, j] / total
+        z[i, j] = z[i, j] * inverse
     return total
 
 

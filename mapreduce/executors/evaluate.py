@@ -9,6 +9,7 @@ import numpy as np
 
 from mapreduce.collect.tree import Node, ShuffledFold, TreeFold
 from mapreduce.data.shards import Dataset
+from mapreduce.errors import NonFiniteError
 from mapreduce.executors.chain import Execution
 from mapreduce.executors.inference import SLICE_ROWS, InferenceJob, run_job
 from mapreduce.rundir import RunDir
@@ -47,7 +48,8 @@ class EvaluateJob(InferenceJob):
         fold: TreeFold[Score] = TreeFold(len(slices), Score.__add__, "the score")
         for leaf in range(start, stop):
             batch = inference.batch(*slices[leaf])
-            loss, correct = inference.model.score(inference.params, batch, inference.workspace)
+            with np.errstate(all="ignore"):
+                loss, correct = inference.model.score(inference.params, batch, inference.workspace)
             fold.add(Node(0, leaf), Score(batch.rows, correct, loss))
         for node, score in fold.nodes():
             yield "score", _to_message(score, leaves=len(slices), node=[*node])
@@ -80,13 +82,24 @@ def evaluate(run: RunDir, completed: int, data: Path, execution: Execution) -> S
         Rounds completed at the checkpoint.
     data : Path
     execution : Execution
+
+    Raises
+    ------
+    NonFiniteError
+        The sum of the losses is NaN or infinite.
     """
     rows = [entry.rows for entry in Dataset(data).manifest.shards]
     leaves = sum(-(-count // SLICE_ROWS) for count in rows)
     keys = [f"{a:08d}-{b:08d}" for a, b in ranges(leaves, execution.workers)]
     options = {"--run-dir": run.path, "--completed": completed, "--data": data}
     ((_, message),) = run_job(EvaluateJob, options, keys, execution)
-    return _from_message(message)
+    score = _from_message(message)
+    if not np.isfinite(score.loss):
+        raise NonFiniteError(
+            f"the loss of the model after {completed} rounds on {data} is {score.loss}: its logits "
+            f"overflow. The training diverged: try a smaller --learning-rate"
+        )
+    return score
 
 
 if __name__ == "__main__":

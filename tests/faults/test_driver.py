@@ -70,10 +70,11 @@ class KillAt:
             fatal = self.calls == self._number
             if fatal and not self._after:
                 os.kill(os.getpid(), signal.SIGKILL)
-            result = function(*arguments, **options)
-            if fatal:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
+            try:
+                return function(*arguments, **options)
+            finally:
+                if fatal:
+                    os.kill(os.getpid(), signal.SIGKILL)
 
         return wrapped
 
@@ -165,6 +166,20 @@ def test_a_gradient_that_is_not_finite_names_round_shard_slice_and_parameter(tmp
     run = RunDir(tmp_path / "run")
     assert run.latest_round().completed == 1
     assert run.read_json("result.json") is None
+
+
+def test_a_loss_that_is_not_finite_in_an_evaluation_is_told(data, tmp_path):
+    x = np.full((8, 12), 3e38, np.float32)
+    (tmp_path / "huge").mkdir()
+    shards = (write_shard(tmp_path / "huge/shard-00000.arrow", x, np.zeros(8, np.int32)),)
+    Manifest(8, 12, (12,), "float32", 1.0, (0,), 0, {}, shards).save(tmp_path / "huge")
+    run = tmp_path / "run"
+    command = ["train", data / "train", "--run", run, "--eval", tmp_path / "huge"]
+    done = programs.gradreduce(*command, "--learning-rate", 20)
+    assert done.returncode == 1
+    assert "the loss of the model after 5 rounds on" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert checkpoint.saved(RunDir(run)) == [5]
 
 
 # No space
