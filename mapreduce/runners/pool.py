@@ -277,9 +277,35 @@ def _status(status: int) -> str:
 
 
 def memory_folder() -> Path:
-    """A new private folder, in memory where the system has such a place."""
-    parent = _MEMORY if os.access(_MEMORY, os.W_OK) else None
-    return Path(tempfile.mkdtemp(prefix="gradreduce-", dir=parent))
+    """A new private folder, in memory where the system has such a place.
+
+    Its name holds the process, so that what a killed process left can be told and is removed.
+    """
+    parent = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+    common = f"gradreduce-{_process_namespace()}-"
+    for folder in parent.glob(f"{common}*"):
+        pid = folder.name.removeprefix(common).partition("-")[0]
+        if pid.isdigit() and not _is_running(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{common}{os.getpid()}-", dir=parent))
+
+
+def _process_namespace() -> str:
+    """Process numbers mean something within one namespace; containers may share memory."""
+    try:
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return "0"
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 _shared: list[WorkerPool] = []

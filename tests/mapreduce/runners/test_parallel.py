@@ -4,6 +4,9 @@ import bz2
 import gzip
 import logging
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -12,6 +15,7 @@ import pytest
 import stock_jobs
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
+from mapreduce.runners import pool as pools
 from mapreduce.runners.parallel import TaskFailedException
 from mapreduce.runners.spawn import DEFAULT_START_METHOD
 
@@ -39,14 +43,9 @@ def run(job_class, runner, *arguments):
 def nothing_is_left():
     """Every test: no folder in memory, no temporary folder, no process remains."""
 
-    def folders():
-        places = (Path("/dev/shm"), Path(tempfile.gettempdir()))
-        patterns = ("gradreduce-*", "stock_jobs.*")
-        return {path for place in places for name in patterns for path in place.glob(name)}
-
-    before = folders()
     yield
-    assert folders() <= before
+    for place in (Path("/dev/shm"), Path(tempfile.gettempdir())):
+        assert list(place.glob(f"gradreduce-*-{os.getpid()}-*")) == []
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     if children.exists():
         names = [Path(f"/proc/{pid}/cmdline") for pid in children.read_text().split()]
@@ -194,6 +193,16 @@ def test_a_task_whose_workers_always_die_fails_by_name(text, kills, options, att
     with pytest.raises(TaskFailedException, match=expected):
         run(stock_jobs.Killed, "parallel", "--kills", folder, *options, text)
     assert len(list(folder.iterdir())) == 50 - attempts
+
+
+def test_what_a_killed_driver_left_in_memory_is_removed_by_the_next():
+    program = "import os; from mapreduce.runners.pool import memory_folder; print(memory_folder())"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    left = Path(done.stdout.strip())
+    assert left.is_dir()
+    ours = pools.memory_folder()
+    assert not left.exists()
+    shutil.rmtree(ours)
 
 
 def test_workers_must_be_positive(text):
