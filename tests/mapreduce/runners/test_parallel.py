@@ -197,7 +197,9 @@ def test_a_task_whose_workers_always_die_fails_by_name(text, kills, options, att
 
 def test_what_a_killed_driver_left_in_memory_is_removed_by_the_next():
     program = "import os; from mapreduce.runners.pool import memory_folder; print(memory_folder())"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     left = Path(done.stdout.strip())
     assert left.is_dir()
     ours = pools.memory_folder()
