@@ -48,7 +48,7 @@ def temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
 
 
-def put_if_absent(path: Path, content: Buffer, *, sync: bool = False) -> bool:
+def put_if_absent(path: Path, *content: Buffer, sync: bool = False) -> bool:
     """Publish a file under a name that it will keep.
 
     Parameters
@@ -56,6 +56,7 @@ def put_if_absent(path: Path, content: Buffer, *, sync: bool = False) -> bool:
     path : Path
         The folder must exist.
     content : bytes-like
+        One or more pieces of the file, in order.
     sync : bool
         Whether the bytes must be on the disk before the name is.
 
@@ -74,12 +75,12 @@ def put_if_absent(path: Path, content: Buffer, *, sync: bool = False) -> bool:
     temporary = temporary_name(path)
     with storage_errors("write", path):
         try:
-            _write(temporary, content, sync)
+            _write(temporary, *content, sync=sync)
             try:
                 # A link, unlike a rename, does not replace what is there.
                 os.link(temporary, path)
             except FileExistsError:
-                if path.read_bytes() == _octets(content):
+                if path.read_bytes() == b"".join(map(_octets, content)):
                     return False
                 raise ConflictError(
                     f"{path} exists with other content: what is written now differs from what was "
@@ -110,11 +111,20 @@ def replace(path: Path, content: Buffer) -> None:
         _sync_folder(path.parent)
 
 
-def write_all(file: BinaryIO, content: Buffer) -> None:
-    """Write to a file without a buffer, whose ``write`` may take a part of the bytes only."""
-    view = _octets(content)
-    while view:
-        view = view[file.write(view) :]
+def write_all(file: BinaryIO, *content: Buffer) -> None:
+    """Write pieces to an unbuffered file, one after the other, without joining them first."""
+    for start in range(0, len(content), _MOST_PIECES):
+        pending = [_octets(piece) for piece in content[start : start + _MOST_PIECES]]
+        while pending:
+            done = os.writev(file.fileno(), pending)
+            while pending and done >= len(pending[0]):
+                done -= len(pending.pop(0))
+            if done:
+                pending[0] = pending[0][done:]
+
+
+# The system takes at most 1,024 in one call.
+_MOST_PIECES = 512
 
 
 def _octets(content: Buffer) -> memoryview:
@@ -123,9 +133,9 @@ def _octets(content: Buffer) -> memoryview:
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
-def _write(path: Path, content: Buffer, sync: bool) -> None:
+def _write(path: Path, *content: Buffer, sync: bool) -> None:
     with path.open("xb", buffering=0) as file:
-        write_all(file, content)
+        write_all(file, *content)
         if sync:
             os.fsync(file.fileno())
 

@@ -19,7 +19,7 @@ events. So what was finished can be told from the names alone, after any crash.
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -33,7 +33,7 @@ from hdfs_utils.publish import put_if_absent, remove_leftovers, replace, storage
 from mapreduce import events, lease
 from mapreduce.errors import DataError, MissingInputError, OutputError, WireError
 from mapreduce.plan import Plan
-from mapreduce.wire import Message, decode, encode
+from mapreduce.wire import Message, encode_parts, read_arrays
 
 Array = npt.NDArray[Any]
 
@@ -264,10 +264,14 @@ class RunDir:
             Another attempt published other bytes.
         """
         meta = {"completed": completed, "block": block, "blocks": blocks}
-        put_if_absent(self.block_path(completed, block, blocks), encode(Message(meta, arrays)))
+        put_if_absent(
+            self.block_path(completed, block, blocks), *encode_parts(Message(meta, arrays))
+        )
 
-    def read_block(self, completed: int, block: int, blocks: int) -> dict[str, Array]:
-        """The arrays of a block.
+    def read_block(
+        self, completed: int, block: int, blocks: int, names: Iterable[str] | None = None
+    ) -> dict[str, Array]:
+        """The arrays of a block: all, or those named.
 
         Raises
         ------
@@ -275,23 +279,22 @@ class RunDir:
             It is not there, or damaged.
         """
         path = self.block_path(completed, block, blocks)
-        try:
-            content = path.read_bytes()
-        except FileNotFoundError:
-            raise MissingInputError(
-                f"{path} does not exist: block {block} after {completed} rounds was never "
-                f"finished, or was removed while the run went on"
-            ) from None
-        return dict(decode(content, str(path)).arrays)
+        with storage_errors("read", path):
+            try:
+                return read_arrays(path, names)
+            except FileNotFoundError:
+                raise MissingInputError(
+                    f"{path} does not exist: block {block} after {completed} rounds was never "
+                    f"finished, or was removed while the run went on"
+                ) from None
 
-    def read_params(self, completed: int, blocks: int, out: Array) -> Array:
-        """Read all blocks of the parameters after a round into a flat vector (size,)."""
-        offset = 0
-        for block in range(blocks):
-            part = self.read_block(completed, block, blocks)["params"]
-            out[offset : offset + part.size] = part
-            offset += part.size
-        return out
+    def read_params(self, completed: int, blocks: int) -> Array:
+        """All blocks of the parameters after a round, as a flat vector (size,)."""
+        parts = [
+            self.read_block(completed, block, blocks, ["params"])["params"]
+            for block in range(blocks)
+        ]
+        return parts[0] if blocks == 1 else np.concatenate(parts)
 
     def complete_rounds(self) -> dict[int, int]:
         """Rounds whose blocks are all there, with their number of blocks."""
@@ -357,7 +360,7 @@ class RunDir:
             return None
         completed = max(rounds)
         try:
-            history = self.read_block(completed, 0, rounds[completed])["history"]
+            history = self.read_block(completed, 0, rounds[completed], ["history"])["history"]
         except (MissingInputError, WireError):
             # The job is faster than we are: it has removed the round meanwhile.
             return None

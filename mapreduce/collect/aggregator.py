@@ -51,7 +51,7 @@ class Aggregator(Protocol[Item, Partial, Result]):
         ...
 
     def from_message(self, message: Message) -> Partial:
-        """The partial that arrived; it owns its memory."""
+        """The partial that arrived; it may lie in memory that cannot be written."""
         ...
 
 
@@ -88,6 +88,9 @@ class MeanAggregator:
             return right
         if right.count == 0:
             return left
+        if not left.vector.flags.writeable:
+            # What arrived is a view of the record; the sum needs memory of its own.
+            left = VectorSum(left.count, left.loss, left.vector.copy())
         vector = _add_into(left.vector, right.vector)
         return VectorSum(left.count + right.count, left.loss + right.loss, vector)
 
@@ -102,6 +105,5 @@ class MeanAggregator:
         )
 
     def from_message(self, message: Message) -> VectorSum:
-        # A copy, since decoded arrays are read-only views of the line and combine adds in place.
-        vector = message.arrays["vector"].copy()
+        vector = message.arrays["vector"]
         return VectorSum(message.meta["count"], float(message.arrays["loss"]), vector)

@@ -154,6 +154,12 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         substeps = [step[mrc] for mrc in ("mapper", "combiner", "reducer") if mrc in step]
         return all(sub["type"] == "script" and "pre_filter" not in sub for sub in substeps)
 
+    def _uses_frames(self, step: dict[str, Any]) -> bool:
+        """Whether mapper and reducer exchange binary frames, as our own protocol can."""
+        protocol = getattr(self._mrjob_cls, "INTERNAL_PROTOCOL", None)
+        binary = hasattr(protocol, "write_frame") and hasattr(protocol, "read_frame")
+        return self._is_warm and binary and "mapper" in step and "combiner" not in step
+
     def _run_on_pool(self, step: dict[str, Any], step_num: int) -> None:
         jobconf = self._jobconf_for_step(step_num)
         output = self._output(step_num)
@@ -166,19 +172,21 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             )
         maps = _number(jobconf, "mapreduce.job.maps", "mapred.map.tasks")
         inputs = splits(self._inputs(step_num), maps or self._workers * _MAPS_PER_WORKER)
+        frames = reduces > 0 and self._uses_frames(step)
         map_tasks = [
             self._task(step, step_num, "map", number)
             | {
                 "splits": [split],
                 "partitions": reduces,
                 "combiner": "combiner" in step and reduces > 0,
+                "frames": frames,
                 "output": str(self._map_output(step_num, number) if reduces else output(number)),
             }
             for number, split in enumerate(inputs or [])
         ]
         replies = self._run_tasks(map_tasks, step_num, jobconf, "map")
         if reduces:
-            replies = self._reduce(step, step_num, jobconf, replies, reduces, output)
+            replies = self._reduce(step, step_num, jobconf, replies, reduces, output, frames)
             for task in map_tasks:
                 Path(task["output"]).unlink(missing_ok=True)
         self._parts[step_num] = [
@@ -195,6 +203,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         mapped: list[Reply],
         reduces: int,
         output: Callable[[int], Path],
+        frames: bool,
     ) -> list[Reply]:
         tasks: list[Task] = []
         for partition in range(reduces):
@@ -206,6 +215,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
                 | {
                     "segments": segments,
                     "partitions": 0,
+                    "frames": frames,
                     "output": str(output(number)),
                 }
             )

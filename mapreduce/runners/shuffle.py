@@ -1,11 +1,14 @@
 """What lies between a map task and a reduce task of ``-r parallel``: splits, partitions, groups.
 
-Records are lines ``key TAB value LF``, as in Hadoop streaming. A map task writes one file, in which
-the records of each partition lie together in one or more segments; a reduce task reads the segments
-of its partition from all of them, in the order of the map tasks, so that the values of a key come
-in the same order in every run.
+Records are lines ``key TAB value LF``, as in Hadoop streaming, or binary frames with a key, where
+the job's protocol has such. A map task writes one file, in which the records of each partition lie
+together in one or more segments; a reduce task reads the segments of its partition from all of
+them, in the order of the map tasks, so that the values of a key come in the same order in every
+run.
 """
 
+import mmap
+import struct
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from itertools import pairwise
@@ -15,9 +18,10 @@ from typing import NamedTuple
 from mrjob.cat import decompress, is_compressed
 from mrjob.util import to_lines
 
-from hdfs_utils.publish import storage_errors
+from hdfs_utils.publish import storage_errors, write_all
 
 Lines = Iterable[bytes]
+Buffer = bytes | bytearray | memoryview
 
 #: A map task's records wait in memory up to this many bytes before they are written.
 BUFFER_BYTES = 32 << 20
@@ -98,8 +102,32 @@ def key_of(line: bytes) -> bytes:
     return line[:end] if end >= 0 else line.rstrip(b"\n")
 
 
-class PartitionWriter:
-    """Collects the records of a map task, by partition.
+class _Output:
+    """A map task's file."""
+
+    def __init__(self, path: Path, partitions: int) -> None:
+        self._path = path
+        self._file = path.open("wb", buffering=0)
+        self._partitions = partitions
+        self._buffered = 0
+        #: Bytes of the file.
+        self.written = 0
+        self.segments: list[list[Segment]] = [[] for _ in range(partitions)]
+
+    def _append(self, parts: list[list[Buffer]]) -> None:
+        """Write one segment for each partition that has any buffers."""
+        with storage_errors("write", self._path):
+            for number, buffers in enumerate(parts):
+                length = sum(map(len, buffers))
+                if length:
+                    self.segments[number].append(Segment(str(self._path), self.written, length))
+                    self.written += length
+                    write_all(self._file, *buffers)
+        self._buffered = 0
+
+
+class LineWriter(_Output):
+    """Collects the lines of a map task, by partition.
 
     Parameters
     ----------
@@ -113,15 +141,9 @@ class PartitionWriter:
     def __init__(
         self, path: Path, partitions: int, combine: Callable[[Lines], Lines] | None = None
     ) -> None:
-        self._path = path
+        super().__init__(path, partitions)
         self._combine = combine
-        self._file = path.open("wb", buffering=0)
-        self._partitions = partitions
         self._buffer: list[bytes] = []
-        self._buffered = 0
-        #: Bytes of the file.
-        self.written = 0
-        self.segments: list[list[Segment]] = [[] for _ in range(partitions)]
 
     def write(self, line: bytes) -> None:
         """Take in a record, with its line feed."""
@@ -134,17 +156,8 @@ class PartitionWriter:
         lines: Lines = self._buffer
         if self._combine:
             lines = self._combine(lines)
-        with storage_errors("write", self._path):
-            for number, part in enumerate(self._divide(lines)):
-                content = memoryview(part)
-                if content:
-                    segment = Segment(str(self._path), self.written, len(content))
-                    self.segments[number].append(segment)
-                    self.written += len(content)
-                while content:
-                    content = content[self._file.write(content) :]
+        self._append([[part] for part in self._divide(lines)])
         self._buffer = []
-        self._buffered = 0
 
     def _divide(self, lines: Lines) -> list[bytes]:
         if self._partitions == 1:
@@ -158,6 +171,72 @@ class PartitionWriter:
         """Write what is left."""
         self._flush()
         self._file.close()
+
+
+class FrameWriter(_Output):
+    """Collects the frames of a map task, by partition.
+
+    Each has its key and its length before it, and starts at a multiple of 64 bytes, so that its
+    arrays are aligned in the mapped file.
+    """
+
+    def __init__(self, path: Path, partitions: int) -> None:
+        super().__init__(path, partitions)
+        self._parts: list[list[Buffer]] = [[] for _ in range(partitions)]
+
+    def write(self, key: bytes, frame: list[Buffer]) -> None:
+        """Take in a record: its key, and a frame whose length is a multiple of 64 bytes.
+
+        It is written at once, since its memory may change afterwards.
+        """
+        length = sum(map(len, frame))
+        head = _FRAME_HEAD.pack(len(key), length) + key
+        head += bytes(-len(head) % _ALIGNMENT)
+        parts: list[list[Buffer]] = [[] for _ in range(self._partitions)]
+        parts[hash_partition(key, self._partitions)] = [head, *frame]
+        self._append(parts)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+_FRAME_HEAD = struct.Struct("<QQ")
+_ALIGNMENT = 64
+
+
+def grouped_frames(segments: Iterable[Segment]) -> Iterator[tuple[bytes, memoryview]]:
+    """Keys and frames of a partition, those of one key together, keys in order of their bytes.
+
+    Frames are views of the mapped files.
+    """
+    groups: dict[bytes, list[memoryview]] = {}
+    for segment in segments:
+        view, position = _view(segment)
+        end = position + segment.length
+        while position < end:
+            key_length, length = _FRAME_HEAD.unpack_from(view, position)
+            start = position + _FRAME_HEAD.size
+            key = bytes(view[start : start + key_length])
+            start += key_length + (-(_FRAME_HEAD.size + key_length) % _ALIGNMENT)
+            groups.setdefault(key, []).append(view[start : start + length])
+            position = start + length
+    for key in sorted(groups):
+        for frame in groups[key]:
+            yield key, frame
+
+
+def _view(segment: Segment) -> tuple[memoryview, int]:
+    """Memory that holds a segment, and where in it the segment starts."""
+    path = Path(segment.path)
+    with storage_errors("read", path), path.open("rb", buffering=0) as file:
+        if segment.length >= _LEAST_MAPPED:
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), segment.offset
+        file.seek(segment.offset)
+        return memoryview(file.read(segment.length)), 0
+
+
+#: Mapping a file costs more than reading so few bytes of it.
+_LEAST_MAPPED = 1 << 16
 
 
 def segment_lines(segments: Iterable[Segment]) -> Iterator[bytes]:

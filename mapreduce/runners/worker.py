@@ -24,10 +24,12 @@ from typing import Any
 from mrjob.parse import parse_mr_job_stderr
 
 from mapreduce.runners.shuffle import (
-    PartitionWriter,
+    FrameWriter,
+    LineWriter,
     Segment,
     Split,
     grouped,
+    grouped_frames,
     read_lines,
     segment_lines,
 )
@@ -164,27 +166,32 @@ def _import_script(script: Path) -> ModuleType:
 
 def _run_map(job: Any, task: dict[str, Any]) -> dict[str, Any]:
     lines = (line for split in task["splits"] for line in read_lines(Split(*split)))
-    records: Iterable[bytes]
-    if task["mrc"] == "mapper":
-        records = _apply(job, "mapper", job.map_pairs, lines, task["step"])
-    else:
+    if task["mrc"] != "mapper":
         # No mapper: the lines go on to the reducer as they are.
-        records = (line if line.endswith(b"\n") else line + b"\n" for line in lines)
+        return _write_lines(
+            (line if line.endswith(b"\n") else line + b"\n" for line in lines), task
+        )
+    if task["frames"]:
+        return _write_frames(job, lines, task)
     combine = None
     if task["combiner"]:
 
-        def combine(lines: Iterable[bytes]) -> Iterator[bytes]:
-            ordered = grouped(lines, task["sort_values"])
+        def combine(records: Iterable[bytes]) -> Iterator[bytes]:
+            ordered = grouped(records, task["sort_values"])
             return _apply(job, "combiner", job.combine_pairs, ordered, task["step"])
 
-    return _write(records, task, combine)
+    return _write_lines(_apply(job, "mapper", job.map_pairs, lines, task["step"]), task, combine)
 
 
 def _run_reduce(job: Any, task: dict[str, Any]) -> dict[str, Any]:
-    lines = segment_lines(Segment(*segment) for segment in task["segments"])
-    ordered = grouped(lines, task["sort_values"])
-    records = _apply(job, "reducer", job.reduce_pairs, ordered, task["step"])
-    return _write(records, task, None)
+    segments = [Segment(*segment) for segment in task["segments"]]
+    if task["frames"]:
+        reader, writer = _protocols(job, task["step"], "reducer")
+        pairs = (reader.read_frame(key, frame) for key, frame in grouped_frames(segments))
+        results = job.reduce_pairs(pairs, task["step"])
+        return _write_lines((writer.write(key, value) + b"\n" for key, value in results), task)
+    ordered = grouped(segment_lines(segments), task["sort_values"])
+    return _write_lines(_apply(job, "reducer", job.reduce_pairs, ordered, task["step"]), task)
 
 
 def _apply(job: Any, mrc: str, function: Any, lines: Iterable[bytes], step: int) -> Iterator[bytes]:
@@ -195,12 +202,30 @@ def _apply(job: Any, mrc: str, function: Any, lines: Iterable[bytes], step: int)
         yield write(key, value) + b"\n"
 
 
-def _write(records: Iterable[bytes], task: dict[str, Any], combine: Any) -> dict[str, Any]:
-    writer = PartitionWriter(Path(task["output"]), task["partitions"] or 1, combine)
+def _protocols(job: Any, step: int, mrc: str) -> tuple[Any, Any]:
+    """The protocols that a task reads and writes with, as objects."""
+    read, write = job.pick_protocols(step, mrc)
+    return read.__self__, write.__self__
+
+
+def _write_frames(job: Any, lines: Iterable[bytes], task: dict[str, Any]) -> dict[str, Any]:
+    reader, writer = _protocols(job, task["step"], "mapper")
+    output = FrameWriter(Path(task["output"]), task["partitions"])
+    pairs = (reader.read(line.rstrip(b"\r\n")) for line in lines)
+    for key, value in job.map_pairs(pairs, task["step"]):
+        output.write(*writer.write_frame(key, value))
+    output.close()
+    return {"segments": output.segments, "bytes": output.written}
+
+
+def _write_lines(
+    records: Iterable[bytes], task: dict[str, Any], combine: Any = None
+) -> dict[str, Any]:
+    output = LineWriter(Path(task["output"]), task["partitions"] or 1, combine)
     for record in records:
-        writer.write(record)
-    writer.close()
-    return {"segments": writer.segments, "bytes": writer.written}
+        output.write(record)
+    output.close()
+    return {"segments": output.segments, "bytes": output.written}
 
 
 def _describe(error: BaseException) -> dict[str, Any]:
@@ -220,7 +245,7 @@ def _describe(error: BaseException) -> dict[str, Any]:
     }
 
 
-_OWN_FILES = {__file__, sys.modules[PartitionWriter.__module__].__file__}
+_OWN_FILES = {__file__, sys.modules[LineWriter.__module__].__file__}
 
 
 def _take_log() -> tuple[dict[str, dict[str, int]], str]:

@@ -75,11 +75,7 @@ class Session:
         """The parameters (size,) after some rounds, which were published in so many blocks."""
         key = (completed, blocks)
         if self._params is None or self._params[0] != key:
-            memory = np.empty(self.model.size, self.model.dtype)
-            if self._params is not None:
-                memory = self._params[1]
-                self._params = None
-            self._params = key, self.run.read_params(completed, blocks, memory)
+            self._params = key, self.run.read_params(completed, blocks)
         return self._params[1]
 
     def warm_up(self) -> None:

@@ -11,7 +11,16 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mapreduce.errors import WireError
-from mapreduce.wire import BLOCK, Message, WireProtocol, decode, encode, protect, unprotect
+from mapreduce.wire import (
+    BLOCK,
+    Message,
+    WireProtocol,
+    decode,
+    encode,
+    protect,
+    read_arrays,
+    unprotect,
+)
 
 CODES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 RECORD = r"^the record with key 'block"
@@ -295,9 +304,69 @@ class TestDamage:
 
 
 def frame_of(header, payload):
-    """A frame from the description of the format."""
+    """A frame from the description of the format; arrays get the checksum of all the payload."""
+    if isinstance(header, dict):
+        for entry in header.get("arrays", []):
+            if isinstance(entry, list) and len(entry) == 3:
+                entry.append(zlib.crc32(payload))
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     text += b" " * (-(20 + len(text)) % 64)
     start = b"GRW1" + f"{len(text):08x}".encode()
-    checksum = zlib.crc32(start + text + payload)
+    checksum = zlib.crc32(start + text)
     return start + f"{checksum:08x}".encode() + text + payload
+
+
+class TestFiles:
+    """Some arrays of a file, without the others."""
+
+    def test_names_are_read_and_nothing_else_has_to_be_whole(self, tmp_path):
+        path = tmp_path / "file"
+        arrays = {"a": np.arange(5.0), "b": np.arange(1000, dtype="f4"), "c": np.array(7)}
+        frame = bytearray(encode(Message({}, arrays)))
+        path.write_bytes(frame)
+        for names in (None, ["a"], ["c", "a"], ["b"], [], ["missing"]):
+            found = read_arrays(path, names)
+            assert list(found) == [n for n in arrays if names is None or n in names]
+            for name, array in found.items():
+                assert elements(array) == elements(arrays[name])
+                assert array.dtype == arrays[name].dtype
+        frame[-70] ^= 1
+        path.write_bytes(frame)
+        assert read_arrays(path, ["a", "c"])["c"] == 7
+        with pytest.raises(WireError, match=r"file is damaged: .* its array 'b'"):
+            read_arrays(path, ["b"])
+
+    def test_every_truncation(self, tmp_path):
+        path = tmp_path / "file"
+        frame = encode(sample())
+        for length in range(len(frame)):
+            path.write_bytes(frame[:length])
+            with pytest.raises(WireError, match=r"file is (damaged|truncated)"):
+                read_arrays(path, ["vector"])
+
+    def test_a_header_longer_than_the_first_read(self, tmp_path):
+        path = tmp_path / "file"
+        message = Message({"long": "x" * 10_000}, {"a": np.arange(3)})
+        path.write_bytes(encode(message))
+        assert read_arrays(path)["a"].tolist() == [0, 1, 2]
+        path.write_bytes(encode(message)[:9000])
+        with pytest.raises(WireError, match="is truncated"):
+            read_arrays(path)
+
+    def test_missing_file(self, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            read_arrays(tmp_path / "file")
+
+
+class TestFrames:
+    @given(keys, messages)
+    def test_round_trip(self, key, message):
+        raw_key, parts = WireProtocol().write_frame(key, message)
+        found_key, found = WireProtocol().read_frame(raw_key, b"".join(parts))
+        assert found_key == key
+        assert_same(found, message)
+
+    def test_a_frame_under_another_key(self):
+        _, parts = WireProtocol().write_frame("block 1", sample())
+        with pytest.raises(WireError, match=r"^the record with key 'block 2' is damaged"):
+            WireProtocol().read_frame(b"block 2", b"".join(parts))
