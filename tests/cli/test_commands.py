@@ -1,6 +1,10 @@
 """The commands as a user meets them: what they print, and what they say of bad input."""
 
+import contextlib
 import json
+import os
+import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -299,3 +303,28 @@ def test_arguments_after_two_dashes_go_to_mrjob(data, tmp_path):
         "train", data / "train", "--run", tmp_path / "other", "--", "--no-such-option"
     ).stderr
     assert "--no-such-option" in message
+
+
+def test_a_bar_on_a_terminal(data, tmp_path):
+    """Round, loss, rows per second and time left, drawn again and again."""
+    command = [*programs.GRADREDUCE, "train", data / "train", "--run", tmp_path / "run"]
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*map(str, command), "--rounds", "600"], stdout=subprocess.PIPE, stderr=theirs
+    )
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):
+        while part := os.read(ours, 4096):
+            shown += part
+    os.close(ours)
+    assert process.wait() == 0
+    out = process.stdout.read().decode()
+    process.stdout.close()
+    text = shown.decode()
+    assert "\x1b[" in text
+    assert "round 600/600" in text
+    assert re.search(r"loss 0\.\d{4}  [\d,]+ rows/s", text)
+    assert "left" in text
+    assert text.count("round ") > 3
+    assert "model_sha256" in out

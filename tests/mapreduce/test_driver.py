@@ -1,0 +1,191 @@
+"""The training loop against a plain loop, and what the plan's options mean."""
+
+import json
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import datasets
+from mapreduce import checkpoint, driver
+from mapreduce.events import Evaluated, Events, RoundCompleted, RunEnded
+from mapreduce.executors.chain import Execution
+from mapreduce.plan import Settings
+from mapreduce.rundir import RunDir, block_bounds
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("driver")
+    datasets.blobs(folder / "train", dtype="uint8")
+    datasets.blobs(folder / "test", (90,), seed=1, dtype="uint8")
+    return folder
+
+
+def train(data, run, evaluation=False, keep=0, **settings):
+    """Train inline; the run, its events and how it ended."""
+    created = driver.create(
+        run, Settings("softmax", **settings), data / "train", data / "test" if evaluation else None
+    )
+    seen = []
+    ended = driver.train(created, Execution("inline"), keep, Events(seen.append))
+    return created, seen, ended
+
+
+def params_of(run: RunDir, completed: int) -> np.ndarray:
+    return checkpoint.load(run, run.config.plan.create_model(), completed).params
+
+
+# One process, one loop, float64, the whole batch at once: no slices, tree, blocks or wire.
+
+
+def softmax_gradient(weights, x, y):
+    z = x @ weights[:-1] + weights[-1]
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    loss = -np.log(p[np.arange(len(y)), y]).mean()
+    p[np.arange(len(y)), y] -= 1
+    return np.vstack([x.T @ p, p.sum(0)]) / len(y), loss
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("batch_size", [96, 0])
+def test_training_equals_a_plain_loop(data, tmp_path, optimizer, batch_size):
+    rate, decay, rounds = 0.3, 0.01, 30
+    run, seen, _ = train(
+        data,
+        tmp_path / "run",
+        optimizer=optimizer,
+        batch_size=batch_size,
+        slice_rows=48 if not batch_size else 24,
+        learning_rate=rate,
+        weight_decay=decay,
+        schedule="cosine",
+        rounds=rounds,
+        dtype="float64",
+    )
+    plan = run.config.plan
+    dataset = datasets.Dataset(data / "train")
+    weights = np.zeros((13, 3))
+    velocity = mean = square = np.zeros_like(weights)
+    losses = []
+    for step in range(rounds):
+        batches = [dataset.shard(s.shard).rows(s.start, s.stop) for s in plan.slices(step)]
+        x = np.concatenate([batch.features for batch in batches]) / 255
+        y = np.concatenate([batch.labels for batch in batches])
+        gradient, loss = softmax_gradient(weights, x, y)
+        losses.append(loss)
+        gradient = gradient + decay * weights
+        lr = rate * (1 + np.cos(np.pi * step / rounds)) / 2
+        if optimizer == "sgd":
+            weights = weights - lr * gradient
+        elif optimizer == "momentum":
+            velocity = 0.9 * velocity + gradient
+            weights = weights - lr * velocity
+        else:
+            mean = 0.9 * mean + 0.1 * gradient
+            square = 0.999 * square + 0.001 * gradient**2
+            unbiased = mean / (1 - 0.9 ** (step + 1))
+            root = np.sqrt(square / (1 - 0.999 ** (step + 1)))
+            weights = weights - lr * unbiased / (root + 1e-8)
+    np.testing.assert_allclose(params_of(run, rounds), weights.reshape(-1), rtol=1e-9, atol=1e-12)
+    told = [event.loss for event in seen if isinstance(event, RoundCompleted)]
+    np.testing.assert_allclose(told, losses, rtol=1e-10)
+
+
+def test_events_tell_every_round_once_and_count_its_rows(data, tmp_path):
+    run, seen, _ = train(data, tmp_path / "run", batch_size=128, slice_rows=16, rounds=9)
+    rounds = [event for event in seen if isinstance(event, RoundCompleted)]
+    assert [event.completed for event in rounds] == list(range(1, 10))
+    plan = run.config.plan
+    for step, event in enumerate(rounds):
+        assert event.rows == sum(rows.stop - rows.start for rows in plan.slices(step))
+    lines = (run.path / "events.jsonl").read_text().splitlines()
+    recorded = [json.loads(line) for line in lines]
+    assert recorded[0]["event"] == "RunStarted"
+    assert recorded[-1]["event"] == "RunEnded"
+
+
+def test_evaluation_is_a_sum_over_the_whole_set(data, tmp_path):
+    run, seen, _ = train(data, tmp_path / "run", evaluation=True, rounds=8, eval_every=3)
+    evaluations = [event for event in seen if isinstance(event, Evaluated)]
+    assert [event.completed for event in evaluations] == [3, 6, 8]
+    rows = datasets.Dataset(data / "test").shard(0).rows(0, 90)
+    weights = params_of(run, 8).astype(np.float64).reshape(13, 3)
+    z = rows.features / 255 @ weights[:-1] + weights[-1]
+    accuracy = (z.argmax(1) == rows.labels).mean()
+    _, loss = softmax_gradient(weights, rows.features / 255, rows.labels)
+    assert evaluations[-1].accuracy == accuracy
+    assert evaluations[-1].loss == pytest.approx(loss, rel=1e-5)
+
+
+def test_patience_stops_and_the_best_model_is_the_result(data, tmp_path):
+    """A learning rate that is far too high: the loss goes up and down."""
+    run, seen, ended = train(
+        data,
+        tmp_path / "run",
+        evaluation=True,
+        keep=1,
+        rounds=200,
+        learning_rate=40.0,
+        batch_size=16,
+        eval_every=2,
+        patience=4,
+    )
+    losses = {e.completed: e.loss for e in seen if isinstance(e, Evaluated)}
+    best = min(losses, key=losses.get)
+    assert ended == RunEnded(best, ended.model_sha256, stopped_early=True)
+    assert sum(done > best for done in losses) == 4
+    assert max(losses) < 200
+    named = run.config.plan.create_model().named(params_of(run, best))
+    assert checkpoint.model_sha256(named) == ended.model_sha256
+    assert checkpoint.latest(run) == best
+
+
+@pytest.mark.parametrize(("keep", "expected"), [(0, [3, 6, 9, 10]), (1, [10]), (2, [9, 10])])
+def test_keep_leaves_the_last_checkpoints(data, tmp_path, keep, expected):
+    run, _, _ = train(data, tmp_path / "run", keep=keep, rounds=10, checkpoint_every=3)
+    assert checkpoint.saved(run) == expected
+
+
+def test_rounds_that_are_over_are_removed(data, tmp_path):
+    run, _, _ = train(data, tmp_path / "run", rounds=10)
+    assert list(run.complete_rounds()) == [10]
+
+
+def test_limit_rows_takes_the_first_rows_only(data, tmp_path):
+    run, seen, _ = train(data, tmp_path / "run", limit_rows=250, batch_size=0, rounds=2)
+    assert [event.rows for event in seen if isinstance(event, RoundCompleted)] == [250, 250]
+    plan = run.config.plan
+    assert plan.data.shard_rows == (200, 50)
+
+
+def test_fewer_pages_than_blocks_is_a_warning(data, tmp_path):
+    created = driver.create(tmp_path / "run", Settings("softmax"), data / "train", None)
+    seen = []
+    driver.train(created, Execution("inline", blocks=4), 0, Events(seen.append))
+    messages = [event.message for event in seen if type(event).__name__ == "Warned"]
+    assert messages == ["the model's 39 parameters make 1 block(s) of whole pages of 16,384, not 4"]
+
+
+def test_another_numeric_profile_is_a_warning(data, tmp_path):
+    created = driver.create(tmp_path / "run", Settings("softmax"), data / "train", None)
+    created.write_json("profile.json", {"cpu": "z80"})
+    seen = []
+    driver.train(created, Execution("inline"), 0, Events(seen.append))
+    messages = [event.message for event in seen if type(event).__name__ == "Warned"]
+    assert len(messages) == 1
+    assert "cpu: z80, now " in messages[0]
+
+
+@pytest.mark.parametrize("size", [1, 16_384, 16_385, 100_000, 200_000])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 7, 100])
+def test_blocks_are_whole_pages_and_cover_everything(size, blocks):
+    bounds = block_bounds(size, blocks)
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == size
+    assert all(a[1] == b[0] for a, b in pairwise(bounds))
+    assert all(start % 16_384 == 0 and start < stop for start, stop in bounds)
+    assert len(bounds) == min(blocks, -(-size // 16_384))
+    sizes = [-(-(stop - start) // 16_384) for start, stop in bounds]
+    assert max(sizes) - min(sizes) <= 1
