@@ -17,6 +17,8 @@ KERNELS = {
     "first_non_finite": "reduce",
     "mask_blocks": "wire",
     "unmask_blocks": "wire",
+    "WordCounter": "text",
+    "hash_partitions": "text",
 }
 
 DEVICES = ("cpu",)

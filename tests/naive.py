@@ -5,6 +5,7 @@ are exact (``math.fsum``), unless their order is what is tested.
 """
 
 import math
+import re
 
 import numpy as np
 
@@ -209,3 +210,28 @@ def adam(value, gradients, rates, weight_decay, beta1=0.9, beta2=0.999, epsilon=
         value = value - rate * m_hat / (math.sqrt(v_hat) + epsilon)
         values.append(value)
     return values
+
+
+# Texts
+
+
+def word_counts(block):
+    """How often each word, in UTF-8, occurs in lines decoded as mrjob's RawValueProtocol does."""
+    counts = {}
+    for line in block.split(b"\n"):
+        try:
+            text = line.decode("utf_8")
+        except UnicodeDecodeError:
+            text = line.decode("latin_1")
+        for word in re.findall(r"[\w']+", text.lower()):
+            key = word.encode("utf_8")
+            counts[key] = counts.get(key, 0) + 1
+    return counts
+
+
+def hash_partition(key, partitions):
+    """Hadoop's HashPartitioner of a Text."""
+    value = 1
+    for byte in key:
+        value = 31 * value + (byte if byte < 128 else byte - 256)
+    return value % 2**32 % 2**31 % partitions

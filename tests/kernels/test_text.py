@@ -1,0 +1,235 @@
+"""Words and partitions on every device against the oracles."""
+
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+import naive
+from kernels import dispatch
+
+# Letters whose small letter is longer, depends on the neighbours, is ASCII or is another of
+# ASCII's; marks, digits, line ends of other conventions; half a character of UTF-8, and Latin-1.
+PIECES = [
+    *(
+        char.encode()
+        for char in "aZ'_09 .\t\v\f\r\x00\x1c\x1eİßΣσςſKÅé́̇٣²ªµ一🙂\x85\u2028\ufeff\xad·"
+    ),
+    "ΟΔΟΣ".encode(),
+    "Σ́".encode(),
+    *(
+        b"word",
+        b"Longer_Words",
+        b"exactly8",
+        b"longer_x9",
+        b"\xe9",
+        b"\xff",
+        b"\xce",
+        b"\xed\xa0\x80",
+    ),
+]
+LINES = st.lists(st.sampled_from(PIECES) | st.sampled_from([b" ", b"a", b"B"]), max_size=12)
+TEXTS = st.lists(LINES.map(b"".join), max_size=12).map(b"\n".join)
+
+
+@pytest.fixture(params=dispatch.DEVICES)
+def kernel(request):
+    return lambda name: dispatch.get(name, request.param)
+
+
+def counted(counter):
+    """The items as a dictionary; fails if a word is there twice."""
+    offsets, data, counts = counter.items()
+    assert data.dtype == np.uint8
+    assert counts.dtype == np.int64
+    assert offsets.dtype == np.int32
+    assert offsets[0] == 0
+    assert offsets[-1] == data.size
+    words = [data[a:b].tobytes() for a, b in pairwise(offsets.tolist())]
+    assert len(set(words)) == len(words) == len(counter)
+    return dict(zip(words, counts.tolist(), strict=True))
+
+
+def check(counter_class, block, capacity=1 << 10):
+    counter = counter_class(capacity)
+    counter.add(block)
+    assert counted(counter) == naive.word_counts(block)
+
+
+class TestWordCounter:
+    @given(text=TEXTS, capacity=st.sampled_from([2, 4, 256]))
+    @example(text="ΑΣ\nΣΑ Σ\u0301\nΑΣ\u0301\nΑ ΑΣ".encode(), capacity=2)
+    @example(text=b"caf\xe9 \xc3\x89\n\xc3\x89\n\xe9", capacity=2)
+    @pytest.mark.parametrize("device", dispatch.DEVICES)
+    def test_against_naive(self, device, text, capacity):
+        check(dispatch.get("WordCounter", device), text, capacity)
+
+    @given(st.binary(max_size=400))
+    @pytest.mark.parametrize("device", dispatch.DEVICES)
+    def test_any_bytes(self, device, text):
+        check(dispatch.get("WordCounter", device), text)
+
+    @given(text=TEXTS, cuts=st.lists(st.integers(0, 11), max_size=4))
+    @pytest.mark.parametrize("device", dispatch.DEVICES)
+    def test_blocks_add_up(self, device, text, cuts):
+        counter = dispatch.get("WordCounter", device)(2)
+        lines = [line + b"\n" for line in text.split(b"\n")]
+        for start, stop in zip([0, *sorted(cuts)], [*sorted(cuts), len(lines)], strict=True):
+            counter.add(b"".join(lines[start:stop]))
+        assert counted(counter) == naive.word_counts(text)
+
+    def test_every_character(self, kernel):
+        """Each between two letters, in a line of its own."""
+        chars = [chr(i) for i in range(0x110000) if not 0xD800 <= i < 0xE000 and i != 0x0A]
+        check(kernel("WordCounter"), "\n".join(f"A{char}b" for char in chars[::7]).encode())
+        check(kernel("WordCounter"), "\n".join(f"A{char}b" for char in chars[:0x3000]).encode())
+
+    def test_every_byte(self, kernel):
+        check(kernel("WordCounter"), b"\n".join(b"A%cb" % byte for byte in range(256)))
+
+    @pytest.mark.parametrize("block", [b"", b"\n", b"\n\n\n", b" ", b"\r\n", b"\xff", "é".encode()])
+    def test_little(self, kernel, block):
+        check(kernel("WordCounter"), block)
+
+    def test_a_new_counter_is_empty(self, kernel):
+        assert counted(kernel("WordCounter")()) == {}
+
+    @pytest.mark.parametrize("size", [*range(1, 12), 255, 256, 257, 3_000_000])
+    @pytest.mark.parametrize("end", [b"", b"\n", " é\n".encode()])
+    def test_long_words(self, kernel, size, end):
+        word, other = b"x" * size, b"x" * (size - 1) + b"y"
+        counter = kernel("WordCounter")(2)
+        counter.add(b"%s %s %s%s" % (word, other, word.upper(), end))
+        expected = {word: 2, other: 1}
+        assert counted(counter) == (expected | {"é".encode(): 1} if end[1:] else expected)
+
+    def test_growth(self, kernel):
+        text = b" ".join(b"w%d" % (i * i % 30011) for i in range(60000))
+        counter = kernel("WordCounter")(2)
+        before = counter.nbytes
+        counter.add(text)
+        assert counted(counter) == naive.word_counts(text)
+        assert counter.nbytes > before + len(counter) * 8
+
+    @pytest.mark.parametrize(
+        "words",
+        [
+            # The low 56 bits of their hashes are the same; the hash of the one spells the other.
+            (b"aihpnbloppolpg", b"mdhbmmdholfphc"),
+            (b"afblaomjhcepmb", b"zxbvmaex"),
+        ],
+    )
+    def test_words_of_the_same_hash(self, kernel, words):
+        first, second = words
+        for capacity in (2, 1 << 10):
+            check(kernel("WordCounter"), b"%s %s %s" % (first, second, first), capacity)
+            check(kernel("WordCounter"), b"%s %s %s" % (second, first, first), capacity)
+
+    def test_words_keep_their_order(self, kernel):
+        words = [b"w%d" % (i * 7919 % 5000) for i in range(9000)]
+        counter = kernel("WordCounter")(2)
+        counter.add(b"\n".join(words))
+        assert list(counted(counter)) == list(dict.fromkeys(words))
+
+    def test_bytes_beyond_ascii_anywhere(self, kernel):
+        """Around the ends of pages and lines, with ASCII lines between."""
+        for place in (0, 1, 254, 255, 256, 257, 511, 512, 700):
+            text = bytearray(b"ab, Cd ef.\n" * 80)
+            text[place : place + 1] = "Ä".encode()
+            check(kernel("WordCounter"), bytes(text))
+            text[place : place + 2] = b"\xc4"
+            check(kernel("WordCounter"), bytes(text))
+
+    @pytest.mark.parametrize("every", [1, 2, 3])
+    @pytest.mark.parametrize("char", ["é".encode(), b"\xe9"])
+    def test_more_lines_than_python_takes_at_once(self, kernel, every, char):
+        lines = [b"W%d %s" % (i % 9, char if i % every == 0 else b"") for i in range(30000)]
+        check(kernel("WordCounter"), b"\n".join(lines))
+        check(kernel("WordCounter"), b"\n".join(line * 20 for line in lines[:8000]))
+
+    def test_latin_1_is_for_whole_lines_alone(self, kernel):
+        counter = kernel("WordCounter")()
+        counter.add("É x\n".encode() + "É ".encode() + b"\xc9\n" + "É\n".encode())
+        assert counted(counter) == {"é".encode(): 3, b"x": 1, "ã".encode(): 1}
+
+    def test_clear(self, kernel):
+        counter = kernel("WordCounter")(4)
+        size = counter.nbytes
+        counter.add(b" ".join(b"some_word_%d" % i for i in range(1000)))
+        offsets, data, counts = counter.items()
+        before = [array.tobytes() for array in (offsets, data, counts)]
+        counter.clear()
+        assert len(counter) == 0
+        assert counter.nbytes == size
+        assert counted(counter) == {}
+        counter.add(b"other words other_words_longer other")
+        assert counted(counter) == {b"other": 2, b"words": 1, b"other_words_longer": 1}
+        assert [array.tobytes() for array in (offsets, data, counts)] == before
+
+    def test_items_do_not_change(self, kernel):
+        counter = kernel("WordCounter")(2)
+        counter.add(b"a b")
+        arrays = counter.items()
+        before = [array.tobytes() for array in arrays]
+        counter.add(b"a " * 3 + b" ".join(b"c%d" % i for i in range(100)))
+        assert [array.tobytes() for array in arrays] == before
+
+    @pytest.mark.parametrize(
+        "view", [bytes, bytearray, memoryview, lambda block: memoryview(bytearray(block))[:]]
+    )
+    def test_buffers(self, kernel, view):
+        counter = kernel("WordCounter")()
+        counter.add(view("One two\nzwölf one".encode()))
+        assert counted(counter) == {b"one": 2, b"two": 1, "zwölf".encode(): 1}
+
+    def test_part_of_a_buffer(self, kernel):
+        counter = kernel("WordCounter")()
+        counter.add(memoryview(b"xxa bxx")[2:5])
+        assert counted(counter) == {b"a": 1, b"b": 1}
+
+    @pytest.mark.parametrize("capacity", [-2, 0, 1, 3, 100])
+    def test_capacities(self, kernel, capacity):
+        with pytest.raises(ValueError, match=rf"capacity {capacity}, expected a power of two"):
+            kernel("WordCounter")(capacity)
+
+
+class TestHashPartitions:
+    @staticmethod
+    def pack(keys, dtype):
+        offsets = np.cumsum([0, *map(len, keys)]).astype(dtype)
+        return offsets, np.frombuffer(b"".join(keys) or bytearray(), np.uint8)
+
+    @given(
+        keys=st.lists(st.binary(max_size=40), max_size=20),
+        partitions=st.integers(1, 50) | st.integers(1, 2**31 - 1),
+        dtype=st.sampled_from([np.int32, np.int64]),
+    )
+    @example(keys=[b"\xff" * 9, b"\x80", b"", "é".encode()], partitions=7, dtype=np.int32)
+    @pytest.mark.parametrize("device", dispatch.DEVICES)
+    def test_against_naive(self, device, keys, partitions, dtype):
+        found = dispatch.get("hash_partitions", device)(*self.pack(keys, dtype), partitions)
+        assert found.dtype == np.int32
+        assert found.tolist() == [naive.hash_partition(key, partitions) for key in keys]
+
+    def test_of_counted_words(self, kernel):
+        generator = random.Random(1)
+        words = {generator.randbytes(generator.randrange(1, 9)).hex() for _ in range(500)}
+        counter = kernel("WordCounter")(2)
+        counter.add(" ".join(words).encode())
+        offsets, data, _ = counter.items()
+        found = kernel("hash_partitions")(offsets, data, 5)
+        assert found.tolist() == [naive.hash_partition(word, 5) for word in counted(counter)]
+        assert set(found.tolist()) == set(range(5))
+
+    @pytest.mark.parametrize("partitions", [-1, 0, 2**31])
+    def test_numbers_of_partitions(self, kernel, partitions):
+        with pytest.raises(ValueError, match=f"hash_partitions: {partitions} partitions"):
+            kernel("hash_partitions")(*self.pack([b"a"], np.int32), partitions)
+
+    @pytest.mark.parametrize("offsets", [[], [0, 4], [-1, 2], [0, 2, 1], [2, 1, 3]])
+    def test_offsets(self, kernel, offsets):
+        with pytest.raises(ValueError, match=r"hash_partitions: \d offsets, expected"):
+            kernel("hash_partitions")(np.array(offsets, np.int32), np.zeros(3, np.uint8), 2)
