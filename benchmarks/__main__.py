@@ -1,7 +1,8 @@
 """``make bench``: run benchmarks and write docs/benchmarks.md.
 
-``python -m benchmarks [--quick] [NAME...]`` runs those named, or all. Only a whole, unhurried run
-writes the page; anything less prints its results alone.
+``python -m benchmarks [--quick] [--full] [NAME...]`` runs those named, or all but those that take
+an hour, which ``--full`` adds. A name without its part, such as ``word_count``, means all its
+parts. Only a whole, unhurried run writes the page; anything less prints its results alone.
 """
 
 # Set before NumPy is loaded: one BLAS thread, as in every process of a run.
@@ -19,7 +20,21 @@ from pathlib import Path  # noqa: E402
 from benchmarks.paired import Result  # noqa: E402
 from mapreduce.runners.parallel import available_cores  # noqa: E402
 
-NAMES = ("rounds", "full_batch", "memory", "mnist", "startup")
+# Modules, or MODULE.FUNCTION.
+NAMES = (
+    "rounds",
+    "full_batch",
+    "memory",
+    "mnist",
+    "startup",
+    "word_count.textbook",
+    "word_count.vectorized",
+    "word_count.ten_lines",
+    "word_count.vectorized_large",
+    "word_count.memory",
+)
+#: Up to gigabytes of text, and up to an hour: only by --full or by name.
+LARGE = ("word_count.vectorized_large", "word_count.memory")
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 
@@ -48,18 +63,40 @@ def page(results: list[Result]) -> str:
     return "\n".join([*lines, *(line for result in results for line in result.lines())])
 
 
+def selected(wanted: list[str], full: bool) -> list[str]:
+    """The benchmarks that some names mean; none mean all."""
+    usual = [name for name in NAMES if full or name not in LARGE]
+    found = []
+    for name in wanted:
+        parts = [name] if name in NAMES else [n for n in usual if n.partition(".")[0] == name]
+        if not parts:
+            raise ValueError(f"unknown: {name}; there are {', '.join(NAMES)}")
+        found += parts
+    return found or usual
+
+
+def run(name: str, quick: bool) -> Result:
+    """The result of one benchmark."""
+    module, _, function = name.partition(".")
+    measure = getattr(import_module(f"benchmarks.{module}"), function or "benchmark")
+    result: Result = measure(quick)
+    return result
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--quick", action="store_true", help="small sizes, to try the programs out")
+    parser.add_argument("--full", action="store_true", help=f"also {' and '.join(LARGE)}")
     arguments = parser.parse_args()
-    unknown = set(arguments.names) - set(NAMES)
-    if unknown:
-        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(NAMES)}")
+    try:
+        names = selected(arguments.names, arguments.full)
+    except ValueError as error:
+        parser.error(str(error))
     logging.getLogger("mrjob").setLevel(logging.ERROR)
     results = []
-    for name in arguments.names or NAMES:
-        result = import_module(f"benchmarks.{name}").benchmark(arguments.quick)
+    for name in names:
+        result = run(name, arguments.quick)
         print("\n".join(result.lines()), flush=True)
         results.append(result)
     if not arguments.names and not arguments.quick:

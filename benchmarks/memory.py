@@ -1,5 +1,6 @@
 """Memory of a training, beside the size of its data."""
 
+import contextlib
 import os
 import threading
 from pathlib import Path
@@ -10,18 +11,20 @@ from mapreduce.plan import Settings
 
 
 def tree(pid: int) -> list[int]:
-    """A process and all that descend from it."""
+    """A process and all that descend from it; those that end meanwhile may be missing."""
     found = [pid]
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        children = (task / "children").read_text().split()
-        found += [member for child in children for member in tree(int(child))]
+    # A process and its threads may be gone at any moment; the error says so in two ways.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            children = (task / "children").read_text().split()
+            found += [member for child in children for member in tree(int(child))]
     return found
 
 
-def private_mib() -> float:
-    """Anonymous memory of the process tree, shared pages divided among those who share them."""
+def private_mib(root: int) -> float:
+    """Anonymous memory of a process tree, shared pages divided among those who share them."""
     total = 0
-    for pid in tree(os.getpid()):
+    for pid in tree(root):
         try:
             rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
         except OSError:
@@ -40,7 +43,7 @@ def peak(data: Path, run: Path) -> float:
     def watch() -> None:
         nonlocal most
         while not over.wait(0.02):
-            most = max(most, private_mib())
+            most = max(most, private_mib(os.getpid()))
 
     settings = Settings("softmax", batch_size=0, rounds=3)
     with Rounds(run, settings, data, two_workers()) as training:

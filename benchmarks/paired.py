@@ -25,6 +25,9 @@ class Result:
         The peer whose median ratio, or "" for our own median, must not be above a number.
     skipped : dict of str to str
         Peers that were not there, and why.
+    limits : list of tuple of (tuple of str) and float
+        More limits: the fastest of some peers, to which the median ratio must not be above a
+        number. All of them must have been measured.
     """
 
     title: str
@@ -34,19 +37,27 @@ class Result:
     peers: dict[str, list[float]] = field(default_factory=dict)
     limit: tuple[str, float] | None = None
     skipped: dict[str, str] = field(default_factory=dict)
+    limits: list[tuple[tuple[str, ...], float]] = field(default_factory=list)
 
     def ratios(self, peer: str) -> list[float]:
         return [ours / theirs for ours, theirs in zip(self.ours, self.peers[peer], strict=True)]
 
     def verdict(self) -> str:
-        """Whether the limit holds, with the number that decides."""
-        if self.limit is None:
-            return "no limit"
-        peer, most = self.limit
-        if peer and peer not in self.peers:
-            return f"not measured: {self.skipped[peer]}"
-        value = statistics.median(self.ratios(peer) if peer else self.ours)
-        return f"{'holds' if value <= most else 'MISSED'}: {value:.3g}, at most {most:g} wanted"
+        """Whether the limits hold, with the numbers that decide."""
+        limits = [*([((self.limit[0],), self.limit[1])] if self.limit else []), *self.limits]
+        return "; ".join(self._verdict(*limit) for limit in limits) or "no limit"
+
+    def _verdict(self, among: tuple[str, ...], most: float) -> str:
+        missing = [peer for peer in among if peer and peer not in self.peers]
+        if missing:
+            return f"not measured: {self.skipped[missing[0]]}"
+        if among == ("",):
+            value, of = statistics.median(self.ours), ""
+        else:
+            value, of = max((statistics.median(self.ratios(peer)), peer) for peer in among)
+        beside = f" of {of}" if self.limits and of else ""
+        verdict = "holds" if value <= most else "MISSED"
+        return f"{verdict}: {value:.3g}{beside}, at most {most:g} wanted"
 
     def lines(self) -> list[str]:
         """The result as a Markdown section."""

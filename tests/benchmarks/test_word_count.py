@@ -1,0 +1,116 @@
+"""The benchmarks of word count, on texts that are too small to time."""
+
+import re
+from collections import Counter
+
+import pytest
+
+from benchmarks import __main__ as command
+from benchmarks import programs, texts, word_count
+from benchmarks.paired import Result
+
+PEERS = [
+    pytest.param(programs.LOCAL, marks=pytest.mark.slow),
+    programs.INLINE,
+    programs.DUCKDB,
+    programs.POLARS,
+    programs.PYARROW,
+    programs.COREUTILS,
+    pytest.param(programs.PYSPARK, marks=pytest.mark.slow),
+]
+
+
+def test_texts_have_their_size_and_are_a_function_of_the_seed():
+    text = b"".join(texts.blocks(3_000_001))
+    assert len(text) == 3_000_001
+    assert text.endswith(b"\n")
+    assert text == b"".join(texts.blocks(3_000_001))
+    assert text[:1000] != b"".join(texts.blocks(1000, seed=1))
+    # A longer text begins with a shorter one, but for the line feed at its end.
+    assert text[:99_999] == b"".join(texts.blocks(100_000))[:-1]
+    assert b"".join(texts.blocks(0)) == b""
+
+
+def test_texts_are_like_english_ones():
+    text = b"".join(texts.blocks(3_000_000)).decode("ascii")
+    lengths = [len(line) for line in text.splitlines()]
+    assert min(lengths) == 0
+    assert 90 < max(lengths) <= 124
+    counts = Counter(re.findall(r"[\w']+", text.lower()))
+    (word, first), (_, second), *_ = counts.most_common(3)
+    assert word == "the"
+    assert 0.02 < first / counts.total() < 0.06
+    assert 1.1 < first / second < 2
+    # New words keep coming.
+    half = set(re.findall(r"[\w']+", text[: len(text) // 2].lower()))
+    assert 1.3 * len(half) < len(counts)
+    for pattern in (
+        r"\b[A-Z][a-z]",
+        r"\b[A-Z]{3}",
+        r"\w'\w",
+        r"\d",
+        r"\w_\w",
+        r"^(    |\t)\w",
+        '"',
+    ):
+        assert re.search(pattern, text, re.M), pattern
+
+
+@pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
+def test_peers_count_as_the_textbook_does(tmp_path, peer):
+    if peer.missing():
+        pytest.skip(peer.missing())
+    text = texts.write(tmp_path / "text.txt", 200_000)
+    with text.open("a") as out:
+        out.write("\n\n''quoted'' \"don't\" a,b\tc\\d_e' 007")
+    result = word_count.compare("title", text, programs.TEXTBOOK, [peer], 1, "note")
+    assert list(result.peers) == [peer.name]
+    assert len(result.ours) == len(result.peers[peer.name]) == 1
+    expected = Counter(re.findall(r"[\w']+", text.read_text().lower()))
+    assert result.note == f"{expected.total():,} words, {len(expected):,} of them different. note"
+
+
+def test_a_peer_that_counts_otherwise_is_not_compared(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("a b a\n")
+    wrong = programs.Program("wrong", lambda _, out: ["sh", "-c", f"printf 'a\\t1\\n' > {out}"])
+    with pytest.raises(AssertionError, match="wrong counts otherwise"):
+        word_count.compare("title", text, programs.TEXTBOOK, [wrong], 1, "")
+
+
+def test_a_peer_that_is_missing_is_named(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("a b a\n")
+    absent = programs.peer("no_such_module", "absent")
+    result = word_count.compare("title", text, programs.TEXTBOOK, [absent], 1, "")
+    reason = "no_such_module is not installed (pip install -e '.[bench]')"
+    assert result.skipped == {"absent": reason}
+    assert f"| absent | skipped: {reason} | | |" in result.lines()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("measure", [word_count.ten_lines, word_count.textbook, word_count.memory])
+def test_quick_runs(measure):
+    result = measure(quick=True)
+    assert result.verdict() == "no limit"
+    assert min(result.ours) > 0
+
+
+def test_the_slowest_of_several_ratios_decides():
+    result = Result(
+        "", "s", "", [2.0, 2.0], {"a": [4.0, 4.0], "b": [5.0, 5.0]}, limits=[(("a", "b"), 0.4)]
+    )
+    assert result.verdict() == "MISSED: 0.5 of a, at most 0.4 wanted"
+    result.limits.append((("b",), 0.4))
+    assert result.verdict().endswith("; holds: 0.4 of b, at most 0.4 wanted")
+
+
+def test_names_select_benchmarks():
+    usual = command.selected([], full=False)
+    assert "word_count.textbook" in usual
+    assert not set(usual) & set(command.LARGE)
+    assert command.selected([], full=True) == list(command.NAMES)
+    assert command.selected(["word_count.memory"], full=False) == ["word_count.memory"]
+    assert set(command.selected(["word_count"], full=False)) < set(usual)
+    with pytest.raises(ValueError, match="unknown: wordcount"):
+        command.selected(["wordcount"], full=False)
