@@ -5,7 +5,8 @@ mrjob imports ``distutils`` (gone from 3.12) and ``pipes`` (gone from 3.13) for 
 library or a setuptools that still has those modules is never shadowed, and mrjob is not changed.
 
 As a program, ``python -m mapreduce.compat SCRIPT [ARGUMENT...]`` runs an unmodified script with the
-finder in place: the tasks of a job whose script imports mrjob by itself are started so.
+finder in place: the tasks of a job whose script imports mrjob by itself are started so. With
+``--class NAME`` before the script, that class is run, whatever the script itself would start.
 """
 
 import importlib.abc
@@ -17,6 +18,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 
@@ -98,7 +100,53 @@ def run_script(arguments: Sequence[str]) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
+#: How the modules are named that :func:`import_script` makes.
+SCRIPT_PREFIX = "__job__"
+
+
+class _ScriptLoader(importlib.machinery.SourceFileLoader):
+    """Leaves no ``__pycache__`` beside a script, as running it leaves none."""
+
+    def set_data(self, path: str, data: object, *, _mode: int = 0o666) -> None:
+        pass
+
+
+def import_script(script: Path) -> ModuleType:
+    """Import a script as a module, under a name that is no other module's.
+
+    The script's folder comes first on ``sys.path``, as if the script had been started. What it does
+    as ``__main__`` is not done.
+    """
+    script = script.absolute()
+    name = SCRIPT_PREFIX + re.sub(r"\W", "_", script.stem)
+    loader = _ScriptLoader(name, str(script))
+    spec = importlib.util.spec_from_file_location(name, script, loader=loader)
+    assert spec is not None
+    folder = str(script.resolve().parent)
+    if folder not in sys.path[:1]:
+        sys.path.insert(0, folder)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def run_class(name: str, arguments: Sequence[str]) -> None:
+    """Run a class of a script, as if the script ended with ``NAME.run()``."""
+    install()
+    sys.argv[:] = arguments
+    if not sys.flags.safe_path:
+        del sys.path[0]
+    attrgetter(name)(import_script(Path(arguments[0]))).run()
+
+
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit("usage: python -m mapreduce.compat SCRIPT [ARGUMENT...]")
-    run_script(sys.argv[1:])
+    if len(sys.argv) > 3 and sys.argv[1] == "--class":
+        run_class(sys.argv[2], sys.argv[3:])
+    elif len(sys.argv) > 1:
+        run_script(sys.argv[1:])
+    else:
+        sys.exit("usage: python -m mapreduce.compat [--class NAME] SCRIPT [ARGUMENT...]")

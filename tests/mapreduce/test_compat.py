@@ -250,4 +250,4 @@ class TestRunScript:
             [sys.executable, "-m", "mapreduce.compat"], capture_output=True, text=True, check=False
         )
         assert done.returncode == 1
-        assert done.stderr.startswith("usage: python -m mapreduce.compat SCRIPT")
+        assert done.stderr.startswith("usage: python -m mapreduce.compat [--class NAME] SCRIPT")
