@@ -2,9 +2,11 @@
 
 mrjob has no hook for runners. Its seams are a set of aliases, a table of options, and the function
 that turns an alias into a class; :func:`install` adds to the first two and wraps the third, so that
-stock ``MRJob`` classes accept the runners too.
+stock ``MRJob`` classes accept the runners too. It also lets classes run that have no file, as those
+of a notebook, on the runners that do not need one.
 """
 
+import os
 from functools import wraps
 from importlib import import_module
 from typing import Any
@@ -13,6 +15,9 @@ import mrjob.job
 import mrjob.options
 import mrjob.runner
 from mrjob.job import MRJob
+from mrjob.runner import MRJobRunner
+
+from mapreduce.errors import UsageError
 
 #: Alias, and where the class is.
 RUNNERS = {"parallel": "mapreduce.runners.parallel:ParallelMRJobRunner"}
@@ -33,6 +38,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
                 {
                     "choices": START_METHODS,
                     "help": "How worker processes start (default: fork on Linux)",
+                },
+            )
+        ]
+    },
+    "memory": {
+        "switches": [
+            (
+                ["--memory"],
+                {
+                    "type": int,
+                    "help": "MiB that records may take in memory, on all workers together, before "
+                    "they go to the disk (default: 512)",
                 },
             )
         ]
@@ -70,3 +87,77 @@ def install() -> None:
         return kwargs
 
     MRJob._runner_kwargs = with_class
+    _check_configurations()
+    _allow_classes_without_file()
+
+
+def _check_configurations() -> None:
+    theirs = mrjob.runner.load_opts_from_mrjob_confs
+
+    @wraps(theirs)
+    def ours(runner_alias: str, conf_paths: list[str] | None = None) -> Any:
+        if runner_alias not in RUNNERS:
+            return theirs(runner_alias, conf_paths)
+        from mapreduce.runners import conf
+
+        return conf.load(theirs, runner_class(runner_alias), conf_paths)
+
+    mrjob.runner.load_opts_from_mrjob_confs = ours
+
+
+def _allow_classes_without_file() -> None:
+    script = MRJob.mr_job_script.__func__
+
+    @wraps(script)
+    def existing_script(cls: type) -> str:
+        # The module of a notebook has no file, or a name that is none. mrjob looks for a job's
+        # files beside its script: with "", in the working folder.
+        try:
+            path: str | None = script(cls)
+        except OSError:
+            return ""
+        return path if path and os.path.isfile(path) else ""  # noqa: PTH113
+
+    MRJob.mr_job_script = classmethod(existing_script)
+    check_step = MRJobRunner._check_step
+
+    @wraps(check_step)
+    def check(self: Any, step: dict[str, Any], step_num: int) -> None:
+        if self._script_path or step["type"] != "streaming":
+            check_step(self, step, step_num)
+            return
+        substeps = [step[mrc] for mrc in ("mapper", "combiner", "reducer") if mrc in step]
+        if any(substep["type"] == "script" for substep in substeps):
+            _check_needs_no_file(self, step, substeps)
+        # mrjob's other checks, as if there were a file.
+        before, self._script_path = self._script_path, "-"
+        try:
+            check_step(self, step, step_num)
+        finally:
+            self._script_path = before
+
+    MRJobRunner._check_step = check
+
+
+def _check_needs_no_file(runner: Any, step: dict[str, Any], substeps: list[dict[str, Any]]) -> None:
+    """Raise an error if tasks of a step start in processes that do not have the job's class."""
+    from mapreduce.runners.spawn import DEFAULT_START_METHOD
+
+    advice = ""
+    if runner.alias == "inline":
+        return
+    if runner.alias not in RUNNERS:
+        what, advice = f"the runner {runner.alias}", ", or use the runner inline or parallel"
+    elif (runner._opts["start_method"] or DEFAULT_START_METHOD) != "fork":
+        what, advice = "the start method forkserver", ", or use the runner inline"
+    elif step.get("input_manifest"):
+        what = "a mapper_raw"
+    elif any("pre_filter" in substep for substep in substeps):
+        what = "a pre-filter"
+    else:
+        return
+    raise UsageError(
+        f"{what} needs the job's class in a file, from which other processes import it; this one "
+        f"was defined in a notebook or on standard input. Put the class in a file and import it"
+        f"{advice}"
+    )
