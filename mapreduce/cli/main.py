@@ -11,6 +11,7 @@ from mapreduce import __version__
 
 #: Name of a command, where it is, and its line in the help: nothing is imported for the help.
 COMMANDS = {
+    "run": ("mapreduce.cli.run:run", "Run a job for mrjob, as it is, on all cores."),
     "data": ("mapreduce.cli.data:data", "Make, show and verify datasets."),
     "train": ("mapreduce.cli.train:train", "Train a model by map/reduce rounds."),
     "resume": ("mapreduce.cli.train:resume", "Go on with a training that was stopped."),
@@ -92,7 +93,7 @@ def _report(error: BaseException) -> int:
     """Tell an error in a few words; returns the exit code."""
     code: Any = getattr(error, "exit_code", None)
     if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else 1
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
     if isinstance(error, KeyboardInterrupt | click.Abort):
         click.echo("interrupted", err=True)
         return 130
@@ -105,7 +106,7 @@ def _report(error: BaseException) -> int:
     if isinstance(error, OSError):
         click.echo(f"error: {error}", err=True)
         return 74
-    if type(error).__name__ == "StepFailedException":
+    if any(kind.__name__ == "StepFailedException" for kind in type(error).__mro__):
         click.echo(f"error: {error}", err=True)
         return 1
     click.echo(

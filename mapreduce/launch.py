@@ -1,0 +1,598 @@
+"""Runs jobs: any MRJob of a file or a module, from the command line or from a notebook.
+
+:func:`load_job` finds the class, :func:`execute` runs it with mrjob's own arguments, and
+:func:`run` is for programs and notebooks, which want pairs instead of lines.
+"""
+
+import contextlib
+import difflib
+import glob
+import importlib
+import inspect
+import logging
+import os
+import re
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from types import FrameType, ModuleType, TracebackType
+from typing import Any
+
+import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
+
+import mrjob  # isort: skip
+from mrjob.job import MRJob  # isort: skip
+from mrjob.parse import is_uri  # isort: skip
+from mrjob.step import StepFailedException  # isort: skip
+
+from hdfs_utils.errors import StorageError
+from mapreduce import compat
+from mapreduce.errors import (
+    GradreduceError,
+    Interrupted,
+    MissingInputError,
+    OutputError,
+    UsageError,
+)
+
+DEFAULT_RUNNER = "parallel"
+
+#: Runners that read and write files of this machine.
+_LOCAL_RUNNERS = ("inline", "local", "parallel")
+
+#: Those of them that start the job's script, for all steps or for some.
+_STARTING_RUNNERS = ("local", "parallel")
+
+_OWN = (str(Path(__file__).parent) + os.sep, str(Path(mrjob.__file__).parent) + os.sep)
+_EXAMPLES = _OWN[1] + "examples" + os.sep
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a job made.
+
+    Attributes
+    ----------
+    pairs : list of (key, value)
+        The output, read by the job's output protocol. Parts come in their order.
+    counters : list of dict
+        For each step: group, counter, amount.
+    """
+
+    pairs: list[tuple[Any, Any]]
+    counters: list[dict[str, dict[str, int]]]
+
+
+def run(
+    job_class: type,
+    inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+    *,
+    lines: Iterable[str | bytes] | None = None,
+    runner: str = DEFAULT_RUNNER,
+    arguments: Iterable[object] = (),
+) -> Result:
+    """Run a job, and read what it made.
+
+    The class may be defined anywhere, in a notebook too.
+
+    Parameters
+    ----------
+    job_class : type
+        A subclass of ``MRJob``.
+    inputs : path or iterable of paths, optional
+        Files, folders or globs.
+    lines : iterable of str or bytes, optional
+        The input itself, instead of ``inputs``.
+    runner : str
+        ``parallel``, ``inline`` or another runner of mrjob.
+    arguments : iterable
+        Options as on the command line, such as ``["--workers", 2]``.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    UsageError
+        Options or parameters make no sense, or the runner needs the class in a file.
+    MissingInputError
+        An input does not exist or cannot be read.
+    StepFailedException
+        A task failed; the runner ``inline`` lets the task's own exception through.
+    """
+    if (inputs is None) == (lines is None):
+        raise UsageError("run: give either inputs, which are paths, or lines=[...]")
+    job = _instance(job_class, [str(argument) for argument in arguments])
+    if job.options.runner or job.options.args:
+        raise UsageError(
+            "run: arguments are options only; runner and inputs are parameters of their own"
+        )
+    if inputs is not None:
+        paths = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
+        job.options.args = [os.fspath(path) for path in paths]
+        if not paths:
+            raise UsageError("run: inputs: expected one path or more, found none")
+    job.options.runner = runner
+    job.sandbox(stdin=_encoded(lines or ()))
+    with _quiet(), _runner(job) as made:
+        made.run()
+        return Result(list(job.parse_output(made.cat_output())), made.counters())
+
+
+def _encoded(lines: Iterable[str | bytes]) -> Iterator[bytes]:
+    if isinstance(lines, str | bytes):
+        raise UsageError(
+            f"run: lines: expected a list of lines, found {type(lines).__name__}; "
+            f"text.splitlines() makes one"
+        )
+    return _encode(lines)
+
+
+def _encode(lines: Iterable[str | bytes]) -> Iterator[bytes]:
+    for number, line in enumerate(lines):
+        content = line.encode() if isinstance(line, str) else line
+        content = content.removesuffix(b"\n")
+        if b"\n" in content:
+            raise UsageError(f"run: lines[{number}] holds a line feed: it is more than one line")
+        yield content + b"\n"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep mrjob's log to errors, unless the program has asked for more."""
+    log = logging.getLogger("mrjob")
+    level = log.level
+    if level == logging.NOTSET:
+        log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+# Finding the class
+
+
+def load_job(target: str) -> type[MRJob]:
+    """The job class that the command line names.
+
+    Parameters
+    ----------
+    target : str
+        ``path/job.py``, ``package.module``, or one of them with ``:Class``.
+
+    Raises
+    ------
+    MissingInputError
+        There is no such file or module.
+    UsageError
+        It defines no job, or several of which none is named.
+    GradreduceError
+        It cannot be imported; the message holds the traceback.
+    """
+    place, name = _split(target)
+    module = _import(place)
+    if not name:
+        return _only_job(module, place)
+    try:
+        found = attrgetter(name)(module)
+    except AttributeError:
+        found = None
+    if not (inspect.isclass(found) and issubclass(found, MRJob)):
+        what = "has no" if found is None else "has no job class"
+        raise UsageError(f"{place} {what} {name}. {_candidates(_jobs(module), place, name)}")
+    return found
+
+
+def _split(target: str) -> tuple[str, str]:
+    place, colon, name = target.rpartition(":")
+    if not colon or Path(target).is_file():
+        return target, ""
+    return place, name
+
+
+def _import(place: str) -> ModuleType:
+    path = Path(place)
+    is_module = all(part.isidentifier() for part in place.split("."))
+    is_file = path.is_file() or path.suffix == ".py" or not is_module
+    if is_file and not path.is_file():
+        wrong = "is no file" if path.exists() else "does not exist"
+        close = difflib.get_close_matches(path.name, _scripts(path.parent), n=1)
+        hint = f"Did you mean {path.parent / close[0]}?" if close else "Expected a file with a job"
+        raise MissingInputError(f"{place} {wrong}. {hint}")
+    try:
+        with _refused_runs(place):
+            if is_file:
+                return compat.import_script(path)
+            sys.path.insert(0, str(Path.cwd()))
+            return importlib.import_module(place)
+    except (KeyboardInterrupt, Interrupted, UsageError):
+        raise
+    except BaseException as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if not is_file and missing and f"{place}.".startswith(f"{missing}."):
+            raise MissingInputError(
+                f"there is no module {missing!r}, and no file {place}. A job is named by its file, "
+                f"path/job.py, or by a module that can be imported from here"
+            ) from error
+        raise _user_error(f"{place} cannot be imported", error) from error
+
+
+def _scripts(folder: Path) -> list[str]:
+    return [path.name for path in folder.glob("*.py")] if folder.is_dir() else []
+
+
+@contextlib.contextmanager
+def _refused_runs(place: str) -> Iterator[None]:
+    """A script without a ``__main__`` guard would run its job as it is imported, and then again."""
+
+    def refuse(cls: type) -> None:
+        raise UsageError(
+            f"{place} runs {cls.__name__} as it is imported. Guard the call: "
+            f"if __name__ == '__main__': {cls.__name__}.run()"
+        )
+
+    theirs = MRJob.__dict__["run"]
+    MRJob.run = classmethod(refuse)
+    try:
+        yield
+    finally:
+        MRJob.run = theirs
+
+
+def _jobs(module: ModuleType) -> list[type[MRJob]]:
+    """Job classes that a module defines, without those that others of them extend."""
+    found = {
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value)
+        and issubclass(value, MRJob)
+        and value.__module__ == module.__name__
+    }
+    bases = {base for job in found for base in job.__mro__[1:]}
+    return sorted(found - bases, key=lambda job: job.__name__)
+
+
+def _only_job(module: ModuleType, place: str) -> type[MRJob]:
+    jobs = _jobs(module)
+    if len(jobs) == 1:
+        return jobs[0]
+    if jobs:
+        raise UsageError(f"{place} defines {len(jobs)} jobs. {_candidates(jobs, place)}")
+    imported = [
+        value
+        for value in vars(module).values()
+        if inspect.isclass(value) and issubclass(value, MRJob) and value.__name__ != "Job"
+    ]
+    raise UsageError(
+        f"{place} defines no job, which is a subclass of mrjob's MRJob. "
+        f"{_candidates([job for job in imported if job is not MRJob], place)}"
+    )
+
+
+def _candidates(jobs: list[type[MRJob]], place: str, wanted: str = "") -> str:
+    names = [job.__name__ for job in jobs]
+    if close := difflib.get_close_matches(wanted, names, n=1):
+        return f"Did you mean {place}:{close[0]}?"
+    if not names:
+        return "Expected path/job.py or path/job.py:Class"
+    return f"Name one: {', '.join(f'{place}:{name}' for name in names)}"
+
+
+# Running it
+
+
+def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -> None:
+    """Run a job as its script would, with ``-r parallel`` if no runner is named.
+
+    Parameters
+    ----------
+    job_class : type
+    arguments : sequence of str
+        mrjob's and the job's own.
+    place : str
+        How the user named the job, for messages.
+
+    Raises
+    ------
+    UsageError
+        Options make no sense, or the runner does not run such jobs.
+    MissingInputError
+        An input does not exist or cannot be read.
+    OutputError
+        The output folder holds something already.
+    GradreduceError, StepFailedException
+        A task failed.
+    Interrupted
+        SIGINT or SIGTERM, or nobody reads the output any more.
+    """
+    place = place or job_class.__name__
+    if sys.stdin is None:
+        # It was closed; nothing is read from it then.
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
+    with _signals(), argv([job_class.mr_job_script() or place, *arguments]):
+        job = _instance(job_class, list(arguments), place)
+        if job.is_task():
+            with _user_errors(place, "the task failed"):
+                job.execute()
+            return
+        job.options.runner = job.options.runner or DEFAULT_RUNNER
+        job.set_up_logging(quiet=job.options.quiet, verbose=job.options.verbose, stream=sys.stderr)
+        with _output_folder(job), _runner(job, place) as runner:
+            try:
+                with _user_errors(place, "the job failed"):
+                    runner.run()
+                if job._should_cat_output():
+                    _write(runner.cat_output())
+            except (Interrupted, KeyboardInterrupt):
+                if not job.options.cleanup_on_failure:
+                    runner.cleanup(["ALL"])
+                raise
+
+
+@contextlib.contextmanager
+def argv(given: list[str]) -> Iterator[None]:
+    """What a script finds in ``sys.argv``."""
+    before = sys.argv
+    sys.argv = given
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """SIGINT and SIGTERM raise :class:`Interrupted`, once: nothing cuts off the cleaning up."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    driver = os.getpid()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if os.getpid() != driver:
+            # A process of mrjob's pool: it ends its task and then itself, without a traceback.
+            raise SystemExit(128 + number)
+        for other in numbers:
+            signal.signal(other, signal.SIG_IGN)
+        raise Interrupted(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = [signal.signal(number, interrupt) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _instance(job_class: Any, arguments: list[str], place: str = "") -> Any:
+    """An instance of the job, with wrong arguments told in one line."""
+    place = place or job_class.__name__
+    try:
+        return job_class(arguments)
+    except Exception as error:
+        frames = list(traceback.walk_tb(error.__traceback__))
+        last = frames[-1][0].f_code
+        if not (last.co_name == "error" and last.co_filename == inspect.getfile(MRJob)):
+            raise _user_error(f"{place} cannot be started", error) from error
+        jobs = [frame.f_locals.get("self") for frame, _ in frames]
+        parser = next((job.arg_parser for job in jobs if isinstance(job, MRJob)), None)
+        hint = _option_hint(str(error), parser)
+        raise UsageError(
+            f"{place}: {error}.{hint} gradreduce run {place} --help shows the job's options, with "
+            f"-r RUNNER the runner's"
+        ) from error
+
+
+def _option_hint(message: str, parser: Any) -> str:
+    """What was meant by a mistyped option or choice."""
+    if parser is None:
+        return ""
+    if match := re.match(r"unrecognized arguments: (\S+)", message):
+        wrong = match[1].partition("=")[0]
+        known = [flag for action in parser._actions for flag in action.option_strings]
+    elif match := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+        wrong, known = match[1], re.findall(r"[\w-]+", match[2])
+    else:
+        return ""
+    close = difflib.get_close_matches(wrong, known, n=1)
+    return f" Did you mean {close[0]}?" if close else ""
+
+
+@contextlib.contextmanager
+def _runner(job: Any, place: str = "") -> Iterator[Any]:
+    """The job's runner, made of its options after its inputs were looked at; cleans up."""
+    local = job.options.runner in _LOCAL_RUNNERS
+    try:
+        made = job.make_runner()
+    except Exception as error:
+        if _user_part(error.__traceback__):
+            # Of the job's steps(), jobconf() and the like. A notebook shows tracebacks by itself.
+            raise (_user_error(f"{place} cannot be started", error) if place else error) from None
+        if isinstance(error, FileNotFoundError):
+            raise MissingInputError(f"{error.filename} does not exist") from error
+        if isinstance(error, ValueError | TypeError | NotImplementedError):
+            raise UsageError(
+                f"the runner {job.options.runner} does not take this: {error}"
+            ) from error
+        raise
+    with made:
+        if local and made._opts["check_input_paths"]:
+            for path in made._input_paths:
+                _check_input(path, job.options.runner)
+        if job.options.runner in _STARTING_RUNNERS:
+            _set_interpreter(made, type(job))
+        yield made
+
+
+def _set_interpreter(runner: Any, job_class: type) -> None:
+    """Have tasks in processes of their own run this class, with what mrjob misses supplied."""
+    options = runner._opts
+    if not options["task_python_bin"]:
+        options["task_python_bin"] = [
+            *([*options["python_bin"]] if options["python_bin"] else [sys.executable]),
+            *("-m", "mapreduce.compat", "--class", job_class.__qualname__),
+        ]
+    if options["bootstrap_mrjob"] is None:
+        # That interpreter has mrjob; packing it for each job takes a while.
+        options["bootstrap_mrjob"] = False
+
+
+def _check_input(given: str, runner: str) -> None:
+    """Raise an error if an input, or a file in it, cannot be read."""
+    if given == "-":
+        return
+    if is_uri(given) and not given.startswith("file:///"):
+        raise UsageError(
+            f"{given}: the runner {runner} reads files of this machine. Copy the input here, or "
+            f"name a runner that reads it with -r"
+        )
+    found = glob.glob(given.removeprefix("file://"))  # noqa: PTH207  (mrjob's own reading of it)
+    if not found:
+        is_pattern = glob.escape(given) != given
+        raise MissingInputError(
+            f"the input {given} {'matches no file' if is_pattern else 'does not exist'}"
+        )
+
+    def raise_error(error: OSError) -> None:
+        raise MissingInputError(f"cannot read the input {error.filename}: {error.strerror}")
+
+    for top in found:
+        if not Path(top).is_dir():
+            _check_file(Path(top), runner)
+            continue
+        for folder, _, names in os.walk(top, followlinks=True, onerror=raise_error):
+            for name in names:
+                _check_file(Path(folder, name), runner)
+
+
+def _check_file(path: Path, runner: str) -> None:
+    if not path.exists():
+        raise MissingInputError(f"the input {path} is a link to nothing")
+    if not os.access(path, os.R_OK):
+        raise MissingInputError(f"cannot read the input {path}: Permission denied")
+    if not path.is_file() and runner != "inline":
+        raise UsageError(
+            f"the input {path} is no regular file, and its size is not known beforehand. Pass it "
+            f"on standard input, as -"
+        )
+
+
+@contextlib.contextmanager
+def _output_folder(job: Any) -> Iterator[None]:
+    """Refuse an output folder that holds something; remove what a failed job left in a new one.
+
+    mrjob's runners of this machine would write over what is there and leave the rest.
+    """
+    given = job.options.output_dir
+    if not given or is_uri(given) or job.options.runner not in _LOCAL_RUNNERS:
+        yield
+        return
+    folder = Path(given)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"the output {folder} exists and is no folder. Name another with -o")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise OutputError(
+            f"the output folder {folder} exists and is not empty. Name another with -o, or "
+            f"remove it first: rm -r {folder}"
+        )
+    made = _make(folder)
+    try:
+        yield
+    except BaseException:
+        if made:
+            _remove_parts(folder, made)
+        raise
+
+
+def _make(folder: Path) -> list[Path]:
+    """Make a folder; returns those that were not there, the innermost first."""
+    new = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"cannot create the output folder {folder}: {error.strerror or error}"
+        ) from error
+    return new
+
+
+def _remove_parts(folder: Path, made: list[Path]) -> None:
+    for part in folder.glob("part-*"):
+        part.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        for path in made:
+            path.rmdir()
+
+
+def _write(chunks: Iterable[bytes]) -> None:
+    """Write the output to standard output."""
+    out = sys.stdout.buffer
+    for chunk in chunks:
+        with _output_errors():
+            out.write(chunk)
+    with _output_errors():
+        out.flush()
+
+
+@contextlib.contextmanager
+def _output_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # Python would try again at its end to write what is left.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+        if isinstance(error, BrokenPipeError):
+            raise Interrupted(signal.SIGPIPE) from None
+        raise StorageError(f"cannot write the output: {error.strerror or error}") from error
+
+
+# Errors of the user's own code
+
+
+@contextlib.contextmanager
+def _user_errors(place: str, what: str) -> Iterator[None]:
+    """Tell exceptions of the user's code, which the runner ``inline`` lets through."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if isinstance(error, StepFailedException) or hasattr(error, "exit_code"):
+            raise
+        frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if not any(code.co_name == "execute" and code.co_filename in _MRJOB for code in frames):
+            if isinstance(error, ValueError | NotImplementedError):
+                raise UsageError(str(error)) from error
+            raise
+        raise _user_error(f"{place}: {what}", error) from error
+
+
+_MRJOB = {inspect.getfile(MRJob)}
+
+
+def _user_error(what: str, error: BaseException) -> GradreduceError:
+    """An error whose message ends with the user's part of a traceback."""
+    error.__traceback__ = _user_part(error.__traceback__)
+    shown = "".join(traceback.format_exception(error)).rstrip()
+    return GradreduceError(f"{what}: {type(error).__name__}: {error}\n{shown}")
+
+
+def _user_part(frames: TracebackType | None) -> TracebackType | None:
+    """A traceback from its first frame in the user's code on; None if there is no such frame."""
+    while frames is not None:
+        name = frames.tb_frame.f_code.co_filename
+        own = name.startswith("<frozen") or (
+            name.startswith(_OWN) and not name.startswith(_EXAMPLES)
+        )
+        if not own:
+            break
+        frames = frames.tb_next
+    return frames

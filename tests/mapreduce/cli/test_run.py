@@ -1,0 +1,534 @@
+"""``gradreduce run``: unmodified jobs, found by file or module, on real processes."""
+
+import bz2
+import contextlib
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from programs import GRADREDUCE, gradreduce, processes_of, start, succeed, wait_until
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+
+COUNT = """\
+from mrjob.job import MRJob
+
+
+class Count(MRJob):
+    def mapper(self, _, line):
+        for word in line.split():
+            yield word, 1
+
+    def reducer(self, word, counts):
+        yield word, sum(counts)
+
+
+if __name__ == "__main__":
+    Count.run()
+"""
+
+SEVERAL = """\
+from mrjob.job import MRJob
+
+
+class Base(MRJob):
+    def mapper(self, _, line):
+        yield type(self).__name__, 1
+
+    def reducer(self, key, values):
+        yield key, sum(values)
+
+
+class First(Base):
+    pass
+
+
+class Second(Base):
+    pass
+
+
+if __name__ == "__main__":
+    First.run()
+"""
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("".join(f"{' '.join(WORDS[i % 10 : i % 10 + i % 4])}\n" for i in range(200)))
+    return path
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes a script with a job; returns its path."""
+
+    def make(content=COUNT, name="job.py"):
+        path = tmp_path / name
+        path.write_text(content)
+        return path
+
+    return make
+
+
+def expected(*paths):
+    return Counter(word for path in paths for word in path.read_text().split())
+
+
+def pairs(out):
+    return {json.loads(key): json.loads(n) for key, n in (x.split("\t") for x in out.splitlines())}
+
+
+def fails(code, *arguments, **options):
+    """A command that must fail with a code; returns what it says, without a program's traceback."""
+    done = gradreduce("run", *arguments, **options)
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    assert "mapreduce/launch.py" not in done.stderr
+    assert "This should not happen" not in done.stderr
+    return done.stderr
+
+
+class TestRunning:
+    @pytest.mark.parametrize("runner", ["inline", "parallel", "local"])
+    def test_an_unmodified_script_on_every_runner(self, write, text, runner):
+        out = succeed("run", write(), "-r", runner, "--no-conf", text)
+        assert pairs(out) == expected(text)
+
+    def test_parallel_is_the_default(self, write, text):
+        done = gradreduce("run", write(), "--no-conf", "--workers", 2, "-v", text)
+        assert "making runner: ParallelMRJobRunner" in done.stderr
+        assert pairs(done.stdout) == expected(text)
+
+    @pytest.mark.parametrize("runner", ["parallel", "local"])
+    def test_the_class_that_is_named_and_not_the_one_that_the_script_runs(
+        self, write, text, runner
+    ):
+        script = write(SEVERAL)
+        out = succeed("run", f"{script}:Second", "-q", "--no-conf", "-r", runner, text)
+        assert pairs(out) == {"Second": 200}
+
+    @pytest.mark.parametrize("runner", ["parallel", "local"])
+    def test_a_script_that_runs_nothing_by_itself(self, write, text, runner):
+        script = write(COUNT.partition("if __name__")[0])
+        assert pairs(succeed("run", script, "-r", runner, text)) == expected(text)
+
+    def test_a_module(self, write, text):
+        write(name="counting.py")
+        out = succeed("run", "mrjob.examples.mr_wc", text)
+        assert pairs(out)["lines"] == 200
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+        out = succeed("run", "counting:Count", text, cwd=text.parent, env=environment)
+        assert pairs(out) == expected(text)
+
+    def test_a_name_that_other_modules_have_shadows_none(self, write, text):
+        script = write("import json as _\n" + COUNT, name="json.py")
+        assert pairs(succeed("run", script, text, cwd=text.parent.parent)) == expected(text)
+
+    def test_modules_beside_the_script(self, write, text):
+        write("VALUE = 7\n", name="beside.py")
+        script = write("import beside\n" + COUNT.replace("word, 1", "word, beside.VALUE"))
+        out = succeed("run", script, text)
+        assert pairs(out) == {word: 7 * n for word, n in expected(text).items()}
+        assert not (text.parent / "__pycache__" / "job.cpython.pyc").exists()
+
+    def test_a_file_without_the_suffix_of_python(self, write, text):
+        assert pairs(succeed("run", write(name="job"), text)) == expected(text)
+
+    def test_a_single_task_reads_standard_input(self, write):
+        assert succeed("run", write(), "--mapper", input="a b\n") == '"a"\t1\n"b"\t1\n'
+
+    def test_what_a_command_needs_is_there_for_steps_with_commands(self, text):
+        """A pre-filter has the runner start the script in processes of its own."""
+        job = "mrjob.examples.mr_words_containing_u_freq_count"
+        out = succeed("run", job, "-q", text)
+        assert pairs(out) == {"four": expected(text)["four"]}
+
+    def test_an_interpreter_that_the_user_names_is_kept(self, write, text, tmp_path):
+        script, seen = write(), tmp_path / "seen"
+        mine = tmp_path / "mypython"
+        mine.write_text(
+            f'#!/bin/sh\necho "$@" >> {seen}\nexec {sys.executable} -m mapreduce.compat "$@"\n'
+        )
+        mine.chmod(0o755)
+        conf = tmp_path / "mrjob.conf"
+        conf.write_text(json.dumps({"runners": {"local": {"task_python_bin": str(mine)}}}))
+        for option in (["--task-python-bin", mine, "--no-conf"], ["-c", conf]):
+            out = succeed("run", script, "-r", "local", *option, text)
+            assert pairs(out) == expected(text)
+            assert "job.py --step-num=0 --mapper" in seen.read_text()
+            seen.unlink()
+
+
+class TestHelp:
+    def test_ours_tells_the_default_runner(self):
+        out = " ".join(succeed("run", "--help").split())
+        assert "The runner is parallel, on all cores, unless -r names another" in out
+        assert "mrjob's own default is inline" in out
+
+    def test_the_jobs_own(self):
+        out = succeed("run", "mrjob.examples.mr_log_sampler", "--help")
+        assert "--sample-size" in out
+        assert "--conf-path" in out
+
+    def test_the_runners(self, write):
+        assert "--workers" in succeed("run", write(), "--help", "-r", "parallel")
+
+    def test_options_before_the_job(self, write, text):
+        message = fails(2, "-r", "local", write(), text)
+        assert "options of mrjob and of the job come after JOB" in message
+        assert "Missing argument 'JOB'" in fails(2)
+
+
+class TestFinding:
+    def test_several_jobs(self, write, text):
+        script = write(SEVERAL)
+        message = fails(2, script, text)
+        assert f"defines 2 jobs. Name one: {script}:First, {script}:Second" in message
+
+    def test_no_job(self, write, text):
+        script = write("import json\n")
+        message = fails(2, script, text)
+        assert "defines no job" in message
+        assert "path/job.py:Class" in message
+
+    def test_imported_jobs_are_offered_and_can_be_named(self, write, text):
+        script = write("from mrjob.examples.mr_wc import MRWordCountUtility\n")
+        assert f"Name one: {script}:MRWordCountUtility" in fails(2, script, text)
+        out = succeed("run", f"{script}:MRWordCountUtility", "-r", "local", text)
+        assert pairs(out)["lines"] == 200
+
+    def test_a_mistyped_class(self, write, text):
+        script = write()
+        assert f"has no Cuont. Did you mean {script}:Count?" in fails(2, f"{script}:Cuont", text)
+        assert "has no job class MRJob.run" in fails(2, f"{script}:MRJob.run", text)
+
+    def test_missing_files_and_modules(self, write, text):
+        script = write()
+        assert "does not exist" in fails(66, text.parent / "no.py", text)
+        message = fails(66, text.parent / "jb.py", text)
+        assert f"Did you mean {script}?" in message
+        assert "there is no module 'no_such'" in fails(66, "no_such.module", text)
+        assert "is no file" in fails(66, text.parent, text)
+
+    def test_a_file_that_cannot_be_imported(self, write, text):
+        script = write("import json\n\n\ndef fail():\n    return 1 / 0\n\n\nfail()\n")
+        message = fails(1, script, text)
+        assert f"{script} cannot be imported: ZeroDivisionError: division by zero" in message
+        frames = [line for line in message.splitlines() if line.startswith("  File ")]
+        assert len(frames) == 2
+        assert all(str(script) in frame for frame in frames)
+        done = gradreduce("run", script, text, "--debug")
+        assert "mapreduce/launch.py" in done.stderr
+
+    def test_a_file_that_is_no_python_or_misses_a_module(self, write, text):
+        assert "SyntaxError" in fails(1, write("class :\n"), text)
+        message = fails(1, write("import no_such_module\n"), text)
+        assert "ModuleNotFoundError: No module named 'no_such_module'" in message
+        assert "SystemExit: no" in fails(1, write("raise SystemExit('no')\n"), text)
+
+    def test_a_script_without_a_guard(self, write, text):
+        script = write(COUNT.partition("if __name__")[0] + "Count.run()\n")
+        assert "runs Count as it is imported. Guard the call" in fails(2, script, text)
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["--wrokers", "2"], "Did you mean --workers?"),
+            (["-r", "paralell"], "Did you mean parallel?"),
+            (["--workers", "two"], "invalid int value: 'two'"),
+            (["--workers", "0"], "--workers: expected a positive number, found 0"),
+            (["--start-method", "frok"], "Did you mean fork?"),
+            (["--cleanup", "SOME"], "SOME"),
+            (["-o"], "expected one argument"),
+        ],
+    )
+    def test_wrong_ones_are_told_in_one_line(self, write, text, arguments, message):
+        said = fails(2, write(), "--no-conf", "-q", text, *arguments)
+        assert message in said
+        assert len(said.splitlines()) == 1
+
+    def test_a_job_that_needs_an_option(self, text):
+        said = fails(2, "mrjob.examples.mr_grep", text)
+        assert "the following arguments are required: -e/--expression" in said
+        assert "--sample-size" in fails(2, "mrjob.examples.mr_log_sampler", text)
+
+    def test_a_runner_that_does_not_run_such_jobs(self, text):
+        said = fails(2, "mrjob.examples.mr_grep", "-e", "x", "-r", "inline", text)
+        assert "inline runner does not support subprocesses" in said
+
+    def test_debug_after_two_dashes_is_the_jobs(self, write, text):
+        script = write(
+            COUNT.replace(
+                "    def mapper(",
+                "    def configure_args(self):\n"
+                "        super().configure_args()\n"
+                "        self.add_passthru_arg('--debug', action='store_true')\n\n"
+                "    def mapper(",
+            ).replace("yield word, 1", "yield word, int(self.options.debug)")
+        )
+        assert set(pairs(succeed("run", script, text)).values()) == {0}
+        assert pairs(succeed("run", script, text, "--", "--debug")) == expected(text)
+
+
+class TestConfiguration:
+    @pytest.fixture
+    def conf(self, tmp_path):
+        def make(content):
+            path = tmp_path / "mrjob.conf"
+            path.write_text(content if isinstance(content, str) else json.dumps(content))
+            return path
+
+        return make
+
+    def test_the_section_of_parallel_is_honoured(self, write, text, conf):
+        script = write(
+            "import os\n" + COUNT.replace("yield word, 1", "yield os.environ['FROM_CONF'], 1")
+        )
+        path = conf({"runners": {"parallel": {"workers": 3, "cmdenv": {"FROM_CONF": "x"}}}})
+        total = sum(expected(text).values())
+        out = text.parent / "out"
+        succeed("run", script, "-c", path, "-o", out, text)
+        assert len(list(out.glob("part-*"))) == 3
+        found = "".join(part.read_text() for part in out.iterdir())
+        assert pairs(found) == {"x": total}
+        environment = {**os.environ, "MRJOB_CONF": str(path)}
+        assert pairs(succeed("run", script, text, env=environment)) == {"x": total}
+        message = fails(1, script, "--no-conf", text, env=environment)
+        assert "FROM_CONF" in message
+
+    def test_the_command_line_wins(self, write, text, conf):
+        path = conf({"runners": {"parallel": {"workers": 3}}})
+        out = text.parent / "out"
+        succeed("run", write(), "-c", path, "--workers", "2", "-o", out, text)
+        assert len(list(out.glob("part-*"))) == 2
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"wrokers": 3}, "wrokers: the runner has no such option. Did you mean 'workers'?"),
+            ({"hadoop_bin": "x"}, "hadoop_bin: the runner has no such option"),
+            ({"workers": "three"}, "workers: expected a positive number, found 'three'"),
+            ({"workers": 0}, "workers: expected a positive number, found 0"),
+            ({"workers": True}, "workers: expected a positive number, found True"),
+            ({"start_method": "spawn"}, "start_method: expected one of fork, forkserver"),
+            ({"cmdenv": "A=1"}, "cmdenv: expected a mapping, found 'A=1'"),
+            ({"read_logs": "yes"}, "read_logs: expected true or false"),
+            ({"setup": 3}, "setup: expected text or a list, found 3"),
+            ({"label": 3}, "label: expected text, found 3"),
+            (["workers"], "expected options and their values, found ['workers']"),
+        ],
+    )
+    def test_wrong_options_are_told_with_file_and_name(self, write, text, conf, options, message):
+        path = conf({"runners": {"parallel": options}})
+        said = fails(2, write(), "-q", "-c", path, text)
+        assert f"{path}: runners: parallel: " in said
+        assert message in said
+
+    def test_every_option_of_mrjob_is_still_taken(self, write, text, conf):
+        options = {
+            "bootstrap_mrjob": False,
+            "check_input_paths": True,
+            "cleanup": ["ALL"],
+            "cleanup_on_failure": "NONE",
+            "cmdenv": {"A": "1"},
+            "jobconf": {"mapreduce.job.maps": 2},
+            "label": "mine",
+            "local_tmp_dir": str(text.parent),
+            "num_cores": 2,
+            "owner": "me",
+            "python_bin": sys.executable,
+            "read_logs": True,
+            "setup": None,
+            "sort_bin": "sort",
+            "start_method": "fork",
+            "upload_files": [str(text)],
+            "workers": 1,
+        }
+        path = conf({"runners": {"parallel": options}})
+        assert pairs(succeed("run", write(), "-c", path, text)) == expected(text)
+
+    def test_files_that_are_none(self, write, text, conf):
+        assert "cannot read the configuration" in fails(
+            66, write(), "-c", text.parent / "no.conf", text
+        )
+        assert "is no configuration of mrjob" in fails(2, write(), "-c", conf("{ ["), text)
+        assert "is no configuration of mrjob" in fails(2, write(), "-c", conf("[1, 2]"), text)
+
+
+class TestInputs:
+    def test_files_globs_folders_compressed_and_standard_input(self, write, text):
+        folder = text.parent / "logs"
+        (folder / "deep").mkdir(parents=True)
+        content = text.read_bytes()
+        (folder / "a.txt").write_bytes(content)
+        (folder / "deep/b.gz").write_bytes(gzip.compress(content))
+        (folder / "deep/c.bz2").write_bytes(bz2.compress(content))
+        script, once = write(), expected(text)
+        times = {word: 4 * n for word, n in once.items()}
+        assert pairs(succeed("run", script, text, folder)) == times
+        assert pairs(succeed("run", script, f"{folder}/deep/*", text, folder / "a.txt")) == times
+        given = {"input": text.read_text()}
+        assert pairs(succeed("run", script, **given)) == once
+        assert pairs(succeed("run", script, "-", **given)) == once
+        assert pairs(succeed("run", script, "-", folder, **given)) == times
+
+    def test_relative_paths(self, write, text):
+        write()
+        arguments = ["job.py", "words.txt", "-o", "out"]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
+        succeed("run", *arguments, cwd=text.parent, env=environment)
+        out = "".join(part.read_text() for part in (text.parent / "out").glob("part-*"))
+        assert pairs(out) == expected(text)
+
+    @pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+    def test_missing_ones_are_named(self, write, text, runner):
+        script = write()
+        missing = text.parent / "no.txt"
+        said = fails(66, script, "-r", runner, text, missing)
+        assert f"the input {missing} does not exist" in said
+        assert "matches no file" in fails(66, script, "-r", runner, f"{text.parent}/*.no")
+
+    def test_links_to_nothing_pipes_and_places_elsewhere(self, write, text):
+        script, folder = write(), text.parent / "folder"
+        folder.mkdir()
+        (folder / "link").symlink_to(folder / "nothing")
+        assert "link is a link to nothing" in fails(66, script, folder)
+        os.mkfifo(text.parent / "pipe")
+        assert "Pass it on standard input, as -" in fails(2, script, text.parent / "pipe")
+        assert "reads files of this machine" in fails(2, script, "hdfs:///some/file")
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+    def test_unreadable_ones(self, write, text):
+        text.chmod(0)
+        assert f"cannot read the input {text}" in fails(66, write(), text)
+
+    def test_standard_input_may_be_closed(self, write, text):
+        command = [*map(str, [*GRADREDUCE, "run", write(), text])]
+        done = subprocess.run(
+            ["sh", "-c", '"$@" <&-', "sh", *command], capture_output=True, text=True, check=True
+        )
+        assert pairs(done.stdout) == expected(text)
+
+
+class TestOutput:
+    @pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+    def test_a_folder_with_something_in_it_is_refused_and_kept(self, write, text, runner):
+        script, out = write(), text.parent / "out"
+        arguments = ["-q", "-r", runner, "-o", out, text]
+        assert succeed("run", script, *arguments) == ""
+        before = {path: path.read_bytes() for path in out.iterdir()}
+        assert pairs(b"".join(before.values()).decode()) == expected(text)
+        said = fails(73, script, *arguments)
+        assert f"the output folder {out} exists and is not empty" in said
+        assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+    def test_an_empty_folder_is_taken_and_a_file_is_not(self, write, text):
+        (text.parent / "out").mkdir()
+        succeed("run", write(), "-o", text.parent / "out", text)
+        said = fails(73, write(), "-o", text, text)
+        assert f"the output {text} exists and is no folder" in said
+        assert "cannot create the output folder" in fails(73, write(), "-o", text / "x", text)
+
+    def test_cat_output(self, write, text):
+        out = text.parent / "out"
+        shown = succeed("run", write(), "-o", out, "--cat-output", text)
+        assert pairs(shown) == expected(text)
+        assert succeed("run", write(), "--no-cat-output", text) == ""
+
+    @pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+    def test_a_failed_job_leaves_no_folder(self, text, runner):
+        out = text.parent / "deep" / "out"
+        fails(1, "mrjob.examples.mr_boom", "-q", "-r", runner, "-o", out, text)
+        assert not out.parent.exists()
+
+    def test_nobody_reads_it(self, write, text):
+        many = text.parent / "many.txt"
+        many.write_text("".join(f"word{i}\n" for i in range(50_000)))
+        command = " ".join(map(str, [*GRADREDUCE, "run", write(), "-q", many]))
+        done = subprocess.run(
+            ["bash", "-c", f"{command} | head -1; exit ${{PIPESTATUS[0]}}"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 141
+        assert done.stderr == ""
+        assert len(done.stdout.splitlines()) == 1
+
+    def test_no_room_for_it(self, write, text):
+        command = " ".join(map(str, [*GRADREDUCE, "run", write(), "-q", text]))
+        done = subprocess.run(
+            ["sh", "-c", f"{command} > /dev/full"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 74
+        assert done.stderr == "error: cannot write the output: No space left on device\n"
+
+    def test_temporary_files(self, write, text, tmp_path):
+        temporary = tmp_path / "temporary"
+        temporary.mkdir()
+        environment = {**os.environ, "TMPDIR": str(temporary)}
+        for runner in ("parallel", "inline", "local"):
+            succeed("run", write(), "-r", runner, text, env=environment)
+            assert list(temporary.iterdir()) == []
+        succeed("run", write(), "--cleanup", "NONE", text, env=environment)
+        assert [path.name.partition(".")[0] for path in temporary.iterdir()] == ["job"]
+
+
+class TestFailures:
+    @pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+    def test_a_task_that_raises(self, write, text, runner):
+        script = write(COUNT.replace("yield word, 1", "yield word, 1 / (word != 'nine')"))
+        said = fails(1, script, "-r", runner, "--no-conf", text)
+        assert "ZeroDivisionError: division by zero" in said
+        assert "yield word, 1 / (word != 'nine')" in said
+
+    def test_inline_shows_the_users_frames_only(self, text):
+        said = fails(1, "mrjob.examples.mr_boom", "-q", "-r", "inline", text)
+        frames = [line for line in said.splitlines() if line.startswith("  File ")]
+        assert len(frames) == 1
+        assert "mr_boom.py" in frames[0]
+
+    def test_a_job_that_cannot_be_started(self, write, text):
+        broken = COUNT.replace(
+            "    def mapper(", "    def steps(self):\n        return [][0]\n\n    def mapper("
+        )
+        said = fails(1, write(broken), text)
+        assert "IndexError" in said
+        assert "return [][0]" in said
+
+
+SLOW = COUNT.replace("yield word, 1", "__import__('time').sleep(60)")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_job_leaves_nothing(write, text, tmp_path, runner, number):
+    temporary, mark = tmp_path / "temporary", f"mark-{runner}-{number}-{os.getpid()}"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary), "MARK": mark}
+    touch = f"open({str(tmp_path / 'started')!r}, 'a').close()"
+    script = write(SLOW.replace("__import__('time')", f"{touch}; __import__('time')"))
+    out = tmp_path / "out"
+    process = start("run", script, "-q", "-r", runner, "-o", out, text, env=environment)
+    wait_until((tmp_path / "started").exists)
+    process.send_signal(number)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    assert said == "interrupted\n"
+    assert list(temporary.iterdir()) == []
+    assert not out.exists()
+    shared = Path("/dev/shm")
+    assert not list(shared.glob(f"gradreduce-*-{process.pid}-*"))
+    with contextlib.suppress(AssertionError):
+        wait_until(lambda: not processes_of(mark), 5)
+    assert processes_of(mark) == []
