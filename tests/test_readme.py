@@ -13,8 +13,8 @@ README = (ROOT / "README.md").read_text()
 PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.M | re.S)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.M | re.S)
 
 
 def shell(command: str, folder: Path) -> str:
