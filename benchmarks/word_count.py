@@ -107,8 +107,8 @@ def _vectorized(count: int, others: list[Program], repeats: int, limits: Limits)
             VECTORIZED,
             others,
             repeats,
-            "`jobs/word_count_vectorized.py -r parallel`, whole process; each peer in the fastest "
-            "way that we found, on two threads (`benchmarks/peers/`).",
+            "`jobs/word_count_vectorized.py -r parallel`, whole process; each peer on two threads "
+            "(`benchmarks/peers/`), DuckDB and Polars in the fastest of several ways tried.",
         )
     result.limits = limits
     return result
