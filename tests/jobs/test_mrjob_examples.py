@@ -141,7 +141,7 @@ def parameters():
         yield pytest.param(name, marks=[missing] if name == "mr_count_lines_by_file" else [])
 
 
-@pytest.mark.parametrize("name", parameters())
+@pytest.mark.parametrize("name", list(parameters()))
 def test_the_same_lines_as_mrjobs_own_runner_gives(places, name):
     theirs = "local" if name in WITH_COMMANDS else "inline"
     arguments = JOBS[name]
