@@ -4,16 +4,29 @@
 teaches stock ``MRJob`` classes the runner ``-r parallel``.
 """
 
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from mapreduce import compat
 
 compat.install()
 
-from mrjob.job import MRJob  # noqa: E402  (mrjob needs what compat supplies)
-from mrjob.step import MRStep  # noqa: E402
+import mrjob.step  # noqa: E402  (mrjob needs what compat supplies)
+from mrjob.job import MRJob  # noqa: E402
 
+from mapreduce import batches  # noqa: E402
+from mapreduce.batches import input_files  # noqa: E402
+from mapreduce.pairs import (  # noqa: E402
+    arrow_layout,
+    decode_lines,
+    encode_columns,
+    is_columns,
+    pairs_of,
+)
 from mapreduce.runners import registry  # noqa: E402
 
 registry.install()
@@ -21,11 +34,51 @@ registry.install()
 __all__ = ["Job", "MRStep"]
 
 
+class MRStep(mrjob.step.MRStep):
+    """A step, as mrjob has it, whose mapper or reducer may take batches.
+
+    Parameters
+    ----------
+    mapper_batch : callable, optional
+        ``mapper_batch(key, batch)`` in the place of ``mapper``. See :meth:`Job.mapper_batch`.
+    reducer_batch : callable, optional
+        ``reducer_batch(batch)`` in the place of ``reducer``. See :meth:`Job.reducer_batch`.
+    **kwargs
+        Those of mrjob's ``MRStep``.
+
+    Raises
+    ------
+    ValueError
+        A step has two mappers or two reducers.
+    """
+
+    def __init__(
+        self,
+        mapper_batch: Callable[..., Any] | None = None,
+        reducer_batch: Callable[..., Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        for kind, function in (("mapper", mapper_batch), ("reducer", reducer_batch)):
+            if function is None:
+                continue
+            for other in (kind, f"{kind}_raw", f"{kind}_cmd", f"{kind}_pre_filter"):
+                if kwargs.get(other):
+                    raise ValueError(f"Can't specify both {kind}_batch and {other}")
+            kwargs[kind] = function
+        super().__init__(**kwargs)
+        self.mapper_batch = mapper_batch
+        self.reducer_batch = reducer_batch
+
+
 class Job(MRJob):
     """Base class of jobs.
 
     Attributes
     ----------
+    BATCH_INPUT : {"text", "records"}
+        What :meth:`mapper_batch` takes.
+    BATCH_BYTES : int
+        Size of a block of text, about.
     WARM : bool
         Whether tasks may share a process and an instance. A job that sets it promises that a task
         leaves nothing behind that another would see, but caches; in return a step costs
@@ -33,6 +86,126 @@ class Job(MRJob):
     """
 
     WARM = False
+    BATCH_INPUT = "text"
+    BATCH_BYTES = 4 << 20
+
+    def mapper_batch(self, key: Any, batch: Any) -> Any:
+        """Take many records at once; to be re-defined in the place of ``mapper``.
+
+        Parameters
+        ----------
+        key : None or Reference
+            Of a batch of records, the part of the file that it is from.
+        batch : bytes or pyarrow.RecordBatch
+            A block of whole lines, the last of which may lack its line feed. Or, with
+            ``BATCH_INPUT = "records"``, rows of a Parquet, ORC, Arrow or CSV file: such a job takes
+            files of these formats as input, and its map tasks read them by reference.
+
+        Yields
+        ------
+        tuple or pyarrow.RecordBatch
+            A pair of key and value, or a batch of two columns, keys and values: one pair a row.
+        """
+        raise NotImplementedError
+
+    def reducer_batch(self, batch: Any) -> Any:
+        """Take many keys at once; to be re-defined in the place of ``reducer``.
+
+        Parameters
+        ----------
+        batch : pyarrow.RecordBatch
+            The columns ``key`` and ``value``, sorted by the bytes of the encoded key. All values of
+            a key are in one batch.
+
+        Yields
+        ------
+        tuple or pyarrow.RecordBatch
+            As :meth:`mapper_batch`.
+        """
+        raise NotImplementedError
+
+    def steps(self) -> list[Any]:
+        """One step of the methods that were re-defined."""
+        steps: list[Any] = super().steps()
+        batched = {
+            name: getattr(self, name)
+            for name in ("mapper_batch", "reducer_batch")
+            if getattr(type(self), name) is not getattr(Job, name)
+        }
+        if not batched:
+            return steps
+        given = {name: value for name, value in steps[0]._steps.items() if value} if steps else {}
+        return [MRStep(**batched, **given)]
+
+    def map_pairs(self, pairs: Iterable[Any], step_num: int = 0) -> Iterator[Any]:
+        """What a step's mapper yields for pairs of key and value, or of key and batch."""
+        step = self._get_step(step_num, mrjob.step.MRStep)
+        if getattr(step, "mapper_batch", None) is None:
+            return super().map_pairs(pairs, step_num)  # type: ignore[no-any-return]
+        return self._map_batches(pairs, step)
+
+    def _map_batches(self, pairs: Iterable[Any], step: MRStep) -> Iterator[Any]:
+        init, final = step["mapper_init"], step["mapper_final"]
+        if init:
+            yield from pairs_of(init())
+        assert step.mapper_batch is not None
+        for key, batch in pairs:
+            yield from pairs_of(step.mapper_batch(key, batch))
+        if final:
+            yield from pairs_of(final())
+
+    def run_mapper(self, step_num: int = 0) -> None:
+        """Run a map task on standard input."""
+        step = self._get_step(step_num, mrjob.step.MRStep)
+        if getattr(step, "mapper_batch", None) is None:
+            super().run_mapper(step_num)
+            return
+        _, write = self.pick_protocols(step_num, "mapper")
+        blocks = batches.blocks_of(self._stream(), self.BATCH_BYTES)
+        self._write(self.map_pairs(batches.read_batches(self, blocks), step_num), write)
+
+    def run_reducer(self, step_num: int = 0) -> None:
+        """Run a reduce task on standard input."""
+        step = self._get_step(step_num, mrjob.step.MRStep)
+        if getattr(step, "reducer_batch", None) is None:
+            super().run_reducer(step_num)
+            return
+        read, write = self.pick_protocols(step_num, "reducer")
+        blocks = batches.key_blocks(batches.blocks_of(self._stream(), self.BATCH_BYTES))
+        found = (decode_lines(read, block) for block in blocks)
+        self._write(batches.reduce_batches(self, found, step_num), write)
+
+    def _stream(self) -> Any:
+        """Standard input, or lines of the files that a task of its own was told to read."""
+        return self._read_input() if self.options.args else self.stdin
+
+    def _write(self, pairs: Iterable[Any], write: Any) -> None:
+        for key, value in pairs:
+            if is_columns(key):
+                _, lines = encode_columns(write, key, value)
+                self.stdout.write(arrow_layout(lines)[1].tobytes())
+            else:
+                self.stdout.write(write(key, value) + b"\n")
+
+    def make_runner(self) -> Any:
+        """The runner that the options name; mrjob's method.
+
+        A job on records gets, as its input, a file of references to the parts of the files.
+        """
+        steps = self._cached_steps
+        first = steps[0] if steps else None
+        is_records = self.BATCH_INPUT == "records" and getattr(first, "mapper_batch", None)
+        if not is_records or self.options.run_mapper:
+            return super().make_runner()
+        given = self.options.args
+        with tempfile.NamedTemporaryFile("wb", suffix=".references", delete=False) as file:
+            file.write(batches.references(input_files(given)))
+        weakref.finalize(self, Path(file.name).unlink, missing_ok=True)
+        self.options.args = [file.name]
+        try:
+            return super().make_runner()
+        finally:
+            self.options.args = given
 
     @cached_property
     def _cached_steps(self) -> list[Any]:

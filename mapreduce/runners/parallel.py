@@ -8,7 +8,7 @@ commands, setup scripts or input manifests are left to ``-r local``'s own machin
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,21 @@ from hdfs_utils.publish import storage_errors
 from mapreduce.errors import UsageError
 from mapreduce.runners import pool as pools
 from mapreduce.runners import spawn
+from mapreduce.runners.partition import Partitioning, configured
 from mapreduce.runners.pool import Reply, Task, TaskError, WorkerPool
-from mapreduce.runners.shuffle import Segment, splits
+from mapreduce.runners.records import splits
+from mapreduce.runners.shuffle import Segment, Target
 
 log = logging.getLogger(__name__)
 
 #: Map tasks for each worker of a job that does not say how many it wants: uneven ones even out.
 _MAPS_PER_WORKER = 4
+
+#: Input of a map task at most, so that a killed worker loses little.
+_MAP_BYTES = 256 << 20
+
+#: MiB for records, if the user does not say.
+_MEMORY = 512
 
 
 class TaskFailedException(StepFailedException):
@@ -63,7 +71,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
 
     alias = "parallel"
 
-    OPT_NAMES = LocalMRJobRunner.OPT_NAMES | {"workers", "start_method"}
+    OPT_NAMES = LocalMRJobRunner.OPT_NAMES | {"workers", "start_method", "memory"}
 
     _fs: Any
 
@@ -73,8 +81,10 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         self._own_pool: WorkerPool | None = None
         #: Paths and sizes of the parts that each step wrote.
         self._parts: dict[int, list[tuple[str, int]]] = {}
-        if self._workers < 1:
-            raise UsageError(f"--workers: expected a positive number, found {self._workers}")
+        for name, least in (("workers", 1), ("memory", 16)):
+            found = self._opts[name]
+            if found is not None and (not isinstance(found, int) or found < least):
+                raise UsageError(f"--{name}: expected a number of at least {least}, found {found}")
 
     @property
     def fs(self) -> Any:
@@ -91,6 +101,11 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     def _workers(self) -> int:
         workers: int | None = self._opts["workers"]
         return available_cores() if workers is None else workers
+
+    @property
+    def _budget(self) -> int:
+        """Bytes for records: half for what passes between tasks, half for the workers' buffers."""
+        return int(self._opts["memory"] or _MEMORY) << 20
 
     @cached_property
     def _is_warm(self) -> bool:
@@ -170,30 +185,39 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             reduces = _number(jobconf, "mapreduce.job.reduces", "mapred.reduce.tasks") or (
                 self._workers
             )
+        if self._sort_values:
+            # mrjob asks Hadoop to sort by the value too, and to divide by the key alone.
+            partitioning = Partitioning(max(1, reduces))
+        else:
+            partitioning = configured(self._partitioner, jobconf, max(1, reduces), log.warning)
         maps = _number(jobconf, "mapreduce.job.maps", "mapred.map.tasks")
-        inputs = splits(self._inputs(step_num), maps or self._workers * _MAPS_PER_WORKER)
+        files = self._inputs(step_num)
+        least = -(-sum(size for _, size in files) // _MAP_BYTES)
+        inputs = splits(files, maps or max(least, self._workers * _MAPS_PER_WORKER))
         frames = reduces > 0 and self._uses_frames(step)
         map_tasks = [
             self._task(step, step_num, "map", number)
             | {
                 "splits": [split],
                 "partitions": reduces,
+                "partitioning": partitioning,
                 "combiner": "combiner" in step and reduces > 0,
                 "frames": frames,
-                "output": str(self._map_output(step_num, number) if reduces else output(number)),
+                "target": self._between(f"step-{step_num:05d}-map-{number:05d}", len(inputs))
+                if reduces
+                else output(number, len(inputs)),
             }
-            for number, split in enumerate(inputs or [])
+            for number, split in enumerate(inputs)
         ]
         replies = self._run_tasks(map_tasks, step_num, jobconf, "map")
         if reduces:
-            replies = self._reduce(step, step_num, jobconf, replies, reduces, output, frames)
-            for task in map_tasks:
-                Path(task["output"]).unlink(missing_ok=True)
+            mapped = replies
+            replies = self._reduce(step, step_num, jobconf, mapped, partitioning, output, frames)
+            _remove(path for reply in mapped for path, _ in reply["result"]["files"])
+        _remove(path for path, _ in self._parts.pop(step_num - 1, ()))
         self._parts[step_num] = [
-            (str(output(number)), reply["result"]["bytes"]) for number, reply in enumerate(replies)
+            (path, size) for reply in replies for path, size in reply["result"]["files"]
         ]
-        for path, _ in self._parts.pop(step_num - 1, ()):
-            Path(path).unlink(missing_ok=True)
 
     def _reduce(
         self,
@@ -201,22 +225,25 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         step_num: int,
         jobconf: dict[str, Any],
         mapped: list[Reply],
-        reduces: int,
-        output: Callable[[int], Path],
+        partitioning: Partitioning,
+        output: Callable[[int, int], Target],
         frames: bool,
     ) -> list[Reply]:
+        reduces = partitioning.partitions
         tasks: list[Task] = []
-        for partition in range(reduces):
-            segments = [segment for reply in mapped for segment in _segments(reply, partition)]
-            # Hadoop starts a reducer for an empty partition too: its init and final methods run.
-            number = len(tasks)
+        # Hadoop starts a reducer for an empty partition too: its init and final methods run.
+        for number in range(reduces):
+            segments = [segment for reply in mapped for segment in _segments(reply, number)]
             tasks.append(
                 self._task(step, step_num, "reduce", number)
                 | {
                     "segments": segments,
                     "partitions": 0,
+                    "partitioning": partitioning,
                     "frames": frames,
-                    "output": str(output(number)),
+                    "memory": self._budget // 2 // min(self._workers, reduces),
+                    "temporary": str(self._spill_dir() / f"sort-{step_num:05d}-{number:05d}"),
+                    "target": output(number, reduces),
                 }
             )
         return self._run_tasks(tasks, step_num, jobconf, "reduce")
@@ -225,9 +252,20 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         self, tasks: list[Task], step_num: int, jobconf: dict[str, Any], kind: str
     ) -> list[Reply]:
         attempts = _number(jobconf, f"mapreduce.{kind}.maxattempts") or 4
-        replies = self._pool.run(tasks, attempts)
+        timeout = _number(jobconf, "mapreduce.task.timeout", "mapred.task.timeout") / 1000
+        replies = self._pool.run(tasks, attempts, timeout)
         for reply in replies:
             _add_counters(self._counters[step_num], reply["counters"])
+            for status in reply["status"]:
+                log.info("status: %s", status)
+        printed = next((reply["printed"] for reply in replies if reply["printed"]), "")
+        if printed:
+            log.warning(
+                "a %s task printed to standard output, which on Hadoop would have become records; "
+                "print to standard error instead. It printed:\n%s",
+                kind,
+                printed.rstrip(),
+            )
         return replies
 
     def _task(self, step: dict[str, Any], step_num: int, kind: str, number: int) -> Task:
@@ -239,6 +277,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             "steps": self._num_steps(),
             "number": number,
             "sort_values": bool(self._sort_values),
+            "buffer_bytes": self._budget // 4 // self._workers,
             "env": {},
             "directory": None,
         }
@@ -248,22 +287,32 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             task["env"] = self._env_for_task(mrc, step_num, number)
         return task
 
-    def _map_output(self, step_num: int, number: int) -> Path:
-        return self._memory / f"step-{step_num:05d}-map-{number:05d}"
+    def _spill_dir(self) -> Path:
+        """A folder on the disk for what does not fit into memory."""
+        return Path(self._get_local_tmp_dir()) / "spill"
 
-    def _output(self, step_num: int) -> Callable[[int], Path]:
-        """Where a step's parts go: to memory, if it is another step of ours that reads them."""
+    def _between(self, name: str, tasks: int) -> Target:
+        """Where a task writes what another one reads: in memory, as far as its share goes."""
+        share = self._budget // 2 // tasks
+        return Target(str(self._memory / name), share, str(self._spill_dir() / name))
+
+    def _output(self, step_num: int) -> Callable[[int, int], Target]:
+        """Where a step's parts go: to memory, if it is another step of ours that reads them.
+
+        The function takes the number of the part, and that of parts.
+        """
         if step_num < self._num_steps() - 1 and self._is_ours(self._get_step(step_num + 1)):
-            return lambda number: self._memory / f"step-{step_num:05d}-part-{number:05d}"
-        folder = Path(self._output_dir_for_step(step_num))
+            return lambda number, of: self._between(f"step-{step_num:05d}-part-{number:05d}", of)
+        folder = Path(self._output_dir_for_step(step_num)).absolute()
         with storage_errors("create", folder):
             folder.mkdir(parents=True, exist_ok=True)
-        return lambda number: folder / f"part-{number:05d}"
+        return lambda number, of: Target(str(folder / f"part-{number:05d}"))
 
     def _inputs(self, step_num: int) -> list[tuple[str, int]]:
         if step_num - 1 in self._parts:
             return self._parts[step_num - 1]
-        paths = [Path(path) for path in self._input_paths_for_step(step_num)]
+        # Tasks have working directories of their own.
+        paths = [Path(path).absolute() for path in self._input_paths_for_step(step_num)]
         return [(str(path), path.stat().st_size) for path in paths]
 
 
@@ -276,6 +325,11 @@ def available_cores() -> int:
 
 def _segments(reply: Reply, partition: int) -> list[Segment]:
     return [Segment(*segment) for segment in reply["result"]["segments"][partition]]
+
+
+def _remove(paths: Iterable[str]) -> None:
+    for path in paths:
+        Path(path).unlink(missing_ok=True)
 
 
 def _number(jobconf: dict[str, Any], *names: str) -> int:

@@ -4,11 +4,13 @@ A worker that dies takes its task's attempt with it; the task is tried again els
 worker, up to a limit. A task that raises is not tried again, since it would raise again.
 """
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import tempfile
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +25,9 @@ from mapreduce.runners import spawn, worker
 
 #: Tasks that a warm worker has at once: one runs, one waits, so that it never idles.
 _QUEUE = 2
+
+#: Seconds between two looks for tasks that give no sign of life.
+_LOOK = 1.0
 
 _MEMORY = Path("/dev/shm")  # noqa: S108  (only private folders are made in it)
 
@@ -63,6 +68,9 @@ class _Worker:
     stderr: Path
     job: int = -1
     queue: deque[Task] = field(default_factory=deque)
+    since: float = 0.0
+    #: Seconds without a sign of life after which it was killed.
+    silent: float = 0.0
 
 
 class WorkerPool:
@@ -125,7 +133,7 @@ class WorkerPool:
         }
         self._definition = json.dumps({"job": definition}).encode()
 
-    def run(self, tasks: Sequence[Task], attempts: int) -> list[Reply]:
+    def run(self, tasks: Sequence[Task], attempts: int, timeout: float = 0.0) -> list[Reply]:
         """Run tasks; returns their replies in the same order.
 
         Parameters
@@ -134,6 +142,8 @@ class WorkerPool:
             Each with its ``number``, from 0 on.
         attempts : int
             How often a task is started before its workers' death is an error.
+        timeout : float
+            Seconds without a sign of life after which a task's worker is killed; 0 for never.
 
         Raises
         ------
@@ -146,7 +156,10 @@ class WorkerPool:
         try:
             while left:
                 self._hand_out(waiting)
-                ready = connections.wait([w.connection for w in self._workers if w.queue])
+                busy = [w.connection for w in self._workers if w.queue]
+                ready = connections.wait(busy, min(timeout, _LOOK) if timeout else None)
+                if timeout:
+                    self._kill_silent(timeout)
                 for one in [w for w in self._workers if w.connection in ready]:
                     reply = self._receive(one)
                     if reply is None:
@@ -155,6 +168,7 @@ class WorkerPool:
                     task = one.queue.popleft()
                     if "error" in reply:
                         raise _task_error(task, reply)
+                    one.since = time.time()
                     replies[task["number"]] = reply
                     left -= 1
                     if not self._warm:
@@ -185,7 +199,19 @@ class WorkerPool:
         self._workers.append(one)
         return one
 
+    def _kill_silent(self, timeout: float) -> None:
+        """Kill workers whose log has not changed for too long; the next look finds them dead."""
+        for one in self._workers:
+            if one.queue and not one.silent:
+                with contextlib.suppress(FileNotFoundError):
+                    last = max(one.since, one.stderr.stat().st_mtime)
+                    if time.time() - last > timeout:
+                        one.silent = timeout
+                        one.process.kill()
+
     def _send(self, one: _Worker, task: Task) -> None:
+        if not one.queue:
+            one.since = time.time()
         one.queue.append(task)
         try:
             if one.job != self._job:
@@ -212,9 +238,12 @@ class WorkerPool:
         waiting.extendleft(reversed(queued))
         attempt = running["attempt"] + 1
         if attempt >= attempts:
+            reason = f"{_status(status)}. Is there enough memory?"
+            if one.silent:
+                reason = f"this program: it gave no sign of life for {one.silent:g} s"
             raise TaskError(
                 f"{describe(running)} failed: its worker was killed {attempt} times, last by "
-                f"{_status(status)}. Is there enough memory?",
+                f"{reason}",
                 running,
                 None,
                 log,
@@ -224,13 +253,15 @@ class WorkerPool:
         waiting.appendleft({**running, "attempt": attempt})
 
     def _stop(self, one: _Worker) -> None:
-        one.connection.close()
+        # It has replied, and its files are closed; what the task started ends with it.
+        one.process.kill()
         one.process.wait()
         self._forget(one)
 
     def _forget(self, one: _Worker) -> None:
         one.connection.close()
-        one.stderr.unlink(missing_ok=True)
+        for path in (one.stderr, Path(worker.printed_path(str(one.stderr)))):
+            path.unlink(missing_ok=True)
         self._workers.remove(one)
 
     def kill(self) -> None:
@@ -267,6 +298,8 @@ def _task_error(task: Task, reply: Reply) -> TaskError:
         message = error["message"]
     else:
         message = f"{describe(task)} raised {error['type']}: {error['message']}"
+    if error["where"]:
+        message += f"\n  at {error['where']}"
     return TaskError(message, task, error["traceback"], reply["log"], error["exit_code"])
 
 

@@ -1,38 +1,46 @@
-"""What lies between a map task and a reduce task of ``-r parallel``: splits, partitions, groups.
+"""What lies between a map task and a reduce task of ``-r parallel``: segments, partitions, groups.
 
-Records are lines ``key TAB value LF``, as in Hadoop streaming, or binary frames with a key, where
-the job's protocol has such. A map task writes one file, in which the records of each partition lie
-together in one or more segments; a reduce task reads the segments of its partition from all of
-them, in the order of the map tasks, so that the values of a key come in the same order in every
-run.
+Records are lines ``key TAB value LF``, as in Hadoop streaming. A map task writes the records of
+each partition together, in one or more segments of a file, in memory as long as there is room and
+on the disk beyond; a reduce task reads the segments of its partition from all map tasks, in their
+order, so that the values of a key come in the same order in every run. It groups them in memory, or
+by ``sort(1)`` if they are too many.
 """
 
-import mmap
-import struct
+import errno
+import os
+import subprocess
+import threading
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
-from itertools import pairwise
+from itertools import chain, groupby
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from mrjob.cat import decompress, is_compressed
-from mrjob.util import to_lines
-
+from hdfs_utils.errors import StorageError
 from hdfs_utils.publish import storage_errors, write_all
+from mapreduce.pairs import (
+    REMEMBERED,
+    Read,
+    Write,
+    arrow_layout,
+    encode_columns,
+    is_columns,
+    is_keyed,
+    line_writer,
+)
+from mapreduce.runners.partition import Partitioning, partitioner
 
-Lines = Iterable[bytes]
 Buffer = bytes | bytearray | memoryview
 
-#: A map task's records wait in memory up to this many bytes before they are written.
-BUFFER_BYTES = 32 << 20
+#: Raw values of a raw key; None stands for the value of a line without TAB.
+Group = tuple[bytes, Iterable[bytes | None]]
 
+#: Memory that a line takes while it is grouped, as a multiple of its own length, measured with
+#: short lines.
+GROUPED = 6
 
-class Split(NamedTuple):
-    """A part of a file: the lines that start at ``start`` or later, but before ``stop``."""
-
-    path: str
-    start: int
-    stop: int
+_READ_BYTES = 1 << 20
+_LONGEST_REMEMBERED = 256
 
 
 class Segment(NamedTuple):
@@ -43,227 +51,392 @@ class Segment(NamedTuple):
     length: int
 
 
-def splits(files: Iterable[tuple[str, int]], wanted: int) -> list[Split]:
-    """Cut files into about ``wanted`` splits of equal size; no split spans two files.
+class Target(NamedTuple):
+    """Where a task writes.
 
-    Compressed files are not cut, since they can only be read from their beginning.
-
-    Parameters
+    Attributes
     ----------
-    files : iterable of (path, bytes)
-        Empty files give no split.
-    wanted : int
+    path : str
+    quota : int, optional
+        Bytes that the file may take, for files in memory.
+    overflow : str, optional
+        The file, on a disk, that takes the rest.
     """
-    sizes = [(path, size) for path, size in files if size]
-    total = sum(size for _, size in sizes)
-    result = []
-    for path, size in sizes:
-        parts = 1 if is_compressed(path) else max(1, (size * wanted + total // 2) // total)
-        edges = [size * part // parts for part in range(parts + 1)]
-        result += [Split(path, start, stop) for start, stop in pairwise(edges) if start < stop]
-    return result
+
+    path: str
+    quota: int | None = None
+    overflow: str | None = None
 
 
-def read_lines(split: Split) -> Iterator[bytes]:
-    """The lines of a split, unpacked, each with its line feed, if it has one."""
-    with storage_errors("read", Path(split.path)), Path(split.path).open("rb") as file:
-        if is_compressed(split.path):
-            yield from to_lines(decompress(file, split.path))
-            return
-        position = split.start
-        if position:
-            # The line that runs into the split belongs to the one before.
-            file.seek(position - 1)
-            position += len(file.readline()) - 1
-        while position < split.stop:
-            line = file.readline()
-            if not line:
-                return
-            position += len(line)
-            yield line
+class SegmentWriter:
+    """A task's output: for each partition a list of segments."""
 
-
-@lru_cache(maxsize=1 << 16)
-def hash_partition(key: bytes, partitions: int) -> int:
-    """The partition of a key under Hadoop's HashPartitioner.
-
-    ``(hash & 0x7fffffff) % partitions``, where the hash of a key is that of Hadoop's ``Text``:
-    ``h = 31 h + byte`` over its signed bytes in 32 bits, from 1 on.
-    """
-    value = 1
-    for byte in key:
-        value = (31 * value + (byte if byte < 128 else byte - 256)) & 0xFFFFFFFF
-    return (value & 0x7FFFFFFF) % partitions
-
-
-def key_of(line: bytes) -> bytes:
-    """The key of a record: all before the first TAB, or the whole line if there is none."""
-    end = line.find(b"\t")
-    return line[:end] if end >= 0 else line.rstrip(b"\n")
-
-
-class _Output:
-    """A map task's file."""
-
-    def __init__(self, path: Path, partitions: int) -> None:
-        self._path = path
-        self._file = path.open("wb", buffering=0)
-        self._partitions = partitions
-        self._buffered = 0
-        #: Bytes of the file.
-        self.written = 0
-        self.segments: list[list[Segment]] = [[] for _ in range(partitions)]
-
-    def _append(self, parts: list[list[Buffer]]) -> None:
-        """Write one segment for each partition that has any buffers."""
+    def __init__(self, target: Target, partitions: int) -> None:
+        self._target = target
+        self._path = Path(target.path)
         with storage_errors("write", self._path):
-            for number, buffers in enumerate(parts):
-                length = sum(map(len, buffers))
-                if length:
-                    self.segments[number].append(Segment(str(self._path), self.written, length))
-                    self.written += length
-                    write_all(self._file, *buffers)
-        self._buffered = 0
+            self._file = self._path.open("wb", buffering=0)
+        self._position = 0
+        self._overflowing = False
+        self.segments: list[list[Segment]] = [[] for _ in range(partitions)]
+        #: Paths and bytes of the files.
+        self.files: list[tuple[str, int]] = []
+
+    def append(self, parts: Iterable[list[Buffer]]) -> None:
+        """Write one segment for each partition that has any buffers."""
+        for number, buffers in enumerate(parts):
+            length = sum(map(len, buffers))
+            if length:
+                self._make_room(length)
+                self._write(buffers)
+                segment = Segment(str(self._path), self._position, length)
+                self.segments[number].append(segment)
+                self._position += length
+
+    def _write(self, buffers: list[Buffer]) -> None:
+        try:
+            with storage_errors("write", self._path):
+                write_all(self._file, *buffers)
+        except StorageError as error:
+            cause = error.__cause__
+            full = isinstance(cause, OSError) and cause.errno == errno.ENOSPC
+            if not full or self._overflowing or not self._target.overflow:
+                self._file.close()
+                raise
+            os.ftruncate(self._file.fileno(), self._position)
+            self._overflow()
+            self._write(buffers)
+
+    def _make_room(self, length: int) -> None:
+        quota = self._target.quota
+        if quota is not None and not self._overflowing and self._position + length > quota:
+            self._overflow()
+
+    def _overflow(self) -> None:
+        assert self._target.overflow
+        self._end_file()
+        self._overflowing = True
+        self._path = Path(self._target.overflow)
+        with storage_errors("write", self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("wb", buffering=0)
+        self._position = 0
+
+    def _end_file(self) -> None:
+        self._file.close()
+        self.files.append((str(self._path), self._position))
+
+    def close(self) -> None:
+        """Take no more."""
+        self._end_file()
 
 
-class LineWriter(_Output):
-    """Collects the lines of a map task, by partition.
+class LineWriter:
+    """Writes records as lines, by partition.
 
     Parameters
     ----------
-    path : Path
-        The map task's output.
-    partitions : int
-    combine : callable, optional
-        From the buffered records to fewer, before they are divided into partitions.
+    target : Target
+    write : callable
+        The protocol's.
+    how : Partitioning
+        One partition for output that is not divided.
+    buffer_bytes : int
+        What waits in memory.
     """
 
-    def __init__(
-        self, path: Path, partitions: int, combine: Callable[[Lines], Lines] | None = None
-    ) -> None:
-        super().__init__(path, partitions)
-        self._combine = combine
-        self._buffer: list[bytes] = []
+    def __init__(self, target: Target, write: Write, how: Partitioning, buffer_bytes: int) -> None:
+        self._output = SegmentWriter(target, how.partitions)
+        self._protocol = write
+        self._encode = line_writer(write)
+        self._remembers = is_keyed(write)
+        self._how = how
+        self._partition = partitioner(how)
+        self._parts: list[list[Buffer]] = [[] for _ in range(how.partitions)]
+        self._buffered = 0
+        self._buffer_bytes = buffer_bytes
 
-    def write(self, line: bytes) -> None:
+    @property
+    def result(self) -> dict[str, Any]:
+        """What the driver needs to know of the output."""
+        return {"segments": self._output.segments, "files": self._output.files}
+
+    def write_pairs(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """Encode and take in pairs; also pairs of columns."""
+        if self._remembers and self._how.partitions > 1:
+            self._write_often(pairs)
+            return
+        encode = self._encode
+        for key, value in pairs:
+            if is_columns(key):
+                self._write_columns(key, value)
+            else:
+                self.write_line(encode(key, value))
+
+    def _write_often(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """As above, for pairs of which many may be equal."""
+        known: dict[Any, Any] = {}
+        encode, how, partition, parts = self._encode, self._how, self._partition, self._parts
+        for key, value in pairs:
+            # Equal objects of other types have other encodings: 1, 1.0 and True.
+            is_plain = type(key) is str and (type(value) is int or type(value) is str)
+            entry = known.get((key, value)) if is_plain else None
+            if entry is None:
+                if is_columns(key):
+                    self._write_columns(key, value)
+                    continue
+                line = encode(key, value)
+                append = parts[partition(key_of(line, how.key_fields))].append
+                if is_plain and len(line) <= _LONGEST_REMEMBERED:
+                    if len(known) >= REMEMBERED:
+                        known.clear()
+                    known[key, value] = line, append
+            else:
+                line, append = entry
+            append(line)
+            self._buffered += len(line)
+            if self._buffered >= self._buffer_bytes:
+                self._flush()
+
+    def write_line(self, line: bytes) -> None:
         """Take in a record, with its line feed."""
-        self._buffer.append(line)
+        how = self._how
+        number = self._partition(key_of(line, how.key_fields)) if how.partitions > 1 else 0
+        self._parts[number].append(line)
         self._buffered += len(line)
-        if self._buffered >= BUFFER_BYTES:
+        if self._buffered >= self._buffer_bytes:
+            self._flush()
+
+    def _write_columns(self, keys: Any, values: Any) -> None:
+        heads, lines = encode_columns(self._protocol, keys, values)
+        if self._how.partitions == 1:
+            self._take_in(0, lines)
+        elif self._how.fields is not None or self._how.key_fields > 1:
+            for line in lines.to_pylist():
+                self.write_line(line)
+        else:
+            import numpy as np
+
+            from kernels import dispatch
+
+            hash_partitions = dispatch.get("hash_partitions", "cpu")
+            numbers = hash_partitions(*arrow_layout(heads), self._how.partitions)
+            for number in range(self._how.partitions):
+                self._take_in(number, lines.take(np.flatnonzero(numbers == number)))
+
+    def _take_in(self, number: int, lines: Any) -> None:
+        content = arrow_layout(lines)[1]
+        self._parts[number].append(memoryview(content))
+        self._buffered += len(content)
+        if self._buffered >= self._buffer_bytes:
             self._flush()
 
     def _flush(self) -> None:
-        lines: Lines = self._buffer
-        if self._combine:
-            lines = self._combine(lines)
-        self._append([[part] for part in self._divide(lines)])
-        self._buffer = []
-
-    def _divide(self, lines: Lines) -> list[bytes]:
-        if self._partitions == 1:
-            return [b"".join(lines)]
-        parts: list[list[bytes]] = [[] for _ in range(self._partitions)]
-        for line in lines:
-            parts[hash_partition(key_of(line), self._partitions)].append(line)
-        return [b"".join(part) for part in parts]
+        self._output.append(
+            # One buffer a segment: a system call takes no more than some hundreds.
+            [part[0] if len(part) == 1 else b"".join(part)] if part else []
+            for part in self._parts
+        )
+        for part in self._parts:
+            part.clear()
+        self._buffered = 0
 
     def close(self) -> None:
         """Write what is left."""
         self._flush()
-        self._file.close()
+        self._output.close()
 
 
-class FrameWriter(_Output):
-    """Collects the frames of a map task, by partition.
+def key_of(line: bytes, fields: int = 1) -> bytes:
+    """The key of a record: all before the first TAB, or the whole line if there is none.
 
-    Each has its key and its length before it, and starts at a multiple of 64 bytes, so that its
-    arrays are aligned in the mapped file.
+    With more ``fields``, all before that many TABs.
+    """
+    end = line.find(b"\t")
+    for _ in range(fields - 1):
+        if end < 0:
+            break
+        end = line.find(b"\t", end + 1)
+    return line[:end] if end >= 0 else line.rstrip(b"\n")
+
+
+def _blocks(segments: Iterable[Segment], read_bytes: int) -> Iterator[bytes]:
+    """The bytes of some segments, cut anywhere."""
+    for path, offset, length in segments:
+        with storage_errors("read", Path(path)), Path(path).open("rb", buffering=0) as file:
+            file.seek(offset)
+            while length:
+                block = file.read(min(length, read_bytes))
+                if not block:
+                    raise StorageError(f"{path} is {length} bytes shorter than it was written")
+                length -= len(block)
+                yield block
+
+
+def lines_of(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Lines, without their line feeds, of blocks that are cut anywhere."""
+    rest: list[bytes] = []
+    for block in blocks:
+        lines = block.split(b"\n")
+        if len(lines) == 1:
+            rest.append(block)
+            continue
+        lines[0] = b"".join([*rest, lines[0]])
+        last = lines.pop()
+        rest = [last] if last else []
+        yield lines
+    if rest:
+        yield [b"".join(rest)]
+
+
+class Groups:
+    """Records of a partition, those of one key together, keys in the order of their bytes.
+
+    Parameters
+    ----------
+    lists : iterable of list of bytes
+        Lines without their line feeds.
+    sort_values : bool
+        Whether the values of a key are sorted by their bytes; else they stay in the order in which
+        they came.
+    fields : int
+        Of a key.
+
+    Attributes
+    ----------
+    is_split : bool
+        Whether every line is a key of one field, a TAB and a value.
     """
 
-    def __init__(self, path: Path, partitions: int) -> None:
-        super().__init__(path, partitions)
-        self._parts: list[list[Buffer]] = [[] for _ in range(partitions)]
+    def __init__(self, lists: Iterable[list[bytes]], sort_values: bool, fields: int = 1) -> None:
+        self._sort_values = sort_values
+        groups: dict[bytes, list[bytes | None]] = {}
+        self.is_split = True
+        value: bytes | None
+        for lines in lists:
+            for line in lines:
+                key, tab, value = line.partition(b"\t")
+                if fields > 1 or not tab:
+                    self.is_split = False
+                    key, value = _with_more_fields(line, fields)
+                try:
+                    groups[key].append(value)
+                except KeyError:
+                    groups[key] = [value]
+        self._groups = groups
 
-    def write(self, key: bytes, frame: list[Buffer]) -> None:
-        """Take in a record: its key, and a frame whose length is a multiple of 64 bytes.
-
-        It is written at once, since its memory may change afterwards.
-        """
-        length = sum(map(len, frame))
-        head = _FRAME_HEAD.pack(len(key), length) + key
-        head += bytes(-len(head) % _ALIGNMENT)
-        parts: list[list[Buffer]] = [[] for _ in range(self._partitions)]
-        parts[hash_partition(key, self._partitions)] = [head, *frame]
-        self._append(parts)
-
-    def close(self) -> None:
-        self._file.close()
+    def __iter__(self) -> Iterator[Group]:
+        """Each group once: its memory is given back."""
+        for key in sorted(self._groups):
+            values = self._groups.pop(key)
+            if self._sort_values:
+                values.sort(key=lambda value: value or b"")
+            yield key, values
 
 
-_FRAME_HEAD = struct.Struct("<QQ")
-_ALIGNMENT = 64
+def _with_more_fields(line: bytes, fields: int) -> tuple[bytes, bytes | None]:
+    key = key_of(line, fields)
+    return key, (line[len(key) + 1 :] if len(key) < len(line) else None)
 
 
-def grouped_frames(segments: Iterable[Segment]) -> Iterator[tuple[bytes, memoryview]]:
-    """Keys and frames of a partition, those of one key together, keys in order of their bytes.
+def in_memory(segments: Iterable[Segment]) -> Iterator[list[bytes]]:
+    """Lines of some segments."""
+    return lines_of(_blocks(segments, _READ_BYTES))
 
-    Frames are views of the mapped files.
+
+def sorted_lines(
+    segments: Iterable[Segment], folder: Path, sort_values: bool, fields: int, memory: int
+) -> Iterator[list[bytes]]:
+    """Lines of some segments, sorted by key, with temporary files.
+
+    Parameters
+    ----------
+    segments : iterable of Segment
+    folder : Path
+        For temporary files.
+    sort_values : bool
+        Whether lines are sorted as a whole.
+    fields : int
+        Of a key.
+    memory : int
+        Bytes that sorting may take.
+
+    Raises
+    ------
+    StorageError
+        There is no space left, or no ``sort``.
     """
-    groups: dict[bytes, list[memoryview]] = {}
-    for segment in segments:
-        view, position = _view(segment)
-        end = position + segment.length
-        while position < end:
-            key_length, length = _FRAME_HEAD.unpack_from(view, position)
-            start = position + _FRAME_HEAD.size
-            key = bytes(view[start : start + key_length])
-            start += key_length + (-(_FRAME_HEAD.size + key_length) % _ALIGNMENT)
-            groups.setdefault(key, []).append(view[start : start + length])
-            position = start + length
-    for key in sorted(groups):
-        for frame in groups[key]:
-            yield key, frame
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = [] if sort_values else ["-t", "\t", "-k", f"1,{fields}", "-s"]
+    command = ["sort", *keys, "-S", f"{memory >> 10}K", "-T", str(folder)]
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except FileNotFoundError:
+        raise StorageError(
+            "there is no program 'sort', which groups records that do not fit into memory: "
+            "install coreutils or give more --memory"
+        ) from None
+    assert process.stdin and process.stdout and process.stderr
+    failure: list[BaseException] = []
+    feeder = threading.Thread(target=_feed, args=(process.stdin, segments, failure), daemon=True)
+    feeder.start()
+    try:
+        descriptor = process.stdout.fileno()
+        yield from lines_of(iter(lambda: os.read(descriptor, _READ_BYTES), b""))
+        feeder.join()
+        if failure:
+            raise failure[0]
+        if process.wait():
+            reason = process.stderr.read().decode("utf-8", "replace").strip()
+            raise StorageError(
+                f"cannot sort records in {folder}: {reason}. Free some space there, or give more "
+                "--memory"
+            )
+    finally:
+        process.kill()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
 
 
-def _view(segment: Segment) -> tuple[memoryview, int]:
-    """Memory that holds a segment, and where in it the segment starts."""
-    path = Path(segment.path)
-    with storage_errors("read", path), path.open("rb", buffering=0) as file:
-        if segment.length >= _LEAST_MAPPED:
-            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)), segment.offset
-        file.seek(segment.offset)
-        return memoryview(file.read(segment.length)), 0
+def _feed(stdin: Any, segments: Iterable[Segment], failure: list[BaseException]) -> None:
+    try:
+        for block in _blocks(segments, _READ_BYTES):
+            stdin.write(block)
+        stdin.close()
+    except BrokenPipeError:
+        # The program ended; its exit status says why.
+        pass
+    except BaseException as error:
+        failure.append(error)
+        stdin.close()
 
 
-#: Mapping a file costs more than reading so few bytes of it.
-_LEAST_MAPPED = 1 << 16
+def key_blocks(lists: Iterable[list[bytes]], size: int) -> Iterator[bytes]:
+    """Blocks of about ``size`` bytes, of sorted lines; no key is in two of them."""
+    block: list[bytes] = []
+    length = 0
+    every = chain.from_iterable(lists)
+    for _, lines in groupby(every, key_of):
+        if length >= size:
+            yield b"\n".join([*block, b""])
+            block, length = [], 0
+        for line in lines:
+            block.append(line)
+            length += len(line) + 1
+    if block:
+        yield b"\n".join([*block, b""])
 
 
-def segment_lines(segments: Iterable[Segment]) -> Iterator[bytes]:
-    """The records of some segments, without their line feeds."""
-    for segment in segments:
-        yield from _read_segment(segment)
-
-
-def grouped(lines: Lines, sort_values: bool) -> Iterator[bytes]:
-    """Records with those of one key together, keys in the order of their bytes.
-
-    The values of a key stay in the order in which they came, or are sorted by their bytes.
-    """
-    groups: dict[bytes, list[bytes]] = {}
-    for line in lines:
-        groups.setdefault(key_of(line), []).append(line)
-    for key in sorted(groups):
-        values = groups.pop(key)
-        yield from sorted(values) if sort_values else values
-
-
-def _read_segment(segment: Segment) -> list[bytes]:
-    path = Path(segment.path)
-    with storage_errors("read", path), path.open("rb") as file:
-        file.seek(segment.offset)
-        content = file.read(segment.length)
-    lines = content.split(b"\n")
-    if not lines[-1]:
-        lines.pop()
-    return lines
+def read_groups(groups: Iterable[Group], read: Read, at: Callable[[bytes], None]) -> Iterator[Any]:
+    """Pairs of groups, by a protocol that reads lines."""
+    for key, values in groups:
+        at(key)
+        for value in values:
+            yield read((key if value is None else key + b"\t" + value).rstrip(b"\r\n"))

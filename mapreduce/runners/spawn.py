@@ -33,7 +33,7 @@ class Process(Protocol):
     pid: int
 
     def kill(self) -> None:
-        """Kill the process, if it still runs."""
+        """Kill the process, if it still runs, and what it has started."""
         ...
 
     def wait(self) -> int:
@@ -51,6 +51,16 @@ class Starter(Protocol):
     def close(self) -> None:
         """Start no more workers."""
         ...
+
+
+def kill_group(pid: int) -> None:
+    """Kill a worker and what its tasks have started."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        # It has not made its group yet.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 class Nursery:
@@ -107,7 +117,7 @@ class NurseryProcess:
     def kill(self) -> None:
         # Until the nursery has waited for it, the number belongs to no other process.
         if self._status is None:
-            os.kill(self.pid, signal.SIGKILL)
+            kill_group(self.pid)
 
     def wait(self) -> int:
         if self._status is None:
@@ -189,7 +199,8 @@ class ForkServerWorker:
         self.pid = process.pid or 0
 
     def kill(self) -> None:
-        self._process.kill()
+        if self._process.is_alive():
+            kill_group(self.pid)
 
     def wait(self) -> int:
         self._process.join()

@@ -14,7 +14,6 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
 from io import BytesIO
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -23,22 +22,15 @@ from typing import Any
 
 from mrjob.parse import parse_mr_job_stderr
 
-from mapreduce.runners.shuffle import (
-    FrameWriter,
-    LineWriter,
-    Segment,
-    Split,
-    grouped,
-    grouped_frames,
-    read_lines,
-    segment_lines,
-)
+from mapreduce import pairs
+from mapreduce.runners import partition, records, shuffle, tasks
 
 #: Job classes that the process had before it was forked, by :func:`job_name`.
 known_jobs: dict[str, type] = {}
 
 _PR_SET_PDEATHSIG = 1
 LOG_BYTES = 1 << 16
+SHOWN_BYTES = 1 << 10
 
 
 def job_name(job_class: type) -> str:
@@ -69,9 +61,12 @@ def main(connection: Connection, parent: int, stderr_path: str) -> None:
     """Serve tasks until the connection ends."""
     end_with_parent(parent)
     leave_signals_to_driver()
+    # What a task starts ends with its worker: the driver kills the whole group.
+    os.setpgid(0, 0)
     _redirect(stderr_path)
     gc.freeze()
     worker = _Worker()
+    process = os.getpid()
     while True:
         try:
             message = json.loads(connection.recv_bytes())
@@ -81,17 +76,26 @@ def main(connection: Connection, parent: int, stderr_path: str) -> None:
             worker.load(message["job"])
             continue
         reply = worker.run(message["task"])
+        if os.getpid() != process:
+            # A copy of this process, which a task made and let return: it is nobody's worker.
+            os._exit(1)
         connection.send_bytes(json.dumps(reply).encode())
 
 
+def printed_path(stderr_path: str) -> str:
+    """Where a worker's standard output goes, beside its standard error."""
+    return stderr_path + ".stdout"
+
+
 def _redirect(stderr_path: str) -> None:
-    """Standard input is empty; whatever a task prints goes to the worker's log."""
+    """Standard input is empty; whatever a task prints goes to the worker's files."""
     null = os.open(os.devnull, os.O_RDONLY)
-    log = os.open(stderr_path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-    for descriptor, target in ((null, 0), (log, 1), (log, 2)):
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+    printed = os.open(printed_path(stderr_path), flags, 0o600)
+    log = os.open(stderr_path, flags, 0o600)
+    for descriptor, target in ((null, 0), (printed, 1), (log, 2)):
         os.dup2(descriptor, target)
-    os.close(null)
-    os.close(log)
+        os.close(descriptor)
     # The driver may have put something else in their place, as test programs do.
     sys.stdin = os.fdopen(0, "r", closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)
@@ -110,28 +114,39 @@ class _Worker:
         os.environ.update(definition["env"])
         sys.path[:0] = [path for path in definition["paths"] if path not in sys.path]
 
-    def run(self, task: dict[str, Any]) -> dict[str, Any]:
+    def run(self, spec: dict[str, Any]) -> dict[str, Any]:
         """Run a task; returns the reply."""
-        reply: dict[str, Any] = {"task": task["number"], "attempt": task["attempt"]}
-        try:
-            job = None if task["mrc"] == "identity" else self._instance(task)
-            os.environ.update(task["env"])
-            if task["directory"]:
-                os.chdir(task["directory"])
-                sys.path.insert(0, task["directory"])
-            run = _run_map if task["kind"] == "map" else _run_reduce
-            reply["result"] = run(job, task)
-        except BaseException as error:  # also SystemExit: the task ends, not the worker
-            reply["error"] = _describe(error)
-        reply["counters"], reply["log"] = _take_log()
-        return reply
+        reply: dict[str, Any] = {"task": spec["number"], "attempt": spec["attempt"]}
+        reply |= self._attempt(spec)
+        if not self._definition["warm"]:
+            # Files that the job left open are written when the job goes.
+            self._job = None
+            gc.collect()
+        return reply | _take_log()
 
-    def _instance(self, task: dict[str, Any]) -> Any:
-        if self._job is None or not self._definition["warm"]:
-            job_class = _find(self._definition)
-            arguments = [f"--step-num={task['step']}", f"--{task['mrc']}"]
-            self._job = job_class(arguments + self._definition["arguments"])
+    def _attempt(self, spec: dict[str, Any]) -> dict[str, Any]:
+        task = tasks.Task(spec, lambda mrc: self._instance(spec, mrc), _sign_of_life)
+        try:
+            os.environ.update(spec["env"])
+            if spec["directory"]:
+                os.chdir(spec["directory"])
+                sys.path.insert(0, spec["directory"])
+            return {"result": task.run()}
+        except BaseException as error:  # also SystemExit: the task ends, not the worker
+            return {"error": _describe(error, task)}
+
+    def _instance(self, spec: dict[str, Any], mrc: str) -> Any:
+        if self._definition["warm"] and self._job is not None:
+            return self._job
+        job_class = _find(self._definition)
+        arguments = [f"--step-num={spec['step']}", f"--{mrc}"]
+        self._job = job_class(arguments + self._definition["arguments"])
         return self._job
+
+
+def _sign_of_life() -> None:
+    """Change the time of the log, which the driver looks at."""
+    os.utime(2)
 
 
 def _find(definition: dict[str, Any]) -> Any:
@@ -164,71 +179,7 @@ def _import_script(script: Path) -> ModuleType:
     return module
 
 
-def _run_map(job: Any, task: dict[str, Any]) -> dict[str, Any]:
-    lines = (line for split in task["splits"] for line in read_lines(Split(*split)))
-    if task["mrc"] != "mapper":
-        # No mapper: the lines go on to the reducer as they are.
-        return _write_lines(
-            (line if line.endswith(b"\n") else line + b"\n" for line in lines), task
-        )
-    if task["frames"]:
-        return _write_frames(job, lines, task)
-    combine = None
-    if task["combiner"]:
-
-        def combine(records: Iterable[bytes]) -> Iterator[bytes]:
-            ordered = grouped(records, task["sort_values"])
-            return _apply(job, "combiner", job.combine_pairs, ordered, task["step"])
-
-    return _write_lines(_apply(job, "mapper", job.map_pairs, lines, task["step"]), task, combine)
-
-
-def _run_reduce(job: Any, task: dict[str, Any]) -> dict[str, Any]:
-    segments = [Segment(*segment) for segment in task["segments"]]
-    if task["frames"]:
-        reader, writer = _protocols(job, task["step"], "reducer")
-        pairs = (reader.read_frame(key, frame) for key, frame in grouped_frames(segments))
-        results = job.reduce_pairs(pairs, task["step"])
-        return _write_lines((writer.write(key, value) + b"\n" for key, value in results), task)
-    ordered = grouped(segment_lines(segments), task["sort_values"])
-    return _write_lines(_apply(job, "reducer", job.reduce_pairs, ordered, task["step"]), task)
-
-
-def _apply(job: Any, mrc: str, function: Any, lines: Iterable[bytes], step: int) -> Iterator[bytes]:
-    """Records that a mapper, combiner or reducer makes of records."""
-    read, write = job.pick_protocols(step, mrc)
-    pairs = (read(line.rstrip(b"\r\n")) for line in lines)
-    for key, value in function(pairs, step):
-        yield write(key, value) + b"\n"
-
-
-def _protocols(job: Any, step: int, mrc: str) -> tuple[Any, Any]:
-    """The protocols that a task reads and writes with, as objects."""
-    read, write = job.pick_protocols(step, mrc)
-    return read.__self__, write.__self__
-
-
-def _write_frames(job: Any, lines: Iterable[bytes], task: dict[str, Any]) -> dict[str, Any]:
-    reader, writer = _protocols(job, task["step"], "mapper")
-    output = FrameWriter(Path(task["output"]), task["partitions"])
-    pairs = (reader.read(line.rstrip(b"\r\n")) for line in lines)
-    for key, value in job.map_pairs(pairs, task["step"]):
-        output.write(*writer.write_frame(key, value))
-    output.close()
-    return {"segments": output.segments, "bytes": output.written}
-
-
-def _write_lines(
-    records: Iterable[bytes], task: dict[str, Any], combine: Any = None
-) -> dict[str, Any]:
-    output = LineWriter(Path(task["output"]), task["partitions"] or 1, combine)
-    for record in records:
-        output.write(record)
-    output.close()
-    return {"segments": output.segments, "bytes": output.written}
-
-
-def _describe(error: BaseException) -> dict[str, Any]:
+def _describe(error: BaseException, task: tasks.Task) -> dict[str, Any]:
     """What the driver needs to know of an exception."""
     frames = [
         frame
@@ -237,26 +188,40 @@ def _describe(error: BaseException) -> dict[str, Any]:
     ]
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
     lines += traceback.format_exception_only(error)
+    try:
+        where = task.where()
+    except Exception:  # the input may have gone meanwhile
+        where = None
     return {
         "type": type(error).__name__,
         "message": str(error),
         "exit_code": getattr(error, "exit_code", None),
         "traceback": "".join(lines),
+        "where": where,
     }
 
 
-_OWN_FILES = {__file__, sys.modules[LineWriter.__module__].__file__}
+_OWN_FILES = {
+    __file__,
+    *(module.__file__ for module in (pairs, partition, records, shuffle, tasks)),
+}
 
 
-def _take_log() -> tuple[dict[str, dict[str, int]], str]:
-    """Counters that were written to standard error, and the end of what else was."""
+def _take_log() -> dict[str, Any]:
+    """What a task wrote to standard error: counters, status, the rest; and whether it printed."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+    reply: dict[str, Any] = {"counters": {}, "log": "", "status": [], "printed": ""}
+    size = os.fstat(1).st_size
+    if size:
+        reply["printed"] = os.pread(1, min(size, SHOWN_BYTES), 0).decode("utf-8", "replace")
+        os.ftruncate(1, 0)
     size = os.fstat(2).st_size
-    if not size:
-        return {}, ""
-    content = os.pread(2, size, 0)
-    os.ftruncate(2, 0)
-    found = parse_mr_job_stderr(BytesIO(content))
-    rest = "".join(found["other"])[-LOG_BYTES:]
-    return found["counters"], rest
+    if size:
+        content = os.pread(2, size, 0)
+        os.ftruncate(2, 0)
+        found = parse_mr_job_stderr(BytesIO(content))
+        reply["counters"] = found["counters"]
+        reply["status"] = found["statuses"][-1:]
+        reply["log"] = "".join(found["other"])[-LOG_BYTES:]
+    return reply

@@ -208,5 +208,5 @@ def test_what_a_killed_driver_left_in_memory_is_removed_by_the_next():
 
 
 def test_workers_must_be_positive(text):
-    with pytest.raises(Exception, match="--workers: expected a positive number"):
+    with pytest.raises(Exception, match="--workers: expected a number of at least 1, found 0"):
         run(stock_jobs.WordCount, "parallel", "--workers", 0, text)

@@ -1,171 +1,213 @@
-"""Splits, partitions and groups, against loops over all the bytes."""
+"""Partitions and groups, against dictionaries of everything."""
 
+import json
 import random
+import shutil
+import subprocess
 from collections import defaultdict
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mrjob.protocol import JSONProtocol, RawProtocol, ReprProtocol
 
-from mapreduce.runners import shuffle
+from hdfs_utils.errors import StorageError
+from mapreduce.runners.partition import Partitioning, hash_partition
 from mapreduce.runners.shuffle import (
-    FrameWriter,
+    Groups,
     LineWriter,
-    grouped,
-    grouped_frames,
-    hash_partition,
+    Target,
+    in_memory,
+    key_blocks,
     key_of,
-    read_lines,
-    segment_lines,
-    splits,
+    lines_of,
+    sorted_lines,
 )
-from mapreduce.wire import Message, WireProtocol
 
-lines = st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"")), max_size=30)
-
-
-@given(lines, st.booleans(), st.integers(1, 12))
-def test_every_line_is_read_once_and_in_order(tmp_path_factory, content, ends, wanted):
-    path = tmp_path_factory.mktemp("lines") / "file"
-    text = b"\n".join(content) + (b"\n" if ends and content else b"")
-    path.write_bytes(text)
-    parts = splits([(str(path), len(text))], wanted)
-    found = [line for part in parts for line in read_lines(part)]
-    assert b"".join(found) == text
-    assert all(line.endswith(b"\n") for line in found[:-1])
-    for part in parts:
-        starts = [sum(map(len, found[:i])) for i in range(len(found))]
-        mine = [
-            line for at, line in zip(starts, found, strict=True) if part.start <= at < part.stop
-        ]
-        assert list(read_lines(part)) == mine
+JSON = JSONProtocol().write
+plain = st.one_of(st.text(max_size=5), st.integers(-3, 3), st.booleans(), st.floats(), st.none())
 
 
-@given(st.lists(st.integers(0, 1000), max_size=8), st.integers(1, 20))
-def test_splits_cover_every_file_once_and_are_about_as_many_as_wanted(sizes, wanted):
-    found = splits([(str(i), size) for i, size in enumerate(sizes)], wanted)
-    covered = defaultdict(int)
-    for part in found:
-        assert part.start == covered[part.path] < part.stop
-        covered[part.path] = part.stop
-    assert dict(covered) == {str(i): size for i, size in enumerate(sizes) if size}
-    assert len(found) <= wanted + 2 * len(sizes)
-
-
-def test_equal_lines_are_split_evenly():
-    """References have equal length for this: each map task gets the same number of them."""
-    (found,) = [splits([("file", 8 * 100)], 4)]
-    assert [(part.start, part.stop) for part in found] == [
-        (0, 200),
-        (200, 400),
-        (400, 600),
-        (600, 800),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    # 31 h + byte from h = 1 on, by hand: java.lang's arithmetic in 32 bits, signed bytes.
-    [(b"", 1), (b"a", 31 + 97), (b"ab", (31 + 97) * 31 + 98), (b"\xff", 30), (b"\x80", 31 - 128)],
-)
-def test_hash_of_short_keys(key, expected):
-    for partitions in (1, 2, 7, 1000):
-        assert hash_partition(key, partitions) == (expected & 0x7FFFFFFF) % partitions
-
-
-@given(st.binary(max_size=40), st.integers(1, 50))
-def test_hash_against_32_bit_integers(key, partitions):
-    value = np.int32(1)
-    with np.errstate(over="ignore"):
-        for byte in np.frombuffer(key, np.int8):
-            value = np.int32(31) * value + np.int32(byte)
-    assert hash_partition(key, partitions) == (int(value) & 0x7FFFFFFF) % partitions
-
-
-@pytest.mark.parametrize(
-    ("line", "key"),
-    [(b"a\tb\n", b"a"), (b"a\tb\tc\n", b"a"), (b"abc\n", b"abc"), (b"\tb\n", b""), (b"\n", b"")],
-)
-def test_key_of_a_line(line, key):
-    assert key_of(line) == key
-
-
-@pytest.mark.parametrize("buffer_bytes", [1, 100, 1 << 20])
-@pytest.mark.parametrize("partitions", [1, 3])
-def test_lines_come_back_grouped_and_in_order(tmp_path, monkeypatch, buffer_bytes, partitions):
-    monkeypatch.setattr(shuffle, "BUFFER_BYTES", buffer_bytes)
-    generator = random.Random(1)
-    written = defaultdict(list)
-    writer = LineWriter(tmp_path / "out", partitions)
-    for number in range(500):
-        key = b"key%d" % generator.randrange(20)
-        writer.write(key + b"\t%d\n" % number)
-        written[key].append(key + b"\t%d" % number)
+def written(target, pairs, how, buffer_bytes=1 << 20, write=JSON):
+    writer = LineWriter(target, write, how, buffer_bytes)
+    writer.write_pairs(pairs)
     writer.close()
-    assert writer.written == (tmp_path / "out").stat().st_size
-    seen = []
+    return writer.result
+
+
+@pytest.mark.parametrize(
+    ("line", "fields", "key"),
+    [
+        (b"a\tb\n", 1, b"a"),
+        (b"a\tb\tc\n", 1, b"a"),
+        (b"a\tb\tc\n", 2, b"a\tb"),
+        (b"a\tb\n", 3, b"a\tb"),
+        (b"abc\n", 1, b"abc"),
+        (b"\tb\n", 1, b""),
+        (b"\n", 1, b""),
+    ],
+)
+def test_key_of_a_line(line, fields, key):
+    assert key_of(line, fields) == key
+
+
+@given(
+    pairs=st.lists(st.tuples(plain, plain), max_size=40),
+    partitions=st.integers(1, 3),
+    buffer_bytes=st.sampled_from([1, 100, 1 << 20]),
+    protocol=st.sampled_from([JSONProtocol, ReprProtocol]),
+)
+def test_records_have_the_protocols_bytes_in_order(
+    tmp_path_factory, pairs, partitions, buffer_bytes, protocol
+):
+    write = protocol().write
+    target = Target(str(tmp_path_factory.mktemp("out") / "file"))
+    result = written(target, pairs * 2, Partitioning(partitions), buffer_bytes, write)
+    expected = defaultdict(list)
+    for key, value in pairs * 2:
+        line = write(key, value)
+        expected[hash_partition(key_of(line), partitions)].append(line)
     for number in range(partitions):
-        found = list(grouped(segment_lines(writer.segments[number]), False))
-        keys = [key_of(line) for line in found]
-        assert sorted(set(keys)) == list(dict.fromkeys(keys))
-        assert all(hash_partition(key, partitions) == number for key in keys)
-        for key in dict.fromkeys(keys):
-            assert [line for line in found if key_of(line) == key] == written[key]
-        seen += found
-    assert len(seen) == 500
+        found = [line for lines in in_memory(result["segments"][number]) for line in lines]
+        assert found == expected[number]
 
 
-def test_values_sorted_by_their_bytes():
-    found = list(grouped([b"b\t2", b"a\t10", b"a\t9", b"b\t1"], True))
-    assert found == [b"a\t10", b"a\t9", b"b\t1", b"b\t2"]
-
-
-def test_combining_happens_before_the_records_are_divided(tmp_path):
-    def combine(records):
-        counts = defaultdict(int)
-        for record in records:
-            counts[key_of(record)] += 1
-        for key, count in counts.items():
-            yield key + b"\t%d\n" % count
-
-    writer = LineWriter(tmp_path / "out", 2, combine)
-    for key in b"aababc":
-        writer.write(bytes([key]) + b"\tx\n")
-    writer.close()
-    found = [line for segments in writer.segments for line in segment_lines(segments)]
-    assert sorted(found) == [b"a\t3", b"b\t2", b"c\t1"]
-
-
-@pytest.mark.parametrize("size", [0, 5, 30_000])
-def test_frames_come_back_aligned_and_in_order(tmp_path, size):
-    protocol = WireProtocol()
-    outputs = []
-    for task in range(3):
-        writer = FrameWriter(tmp_path / f"out-{task}", 2)
-        for number in range(4):
-            message = Message({"task": task, "number": number}, {"x": np.full(size, task, "f4")})
-            writer.write(*protocol.write_frame(f"key\t{number % 3}", message))
-        writer.close()
-        outputs.append(writer.segments)
-    seen = []
-    for partition in range(2):
-        segments = [segment for output in outputs for segment in output[partition]]
-        pairs = [protocol.read_frame(*pair) for pair in grouped_frames(segments)]
-        keys = [key for key, _ in pairs]
-        assert keys == sorted(keys)
-        for _, message in pairs:
-            array = message.arrays["x"]
-            assert array.tolist() == [message.meta["task"]] * size
-            if size == 30_000:
-                assert array.ctypes.data % 64 == 0
-        seen += [(key, message.meta["task"], message.meta["number"]) for key, message in pairs]
-    expected = [
-        (f"key\t{number % 3}", task, number)
-        for key in range(3)
-        for task in range(3)
-        for number in range(4)
-        if number % 3 == key
+def test_what_exceeds_the_quota_goes_to_the_other_file(tmp_path):
+    target = Target(str(tmp_path / "memory"), 1000, str(tmp_path / "spill" / "disk"))
+    pairs = [(f"key{number}", number) for number in range(500)]
+    result = written(target, pairs, Partitioning(2), buffer_bytes=300)
+    (memory, small), (disk, large) = result["files"]
+    assert (memory, disk) == (target.path, target.overflow)
+    assert small <= 1000 < large
+    found = [
+        json.loads(line.split(b"\t")[1])
+        for segments in result["segments"]
+        for lines in in_memory(segments)
+        for line in lines
     ]
-    assert sorted(seen) == sorted(expected)
-    assert [entry for entry in seen if entry[0] == "key\t0"] == expected[:6]
+    assert sorted(found) == list(range(500))
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 64 KiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("file systems cannot be mounted")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_full_memory_overflows_to_the_disk(tmp_path, small_disk):
+    target = Target(str(small_disk / "memory"), 1 << 30, str(tmp_path / "disk"))
+    pairs = [(f"key{number}", "x" * 100) for number in range(2000)]
+    result = written(target, pairs, Partitioning(2), buffer_bytes=10_000)
+    assert [path for path, _ in result["files"]] == [target.path, target.overflow]
+    count = sum(len(lines) for part in result["segments"] for lines in in_memory(part))
+    assert count == 2000
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, small_disk):
+    target = Target(str(tmp_path / "memory"), 100, str(small_disk / "disk"))
+    pairs = [(f"key{number}", "x" * 100) for number in range(2000)]
+    with pytest.raises(StorageError, match=r"cannot write .*disk: No space left.*Free some space"):
+        written(target, pairs, Partitioning(2), buffer_bytes=10_000)
+
+
+@given(st.lists(st.binary(max_size=9)), st.integers(1, 10))
+def test_lines_of_blocks_cut_anywhere(content, size):
+    text = b"\n".join(content)
+    blocks = [text[at : at + size] for at in range(0, len(text), size)]
+    expected = text.split(b"\n")
+    if not expected[-1]:
+        expected.pop()
+    assert [line for lines in lines_of(blocks) for line in lines] == expected
+
+
+records = st.lists(
+    st.tuples(st.sampled_from([b"a", b"ab", b"b", b""]), st.binary(max_size=3)).map(
+        lambda pair: b"\t".join(pair).replace(b"\n", b"") or b"\t"
+    ),
+    max_size=30,
+)
+
+
+@given(records, st.booleans())
+def test_groups_in_order_of_keys(lines, sort_values):
+    groups = Groups([lines], sort_values)
+    assert groups.is_split
+    expected = defaultdict(list)
+    for line in lines:
+        expected[line.partition(b"\t")[0]].append(line.partition(b"\t")[2])
+    found = list(groups)
+    assert [key for key, _ in found] == sorted(expected)
+    for key, values in found:
+        assert values == (sorted(expected[key]) if sort_values else expected[key])
+
+
+def test_lines_without_tab_are_told():
+    groups = Groups([[b"a\t1", b"b", b"a"]], False)
+    assert not groups.is_split
+    assert list(groups) == [(b"a", [b"1", None]), (b"b", [None])]
+
+
+def test_keys_of_two_fields():
+    groups = Groups([[b"b\t2\tx", b"a\t1", b"b\t1\ty", b"b\t2\tz"]], False, 2)
+    assert list(groups) == [(b"a\t1", [None]), (b"b\t1", [b"y"]), (b"b\t2", [b"x", b"z"])]
+
+
+@pytest.mark.parametrize("sort_values", [False, True])
+def test_sorting_on_the_disk_gives_what_sorting_in_memory_gives(tmp_path, sort_values):
+    generator = random.Random(1)
+    pairs = [(f"key {generator.randrange(300)}", generator.randrange(50)) for _ in range(20_000)]
+    result = written(Target(str(tmp_path / "file")), pairs, Partitioning(1), 10_000)
+    (segments,) = result["segments"]
+    groups = Groups(in_memory(segments), sort_values)
+    expected = [key + b"\t" + value for key, values in groups for value in values]
+    lists = sorted_lines(segments, tmp_path / "spill", sort_values, 1, 1 << 16)
+    assert [line for lines in lists for line in lines] == expected
+    assert not list((tmp_path / "spill").iterdir())
+
+
+def test_a_full_disk_while_sorting(tmp_path, small_disk):
+    pairs = [(f"key{number}", "x" * 100) for number in range(5000)]
+    result = written(Target(str(tmp_path / "file")), pairs, Partitioning(1))
+    with pytest.raises(StorageError, match=r"cannot sort records in .*No space left"):
+        list(sorted_lines(result["segments"][0], small_disk, False, 1, 1 << 16))
+
+
+def test_a_segment_that_was_cut_off(tmp_path):
+    result = written(Target(str(tmp_path / "file")), [("a", 1), ("b", 2)], Partitioning(1))
+    (tmp_path / "file").write_bytes(b"a")
+    (segments,) = result["segments"]
+    with pytest.raises(StorageError, match="bytes shorter than it was written"):
+        list(in_memory(segments))
+    with pytest.raises(StorageError, match="bytes shorter than it was written"):
+        list(sorted_lines(segments, tmp_path, False, 1, 1 << 20))
+
+
+def test_without_sort_the_message_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StorageError, match=r"no program 'sort'.*--memory"):
+        list(sorted_lines([], tmp_path, False, 1, 1 << 20))
+    assert shutil.which("sort") is None
+
+
+@given(records, st.integers(1, 20))
+def test_no_key_is_in_two_blocks(lines, size):
+    lines = sorted(lines, key=key_of)
+    blocks = list(key_blocks([lines], size))
+    assert b"".join(blocks) == b"".join(line + b"\n" for line in lines)
+    seen = [{key_of(line) for line in block.splitlines(True)} for block in blocks]
+    assert sum(map(len, seen)) == len(set().union(*seen))
+
+
+def test_other_protocols_write_their_own_bytes(tmp_path):
+    pairs = [("a", "1"), ("a", "1"), (None, "x\ty")]
+    result = written(
+        Target(str(tmp_path / "file")), pairs, Partitioning(1), write=RawProtocol().write
+    )
+    assert (tmp_path / "file").read_bytes() == b"a\t1\na\t1\nx\ty\n"
+    assert result["files"] == [(str(tmp_path / "file"), 12)]

@@ -1,0 +1,397 @@
+"""One map or reduce task: from its input, through the job's methods, to its output.
+
+The job's own ``map_pairs``, ``combine_pairs`` and ``reduce_pairs`` are called, as mrjob calls them.
+Where a job has not overridden the latter two, and its protocol codes keys by themselves, groups go
+to the combiner or reducer directly: that gives the same pairs, sooner.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
+from json.encoder import encode_basestring_ascii as quote
+from pathlib import Path
+from typing import Any
+
+from mrjob.job import MRJob
+
+from mapreduce.batches import read_batches, reduce_batches
+from mapreduce.job import Job
+from mapreduce.pairs import (
+    Decoder,
+    Read,
+    decode_lines,
+    is_columns,
+    is_json,
+    is_keyed,
+    line_writer,
+)
+from mapreduce.runners.partition import Partitioning
+from mapreduce.runners.records import Split, SplitReader, shown
+from mapreduce.runners.shuffle import (
+    GROUPED,
+    Group,
+    Groups,
+    LineWriter,
+    Segment,
+    Target,
+    in_memory,
+    key_blocks,
+    read_groups,
+    sorted_lines,
+)
+
+Pair = tuple[Any, Any]
+
+#: Pairs that are counted together.
+_CHUNK = 1 << 14
+
+#: What a key takes in a dictionary of lists, beside its characters, and a number in a list.
+_KEY_BYTES = 300
+_NUMBER_BYTES = 9
+
+#: Groups between two signs of life.
+_OFTEN = 256
+
+_OUTPUT_BYTES = 4 << 20
+_BATCH_BYTES = 16 << 20
+
+
+class Task:
+    """A task, as the driver describes it.
+
+    Parameters
+    ----------
+    spec : dict
+        The driver's message.
+    new_job : callable
+        Makes an instance of the job for ``mapper``, ``combiner`` or ``reducer``.
+    alive : callable
+        To be called now and then as a sign of life.
+    """
+
+    def __init__(
+        self,
+        spec: dict[str, Any],
+        new_job: Callable[[str], Any],
+        alive: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._spec = spec
+        self._new_job = new_job
+        self._alive = alive
+        self._step: int = spec["step"]
+        self._reader: SplitReader | None = None
+        self._key: bytes | None = None
+
+    def run(self) -> dict[str, Any]:
+        """Do the task; returns what the driver needs to know of its output."""
+        return self._map() if self._spec["kind"] == "map" else self._reduce()
+
+    def where(self) -> str | None:
+        """Which record was being worked on, for the message of an error."""
+        if self._key is not None:
+            return f"the key {shown(self._key)}"
+        if self._reader is not None:
+            location = self._reader.location()
+            return str(location) if location else None
+        return None
+
+    # Map
+
+    def _map(self) -> dict[str, Any]:
+        spec = self._spec
+        if spec["mrc"] != "mapper":
+            # No mapper: the lines go on to the reducer as they are.
+            writer = self._writer(lambda key, value: b"")
+            for line in self._lines():
+                writer.write_line(line + b"\n")
+            writer.close()
+            return writer.result
+        job = self._new_job("mapper")
+        read, write = job.pick_protocols(self._step, "mapper")
+        if spec["frames"]:
+            return self._map_frames(job, read, write)
+        pairs = _mapped(job, self._step, self._input(job, read))
+        writer = self._writer(write)
+        if spec["combiner"]:
+            _Combiner(self, type(job), writer, write).write_pairs(pairs)
+        else:
+            writer.write_pairs(pairs)
+        writer.close()
+        return writer.result
+
+    def _input(self, job: Any, read: Read) -> Iterator[Pair]:
+        if getattr(job._get_step(self._step, object), "mapper_batch", None):
+            return read_batches(job, self._blocks(job.BATCH_BYTES))
+        return (read(line.rstrip(b"\r\n")) for line in self._lines())
+
+    def _lines(self) -> Iterator[bytes]:
+        for split in self._spec["splits"]:
+            self._reader = SplitReader(Split(*split), self._alive)
+            yield from self._reader
+        self._reader = None
+
+    def _blocks(self, size: int) -> Iterator[bytes]:
+        for split in self._spec["splits"]:
+            self._reader = SplitReader(Split(*split), self._alive)
+            yield from self._reader.blocks(size)
+        self._reader = None
+
+    def _map_frames(self, job: Any, read: Any, write: Any) -> dict[str, Any]:
+        from mapreduce.runners.frames import FrameWriter
+
+        output = FrameWriter(Target(*self._spec["target"]), self._spec["partitions"])
+        pairs = (read(line.rstrip(b"\r\n")) for line in self._lines())
+        for key, value in job.map_pairs(pairs, self._step):
+            output.write(*write.__self__.write_frame(key, value))
+        output.close()
+        return output.result
+
+    def _writer(self, write: Any) -> LineWriter:
+        spec = self._spec
+        divided = spec["kind"] == "map" and spec["partitions"] > 0
+        how = Partitioning(*spec["partitioning"]) if divided else Partitioning(1)
+        size = spec["buffer_bytes"] if divided else _OUTPUT_BYTES
+        return LineWriter(Target(*spec["target"]), write, how, size)
+
+    def combine(self, groups: Iterable[Group], is_split: bool) -> Iterator[Pair]:
+        """Pairs that the combiner makes of groups of raw values."""
+        job = self._new_job("combiner")
+        read, _ = job.pick_protocols(self._step, "combiner")
+        return self._apply(job, "combiner", groups, is_split, read)
+
+    def combine_plain(self, groups: dict[str, list[Any]]) -> Iterator[Pair]:
+        """Pairs that the combiner makes of groups of decoded values, in the keys' order."""
+        job = self._new_job("combiner")
+        return _call(job, "combiner", self._step, _in_order(groups))
+
+    # Reduce
+
+    def _reduce(self) -> dict[str, Any]:
+        spec = self._spec
+        segments = [Segment(*segment) for segment in spec["segments"]]
+        job = self._new_job("reducer")
+        read, write = job.pick_protocols(self._step, "reducer")
+        writer = self._writer(write)
+        if spec["frames"]:
+            from mapreduce.runners.frames import grouped_frames
+
+            frames = (read.__self__.read_frame(*pair) for pair in grouped_frames(segments))
+            writer.write_pairs(job.reduce_pairs(frames, self._step))
+        elif getattr(job._get_step(self._step, object), "reducer_batch", None):
+            writer.write_pairs(self._reduce_batches(job, read, segments))
+        else:
+            writer.write_pairs(self._reduce_groups(job, read, segments))
+        writer.close()
+        return writer.result
+
+    def _fits(self, segments: list[Segment]) -> bool:
+        size = sum(segment.length for segment in segments)
+        return size * GROUPED <= int(self._spec["memory"])
+
+    def _sorted(self, segments: list[Segment]) -> Iterator[list[bytes]]:
+        spec = self._spec
+        folder = Path(spec["temporary"])
+        fields = Partitioning(*spec["partitioning"]).key_fields
+        for lines in sorted_lines(
+            segments, folder, spec["sort_values"], fields, spec["memory"] // 2
+        ):
+            self._alive()
+            yield lines
+
+    def _reduce_groups(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:
+        spec = self._spec
+        fields = Partitioning(*spec["partitioning"]).key_fields
+        if self._fits(segments):
+            groups = Groups(in_memory(segments), spec["sort_values"], fields)
+            return self._apply(job, "reducer", groups, groups.is_split, read)
+        return job.reduce_pairs(self._read(self._sorted(segments), read), self._step)  # type: ignore[no-any-return]
+
+    def _read(self, lists: Iterable[list[bytes]], read: Read) -> Iterator[Pair]:
+        for lines in lists:
+            for line in lines:
+                self._key = line
+                yield read(line.rstrip(b"\r\n"))
+        self._key = None
+
+    def _reduce_batches(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:
+        batches: Iterable[Any]
+        if self._fits(segments):
+            block = b"".join(_pieces(segments))
+            batches = [decode_lines(read, block, self._order())] if block else []
+        else:
+            blocks = key_blocks(self._sorted(segments), _BATCH_BYTES)
+            batches = (decode_lines(read, block) for block in blocks)
+        return reduce_batches(job, batches, self._step)
+
+    def _order(self) -> str:
+        return "lines" if self._spec["sort_values"] else "keys"
+
+    def _apply(
+        self, job: Any, mrc: str, groups: Iterable[Group], is_split: bool, read: Read
+    ) -> Iterator[Pair]:
+        """Pairs that a combiner or reducer makes of groups."""
+        if is_split and is_keyed(read) and not _is_overridden(type(job), mrc):
+            return _call(job, mrc, self._step, self._decoded(groups, read))
+        function = job.combine_pairs if mrc == "combiner" else job.reduce_pairs
+        return function(read_groups(groups, read, self._at), self._step)  # type: ignore[no-any-return]
+
+    def _at(self, key: bytes | None) -> None:
+        self._key = key
+
+    def _decoded(self, groups: Iterable[Group], read: Any) -> Iterator[tuple[Any, Iterator[Any]]]:
+        """Decoded groups; neighbours with equal keys, such as 1 and 1.0, are one group."""
+        loads = read.__self__._loads
+        decoder = Decoder(loads) if is_json(read) else None
+        decode = decoder.__getitem__ if decoder is not None else loads
+        last: Any = None
+        waiting: list[Iterable[Any]] = []
+        for number, (raw, values) in enumerate(groups):
+            if number % _OFTEN == 0:
+                self._alive()
+            self._key = raw
+            key = loads(raw)
+            if waiting and not (key is last or key == last):
+                yield last, map(decode, chain.from_iterable(waiting))
+                waiting = []
+            if type(key) is str:
+                yield key, map(decode, values)  # type: ignore[arg-type]
+                continue
+            if not waiting:
+                last = key
+            waiting.append(values)
+        if waiting:
+            yield last, map(decode, chain.from_iterable(waiting))
+        self._key = None
+
+
+class _Combiner:
+    """Gathers a mapper's pairs by key, and combines them before they are written.
+
+    Strings with numbers are gathered as they are, since JSON would not change them; all else as it
+    is encoded.
+    """
+
+    def __init__(self, task: Task, kind: type, writer: LineWriter, write: Any) -> None:
+        self._task = task
+        self._writer = writer
+        self._encode = line_writer(write)
+        sort_values = bool(task._spec["sort_values"])
+        self._is_plain = is_json(write) and not sort_values and not _is_overridden(kind, "combiner")
+        self._limit: int = task._spec["buffer_bytes"]
+        self._flushed = False
+
+    def write_pairs(self, pairs: Iterator[Pair]) -> None:
+        """Combine pairs and write the results."""
+        encode, is_plain = self._encode, self._is_plain
+        groups: dict[str, list[Any]] = {}
+        lines: list[bytes] = []
+        used = 0
+        key = value = None
+        while True:
+            before = len(lines)
+            for key, value in islice(pairs, _CHUNK):
+                if is_plain and (type(value) is int or type(value) is float):
+                    try:
+                        # Only strings are put in, and nothing else that JSON takes equals one.
+                        groups[key].append(value)
+                        continue
+                    except KeyError:
+                        if type(key) is str:
+                            groups[key] = [value]
+                            used += len(key) + _KEY_BYTES
+                            continue
+                    except TypeError:
+                        # A list, say.
+                        pass
+                if is_columns(key):
+                    self._writer.write_pairs([(key, value)])
+                else:
+                    lines.append(encode(key, value)[:-1])
+            used += self._estimate(value) * _CHUNK
+            used += sum(len(line) * GROUPED for line in islice(lines, before, None))
+            first = next(pairs, None)
+            if first is None:
+                break
+            pairs = chain([first], pairs)
+            if used >= self._limit:
+                self._flush(groups, lines)
+                groups, lines, used = {}, [], 0
+        if groups or lines or not self._flushed:
+            self._flush(groups, lines)
+
+    def _estimate(self, value: Any) -> int:
+        # Small integers are shared; the last value of a chunk stands for all.
+        if type(value) is int and -5 <= value <= 256:
+            return _NUMBER_BYTES
+        return _NUMBER_BYTES + sys.getsizeof(value)
+
+    def _flush(self, groups: dict[str, list[Any]], lines: list[bytes]) -> None:
+        self._flushed = True
+        if self._is_plain and not lines:
+            self._writer.write_pairs(self._task.combine_plain(groups))
+            return
+        for key, values in groups.items():
+            lines += [self._encode(key, value)[:-1] for value in values]
+        gathered = Groups([lines], bool(self._task._spec["sort_values"]))
+        self._writer.write_pairs(self._task.combine(gathered, gathered.is_split))
+
+
+def _mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Pair]:
+    """What a step's mapper yields: mrjob's ``map_pairs``, with less between mapper and writer."""
+    step = job._get_step(step_num, object)
+    is_own = type(job).map_pairs not in (MRJob.map_pairs, Job.map_pairs)
+    if is_own or step["mapper_raw"] or getattr(step, "mapper_batch", None):
+        return job.map_pairs(pairs, step_num)  # type: ignore[no-any-return]
+    mapper = step["mapper"]
+    results = (
+        _once(step["mapper_init"]),
+        (mapper(key, value) or () for key, value in pairs),
+        _once(step["mapper_final"]),
+    )
+    return chain.from_iterable(chain.from_iterable(results))
+
+
+def _once(function: Callable[[], Any] | None) -> Iterator[Any]:
+    if function is not None:
+        yield function() or ()
+
+
+def _pieces(segments: list[Segment]) -> Iterator[bytes]:
+    for lines in in_memory(segments):
+        yield b"\n".join([*lines, b""])
+
+
+def _in_order(groups: dict[str, list[Any]]) -> Iterator[tuple[str, Iterator[Any]]]:
+    for key in sorted(groups, key=quote):
+        yield key, iter(groups[key])
+
+
+def _is_overridden(kind: Any, mrc: str) -> bool:
+    """Whether a job calls its combiner or reducer in a way of its own."""
+    name = "combine_pairs" if mrc == "combiner" else "reduce_pairs"
+    return (
+        getattr(kind, name) is not getattr(MRJob, name)
+        or kind._combine_or_reduce_pairs is not MRJob._combine_or_reduce_pairs
+    )
+
+
+def _call(
+    job: Any, mrc: str, step_num: int, groups: Iterable[tuple[Any, Iterator[Any]]]
+) -> Iterator[Pair]:
+    """What a step's methods yield for groups: mrjob's ``_combine_or_reduce_pairs``."""
+    step = job._get_step(step_num, object)
+    init, function, final = (step[mrc + suffix] for suffix in ("_init", "", "_final"))
+    if function is None:
+        raise ValueError(f"step {step_num} has no {mrc}")
+    if init:
+        yield from init() or ()
+    for key, values in groups:
+        yield from function(key, values) or ()
+    if final:
+        yield from final() or ()
+
+
+def sign_of_life(descriptor: int) -> Callable[[], None]:
+    """A function that changes the time of a file, which the driver looks at."""
+    return lambda: os.utime(descriptor)
