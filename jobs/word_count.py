@@ -2,7 +2,7 @@
 
 builds on  nothing
 adds       a mapper, a combiner and a reducer
-next       train.py, where the same three steps add up gradients
+next       word_count_combiner.py
 run me     python jobs/word_count.py README.md
            python jobs/word_count.py -r parallel README.md
 """

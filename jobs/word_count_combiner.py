@@ -18,11 +18,11 @@ MOST_WORDS = 100_000
 
 
 class WordCountCombiner(Job):
-    """A combiner may run or not; state in the mapper is sure to work, and nothing is encoded twice."""
+    """A combiner may run or not; what a mapper does itself is done."""
 
     def mapper_init(self):
         """Each map task starts with an empty table."""
-        self.counts = Counter()
+        self.counts: Counter[str] = Counter()
 
     def mapper(self, _, line):
         """Count now, tell later."""

@@ -2,46 +2,48 @@
 
 builds on  word_count_combiner.py
 adds       batches: a mapper of blocks of text with a kernel, a reducer of Arrow columns
-next       train.py, where mappers of batches compute gradients
+next       train.py, where mappers compute gradients with kernels
 run me     python jobs/word_count_vectorized.py -r parallel README.md
 """
 
+import numpy as np
 import pyarrow as pa
 
-from kernels import dispatch
+from mapreduce.batches import key_starts
 from mapreduce.job import Job
+from mapreduce.text import WordCounter
 
-#: Bytes of a map task's table at which it is told and emptied.
+#: Memory of a mapper's table at which it is told and emptied.
 MOST_BYTES = 64 << 20
 
 
 class WordCountVectorized(Job):
-    """The same words as in the other two files, also outside of ASCII; see kernels/cpu/text.py."""
+    """In-mapper combining again; only that a call takes megabytes of lines, not one."""
+
+    @classmethod
+    def prepare(cls):
+        """Compile, or load what was compiled, once for all tasks of a machine."""
+        WordCounter()
 
     def mapper_init(self):
-        """The table of a map task: the state of in-mapper combining, in arrays."""
-        self.counter = dispatch.get("WordCounter", "cpu")()
+        """Each map task starts with an empty table."""
+        self.words = WordCounter()
 
     def mapper_batch(self, _, block):
-        """Some megabytes of whole lines at once, which a compiled loop counts."""
-        self.counter.add(block)
-        if self.counter.nbytes >= MOST_BYTES:
-            yield self.pairs()
-            self.counter.clear()
+        """A block of bytes that ends where a line ends."""
+        self.words.add(block)
+        if self.words.nbytes >= MOST_BYTES:
+            yield self.words.take()
 
     def mapper_final(self):
-        """What is left, as one batch: a column of words and a column of counts."""
-        yield self.pairs()
-
-    def pairs(self):
-        """The table as Arrow columns, which need no copy."""
-        offsets, words, counts = self.counter.items()
-        column = pa.StringArray.from_buffers(len(counts), *map(pa.py_buffer, (offsets, words)))
-        return pa.record_batch([column, pa.array(counts)], names=["word", "count"])
+        """A batch of two columns stands for as many pairs as it has rows."""
+        yield self.words.take()
 
     def reducer_batch(self, batch):
-        """All pairs of many words: a group-by in place of a loop over keys."""
-        yield pa.table(batch).group_by("key", use_threads=False).aggregate([("value", "sum")])
+        """Many words with all their counts, sorted by word: sums from one word to the next."""
+        starts = key_starts(batch)
+        counts = np.add.reduceat(batch["value"], starts)
+        yield pa.record_batch([batch["key"].take(starts), counts], names=["word", "count"])
 
 
 if __name__ == "__main__":

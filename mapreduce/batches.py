@@ -69,6 +69,29 @@ def reduce_batches(job: Any, batches: Iterable[Any], step_num: int) -> Iterator[
         yield from pairs_of(final())
 
 
+def key_starts(batch: Any) -> Any:
+    """Rows at which the keys of a sorted batch begin, for ``reduceat`` of NumPy's functions.
+
+    ``np.add.reduceat(batch["value"], key_starts(batch))`` is the sum of each key's values.
+
+    Parameters
+    ----------
+    batch : pyarrow.RecordBatch
+        As :meth:`mapreduce.job.Job.reducer_batch` takes it, with one row at least.
+
+    Returns
+    -------
+    numpy.ndarray
+        int64, ascending, from 0 on.
+    """
+    import numpy as np
+    import pyarrow.compute as pc
+
+    keys = batch.column("key")
+    changes = pc.not_equal(keys[1:], keys[:-1]).fill_null(value=True)
+    return np.concatenate([[0], np.flatnonzero(changes) + 1])
+
+
 def blocks_of(stream: BinaryIO | Iterable[bytes], size: int) -> Iterator[bytes]:
     """Blocks of about ``size`` bytes, of whole lines, of a stream or of an iterable of lines."""
     read = getattr(stream, "read", None)

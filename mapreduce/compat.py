@@ -9,6 +9,7 @@ finder in place: the tasks of a job whose script imports mrjob by itself are sta
 ``--class NAME`` before the script, that class is run, whatever the script itself would start.
 """
 
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -89,6 +90,25 @@ def install() -> None:
     """Supply the missing modules; calling it again changes nothing."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())
+        _import_users()
+
+
+def _import_users() -> None:
+    """Import what mrjob has that wants ``distutils``, without loading ``distutils``.
+
+    An installed setuptools puts its own in that place, which takes longer to load than all of
+    mrjob. Ours stand in for the moment; later imports by anybody find what they always do.
+    """
+    names = [name for name in _MODULES if name.startswith("distutils") and name not in sys.modules]
+    for name in names:
+        module = sys.modules[name] = ModuleType(name)
+        vars(module).update(_MODULES[name])
+    try:
+        for name in ("mrjob.util", "mrjob.compat"):
+            importlib.import_module(name)
+    finally:
+        for name in names:
+            del sys.modules[name]
 
 
 def run_script(arguments: Sequence[str]) -> None:

@@ -89,6 +89,14 @@ class Job(MRJob):
     BATCH_INPUT = "text"
     BATCH_BYTES = 4 << 20
 
+    @classmethod
+    def prepare(cls) -> None:
+        """Load what all tasks need; to be re-defined.
+
+        ``-r parallel`` calls it once, in the process from which tasks are forked, so that they find
+        what it has loaded. On other runners each task has to do without.
+        """
+
     def mapper_batch(self, key: Any, batch: Any) -> Any:
         """Take many records at once; to be re-defined in the place of ``mapper``.
 

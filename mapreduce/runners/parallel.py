@@ -18,13 +18,14 @@ from mrjob.fs.local import LocalFilesystem
 from mrjob.local import LocalMRJobRunner
 from mrjob.step import StepFailedException
 
+from hdfs_utils import publish
 from hdfs_utils.publish import storage_errors
 from mapreduce.errors import UsageError
 from mapreduce.runners import pool as pools
 from mapreduce.runners import spawn
 from mapreduce.runners.partition import Partitioning, configured
 from mapreduce.runners.pool import Reply, Task, TaskError, WorkerPool
-from mapreduce.runners.records import splits
+from mapreduce.runners.records import Split, splits
 from mapreduce.runners.shuffle import Segment, Target
 
 log = logging.getLogger(__name__)
@@ -120,6 +121,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     def _pool(self) -> WorkerPool:
         """The shared pool if there is one, else our own."""
         assert self._mrjob_cls is not None
+        getattr(self._mrjob_cls, "prepare", lambda: None)()
         method = self._opts["start_method"] or spawn.DEFAULT_START_METHOD
         pool = pools.current(self._workers, method) if self._is_warm else None
         if pool is None:
@@ -144,6 +146,13 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             super()._create_setup_wrapper_scripts()
 
     # Steps
+
+    def _run(self) -> None:
+        given = bool(self._output_dir)
+        super()._run()
+        if given:
+            # As Hadoop does: an output without it is not whole.
+            publish.put_if_absent(Path(self._output_dir).absolute() / publish.SUCCESS, b"")
 
     def _run_streaming_step(self, step: dict[str, Any], step_num: int) -> None:
         if not self._is_ours(step):
@@ -199,6 +208,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             self._task(step, step_num, "map", number)
             | {
                 "splits": [split],
+                "env": self._task_env(step_num, "mapper", number, split),
                 "partitions": reduces,
                 "partitioning": partitioning,
                 "combiner": "combiner" in step and reduces > 0,
@@ -284,8 +294,24 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         if not self._is_warm:
             self.fs.mkdir(self._task_dir("mapper" if mrc == "identity" else mrc, step_num, number))
             task["directory"] = self._setup_working_dir(mrc, step_num, number)
-            task["env"] = self._env_for_task(mrc, step_num, number)
+            task["env"] = self._task_env(step_num, mrc, number)
         return task
+
+    def _task_env(
+        self, step_num: int, mrc: str, number: int, split: Split | None = None
+    ) -> dict[str, str]:
+        """What Hadoop tells a task by its environment, beyond what the driver has in its own."""
+        if self._is_warm:
+            return {}
+        where = None
+        if split is not None:
+            where = {
+                "file": split.path,
+                "start": split.start,
+                "length": split.stop - split.start,
+            }
+        env: dict[str, str] = self._env_for_task(mrc, step_num, number, where)
+        return {name: value for name, value in env.items() if os.environ.get(name) != value}
 
     def _spill_dir(self) -> Path:
         """A folder on the disk for what does not fit into memory."""
@@ -313,7 +339,17 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             return self._parts[step_num - 1]
         # Tasks have working directories of their own.
         paths = [Path(path).absolute() for path in self._input_paths_for_step(step_num)]
-        return [(str(path), path.stat().st_size) for path in paths]
+        return [self._input(path, number) for number, path in enumerate(paths)]
+
+    def _input(self, path: Path, number: int) -> tuple[str, int]:
+        """Path and bytes of a file; what can be read only once, such as a pipe, is copied."""
+        with storage_errors("read", path):
+            if not path.is_file():
+                spooled = Path(self._get_local_tmp_dir()) / f"input-{number:05d}"
+                with path.open("rb") as source, spooled.open("wb") as target:
+                    shutil.copyfileobj(source, target)
+                path = spooled
+            return str(path), path.stat().st_size
 
 
 def available_cores() -> int:

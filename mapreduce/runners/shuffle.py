@@ -149,7 +149,6 @@ class LineWriter:
         self._output = SegmentWriter(target, how.partitions)
         self._protocol = write
         self._encode = line_writer(write)
-        self._remembers = is_keyed(write)
         self._how = how
         self._partition = partitioner(how)
         self._parts: list[list[Buffer]] = [[] for _ in range(how.partitions)]
@@ -161,20 +160,27 @@ class LineWriter:
         """What the driver needs to know of the output."""
         return {"segments": self._output.segments, "files": self._output.files}
 
-    def write_pairs(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """Encode and take in pairs; also pairs of columns."""
-        if self._remembers and self._how.partitions > 1:
-            self._write_often(pairs)
-            return
+    def write_pairs(self, pairs: Iterable[tuple[Any, Any]], repeat: bool = False) -> None:
+        """Encode and take in pairs; also pairs of columns.
+
+        Parameters
+        ----------
+        pairs : iterable of (key, value)
+        repeat : bool
+            Whether many may be equal.
+        """
         encode = self._encode
+        if repeat and is_keyed(self._protocol) and self._how.partitions > 1:
+            self._write_repeated(pairs)
+            return
         for key, value in pairs:
             if is_columns(key):
                 self._write_columns(key, value)
             else:
                 self.write_line(encode(key, value))
 
-    def _write_often(self, pairs: Iterable[tuple[Any, Any]]) -> None:
-        """As above, for pairs of which many may be equal."""
+    def _write_repeated(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """As above, remembering lines."""
         known: dict[Any, Any] = {}
         encode, how, partition, parts = self._encode, self._how, self._partition, self._parts
         for key, value in pairs:

@@ -116,7 +116,7 @@ class Task:
         if spec["combiner"]:
             _Combiner(self, type(job), writer, write).write_pairs(pairs)
         else:
-            writer.write_pairs(pairs)
+            writer.write_pairs(pairs, repeat=True)
         writer.close()
         return writer.result
 

@@ -8,7 +8,6 @@ connection ends the worker, and so does the end of its parent.
 import ctypes
 import gc
 import importlib
-import importlib.util
 import json
 import os
 import signal
@@ -17,12 +16,11 @@ import traceback
 from io import BytesIO
 from multiprocessing.connection import Connection
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from mrjob.parse import parse_mr_job_stderr
 
-from mapreduce import pairs
+from mapreduce import compat, pairs
 from mapreduce.runners import partition, records, shuffle, tasks
 
 #: Job classes that the process had before it was forked, by :func:`job_name`.
@@ -159,24 +157,14 @@ def _find(definition: dict[str, Any]) -> Any:
 def _import(definition: dict[str, Any]) -> type:
     """Import a job class by its module, or from its script if it is the driver's main program."""
     module_name, _, qualname = definition["name"].partition(":")
-    if module_name == "__main__":
-        found: Any = _import_script(Path(definition["script"]))
+    if module_name == "__main__" or module_name.startswith(compat.SCRIPT_PREFIX):
+        found: Any = compat.import_script(Path(definition["script"]))
     else:
         found = importlib.import_module(module_name)
     for part in qualname.split("."):
         found = getattr(found, part)
     assert isinstance(found, type)
     return found
-
-
-def _import_script(script: Path) -> ModuleType:
-    name = f"__job__{script.stem}"
-    sys.path.insert(0, str(script.parent))
-    spec = importlib.util.spec_from_file_location(name, script)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _describe(error: BaseException, task: tasks.Task) -> dict[str, Any]:

@@ -134,14 +134,7 @@ def test_no_example_is_forgotten():
     assert there == JOBS.keys() | NEED_A_CLUSTER | {"mr_boom"}
 
 
-def parameters():
-    # The task's file is not in its environment yet: mapreduce.map.input.file.
-    missing = pytest.mark.xfail(strict=False, reason="parallel does not tell a task its file")
-    for name in JOBS:
-        yield pytest.param(name, marks=[missing] if name == "mr_count_lines_by_file" else [])
-
-
-@pytest.mark.parametrize("name", list(parameters()))
+@pytest.mark.parametrize("name", JOBS)
 def test_the_same_lines_as_mrjobs_own_runner_gives(places, name):
     theirs = "local" if name in WITH_COMMANDS else "inline"
     arguments = JOBS[name]

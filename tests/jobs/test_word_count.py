@@ -1,6 +1,8 @@
 """The classic, against a loop, on every runner and in every way to start it."""
 
 import json
+import os
+import random
 import re
 import subprocess
 import sys
@@ -24,14 +26,42 @@ def expected(path):
     return Counter(re.findall(r"[\w']+", path.read_text().lower()))
 
 
+FILES = ["word_count", "word_count_combiner", "word_count_vectorized"]
+
+
+def run(program, runner, *arguments):
+    command = [sys.executable, *program, "-r", runner, "--no-conf", "-q", *map(str, arguments)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+
 @pytest.mark.parametrize("runner", ["inline", "parallel", "local"])
-@pytest.mark.parametrize("program", [["-m", "jobs.word_count"], ["jobs/word_count.py"]])
+@pytest.mark.parametrize("program", [["-m", "jobs.word_count"], *([f"jobs/{f}.py"] for f in FILES)])
 def test_against_a_loop(text, runner, program):
-    command = [sys.executable, *program, "-r", runner, "--no-conf", "-q", str(text)]
-    out = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    out = run(program, runner, text)
     pairs = [[json.loads(part) for part in line.split("\t")] for line in out.splitlines()]
     assert len(pairs) == len(dict(pairs))
     assert dict(pairs) == expected(text)
+
+
+def test_all_files_agree_to_the_byte(tmp_path):
+    """Also on lines that are not UTF-8, which are read as Latin-1, and on separators of Unicode."""
+    generator = random.Random(7)
+    letters = "abcXYZ019_'äÖßΣσςİıſ٣日本 \t\r-.,\x0b\x85\u2028\u0301"
+    with (tmp_path / "text").open("wb") as out:
+        for _ in range(3000):
+            line = "".join(generator.choices(letters, k=generator.randrange(40)))
+            encoding = "latin-1" if generator.random() < 0.1 else "utf-8"
+            out.write(line.encode(encoding, "replace") + b"\n")
+        out.write(b"broken \xff\xfe utf-8 \xc3\n\x00 nul")
+    parts = []
+    for name in FILES:
+        folder = tmp_path / name
+        run([f"jobs/{name}.py"], "parallel", "-o", folder, tmp_path / "text")
+        parts.append({path.name: path.read_bytes() for path in folder.glob("part-*")})
+    assert len(parts[0]) == len(os.sched_getaffinity(0))
+    assert parts[0] == parts[1] == parts[2]
+    lines = run(["jobs/word_count.py"], "inline", tmp_path / "text").splitlines()
+    assert sorted(lines) == sorted(b"".join(parts[0].values()).decode().splitlines())
 
 
 def test_job_files_are_short_and_say_what_is_next():

@@ -144,6 +144,7 @@ class TestFinder:
             "        if name == 'pipes':\n"
             "            return PathFinder.find_spec(name, [sys.argv[1]])\n"
             "sys.meta_path.insert(-1, Mine)\n"
+            "sys.modules.pop('pipes')\n"
             "import pipes\n"
             "assert pipes.quote == 'mine'\n"
         )
@@ -183,7 +184,8 @@ class TestFinder:
             "from mrjob.job import MRJob\n"
             "from mrjob.compat import uses_yarn, version_gte\n"
             "from mrjob.util import cmd_line\n"
-            "assert 'mapreduce.compat' in repr(sys.modules['distutils.version'].LooseVersion)\n"
+            "assert sys.modules['mrjob.compat'].LooseVersion is compat.LooseVersion\n"
+            "assert not any(name.startswith('distutils') for name in sys.modules)\n"
             "print(version_gte('2.10.1', '2.7.4'), uses_yarn('3.3.6'), cmd_line(['a b', 'c']))\n"
         )
         assert found == "True True 'a b' c\n"

@@ -28,9 +28,9 @@ JSON = JSONProtocol().write
 plain = st.one_of(st.text(max_size=5), st.integers(-3, 3), st.booleans(), st.floats(), st.none())
 
 
-def written(target, pairs, how, buffer_bytes=1 << 20, write=JSON):
+def written(target, pairs, how, buffer_bytes=1 << 20, write=JSON, repeat=False):
     writer = LineWriter(target, write, how, buffer_bytes)
-    writer.write_pairs(pairs)
+    writer.write_pairs(pairs, repeat)
     writer.close()
     return writer.result
 
@@ -56,13 +56,14 @@ def test_key_of_a_line(line, fields, key):
     partitions=st.integers(1, 3),
     buffer_bytes=st.sampled_from([1, 100, 1 << 20]),
     protocol=st.sampled_from([JSONProtocol, ReprProtocol]),
+    repeat=st.booleans(),
 )
 def test_records_have_the_protocols_bytes_in_order(
-    tmp_path_factory, pairs, partitions, buffer_bytes, protocol
+    tmp_path_factory, pairs, partitions, buffer_bytes, protocol, repeat
 ):
     write = protocol().write
     target = Target(str(tmp_path_factory.mktemp("out") / "file"))
-    result = written(target, pairs * 2, Partitioning(partitions), buffer_bytes, write)
+    result = written(target, pairs * 2, Partitioning(partitions), buffer_bytes, write, repeat)
     expected = defaultdict(list)
     for key, value in pairs * 2:
         line = write(key, value)
