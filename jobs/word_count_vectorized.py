@@ -22,8 +22,8 @@ class WordCountVectorized(Job):
 
     @classmethod
     def prepare(cls):
-        """Compile, or load what was compiled, once for all tasks of a machine."""
-        WordCounter()
+        """Load the compiled kernel once, before tasks are started."""
+        WordCounter.prepare()
 
     def mapper_init(self):
         """Each map task starts with an empty table."""

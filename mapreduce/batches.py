@@ -88,7 +88,7 @@ def key_starts(batch: Any) -> Any:
     import pyarrow.compute as pc
 
     keys = batch.column("key")
-    changes = pc.not_equal(keys[1:], keys[:-1]).fill_null(value=True)
+    changes = pc.not_equal(keys[1:], keys[:-1]).fill_null(fill_value=True)
     return np.concatenate([[0], np.flatnonzero(changes) + 1])
 
 

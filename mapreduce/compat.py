@@ -111,6 +111,31 @@ def _import_users() -> None:
             del sys.modules[name]
 
 
+class _Delayed(ModuleType):
+    """Stands for a module until something of it is asked for."""
+
+    def __getattr__(self, attribute: str) -> object:
+        name = self.__name__
+        if sys.modules.get(name) is self:
+            del sys.modules[name]
+        # Whoever holds this one finds in it what is in the other.
+        vars(self).update(vars(importlib.import_module(name)))
+        try:
+            return vars(self)[attribute]
+        except KeyError:
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}") from None
+
+
+def delay(name: str) -> None:
+    """Have a module load when it is first used, if it is there and has not been imported yet.
+
+    mrjob imports PySpark wherever it is installed, which takes longer than a small job.
+    """
+    if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
+        module = sys.modules[name] = _Delayed(name)
+        module.__spec__ = spec
+
+
 def run_script(arguments: Sequence[str]) -> None:
     """Run a script as ``python SCRIPT [ARGUMENT...]`` would, with the modules supplied."""
     install()

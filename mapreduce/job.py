@@ -69,6 +69,13 @@ class MRStep(mrjob.step.MRStep):
         self.mapper_batch = mapper_batch
         self.reducer_batch = reducer_batch
 
+    def description(self, step_num: int = 0) -> dict[str, Any]:
+        """What runners know of the step."""
+        description: dict[str, Any] = super().description(step_num)
+        if self.mapper_batch is not None:
+            description["mapper"]["batch"] = True
+        return description
+
 
 class Job(MRJob):
     """Base class of jobs.

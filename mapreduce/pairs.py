@@ -10,7 +10,14 @@ from collections.abc import Callable, Iterable, Iterator
 from json.encoder import encode_basestring_ascii as quote
 from typing import TYPE_CHECKING, Any
 
-from mrjob.protocol import StandardJSONProtocol, _KeyCachingProtocol
+from mapreduce import compat
+
+compat.install()
+
+from mrjob.protocol import (  # noqa: E402  (mrjob needs what compat supplies)
+    StandardJSONProtocol,
+    _KeyCachingProtocol,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -23,6 +23,13 @@ class WordCounter:
     def __init__(self) -> None:
         self._counter: Any = dispatch.get("WordCounter", "cpu")()
 
+    @classmethod
+    def prepare(cls) -> None:
+        """Load the kernel, and compile it if this machine has not yet: for a job's ``prepare``."""
+        counter = cls()
+        counter.add(b"one word is enough")
+        counter.take()
+
     @property
     def nbytes(self) -> int:
         return int(self._counter.nbytes)

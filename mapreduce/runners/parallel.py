@@ -8,6 +8,7 @@ commands, setup scripts or input manifests are left to ``-r local``'s own machin
 import logging
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,7 @@ from hdfs_utils import publish
 from hdfs_utils.publish import storage_errors
 from mapreduce.errors import UsageError
 from mapreduce.runners import pool as pools
-from mapreduce.runners import spawn
+from mapreduce.runners import shuffle, spawn
 from mapreduce.runners.partition import Partitioning, configured
 from mapreduce.runners.pool import Reply, Task, TaskError, WorkerPool
 from mapreduce.runners.records import Split, splits
@@ -33,8 +34,12 @@ log = logging.getLogger(__name__)
 #: Map tasks for each worker of a job that does not say how many it wants: uneven ones even out.
 _MAPS_PER_WORKER = 4
 
-#: Input of a map task at most, so that a killed worker loses little.
-_MAP_BYTES = 256 << 20
+#: The same for batch mappers, which are done sooner and have more to set up.
+_BATCH_MAPS_PER_WORKER = 2
+
+#: Input of a map task at least, beyond one a worker, and at most, so that a killed worker loses
+#: little.
+_LEAST_MAP_BYTES, _MAP_BYTES = 1 << 20, 256 << 20
 
 #: MiB for records, if the user does not say.
 _MEMORY = 512
@@ -121,7 +126,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     def _pool(self) -> WorkerPool:
         """The shared pool if there is one, else our own."""
         assert self._mrjob_cls is not None
-        getattr(self._mrjob_cls, "prepare", lambda: None)()
+        self._prepare()
         method = self._opts["start_method"] or spawn.DEFAULT_START_METHOD
         pool = pools.current(self._workers, method) if self._is_warm else None
         if pool is None:
@@ -130,6 +135,14 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         paths = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
         pool.load(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm, paths)
         return pool
+
+    def _prepare(self) -> None:
+        """Load what all tasks need, while there is one process."""
+        assert self._mrjob_cls is not None
+        getattr(self._mrjob_cls, "prepare", lambda: None)()
+        if "pyarrow" in sys.modules and "numba" in sys.modules:
+            # Columns will be divided by a kernel.
+            shuffle.load_kernels()
 
     def _cleanup_local_tmp(self) -> None:
         if self._own_pool is not None:
@@ -201,8 +214,10 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             partitioning = configured(self._partitioner, jobconf, max(1, reduces), log.warning)
         maps = _number(jobconf, "mapreduce.job.maps", "mapred.map.tasks")
         files = self._inputs(step_num)
-        least = -(-sum(size for _, size in files) // _MAP_BYTES)
-        inputs = splits(files, maps or max(least, self._workers * _MAPS_PER_WORKER))
+        each = _BATCH_MAPS_PER_WORKER if step.get("mapper", {}).get("batch") else _MAPS_PER_WORKER
+        total = sum(size for _, size in files)
+        wanted = min(self._workers * each, max(self._workers, total // _LEAST_MAP_BYTES))
+        inputs = splits(files, maps or max(wanted, -(-total // _MAP_BYTES)))
         frames = reduces > 0 and self._uses_frames(step)
         map_tasks = [
             self._task(step, step_num, "map", number)

@@ -17,6 +17,7 @@ import mrjob.runner
 from mrjob.job import MRJob
 from mrjob.runner import MRJobRunner
 
+from mapreduce import compat
 from mapreduce.errors import UsageError
 
 #: Alias, and where the class is.
@@ -60,6 +61,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 def runner_class(alias: str) -> Any:
     """The class of one of our runners, imported when it is first asked for."""
     module, _, name = RUNNERS[alias].partition(":")
+    compat.delay("pyspark")
     return getattr(import_module(module), name)
 
 

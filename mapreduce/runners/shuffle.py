@@ -131,6 +131,15 @@ class SegmentWriter:
         self._end_file()
 
 
+def load_kernels() -> None:
+    """Load what divides columns."""
+    import numpy as np
+
+    from kernels import dispatch
+
+    dispatch.get("hash_partitions", "cpu")(np.zeros(1, np.int32), np.empty(0, np.uint8), 2)
+
+
 class LineWriter:
     """Writes records as lines, by partition.
 
