@@ -2,11 +2,61 @@
 
 Every compiled loop releases the GIL, so that threads of one worker run over slices at once. None
 uses ``fastmath`` or a parallel reduction: sums are taken in the order in which they are written.
+
+What is compiled is kept in ``$NUMBA_CACHE_DIR``, else in the user's cache folder, where nobody else
+can write: Numba executes what it finds there.
 """
 
+import logging
+import os
+import tempfile
+from pathlib import Path
 from typing import Any
 
-import numba
+log = logging.getLogger(__name__)
+
+
+def cache_folder() -> Path:
+    """The folder of compiled kernels: in ``$XDG_CACHE_HOME``, ``~/.cache``, or a temporary one."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
+    for parent in (Path(base), Path(tempfile.gettempdir()) / f"gradreduce-{os.getuid()}"):
+        folder = parent / "gradreduce" / "kernels"
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = folder.stat()
+        except OSError:
+            continue
+        is_private = status.st_uid == os.getuid() and not status.st_mode & 0o022
+        if is_private and os.access(folder, os.W_OK):
+            return folder
+    return Path(tempfile.mkdtemp(prefix="gradreduce-kernels-"))
+
+
+if "NUMBA_CACHE_DIR" not in os.environ:
+    os.environ["NUMBA_CACHE_DIR"] = str(cache_folder())
+
+import numba  # noqa: E402  (reads its environment when it is imported)
+from numba.core import event  # noqa: E402
+
+
+class _TellOnce(event.Listener):
+    """Says that a process compiles, when it first does."""
+
+    told = False
+
+    def on_start(self, event: Any) -> None:
+        dispatcher = event.data["dispatcher"]
+        if not self.told and dispatcher.py_func.__module__.startswith(__name__):
+            self.told = True
+            log.warning(
+                "compiling kernels, once for this machine, into %s", os.environ["NUMBA_CACHE_DIR"]
+            )
+
+    def on_end(self, event: Any) -> None:
+        pass
+
+
+event.register("numba:compile", _TellOnce())
 
 # error_model: a division by zero gives an infinity as IEEE 754 has it, instead of a branch.
 jit: Any = numba.njit(nogil=True, cache=True, error_model="numpy")

@@ -1,0 +1,57 @@
+"""Where compiled kernels are kept."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kernels.cpu import cache_folder
+
+PROGRAM = """
+from kernels import dispatch
+import numpy as np
+print(dispatch.get("hash_partitions")(np.zeros(1, np.int32), np.empty(0, np.uint8), 2))
+"""
+
+
+def python(**environment):
+    env = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    command = [sys.executable, "-c", PROGRAM]
+    return subprocess.run(
+        command, env=env | environment, capture_output=True, text=True, check=True
+    ).stderr
+
+
+def test_compiling_is_told_once(tmp_path):
+    told = python(XDG_CACHE_HOME=str(tmp_path))
+    folder = tmp_path / "gradreduce" / "kernels"
+    assert told == f"compiling kernels, once for this machine, into {folder}\n"
+    assert list(folder.rglob("*.nbi"))
+    assert folder.stat().st_mode & 0o077 == 0
+    assert python(XDG_CACHE_HOME=str(tmp_path)) == ""
+
+
+def test_numbas_own_variable_wins(tmp_path):
+    told = python(NUMBA_CACHE_DIR=str(tmp_path / "mine"), XDG_CACHE_HOME=str(tmp_path / "other"))
+    assert str(tmp_path / "mine") in told
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o720])
+def test_a_folder_that_others_may_write_is_not_used(tmp_path, monkeypatch, mode):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "gradreduce" / "kernels"
+    cache_folder().chmod(mode)
+    found = cache_folder()
+    assert tmp_path not in found.parents
+    assert found.stat().st_uid == os.getuid()
+
+
+def test_without_a_home_there_is_a_temporary_folder(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    assert cache_folder() == tmp_path / f"gradreduce-{os.getuid()}" / "gradreduce" / "kernels"
+    assert Path(cache_folder()).is_dir()
