@@ -2,7 +2,8 @@
 
 ``python -m benchmarks [--quick] [--full] [NAME...]`` runs those named, or all but those that take
 an hour, which ``--full`` adds. A name without its part, such as ``word_count``, means all its
-parts. Only a whole, unhurried run writes the page; anything less prints its results alone.
+parts. Each replaces its own section of the page, which says what machine it was taken on; with
+``--quick`` the results are printed alone.
 """
 
 # Set before NumPy is loaded: one BLAS thread, as in every process of a run.
@@ -13,6 +14,7 @@ numeric.pin("native")
 import argparse  # noqa: E402
 import logging  # noqa: E402
 import platform  # noqa: E402
+import re  # noqa: E402
 import sys  # noqa: E402
 from importlib import import_module  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -49,18 +51,22 @@ def machine() -> str:
     )
 
 
-def page(results: list[Result]) -> str:
-    """The results as a page."""
-    lines = [
-        "# Benchmarks",
-        "",
-        "Written by `make bench`. Ours and each peer run in turn; a ratio is the median of the "
-        "ratios of neighbouring runs, with their range. Below 1 we are faster.",
-        "",
-        f"Machine: {machine()}.",
-        "",
-    ]
-    return "\n".join([*lines, *(line for result in results for line in result.lines())])
+HEAD = """# Benchmarks
+
+Written by `make bench`. Ours and each peer run in turn; a ratio is the median of the ratios of
+neighbouring runs, with their range. Below 1 we are faster.
+
+"""
+
+
+def page(before: str, results: dict[str, Result]) -> str:
+    """A page with new sections for some benchmarks, and those it had for others."""
+    parts = re.split(r"^<!-- ([\w.]+) -->\n", before, flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    for name, result in results.items():
+        sections[name] = "\n".join([*result.lines(), f"Machine: {machine()}.", "", ""])
+    ordered = [name for name in NAMES if name in sections]
+    return HEAD + "".join(f"<!-- {name} -->\n{sections[name]}" for name in ordered)
 
 
 def selected(wanted: list[str], full: bool) -> list[str]:
@@ -94,14 +100,14 @@ def main() -> int:
     except ValueError as error:
         parser.error(str(error))
     logging.getLogger("mrjob").setLevel(logging.ERROR)
-    results = []
+    missed = False
     for name in names:
         result = run(name, arguments.quick)
         print("\n".join(result.lines()), flush=True)
-        results.append(result)
-    if not arguments.names and not arguments.quick:
-        PAGE.write_text(page(results))
-    return 1 if any("MISSED" in result.verdict() for result in results) else 0
+        missed |= "MISSED" in result.verdict()
+        if not arguments.quick:
+            PAGE.write_text(page(PAGE.read_text() if PAGE.exists() else "", {name: result}))
+    return int(missed)
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def textbook(quick: bool) -> Result:
             f"Counting words of {size(count)}, the textbook's job",
             texts.write(path / "text.txt", count),
             TEXTBOOK,
-            [LOCAL, INLINE],
+            [LOCAL],
             repeats,
             "`jobs/word_count.py`, whole process.",
         )
@@ -124,7 +124,7 @@ def vectorized(quick: bool) -> Result:
 
 def vectorized_large(quick: bool) -> Result:
     """The same on ten times the text."""
-    others = [DUCKDB, POLARS, PYARROW, COREUTILS, PYSPARK]
+    others = [DUCKDB, POLARS, COREUTILS]
     if quick:
         return _vectorized(2 * MB, others, 1, [])
     return _vectorized(GB, others, 3, [(FASTER, 0.5), ((COREUTILS.name,), 0.4)])

@@ -114,3 +114,15 @@ def test_names_select_benchmarks():
     assert set(command.selected(["word_count"], full=False)) < set(usual)
     with pytest.raises(ValueError, match="unknown: wordcount"):
         command.selected(["wordcount"], full=False)
+
+
+def test_a_section_of_the_page_is_replaced_alone(monkeypatch):
+    monkeypatch.setattr(command, "machine", lambda: "this one")
+    first = Result("A start", "s", "Note.", [1.0])
+    page = command.page("", {"startup": first, "rounds": Result("Rounds", "ms", "", [2.0])})
+    assert page.index("## Rounds") < page.index("## A start")
+    again = command.page(page, {"startup": Result("A start", "s", "Other.", [3.0])})
+    assert again.count("## ") == 2
+    assert "Note." not in again
+    assert again.startswith(command.HEAD)
+    assert command.page(again, {}) == again
