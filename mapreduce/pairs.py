@@ -29,6 +29,14 @@ Write = Callable[[Any, Any], bytes]
 #: Values that are remembered with their encoding, so that the next one costs a look-up.
 REMEMBERED = 1 << 16
 
+#: Rows of a batch that are encoded together: while they are, they take some times their memory.
+COLUMN_ROWS = 1 << 18
+
+# What JSON allows, and Arrow reads as Python does.
+_STRING = r'^"[^"\\\x00-\x1f]*"$'
+_INTEGER = r"^-?(0|[1-9][0-9]*)$"
+_FLOAT = r"^-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)$"
+
 
 def is_json(function: Callable[..., Any]) -> bool:
     """Whether a ``read`` or ``write`` is that of mrjob's JSON by the standard library."""
@@ -42,8 +50,11 @@ def is_json(function: Callable[..., Any]) -> bool:
 def is_keyed(function: Callable[..., Any]) -> bool:
     """Whether a ``read`` or ``write`` codes key and value each by itself, with a TAB between."""
     protocol: Any = type(getattr(function, "__self__", None))
-    return issubclass(protocol, _KeyCachingProtocol) and (
-        (protocol.read, protocol.write) == (_KeyCachingProtocol.read, _KeyCachingProtocol.write)
+    methods = (_KeyCachingProtocol.read, _KeyCachingProtocol.write)
+    return (
+        issubclass(protocol, _KeyCachingProtocol)
+        and (protocol.read, protocol.write) == methods
+        and getattr(function, "__func__", None) in methods
     )
 
 
@@ -80,7 +91,7 @@ class Decoder(dict[bytes, Any]):
 def pairs_of(results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
     """The pairs that a batch mapper or reducer yields.
 
-    A RecordBatch of two columns gives one pair, of two Arrow arrays.
+    A RecordBatch of two columns gives pairs of two Arrow arrays, of a bounded number of rows.
 
     Raises
     ------
@@ -88,24 +99,30 @@ def pairs_of(results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
         Something else was yielded.
     """
     for result in results or ():
-        if type(result) is tuple:
+        if type(result) is tuple and len(result) == 2:
             yield result
         elif hasattr(result, "schema"):
-            if result.num_columns != 2:
-                raise TypeError(
-                    "expected a RecordBatch of two columns, keys and values, found "
-                    f"{result.num_columns}: {', '.join(result.schema.names)}"
-                )
-            key, value = result.columns
-            yield _whole(key), _whole(value)
+            yield from _columns_of(result)
         else:
-            key, value = result
+            try:
+                key, value = result
+            except (TypeError, ValueError):
+                raise TypeError(
+                    "expected a pair of key and value, or a RecordBatch of two columns, found "
+                    f"{type(result).__name__}: {result!r:.80}"
+                ) from None
             yield key, value
 
 
-def _whole(column: Any) -> Any:
-    """A column as one array; those of a Table come in chunks."""
-    return column.combine_chunks() if hasattr(column, "chunks") else column
+def _columns_of(batch: Any) -> Iterator[tuple[Any, Any]]:
+    if batch.num_columns != 2:
+        raise TypeError(
+            "expected a RecordBatch of two columns, keys and values, found "
+            f"{batch.num_columns}: {', '.join(batch.schema.names)}"
+        )
+    for start in range(0, batch.num_rows, COLUMN_ROWS):
+        key, value = batch.slice(start, COLUMN_ROWS).columns
+        yield key, value
 
 
 def is_columns(key: Any) -> bool:
@@ -120,82 +137,87 @@ def encode_columns(write: Write, keys: "pa.Array", values: "pa.Array") -> "tuple
     ----------
     write : callable
         A protocol's.
-    keys, values : pyarrow.Array
+    keys, values : pyarrow.Array or pyarrow.ChunkedArray
         Of equal length.
 
     Returns
     -------
-    keys, lines : pyarrow.BinaryArray
+    keys, lines : pyarrow.LargeBinaryArray
         Encoded keys, and whole records with their line feeds.
+
+    Raises
+    ------
+    TypeError
+        The columns do not belong together, or the protocol cannot encode what is in them.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    if not is_columns(values) or len(keys) != len(values):
+        found = f"{len(values)} values" if is_columns(values) else type(values).__name__
+        raise TypeError(f"expected two columns of equal length, found {len(keys)} keys and {found}")
+    keys, values = _whole(keys), _whole(values)
+    binary = pa.large_binary()
     if not is_json(write):
         pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
         lines = [write(*pair) + b"\n" for pair in pairs]
         heads = [line.rstrip(b"\n").partition(b"\t")[0] for line in lines]
-        return pa.array(heads, pa.binary()), pa.array(lines, pa.binary())
+        return pa.array(heads, binary), pa.array(lines, binary)
     key, value = _encode_json(keys), _encode_json(values)
-    lines = pc.binary_join_element_wise(key, value, b"\t")
-    return key, pc.binary_join_element_wise(lines, pa.scalar(b"", pa.binary()), b"\n")
+    pairs = pc.binary_join_element_wise(key, value, pa.scalar(b"\t", binary))
+    nothing, end = pa.scalar(b"", binary), pa.scalar(b"\n", binary)
+    return key, pc.binary_join_element_wise(pairs, nothing, end)
+
+
+def _whole(column: Any) -> Any:
+    """A column as one array of its values; those of a Table come in chunks."""
+    column = column.combine_chunks() if hasattr(column, "chunks") else column
+    return column.dictionary_decode() if hasattr(column, "dictionary") else column
 
 
 def _encode_json(column: "pa.Array") -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    kind = column.type
-    if not column.null_count:
-        if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-            return pc.cast(column, pa.string()).cast(pa.binary())
-        is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        if is_text and _needs_no_escape(column):
-            mark = pa.scalar(b'"', pa.binary())
-            return pc.binary_join_element_wise(mark, column.cast(pa.binary()), mark, b"")
-        if is_text:
-            return pa.array([quote(text).encode() for text in column.to_pylist()], pa.binary())
-    return pa.array([json.dumps(item).encode() for item in column.to_pylist()], pa.binary())
-
-
-def _content(column: Any) -> Any:
-    """The bytes of a string or binary array, as a NumPy array."""
-    import numpy as np
-
-    offsets = _offsets(column)
-    data = column.buffers()[2]
-    if data is None:
-        return np.empty(0, np.uint8)
-    return np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
-
-
-def _offsets(column: Any) -> Any:
-    import numpy as np
-    import pyarrow as pa
-
-    kind = column.type
-    large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
-    buffer = column.buffers()[1]
-    if buffer is None or not len(column):
-        return np.zeros(1, np.int64)
-    every = np.frombuffer(buffer, np.int64 if large else np.int32)
-    return every[column.offset : column.offset + len(column) + 1]
-
-
-def arrow_layout(column: Any) -> tuple[Any, Any]:
-    """Offsets, from 0 on, and bytes of a string or binary array, for kernels."""
-    offsets = _offsets(column)
-    return offsets - offsets[0], _content(column)
+    kind, binary = column.type, pa.large_binary()
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        encoded = column.cast(pa.large_string()).cast(binary)
+    elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        encoded = pa.array([json.dumps(item).encode() for item in column.to_pylist()], binary)
+    elif _needs_no_escape(column):
+        mark, nothing = pa.scalar(b'"', binary), pa.scalar(b"", binary)
+        text = column.cast(pa.large_string()).cast(binary)
+        encoded = pc.binary_join_element_wise(mark, text, mark, nothing)
+    else:
+        texts = column.to_pylist()
+        encoded = pa.array([text and quote(text).encode() for text in texts], binary)
+    return encoded.fill_null(b"null")
 
 
 def _needs_no_escape(column: Any) -> bool:
     """Whether JSON writes the strings as they are: printable ASCII but quote and backslash."""
-    content = _content(column)
+    content = arrow_layout(column)[1]
     if not len(content):
         return True
     if content.min() < 0x20 or content.max() > 0x7E:
         return False
     return not ((content == 0x22) | (content == 0x5C)).any()
+
+
+def arrow_layout(column: Any) -> tuple[Any, Any]:
+    """Offsets, from 0 on, and bytes of a string or binary array, for kernels."""
+    import numpy as np
+    import pyarrow as pa
+
+    kind = column.type
+    large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    _, buffer, data = column.buffers()
+    if not len(column) or buffer is None:
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
+    every = np.frombuffer(buffer, np.int64 if large else np.int32)
+    offsets = every[column.offset : column.offset + len(column) + 1]
+    content = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return offsets - offsets[0], content[offsets[0] : offsets[-1]]
 
 
 def decode_lines(read: Read, block: bytes, order: str | None = None) -> Any:
@@ -208,79 +230,95 @@ def decode_lines(read: Read, block: bytes, order: str | None = None) -> Any:
     block : bytes
         Whole lines.
     order : {"keys", "lines"}, optional
-        Sort by the bytes of the key, keeping the order within one key, or by those of the whole
-        line.
+        Sort by the bytes of the key, keeping the order within one key, or by those of the value
+        too.
 
     Returns
     -------
     pyarrow.RecordBatch
         Integers are int64, strings are string; other values have the type that Arrow infers.
+
+    Raises
+    ------
+    DataError
+        Keys or values have no type in common that Arrow knows.
     """
     import pyarrow as pa
 
-    if is_json(read) and block:
-        raw = _split_columns(block)
-        if raw is not None:
-            if order:
-                raw = _sorted_columns(raw, order)
-            columns = [_decode_json(column) for column in raw]
-            return pa.RecordBatch.from_arrays(columns, names=["key", "value"])
-    lines = [line for line in block.split(b"\n") if line]
+    names = ["key", "value"]
+    raw = _split_columns(block) if is_json(read) else None
+    if raw is not None:
+        if order:
+            raw = _sorted_columns(raw, names if order == "lines" else names[:1])
+        loads = read.__self__._loads  # type: ignore[attr-defined]
+        columns = [_decode_json(*named, loads) for named in zip(names, raw, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, names=names)
+    lines = block.removesuffix(b"\n").split(b"\n") if block else []
     if order:
-        lines.sort(key=None if order == "lines" else lambda line: line.partition(b"\t")[0])
+        parts = 3 if order == "lines" else 1
+        lines.sort(key=lambda line: line.partition(b"\t")[:parts])
     pairs = [read(line.rstrip(b"\r\n")) for line in lines]
-    keys, values = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return pa.RecordBatch.from_arrays([pa.array(keys), pa.array(values)], names=["key", "value"])
+    columns = [_array(name, [pair[n] for pair in pairs]) for n, name in enumerate(names)]
+    return pa.RecordBatch.from_arrays(columns, names=names)
 
 
 def _split_columns(block: bytes) -> list[Any] | None:
     """Raw keys and values; None if a line has not exactly one TAB."""
+    import numpy as np
     import pyarrow as pa
-    from pyarrow import csv
 
-    try:
-        table = csv.read_csv(
-            pa.BufferReader(block),
-            csv.ReadOptions(
-                use_threads=False, column_names=["key", "value"], block_size=max(1, len(block))
-            ),
-            csv.ParseOptions(delimiter="\t", quote_char=False, escape_char=False),
-            csv.ConvertOptions(
-                column_types={"key": pa.binary(), "value": pa.binary()},
-                strings_can_be_null=False,
-                check_utf8=False,
-            ),
-        )
-    except pa.ArrowInvalid:
+    if block and not block.endswith(b"\n"):
+        block += b"\n"
+    content = np.frombuffer(block, np.uint8)
+    is_end = (content == 0x09) | (content == 0x0A)
+    ends = np.flatnonzero(is_end)
+    if len(ends) % 2 or (content[ends[::2]] != 0x09).any() or (content[ends[1::2]] != 0x0A).any():
         return None
-    return [column.combine_chunks() for column in table.columns]
+    offsets = np.concatenate([[0], ends + 1 - np.arange(1, len(ends) + 1)])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content[~is_end])]
+    parts = pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
+    return [parts.take(np.arange(number, len(ends), 2)) for number in (0, 1)]
 
 
-def _sorted_columns(raw: list[Any], order: str) -> list[Any]:
+def _sorted_columns(raw: list[Any], names: list[str]) -> list[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     batch = pa.RecordBatch.from_arrays(raw, names=["key", "value"])
-    names = ["key", "value"] if order == "lines" else ["key"]
     # Arrow's sort is stable.
-    found = batch.take(pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in names]))
-    return list(found.columns)
+    order = pc.sort_indices(batch, sort_keys=[(name, "ascending") for name in names])
+    return list(batch.take(order).columns)
 
 
-def _decode_json(raw: Any) -> Any:
+def _decode_json(name: str, raw: Any, loads: Callable[[bytes], Any]) -> Any:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if not len(raw):
         return pa.array([], pa.null())
-    offsets, content = _offsets(raw), _content(raw)
-    firsts = content[offsets[:-1] - offsets[0]]
-    if (firsts == 0x22).all():
-        if not (content == 0x5C).any():
-            return pc.binary_slice(raw, 1, -1).cast(pa.string())
-    elif ((firsts == 0x2D) | ((firsts >= 0x30) & (firsts <= 0x39))).all():
-        try:
-            return pc.cast(raw.cast(pa.string()), pa.int64())
-        except pa.ArrowInvalid:
-            pass
-    return pa.array([json.loads(item) for item in raw.to_pylist()])
+    try:
+        text = raw.cast(pa.large_string())
+        if pc.all(pc.match_substring_regex(text, _STRING)).as_py():
+            large = len(arrow_layout(raw)[1]) >= 1 << 31
+            inner = pc.binary_slice(raw, 1, -1).cast(pa.large_string())
+            return inner if large else inner.cast(pa.string())
+        for pattern, kind in ((_INTEGER, pa.int64()), (_FLOAT, pa.float64())):
+            if pc.all(pc.match_substring_regex(text, pattern)).as_py():
+                return text.cast(kind)
+    except pa.ArrowInvalid:
+        # Not UTF-8, or an integer of more than 64 bits.
+        pass
+    decoder = Decoder(loads)
+    return _array(name, [decoder[item] for item in raw.to_pylist()])
+
+
+def _array(name: str, items: list[Any]) -> Any:
+    import pyarrow as pa
+
+    try:
+        return pa.array(items)
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError, TypeError, ValueError) as error:
+        raise DataError(
+            f"a batch has one type for each column, and its column {name!r} has none: {error}. "
+            "A reducer that takes one key at a time takes everything"
+        ) from error

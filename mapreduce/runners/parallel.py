@@ -22,6 +22,7 @@ from mrjob.step import StepFailedException
 from hdfs_utils import publish
 from hdfs_utils.publish import storage_errors
 from mapreduce.errors import UsageError
+from mapreduce.job import Job
 from mapreduce.runners import pool as pools
 from mapreduce.runners import shuffle, spawn
 from mapreduce.runners.partition import Partitioning, configured
@@ -139,7 +140,9 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     def _prepare(self) -> None:
         """Load what all tasks need, while there is one process."""
         assert self._mrjob_cls is not None
-        getattr(self._mrjob_cls, "prepare", lambda: None)()
+        if issubclass(self._mrjob_cls, Job):
+            # Other people's jobs may have a method of that name for something else.
+            self._mrjob_cls.prepare()
         if "pyarrow" in sys.modules and "numba" in sys.modules:
             # Columns will be divided by a kernel.
             shuffle.load_kernels()
