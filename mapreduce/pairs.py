@@ -5,6 +5,7 @@ same objects; where a protocol is one of mrjob's own and the objects are plain, 
 way. Columns are Arrow arrays, of keys and of values, as batch mappers and batch reducers have them.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from json.encoder import encode_basestring_ascii as quote
@@ -18,6 +19,8 @@ from mrjob.protocol import (  # noqa: E402  (mrjob needs what compat supplies)
     StandardJSONProtocol,
     _KeyCachingProtocol,
 )
+
+from mapreduce.errors import DataError  # noqa: E402
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -189,8 +192,8 @@ def _encode_json(column: "pa.Array") -> Any:
         text = column.cast(pa.large_string()).cast(binary)
         encoded = pc.binary_join_element_wise(mark, text, mark, nothing)
     else:
-        texts = column.to_pylist()
-        encoded = pa.array([text and quote(text).encode() for text in texts], binary)
+        texts = ("null" if text is None else quote(text) for text in column.to_pylist())
+        encoded = pa.array([text.encode() for text in texts], binary)
     return encoded.fill_null(b"null")
 
 
@@ -236,7 +239,8 @@ def decode_lines(read: Read, block: bytes, order: str | None = None) -> Any:
     Returns
     -------
     pyarrow.RecordBatch
-        Integers are int64, strings are string; other values have the type that Arrow infers.
+        Integers are int64, or uint64 where they do not fit; strings are string, numbers with a
+        point double; other values have the type that Arrow infers.
 
     Raises
     ------
@@ -296,20 +300,26 @@ def _decode_json(name: str, raw: Any, loads: Callable[[bytes], Any]) -> Any:
 
     if not len(raw):
         return pa.array([], pa.null())
-    try:
+    numbers = ((_INTEGER, pa.int64()), (_INTEGER, pa.uint64()), (_FLOAT, pa.float64()))
+    # Casts fail if this is not UTF-8, or no number of 64 bits.
+    with contextlib.suppress(pa.ArrowInvalid):
         text = raw.cast(pa.large_string())
-        if pc.all(pc.match_substring_regex(text, _STRING)).as_py():
+        if _all_match(text, _STRING):
             large = len(arrow_layout(raw)[1]) >= 1 << 31
             inner = pc.binary_slice(raw, 1, -1).cast(pa.large_string())
             return inner if large else inner.cast(pa.string())
-        for pattern, kind in ((_INTEGER, pa.int64()), (_FLOAT, pa.float64())):
-            if pc.all(pc.match_substring_regex(text, pattern)).as_py():
-                return text.cast(kind)
-    except pa.ArrowInvalid:
-        # Not UTF-8, or an integer of more than 64 bits.
-        pass
+        for pattern, kind in numbers:
+            with contextlib.suppress(pa.ArrowInvalid):
+                if _all_match(text, pattern):
+                    return text.cast(kind)
     decoder = Decoder(loads)
     return _array(name, [decoder[item] for item in raw.to_pylist()])
+
+
+def _all_match(text: Any, pattern: str) -> bool:
+    import pyarrow.compute as pc
+
+    return bool(pc.all(pc.match_substring_regex(text, pattern)).as_py())
 
 
 def _array(name: str, items: list[Any]) -> Any:

@@ -163,7 +163,13 @@ class Task:
     def combine_plain(self, groups: dict[str, list[Any]]) -> Iterator[Pair]:
         """Pairs that the combiner makes of groups of decoded values, in the keys' order."""
         job = self._new_job("combiner")
-        return _call(job, "combiner", self._step, _in_order(groups))
+        return _call(job, "combiner", self._step, self._in_order(groups))
+
+    def _in_order(self, groups: dict[str, list[Any]]) -> Iterator[tuple[str, Iterator[Any]]]:
+        for key in sorted(groups, key=quote):
+            self._key = quote(key).encode()
+            yield key, iter(groups[key])
+        self._key = None
 
     # Reduce
 
@@ -287,10 +293,11 @@ class _Combiner:
         groups: dict[str, list[Any]] = {}
         lines: list[bytes] = []
         used = 0
-        key = value = None
-        while True:
-            before = len(lines)
-            for key, value in islice(pairs, _CHUNK):
+        # None is no pair, but a mapper may yield it: the error is to be raised below.
+        nothing = object()
+        while (first := next(pairs, nothing)) is not nothing:
+            value: Any = None
+            for key, value in chain((first,), islice(pairs, _CHUNK - 1)):
                 if is_plain and (type(value) is int or type(value) is float):
                     try:
                         # Only strings are put in, and nothing else that JSON takes equals one.
@@ -307,13 +314,13 @@ class _Combiner:
                 if is_columns(key):
                     self._writer.write_pairs([(key, value)])
                 else:
-                    lines.append(encode(key, value)[:-1])
+                    line = encode(key, value)[:-1]
+                    lines.append(line)
+                    used += len(line) * GROUPED
+                    if used >= self._limit:
+                        # A chunk of long records would be too much.
+                        break
             used += self._estimate(value) * _CHUNK
-            used += sum(len(line) * GROUPED for line in islice(lines, before, None))
-            first = next(pairs, None)
-            if first is None:
-                break
-            pairs = chain([first], pairs)
             if used >= self._limit:
                 self._flush(groups, lines)
                 groups, lines, used = {}, [], 0
@@ -360,11 +367,6 @@ def _once(function: Callable[[], Any] | None) -> Iterator[Any]:
 def _pieces(segments: list[Segment]) -> Iterator[bytes]:
     for lines in in_memory(segments):
         yield b"\n".join([*lines, b""])
-
-
-def _in_order(groups: dict[str, list[Any]]) -> Iterator[tuple[str, Iterator[Any]]]:
-    for key in sorted(groups, key=quote):
-        yield key, iter(groups[key])
 
 
 def _is_overridden(kind: Any, mrc: str) -> bool:
