@@ -245,28 +245,35 @@ class Task:
     def _at(self, key: bytes | None) -> None:
         self._key = key
 
+    def _load(self, loads: Callable[[bytes], Any], raw: bytes) -> Any:
+        self._key = raw
+        return loads(raw)
+
     def _decoded(self, groups: Iterable[Group], read: Any) -> Iterator[tuple[Any, Iterator[Any]]]:
         """Decoded groups; neighbours with equal keys, such as 1 and 1.0, are one group."""
         loads = read.__self__._loads
         decoder = Decoder(loads) if is_json(read) else None
         decode = decoder.__getitem__ if decoder is not None else loads
         last: Any = None
+        last_raw = b""
         waiting: list[Iterable[Any]] = []
         for number, (raw, values) in enumerate(groups):
             if number % _OFTEN == 0:
                 self._alive()
-            self._key = raw
-            key = loads(raw)
+            key = self._load(loads, raw)
             if waiting and not (key is last or key == last):
+                self._key = last_raw
                 yield last, map(decode, chain.from_iterable(waiting))
                 waiting = []
             if type(key) is str:
+                self._key = raw
                 yield key, map(decode, values)  # type: ignore[arg-type]
                 continue
             if not waiting:
-                last = key
+                last, last_raw = key, raw
             waiting.append(values)
         if waiting:
+            self._key = last_raw
             yield last, map(decode, chain.from_iterable(waiting))
         self._key = None
 
@@ -294,7 +301,7 @@ class _Combiner:
         lines: list[bytes] = []
         used = 0
         # None is no pair, but a mapper may yield it: the error is to be raised below.
-        nothing = object()
+        nothing: Any = object()
         while (first := next(pairs, nothing)) is not nothing:
             value: Any = None
             for key, value in chain((first,), islice(pairs, _CHUNK - 1)):
