@@ -5,18 +5,29 @@ RecordBatches of files that the job's input refers to; a batch reducer takes Rec
 columns ``key`` and ``value``, sorted by key.
 """
 
+import contextlib
 import glob
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
+
+from mrjob.compat import jobconf_from_env
 
 from hdfs_utils.publish import storage_errors
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.pairs import pairs_of
 
+#: What a batch mapper may take.
+INPUTS = ("text", "records")
+
 #: Rows of the batches that are read from a file.
 BATCH_ROWS = 1 << 16
+
+#: What is read of a CSV file at once; its first such block tells the types, and no row is longer.
+CSV_BYTES = 4 << 20
 
 
 class Reference(NamedTuple):
@@ -37,7 +48,26 @@ class Reference(NamedTuple):
         return f"{self.path}, part {self.unit}"
 
 
-def read_batches(job: Any, blocks: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
+def check(job: Any) -> None:
+    """Raise an error if a job's settings for batches make no sense.
+
+    Raises
+    ------
+    UsageError
+    """
+    name = type(job).__name__
+    if job.BATCH_INPUT not in INPUTS:
+        raise UsageError(
+            f"{name}.BATCH_INPUT: expected {' or '.join(map(repr, INPUTS))}, found "
+            f"{job.BATCH_INPUT!r}"
+        )
+    if type(job.BATCH_BYTES) is not int or job.BATCH_BYTES < 1:
+        raise UsageError(
+            f"{name}.BATCH_BYTES: expected a number of at least 1, found {job.BATCH_BYTES!r}"
+        )
+
+
+def read_batches(job: Any, blocks: Iterable[bytes], step_num: int) -> Iterator[tuple[Any, Any]]:
     """The input of a batch mapper, as pairs of key and batch.
 
     Parameters
@@ -45,8 +75,10 @@ def read_batches(job: Any, blocks: Iterable[bytes]) -> Iterator[tuple[Any, Any]]
     job : Job
     blocks : iterable of bytes
         Text that ends with a whole line: the batches themselves, or references to them.
+    step_num : int
+        Steps after the first one read what the one before wrote, which is text.
     """
-    if job.BATCH_INPUT == "text":
+    if job.BATCH_INPUT == "text" or step_num > 0:
         for block in blocks:
             yield None, block
         return
@@ -62,11 +94,33 @@ def reduce_batches(job: Any, batches: Iterable[Any], step_num: int) -> Iterator[
     step = job._get_step(step_num, object)
     init, final = step["reducer_init"], step["reducer_final"]
     if init:
-        yield from init() or ()
+        yield from pairs_of(init())
     for batch in batches:
-        yield from pairs_of(step.reducer_batch(batch))
+        with noting(None, batch):
+            yield from pairs_of(step.reducer_batch(batch))
     if final:
         yield from pairs_of(final())
+
+
+@contextlib.contextmanager
+def noting(key: Any, batch: Any) -> Iterator[None]:
+    """Say of an exception which batch it came with."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"with {described(key, batch)}")
+        raise
+
+
+def described(key: Any, batch: Any) -> str:
+    """What a message says of a batch."""
+    if isinstance(key, Reference):
+        return f"{batch.num_rows} rows of {key}"
+    if isinstance(batch, bytes):
+        path = jobconf_from_env("mapreduce.map.input.file", "the input")
+        return f"{len(batch)} bytes of {path} that begin with {batch[:60]!r}"
+    first, last = (batch["key"][row].as_py() for row in (0, -1))
+    return f"{batch.num_rows} rows of keys from {first!r:.80} to {last!r:.80}"
 
 
 def key_starts(batch: Any) -> Any:
@@ -77,19 +131,35 @@ def key_starts(batch: Any) -> Any:
     Parameters
     ----------
     batch : pyarrow.RecordBatch
-        As :meth:`mapreduce.job.Job.reducer_batch` takes it, with one row at least.
+        As :meth:`mapreduce.job.Job.reducer_batch` takes it.
 
     Returns
     -------
     numpy.ndarray
-        int64, ascending, from 0 on.
+        int64, ascending, from 0 on. Keys that are equal are one: None and NaN too.
     """
     import numpy as np
-    import pyarrow.compute as pc
 
     keys = batch.column("key")
-    changes = pc.not_equal(keys[1:], keys[:-1]).fill_null(fill_value=True)
-    return np.concatenate([[0], np.flatnonzero(changes) + 1])
+    starts = np.flatnonzero(np.logical_not(_repeats(keys))) + 1
+    return np.concatenate([[0], starts]) if len(keys) else starts
+
+
+def _repeats(keys: Any) -> Any:
+    """Whether each key but the first is that before it; None and NaN are like themselves."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_nested(keys.type) or pa.types.is_null(keys.type):
+        items = [repr(key) for key in keys.to_pylist()]
+        return [key == before for before, key in pairwise(items)]
+    found = pc.equal(keys[1:], keys[:-1]).fill_null(False)
+    alike = [keys.is_null()]
+    if pa.types.is_floating(keys.type):
+        alike.append(pc.is_nan(keys).fill_null(False))
+    for one in alike:
+        found = pc.or_(found, pc.and_(one[1:], one[:-1]))
+    return found
 
 
 def blocks_of(stream: BinaryIO | Iterable[bytes], size: int) -> Iterator[bytes]:
@@ -113,7 +183,8 @@ def _gathered(lines: Iterable[bytes], size: int) -> Iterator[bytes]:
     block: list[bytes] = []
     length = 0
     for line in lines:
-        block.append(line)
+        # The last line of a file may lack it, and another file may follow.
+        block.append(line if line.endswith(b"\n") else line + b"\n")
         length += len(line)
         if length >= size:
             yield b"".join(block)
@@ -123,26 +194,40 @@ def _gathered(lines: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 
 def key_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Blocks of lines that are sorted by key, cut anew so that no key is in two of them."""
-    pending = b""
+    """Blocks of lines that are sorted by key, cut anew so that no key is in two of them.
+
+    Parameters
+    ----------
+    blocks : iterable of bytes
+        Of whole lines.
+    """
+    last: bytes | None = None
+    #: Lines of the last key.
+    pending: list[bytes] = []
     for block in blocks:
-        block = pending + block
-        last = block.rfind(b"\n", 0, len(block) - 1) + 1
-        key = block[last:].partition(b"\t")[0].rstrip(b"\n")
-        start = _first_line(block, key)
-        if start:
-            yield block[:start]
-        pending = block[start:]
+        key = _last_key(block)
+        if key != last:
+            start = _first_line(block, key)
+            if pending or start:
+                yield b"".join([*pending, block[:start]])
+            last, pending, block = key, [], block[start:]
+        pending.append(block)
     if pending:
-        yield pending
+        yield b"".join(pending)
+
+
+def _last_key(block: bytes) -> bytes:
+    last = block.rfind(b"\n", 0, len(block) - 1) + 1
+    return block[last:].removesuffix(b"\n").partition(b"\t")[0]
 
 
 def _first_line(block: bytes, key: bytes) -> int:
-    """Where the lines of the last key begin."""
-    if block.startswith(key + b"\t"):
+    """Where the lines of the last key begin; a line without TAB is a key alone."""
+    if block.startswith((key + b"\t", key + b"\n")):
         return 0
-    found = block.find(b"\n" + key + b"\t")
-    return found + 1 if found >= 0 else block.rfind(b"\n", 0, len(block) - 1) + 1
+    found = [block.find(b"\n" + key + end) for end in (b"\t", b"\n")]
+    last = block.rfind(b"\n", 0, len(block) - 1)
+    return min((at for at in found if at >= 0), default=last) + 1
 
 
 # References
@@ -151,29 +236,45 @@ def _first_line(block: bytes, key: bytes) -> int:
 def input_files(paths: Sequence[str]) -> list[str]:
     """Files that input paths stand for: globs, and folders with all that is in them.
 
-    Files whose names start with a dot or an underscore are left out, as Hadoop does.
+    Files and folders that are found so are left out, as Hadoop does, if their names start with a
+    dot or an underscore.
 
     Raises
     ------
+    UsageError
+        There are no paths, or they name standard input.
     MissingInputError
         Nothing is there.
     """
-    found: list[str] = []
-    for path in paths:
-        matches = sorted(glob.glob(path))  # noqa: PTH207  (absolute globs too)
-        if not matches:
-            raise MissingInputError(f"input {path} does not exist; give files of records")
-        for match in matches:
-            if Path(match).is_dir():
-                inside = sorted(one for one in Path(match).rglob("*") if one.is_file())
-                found += [str(one) for one in inside if one.name[0] not in "._"]
-            else:
-                found.append(match)
-    if not found:
-        raise MissingInputError(
-            "a job on batches of records needs files as input, not standard input; found none"
+    if not paths or "-" in paths:
+        raise UsageError(
+            "a job on batches of records takes files, not standard input: give "
+            f"{', '.join(sorted(_FORMATS))} files, or folders of them"
         )
+    found: list[str] = []
+    for path in (given.removeprefix("file://") for given in paths):
+        matches = sorted(glob.glob(path))  # noqa: PTH207  (absolute globs too)
+        if matches != [path]:
+            matches = [match for match in matches if not _is_hidden(Path(match).name)]
+        files = [file for match in matches for file in _files(match)]
+        if not files:
+            is_there = "holds no files" if matches else "does not exist"
+            raise MissingInputError(f"the input {path} {is_there}; give files of records")
+        found += files
     return [str(Path(path).absolute()) for path in found]
+
+
+def _files(path: str) -> Iterator[str]:
+    if not Path(path).is_dir():
+        yield path
+        return
+    for folder, folders, names in os.walk(path, followlinks=True):
+        folders[:] = sorted(name for name in folders if not _is_hidden(name))
+        yield from (str(Path(folder, name)) for name in sorted(names) if not _is_hidden(name))
+
+
+def _is_hidden(name: str) -> bool:
+    return name[:1] in (".", "_")
 
 
 _FORMATS = {
@@ -247,7 +348,8 @@ class _reading:
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool | None:
         import pyarrow as pa
 
-        if isinstance(error, pa.ArrowException) or (
+        # Arrow raises several kinds, and a plain OSError, without a number, for damaged bytes.
+        if isinstance(error, pa.ArrowException | ValueError | IndexError) or (
             isinstance(error, OSError) and error.errno is None
         ):
             self._storage.__exit__(None, None, None)
@@ -274,12 +376,12 @@ def _units(path: str) -> int:
 
             with pa.memory_map(path) as source, pa.ipc.open_file(source) as reader:
                 return int(reader.num_record_batches)
-        with Path(path).open("rb"):
-            return 1
+        with Path(path).open("rb") as file:
+            return 1 if file.read(1) else 0
 
 
 def read_records(reference: Reference) -> Iterator[Any]:
-    """The RecordBatches of a part of a file, of at most 65,536 rows where the format allows it.
+    """The RecordBatches of a part of a file, of 1 to 65,536 rows.
 
     Raises
     ------
@@ -296,7 +398,8 @@ def read_records(reference: Reference) -> Iterator[Any]:
             batch = next(batches, None)
         if batch is None:
             return
-        yield batch
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            yield batch.slice(start, BATCH_ROWS)
 
 
 def _records(kind: str, path: str, unit: int) -> Iterator[Any]:
@@ -308,20 +411,16 @@ def _records(kind: str, path: str, unit: int) -> Iterator[Any]:
     elif kind == "orc":
         from pyarrow import orc
 
-        yield from _cut(orc.ORCFile(path).read_stripe(unit))
+        yield orc.ORCFile(path).read_stripe(unit)
     elif kind == "ipc":
         import pyarrow as pa
 
         with pa.memory_map(path) as source, pa.ipc.open_file(source) as reader:
-            yield from _cut(reader.get_batch(unit))
+            yield reader.get_batch(unit)
     else:
         from pyarrow import csv
 
-        options = csv.ReadOptions(use_threads=False)
-        with csv.open_csv(path, read_options=options) as reader:
+        reading = csv.ReadOptions(use_threads=False, block_size=CSV_BYTES)
+        parsing = csv.ParseOptions(newlines_in_values=True)
+        with csv.open_csv(path, reading, parsing) as reader:
             yield from reader
-
-
-def _cut(batch: Any) -> Iterator[Any]:
-    for start in range(0, batch.num_rows, BATCH_ROWS):
-        yield batch.slice(start, BATCH_ROWS)

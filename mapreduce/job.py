@@ -4,8 +4,6 @@
 teaches stock ``MRJob`` classes the runner ``-r parallel``.
 """
 
-import tempfile
-import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +17,7 @@ import mrjob.step  # noqa: E402  (mrjob needs what compat supplies)
 from mrjob.job import MRJob  # noqa: E402
 
 from mapreduce import batches  # noqa: E402
-from mapreduce.batches import input_files  # noqa: E402
+from mapreduce.errors import UsageError  # noqa: E402
 from mapreduce.pairs import (  # noqa: E402
     arrow_layout,
     decode_lines,
@@ -83,7 +81,8 @@ class Job(MRJob):
     Attributes
     ----------
     BATCH_INPUT : {"text", "records"}
-        What :meth:`mapper_batch` takes.
+        What :meth:`mapper_batch` takes in the first step: the input's lines, or the records of the
+        files that are the input. Later steps take lines in any case, those of the step before.
     BATCH_BYTES : int
         Size of a block of text, about.
     WARM : bool
@@ -113,8 +112,9 @@ class Job(MRJob):
             Of a batch of records, the part of the file that it is from.
         batch : bytes or pyarrow.RecordBatch
             A block of whole lines, the last of which may lack its line feed. Or, with
-            ``BATCH_INPUT = "records"``, rows of a Parquet, ORC, Arrow or CSV file: such a job takes
-            files of these formats as input, and its map tasks read them by reference.
+            ``BATCH_INPUT = "records"`` and in the first step, rows of a Parquet, ORC, Arrow or CSV
+            file: such a job takes files of these formats as input, and its map tasks read them by
+            reference.
 
         Yields
         ------
@@ -165,7 +165,8 @@ class Job(MRJob):
             yield from pairs_of(init())
         assert step.mapper_batch is not None
         for key, batch in pairs:
-            yield from pairs_of(step.mapper_batch(key, batch))
+            with batches.noting(key, batch):
+                yield from pairs_of(step.mapper_batch(key, batch))
         if final:
             yield from pairs_of(final())
 
@@ -177,7 +178,7 @@ class Job(MRJob):
             return
         _, write = self.pick_protocols(step_num, "mapper")
         blocks = batches.blocks_of(self._stream(), self.BATCH_BYTES)
-        self._write(self.map_pairs(batches.read_batches(self, blocks), step_num), write)
+        self._write(self.map_pairs(batches.read_batches(self, blocks, step_num), step_num), write)
 
     def run_reducer(self, step_num: int = 0) -> None:
         """Run a reduce task on standard input."""
@@ -208,22 +209,23 @@ class Job(MRJob):
         A job on records gets, as its input, a file of references to the parts of the files.
         """
         steps = self._cached_steps
-        first = steps[0] if steps else None
-        is_records = self.BATCH_INPUT == "records" and getattr(first, "mapper_batch", None)
-        if not is_records or self.options.run_mapper:
+        if self.BATCH_INPUT != "records" or not steps:
             return super().make_runner()
-        given = self.options.args
-        with tempfile.NamedTemporaryFile("wb", suffix=".references", delete=False) as file:
-            file.write(batches.references(input_files(given)))
-        weakref.finalize(self, Path(file.name).unlink, missing_ok=True)
-        self.options.args = [file.name]
-        try:
-            return super().make_runner()
-        finally:
-            self.options.args = given
+        if getattr(steps[0], "mapper_batch", None) is None:
+            raise UsageError(
+                f"{type(self).__name__} takes records, but its first step has no mapper_batch"
+            )
+        references = batches.references(batches.input_files(self.options.args))
+        runner = super().make_runner()
+        # There it is as long as the runner needs it.
+        path = Path(runner._get_local_tmp_dir()) / "references"
+        path.write_bytes(references)
+        runner._input_paths = [str(path)]
+        return runner
 
     @cached_property
     def _cached_steps(self) -> list[Any]:
+        batches.check(self)
         steps: list[Any] = self.steps()
         return steps
 

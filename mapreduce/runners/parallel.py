@@ -1,12 +1,14 @@
 """The runner ``-r parallel``: map and reduce tasks in worker processes, a shuffle in memory.
 
 Where mrjob's ``-r local`` starts a Python for each task and sorts through one file, this runner
-keeps warm workers, partitions, and passes files in memory from map to reduce tasks. Steps that run
-commands, setup scripts or input manifests are left to ``-r local``'s own machinery.
+keeps warm workers, partitions, and passes files in memory from map to reduce tasks. Steps with
+setup scripts, input manifests, or programs around a combiner are left to ``-r local``'s own
+machinery.
 """
 
 import logging
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable
@@ -186,13 +188,17 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         self._log_counters(step_num)
 
     def _is_ours(self, step: dict[str, Any]) -> bool:
-        """Whether a step consists of methods of a class that is known."""
+        """Whether a step can run here: methods of a class that is known, or programs."""
         if step["type"] != "streaming" or step.get("input_manifest"):
             return False
         if self._mrjob_cls is None or self._opts["setup"]:
             return False
-        substeps = [step[mrc] for mrc in ("mapper", "combiner", "reducer") if mrc in step]
-        return all(sub["type"] == "script" and "pre_filter" not in sub for sub in substeps)
+        if "combiner" not in step:
+            return True
+        # mrjob has rules of its own for programs around a combiner.
+        combiner = step["combiner"]
+        is_method = combiner["type"] == "script" and "pre_filter" not in combiner
+        return is_method and step["mapper"]["type"] == "script"
 
     def _uses_frames(self, step: dict[str, Any]) -> bool:
         """Whether mapper and reducer exchange binary frames, as our own protocol can."""
@@ -281,6 +287,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     ) -> list[Reply]:
         attempts = _number(jobconf, f"mapreduce.{kind}.maxattempts") or 4
         timeout = _number(jobconf, "mapreduce.task.timeout", "mapred.task.timeout") / 1000
+        for task in tasks:
+            task["timeout"] = timeout
         replies = self._pool.run(tasks, attempts, timeout)
         for reply in replies:
             _add_counters(self._counters[step_num], reply["counters"])
@@ -308,12 +316,21 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             "buffer_bytes": self._budget // 4 // self._workers,
             "env": {},
             "directory": None,
+            **self._programs(step.get(mrc, {})),
         }
         if not self._is_warm:
             self.fs.mkdir(self._task_dir("mapper" if mrc == "identity" else mrc, step_num, number))
             task["directory"] = self._setup_working_dir(mrc, step_num, number)
             task["env"] = self._task_env(step_num, mrc, number)
         return task
+
+    def _programs(self, substep: dict[str, Any]) -> dict[str, Any]:
+        """The program in the place of a method, or in front of it."""
+        command, pre_filter = substep.get("command"), substep.get("pre_filter")
+        return {
+            "command": shlex.split(command) if isinstance(command, str) else command,
+            "pre_filter": [*self._sh_bin(), "-c", pre_filter] if pre_filter else None,
+        }
 
     def _task_env(
         self, step_num: int, mrc: str, number: int, split: Split | None = None
@@ -388,8 +405,11 @@ def _remove(paths: Iterable[str]) -> None:
 
 def _number(jobconf: dict[str, Any], *names: str) -> int:
     for name in names:
-        if jobconf.get(name):
-            return int(jobconf[name])
+        value = jobconf.get(name)
+        if value:
+            if not str(value).strip().isdecimal():
+                raise UsageError(f"-D {name}: expected a number of at least 0, found {value!r}")
+            return int(value)
     return 0
 
 

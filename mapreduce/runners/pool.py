@@ -66,6 +66,8 @@ class _Worker:
     process: spawn.Process
     connection: Connection
     stderr: Path
+    #: Becomes readable when the process ends, where the system has that.
+    end: int | None = None
     job: int = -1
     queue: deque[Task] = field(default_factory=deque)
     since: float = 0.0
@@ -156,11 +158,12 @@ class WorkerPool:
         try:
             while left:
                 self._hand_out(waiting)
-                busy = [w.connection for w in self._workers if w.queue]
-                ready = connections.wait(busy, min(timeout, _LOOK) if timeout else None)
+                busy = [w for w in self._workers if w.queue]
+                awaited = [w.connection for w in busy] + [w.end for w in busy if w.end is not None]
+                ready = connections.wait(awaited, min(timeout, _LOOK) if timeout else None)
                 if timeout:
                     self._kill_silent(timeout)
-                for one in [w for w in self._workers if w.connection in ready]:
+                for one in [w for w in busy if w.connection in ready or w.end in ready]:
                     reply = self._receive(one)
                     if reply is None:
                         self._retry(one, waiting, attempts)
@@ -195,7 +198,7 @@ class WorkerPool:
         self._started += 1
         process = self._starter.start(theirs, str(stderr))
         theirs.close()
-        one = _Worker(process, ours, stderr)
+        one = _Worker(process, ours, stderr, _end_of(process.pid))
         self._workers.append(one)
         return one
 
@@ -224,6 +227,9 @@ class WorkerPool:
 
     def _receive(self, one: _Worker) -> Reply | None:
         try:
+            if not one.connection.poll():
+                # It ended, but what its task has forked holds the connection open.
+                return None
             reply: Reply = json.loads(one.connection.recv_bytes())
         except (EOFError, OSError):
             return None
@@ -231,6 +237,8 @@ class WorkerPool:
 
     def _retry(self, one: _Worker, waiting: deque[Task], attempts: int) -> None:
         """Put a dead worker's tasks back; the one it was running has lost an attempt."""
+        # What the task started is still there.
+        one.process.kill()
         status = one.process.wait()
         running, *queued = one.queue
         log = _tail(one.stderr)
@@ -260,6 +268,8 @@ class WorkerPool:
 
     def _forget(self, one: _Worker) -> None:
         one.connection.close()
+        if one.end is not None:
+            os.close(one.end)
         for path in (one.stderr, Path(worker.printed_path(str(one.stderr)))):
             path.unlink(missing_ok=True)
         self._workers.remove(one)
@@ -277,6 +287,14 @@ class WorkerPool:
         self.kill()
         self._starter.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def _end_of(pid: int) -> int | None:
+    """A descriptor that becomes readable when a process ends; None where there is no such thing."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
 
 
 def _tail(path: Path) -> str:

@@ -9,8 +9,6 @@ by ``sort(1)`` if they are too many.
 
 import errno
 import os
-import subprocess
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby
 from pathlib import Path
@@ -28,6 +26,7 @@ from mapreduce.pairs import (
     is_keyed,
     line_writer,
 )
+from mapreduce.runners.commands import CommandError, lines_of, piped
 from mapreduce.runners.partition import Partitioning, partitioner
 
 Buffer = bytes | bytearray | memoryview
@@ -78,12 +77,16 @@ class SegmentWriter:
             self._file = self._path.open("wb", buffering=0)
         self._position = 0
         self._overflowing = False
+        self._process = os.getpid()
         self.segments: list[list[Segment]] = [[] for _ in range(partitions)]
         #: Paths and bytes of the files.
         self.files: list[tuple[str, int]] = []
 
     def append(self, parts: Iterable[list[Buffer]]) -> None:
         """Write one segment for each partition that has any buffers."""
+        if os.getpid() != self._process:
+            # A copy of the task's process, which it made and let return: its output came twice.
+            os._exit(1)
         for number, buffers in enumerate(parts):
             length = sum(map(len, buffers))
             if length:
@@ -288,22 +291,6 @@ def _blocks(segments: Iterable[Segment], read_bytes: int) -> Iterator[bytes]:
                 yield block
 
 
-def lines_of(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Lines, without their line feeds, of blocks that are cut anywhere."""
-    rest: list[bytes] = []
-    for block in blocks:
-        lines = block.split(b"\n")
-        if len(lines) == 1:
-            rest.append(block)
-            continue
-        lines[0] = b"".join([*rest, lines[0]])
-        last = lines.pop()
-        rest = [last] if last else []
-        yield lines
-    if rest:
-        yield [b"".join(rest)]
-
-
 class Groups:
     """Records of a partition, those of one key together, keys in the order of their bytes.
 
@@ -384,53 +371,15 @@ def sorted_lines(
     folder.mkdir(parents=True, exist_ok=True)
     keys = [] if sort_values else ["-t", "\t", "-k", f"1,{fields}", "-s"]
     command = ["sort", *keys, "-S", f"{memory >> 10}K", "-T", str(folder)]
+    blocks = _blocks(segments, _READ_BYTES)
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except FileNotFoundError:
+        yield from piped(command, blocks, keep_stderr=True, env={"LC_ALL": "C"})
+    except CommandError as error:
+        reason = error.told or f"{error}: install coreutils"
         raise StorageError(
-            "there is no program 'sort', which groups records that do not fit into memory: "
-            "install coreutils or give more --memory"
-        ) from None
-    assert process.stdin and process.stdout and process.stderr
-    failure: list[BaseException] = []
-    feeder = threading.Thread(target=_feed, args=(process.stdin, segments, failure), daemon=True)
-    feeder.start()
-    try:
-        descriptor = process.stdout.fileno()
-        yield from lines_of(iter(lambda: os.read(descriptor, _READ_BYTES), b""))
-        feeder.join()
-        if failure:
-            raise failure[0]
-        if process.wait():
-            reason = process.stderr.read().decode("utf-8", "replace").strip()
-            raise StorageError(
-                f"cannot sort records in {folder}: {reason}. Free some space there, or give more "
-                "--memory"
-            )
-    finally:
-        process.kill()
-        process.wait()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            stream.close()
-
-
-def _feed(stdin: Any, segments: Iterable[Segment], failure: list[BaseException]) -> None:
-    try:
-        for block in _blocks(segments, _READ_BYTES):
-            stdin.write(block)
-        stdin.close()
-    except BrokenPipeError:
-        # The program ended; its exit status says why.
-        pass
-    except BaseException as error:
-        failure.append(error)
-        stdin.close()
+            f"cannot sort records in {folder}: {reason}. Free some space there, or give more "
+            "--memory"
+        ) from error
 
 
 def key_blocks(lists: Iterable[list[bytes]], size: int) -> Iterator[bytes]:

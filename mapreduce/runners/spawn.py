@@ -20,6 +20,7 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from types import ModuleType
 from typing import Protocol
 
+from mapreduce.errors import GradreduceError
 from mapreduce.runners import worker
 
 DEFAULT_START_METHOD = "fork" if sys.platform == "linux" else "forkserver"
@@ -82,20 +83,30 @@ class Nursery:
     def start(self, connection: Connection, stderr_path: str) -> "NurseryProcess":
         request = stderr_path.encode()
         message = struct.pack("<cI", b"f", len(request)) + request
-        socket.send_fds(self._control, [message], [connection.fileno()])
-        return NurseryProcess(self, self._receive())
+        try:
+            socket.send_fds(self._control, [message], [connection.fileno()])
+            return NurseryProcess(self, self._receive())
+        except (EOFError, OSError):
+            raise GradreduceError(
+                "the process that starts workers was killed. Is there enough memory? If so, run "
+                "the job again"
+            ) from None
 
     def wait(self, pid: int) -> int:
         """Exit status of a worker; waits for its end."""
-        self._control.sendall(struct.pack("<cI", b"w", pid))
-        return self._receive()
+        try:
+            self._control.sendall(struct.pack("<cI", b"w", pid))
+            return self._receive()
+        except (EOFError, OSError):
+            # The kernel ends the workers with the process that started them.
+            return -signal.SIGKILL
 
     def _receive(self) -> int:
         answer = b""
         while len(answer) < 4:
             part = self._control.recv(4 - len(answer))
             if not part:
-                raise ChildProcessError("the process that starts workers was killed")
+                raise EOFError
             answer += part
         number: int = struct.unpack("<i", answer)[0]
         return number

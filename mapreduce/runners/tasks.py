@@ -8,14 +8,15 @@ to the combiner or reducer directly: that gives the same pairs, sooner.
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from json.encoder import encode_basestring_ascii as quote
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from mrjob.job import MRJob
 
-from mapreduce.batches import read_batches, reduce_batches
+from mapreduce.batches import described, read_batches, reduce_batches
 from mapreduce.job import Job
 from mapreduce.pairs import (
     Decoder,
@@ -26,8 +27,9 @@ from mapreduce.pairs import (
     is_keyed,
     line_writer,
 )
+from mapreduce.runners.commands import piped
 from mapreduce.runners.partition import Partitioning
-from mapreduce.runners.records import Split, SplitReader, shown
+from mapreduce.runners.records import BLOCK_BYTES, Split, SplitReader, shown
 from mapreduce.runners.shuffle import (
     GROUPED,
     Group,
@@ -37,6 +39,7 @@ from mapreduce.runners.shuffle import (
     Target,
     in_memory,
     key_blocks,
+    key_of,
     read_groups,
     sorted_lines,
 )
@@ -81,7 +84,11 @@ class Task:
         self._alive = alive
         self._step: int = spec["step"]
         self._reader: SplitReader | None = None
+        #: What is encoded, for messages: the group's key, what was read last, what cannot be read.
         self._key: bytes | None = None
+        self._last: bytes | None = None
+        self._unread: bytes | None = None
+        self._batch: Pair | None = None
 
     def run(self) -> dict[str, Any]:
         """Do the task; returns what the driver needs to know of its output."""
@@ -89,8 +96,12 @@ class Task:
 
     def where(self) -> str | None:
         """Which record was being worked on, for the message of an error."""
+        if self._unread is not None:
+            return f"the record {shown(self._unread)}"
         if self._key is not None:
             return f"the key {shown(self._key)}"
+        if self._batch is not None:
+            return described(*self._batch)
         if self._reader is not None:
             location = self._reader.location()
             return str(location) if location else None
@@ -100,18 +111,17 @@ class Task:
 
     def _map(self) -> dict[str, Any]:
         spec = self._spec
+        if spec["command"]:
+            blocks = self._blocks(BLOCK_BYTES)
+            return self._write_lines(chain.from_iterable(piped(spec["command"], blocks)))
         if spec["mrc"] != "mapper":
             # No mapper: the lines go on to the reducer as they are.
-            writer = self._writer(lambda key, value: b"")
-            for line in self._lines():
-                writer.write_line(line + b"\n")
-            writer.close()
-            return writer.result
+            return self._write_lines(self._lines())
         job = self._new_job("mapper")
         read, write = job.pick_protocols(self._step, "mapper")
         if spec["frames"]:
             return self._map_frames(job, read, write)
-        pairs = _mapped(job, self._step, self._input(job, read))
+        pairs = iter(self._watched(_mapped(job, self._step, self._input(job, read))))
         writer = self._writer(write)
         if spec["combiner"]:
             _Combiner(self, type(job), writer, write).write_pairs(pairs)
@@ -122,14 +132,38 @@ class Task:
 
     def _input(self, job: Any, read: Read) -> Iterator[Pair]:
         if getattr(job._get_step(self._step, object), "mapper_batch", None):
-            return read_batches(job, self._blocks(job.BATCH_BYTES))
-        return (read(line.rstrip(b"\r\n")) for line in self._lines())
+            return self._batches(job)
+        return (read(line.rstrip(b"\r\n")) for line in self._watched(self._lines()))
+
+    def _watched(self, items: Iterable[Any]) -> Iterable[Any]:
+        """Each item a sign of life, if the driver looks for one: it is progress, if a slow one."""
+        if not self._spec.get("timeout"):
+            return items
+        return (item for item in items if self._alive() is None)
+
+    def _write_lines(self, lines: Iterable[bytes]) -> dict[str, Any]:
+        writer = self._writer(lambda key, value: b"")
+        for line in lines:
+            writer.write_line(line + b"\n")
+        writer.close()
+        return writer.result
 
     def _lines(self) -> Iterator[bytes]:
+        if self._spec["pre_filter"]:
+            blocks = self._blocks(BLOCK_BYTES)
+            for lines in piped(self._spec["pre_filter"], blocks, ignore_status=True):
+                yield from lines
+            return
         for split in self._spec["splits"]:
             self._reader = SplitReader(Split(*split), self._alive)
             yield from self._reader
         self._reader = None
+
+    def _batches(self, job: Any) -> Iterator[Pair]:
+        for pair in read_batches(job, self._blocks(job.BATCH_BYTES), self._step):
+            self._batch = pair
+            yield pair
+        self._batch = None
 
     def _blocks(self, size: int) -> Iterator[bytes]:
         for split in self._spec["splits"]:
@@ -176,6 +210,9 @@ class Task:
     def _reduce(self) -> dict[str, Any]:
         spec = self._spec
         segments = [Segment(*segment) for segment in spec["segments"]]
+        if spec["command"]:
+            lists = piped(spec["command"], self._ordered_blocks(segments))
+            return self._write_lines(chain.from_iterable(lists))
         job = self._new_job("reducer")
         read, write = job.pick_protocols(self._step, "reducer")
         writer = self._writer(write)
@@ -187,7 +224,7 @@ class Task:
         elif getattr(job._get_step(self._step, object), "reducer_batch", None):
             writer.write_pairs(self._reduce_batches(job, read, segments))
         else:
-            writer.write_pairs(self._reduce_groups(job, read, segments))
+            writer.write_pairs(self._watched(self._reduce_groups(job, read, segments)))
         writer.close()
         return writer.result
 
@@ -205,20 +242,47 @@ class Task:
             self._alive()
             yield lines
 
+    def _ordered_blocks(self, segments: list[Segment]) -> Iterator[bytes]:
+        """The lines of a partition, for a program."""
+        if not self._fits(segments):
+            for lines in self._sorted(segments):
+                yield b"\n".join([*lines, b""])
+            return
+        fields = Partitioning(*self._spec["partitioning"]).key_fields
+        for key, values in Groups(in_memory(segments), self._spec["sort_values"], fields):
+            lines = [key if value is None else key + b"\t" + value for value in values]
+            yield b"\n".join([*lines, b""])
+
     def _reduce_groups(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:
         spec = self._spec
         fields = Partitioning(*spec["partitioning"]).key_fields
+        if spec["pre_filter"]:
+            blocks = self._ordered_blocks(segments)
+            lists = piped(spec["pre_filter"], blocks, ignore_status=True)
+            return self._apply_to_pairs(job, "reducer", self._read(lists, read))
         if self._fits(segments):
             groups = Groups(in_memory(segments), spec["sort_values"], fields)
             return self._apply(job, "reducer", groups, groups.is_split, read)
-        return job.reduce_pairs(self._read(self._sorted(segments), read), self._step)  # type: ignore[no-any-return]
+        pairs = self._read(self._sorted(segments), self._read_or_tell(read))
+        return self._apply_to_pairs(job, "reducer", pairs)
 
     def _read(self, lists: Iterable[list[bytes]], read: Read) -> Iterator[Pair]:
         for lines in lists:
             for line in lines:
-                self._key = line
+                self._last = line
                 yield read(line.rstrip(b"\r\n"))
-        self._key = None
+
+    def _read_or_tell(self, read: Read) -> Read:
+        """A protocol's ``read``; the record that it cannot read is remembered."""
+
+        def read_line(line: bytes) -> Pair:
+            try:
+                return read(line)
+            except BaseException:
+                self._unread = line
+                raise
+
+        return read_line
 
     def _reduce_batches(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:
         batches: Iterable[Any]
@@ -239,11 +303,26 @@ class Task:
         """Pairs that a combiner or reducer makes of groups."""
         if is_split and is_keyed(read) and not _is_overridden(type(job), mrc):
             return _call(job, mrc, self._step, self._decoded(groups, read))
-        function = job.combine_pairs if mrc == "combiner" else job.reduce_pairs
-        return function(read_groups(groups, read, self._at), self._step)  # type: ignore[no-any-return]
+        pairs = read_groups(groups, self._read_or_tell(read), self._at)
+        return self._apply_to_pairs(job, mrc, pairs)
 
-    def _at(self, key: bytes | None) -> None:
-        self._key = key
+    def _at(self, key: bytes) -> None:
+        self._last = key
+
+    def _apply_to_pairs(self, job: Any, mrc: str, pairs: Iterator[Pair]) -> Iterator[Pair]:
+        if not _is_overridden(type(job), mrc):
+            return _call(job, mrc, self._step, self._grouped(pairs))
+        function = job.combine_pairs if mrc == "combiner" else job.reduce_pairs
+        return function(pairs, self._step)  # type: ignore[no-any-return]
+
+    def _grouped(self, pairs: Iterator[Pair]) -> Iterator[tuple[Any, Iterator[Any]]]:
+        """Groups of neighbours with equal keys, as mrjob makes them."""
+        fields = Partitioning(*self._spec["partitioning"]).key_fields
+        for key, group in groupby(pairs, itemgetter(0)):
+            # When a group's values have been read, so has the first record of the next one.
+            self._key = None if self._last is None else key_of(self._last, fields)
+            yield key, map(itemgetter(1), self._watched(group))
+        self._key = None
 
     def _load(self, loads: Callable[[bytes], Any], raw: bytes) -> Any:
         self._key = raw
@@ -254,6 +333,7 @@ class Task:
         loads = read.__self__._loads
         decoder = Decoder(loads) if is_json(read) else None
         decode = decoder.__getitem__ if decoder is not None else loads
+        watched = self._watched
         last: Any = None
         last_raw = b""
         waiting: list[Iterable[Any]] = []
@@ -263,18 +343,18 @@ class Task:
             key = self._load(loads, raw)
             if waiting and not (key is last or key == last):
                 self._key = last_raw
-                yield last, map(decode, chain.from_iterable(waiting))
+                yield last, map(decode, watched(chain.from_iterable(waiting)))
                 waiting = []
             if type(key) is str:
                 self._key = raw
-                yield key, map(decode, values)  # type: ignore[arg-type]
+                yield key, map(decode, watched(values))
                 continue
             if not waiting:
                 last, last_raw = key, raw
             waiting.append(values)
         if waiting:
             self._key = last_raw
-            yield last, map(decode, chain.from_iterable(waiting))
+            yield last, map(decode, watched(chain.from_iterable(waiting)))
         self._key = None
 
 

@@ -5,6 +5,7 @@ tasks belong to; a ``task`` message is answered by a reply with the same number.
 connection ends the worker, and so does the end of its parent.
 """
 
+import contextlib
 import ctypes
 import gc
 import importlib
@@ -20,7 +21,9 @@ from typing import Any
 
 from mrjob.parse import parse_mr_job_stderr
 
+from hdfs_utils.errors import StorageError
 from mapreduce import compat, pairs
+from mapreduce.errors import GradreduceError, Interrupted
 from mapreduce.runners import partition, records, shuffle, tasks
 
 #: Job classes that the process had before it was forked, by :func:`job_name`.
@@ -64,7 +67,6 @@ def main(connection: Connection, parent: int, stderr_path: str) -> None:
     _redirect(stderr_path)
     gc.freeze()
     worker = _Worker()
-    process = os.getpid()
     while True:
         try:
             message = json.loads(connection.recv_bytes())
@@ -74,9 +76,6 @@ def main(connection: Connection, parent: int, stderr_path: str) -> None:
             worker.load(message["job"])
             continue
         reply = worker.run(message["task"])
-        if os.getpid() != process:
-            # A copy of this process, which a task made and let return: it is nobody's worker.
-            os._exit(1)
         connection.send_bytes(json.dumps(reply).encode())
 
 
@@ -104,6 +103,7 @@ class _Worker:
     def __init__(self) -> None:
         self._definition: dict[str, Any] = {}
         self._job: Any = None
+        self._process = os.getpid()
 
     def load(self, definition: dict[str, Any]) -> None:
         """Take note of the job that the next tasks belong to."""
@@ -116,6 +116,9 @@ class _Worker:
         """Run a task; returns the reply."""
         reply: dict[str, Any] = {"task": spec["number"], "attempt": spec["attempt"]}
         reply |= self._attempt(spec)
+        if os.getpid() != self._process:
+            # A copy of this process, which a task made and let return: it is nobody's worker.
+            os._exit(1)
         if not self._definition["warm"]:
             # Files that the job left open are written when the job goes.
             self._job = None
@@ -176,19 +179,29 @@ def _describe(error: BaseException, task: tasks.Task) -> dict[str, Any]:
     ]
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
     lines += traceback.format_exception_only(error)
-    try:
-        where = task.where()
-    except Exception:  # the input may have gone meanwhile
-        where = None
+    where = None
+    if not isinstance(error, StorageError):
+        # No record is to blame for a full disk.
+        with contextlib.suppress(Exception):  # the input may have gone meanwhile
+            where = task.where()
     return {
         "type": type(error).__name__,
-        "message": str(error),
-        "exit_code": getattr(error, "exit_code", None),
+        "message": _text(error),
+        # Exceptions of other people's may have one too, which says nothing about this program.
+        "exit_code": error.exit_code if isinstance(error, _OWN_ERRORS) else None,
         "traceback": "".join(lines),
         "where": where,
     }
 
 
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(its message cannot be made: {type(another).__name__})"
+
+
+_OWN_ERRORS = (GradreduceError, StorageError, Interrupted)
 _OWN_FILES = {
     __file__,
     *(module.__file__ for module in (pairs, partition, records, shuffle, tasks)),

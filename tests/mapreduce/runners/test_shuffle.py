@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from mrjob.protocol import JSONProtocol, RawProtocol, ReprProtocol
 
 from hdfs_utils.errors import StorageError
+from mapreduce.runners.commands import lines_of
 from mapreduce.runners.partition import Partitioning, hash_partition
 from mapreduce.runners.shuffle import (
     Groups,
@@ -20,7 +21,6 @@ from mapreduce.runners.shuffle import (
     in_memory,
     key_blocks,
     key_of,
-    lines_of,
     sorted_lines,
 )
 
@@ -191,7 +191,7 @@ def test_a_segment_that_was_cut_off(tmp_path):
 
 def test_without_sort_the_message_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StorageError, match=r"no program 'sort'.*--memory"):
+    with pytest.raises(StorageError, match=r"cannot run 'sort'.*coreutils.*--memory"):
         list(sorted_lines([], tmp_path, False, 1, 1 << 20))
     assert shutil.which("sort") is None
 
