@@ -127,7 +127,7 @@ def vectorized_large(quick: bool) -> Result:
     others = [DUCKDB, POLARS, COREUTILS]
     if quick:
         return _vectorized(2 * MB, others, 1, [])
-    return _vectorized(GB, others, 3, [(FASTER, 0.5), ((COREUTILS.name,), 0.4)])
+    return _vectorized(GB, others, 2, [(FASTER, 0.5), ((COREUTILS.name,), 0.4)])
 
 
 def peak_mb(program: Program, text: Path, out: Path) -> float:
