@@ -1,0 +1,499 @@
+"""``gradreduce run`` of jobs that go wrong: what is said, and that nothing is left."""
+
+import gzip
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from mapreduce.job import Job
+from mapreduce.launch import run as run_class
+from programs import gradreduce, processes_of, wait_until
+
+HEAD = """\
+import os, signal, subprocess, sys, time
+from mrjob.job import MRJob
+from mrjob.protocol import *
+from mrjob.step import MRStep
+
+
+class Bad(MRJob):
+"""
+
+MAPPER = """
+    def mapper(self, _, line):
+        for word in line.split():
+            yield word, 1
+"""
+
+REDUCER = """
+    def reducer(self, word, counts):
+        yield word, sum(counts)
+"""
+
+COMBINER = """
+    def combiner(self, word, counts):
+        yield word, sum(counts)
+"""
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("".join(f"word{i % 7} line{i}\n" for i in range(100)))
+    return path
+
+
+@pytest.fixture
+def bad(tmp_path):
+    """Runs a job on ``parallel``; nothing may be left of it but its output."""
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    mark = f"bad-{os.getpid()}-{tmp_path.name}"
+
+    def run(body, *arguments, code=1, end=""):
+        script = tmp_path / "bad.py"
+        script.write_text(HEAD + body + end)
+        environment = {**os.environ, "TMPDIR": str(temporary), "MARK": mark}
+        before = {path.name for path in Path("/dev/shm").glob("gradreduce-*")}
+        done = gradreduce(
+            "run", script, "--no-conf", "--workers", 2, "-q", *arguments, env=environment
+        )
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        assert "This should not happen" not in done.stderr
+        for own in ("worker.py", "tasks.py", "shuffle.py", "parallel.py", "launch.py"):
+            assert own not in done.stderr
+        assert list(temporary.iterdir()) == []
+        wait_until(lambda: processes_of(mark) == [], 5)
+        left = {path.name for path in Path("/dev/shm").glob("gradreduce-*")} - before
+        assert [name for name in left if not Path("/proc", name.split("-")[2]).exists()] == []
+        return done
+
+    return run
+
+
+def counts(out):
+    return dict(re.fullmatch(r'"(.*)"\t(\d+)', line).groups() for line in out.splitlines())
+
+
+RAISES = "\n    def {0}(self):\n        raise ValueError('broken')\n"
+
+
+@pytest.mark.parametrize(
+    ("method", "kind"),
+    [
+        ("mapper_init", "map"),
+        ("mapper_final", "map"),
+        ("combiner_init", "map"),
+        ("combiner_final", "map"),
+        ("reducer_init", "reduce"),
+        ("reducer_final", "reduce"),
+    ],
+)
+def test_init_and_final_methods_that_raise(bad, text, method, kind):
+    said = bad(MAPPER + COMBINER + REDUCER + RAISES.format(method), text).stderr
+    assert re.search(rf"error: step 1 of 1, {kind} task \d raised ValueError: broken\n", said)
+    assert f"in {method}\n    raise ValueError('broken')" in said
+    assert "  at " not in said.partition("error: ")[2]
+
+
+def test_a_mapper_that_raises_names_file_line_and_record(bad, text):
+    body = MAPPER.replace("yield word, 1", "yield word, 1 / (word != 'line42')") + REDUCER
+    said = bad(body, text).stderr
+    assert "raised ZeroDivisionError: division by zero\n" in said
+    assert f"  at {text}, line 43: 'word0 line42'\n" in said
+
+
+INTEGERS = """
+    def mapper(self, _, line):
+        yield int(line.split()[1][4:]) % 9, 1
+"""
+
+
+@pytest.mark.parametrize("protocol", ["JSONProtocol", "PickleProtocol"])
+@pytest.mark.parametrize("method", ["reducer", "combiner"])
+def test_the_key_at_which_a_method_raises_is_named(bad, text, method, protocol):
+    """Also if the keys are numbers, of which equal ones are looked for ahead."""
+    raises = f"""
+    def {method}(self, key, counts):
+        yield key, sum(counts) / (key != 4)
+"""
+    protocol = f"    INTERNAL_PROTOCOL = {protocol}\n"
+    other = COMBINER if method == "reducer" else REDUCER
+    said = bad(protocol + INTEGERS + raises + other, text).stderr
+    assert re.search(r"  at the key '(4|.*K\\\\x04\..*)'\n", said)
+
+
+@pytest.mark.parametrize("method", ["reducer", "combiner"])
+def test_keys_of_other_protocols_are_named(bad, text, method):
+    body = f"""
+    INTERNAL_PROTOCOL = RawProtocol
+
+    def mapper(self, _, line):
+        yield tuple(line.split())
+
+    def {method}(self, key, values):
+        yield key, list(values)[0 if key != 'word3' else 1000]
+"""
+    said = bad(body + (REDUCER if method == "combiner" else ""), text).stderr
+    assert "IndexError: list index out of range\n  at the key 'word3'\n" in said
+
+
+def test_a_combiner_that_has_ended_is_not_named(bad, text):
+    body = """
+    INTERNAL_PROTOCOL = RawProtocol
+
+    def mapper(self, _, line):
+        yield tuple(line.split())
+
+    def mapper_final(self):
+        return 1 / 0
+
+    def combiner(self, key, values):
+        yield from [(key, value) for value in values]
+"""
+    said = bad(body + REDUCER, text).stderr
+    assert "  at " not in said.partition("error: ")[2]
+
+
+def test_the_key_is_named_when_records_are_sorted_on_the_disk(bad, tmp_path):
+    body = """
+    def mapper(self, _, line):
+        for i in range(300):
+            yield f"key {i}", line
+
+    def reducer(self, key, values):
+        yield key, sum(1 for _ in values) / (key != "key 123")
+"""
+    path = tmp_path / "long.txt"
+    path.write_text("".join(f"{'x' * 200} {i}\n" for i in range(100)))
+    said = bad(body, "--memory", 16, "-D", "mapreduce.job.reduces=1", path).stderr
+    assert "reduce task 0 raised ZeroDivisionError" in said
+    assert said.count("  at the key '\"key 123\"'\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("yields", "message"),
+    [
+        ("word, {1}", "TypeError: Object of type set is not JSON serializable"),
+        ("{word}, 1", "TypeError: Object of type set is not JSON serializable"),
+        ("word", "ValueError: "),
+        ("None", "TypeError: cannot unpack non-iterable NoneType object"),
+        ("7", "TypeError: cannot unpack non-iterable int object"),
+        ("word, 1, 2", "ValueError: too many values to unpack (expected 2)"),
+    ],
+)
+@pytest.mark.parametrize("combiner", ["", COMBINER])
+def test_what_is_no_pair_or_cannot_be_encoded(bad, text, yields, message, combiner):
+    body = MAPPER.replace("yield word, 1", f"yield {yields}") + combiner + REDUCER
+    said = bad(body, text, "-D", "mapreduce.job.maps=1").stderr
+    assert f"error: step 1 of 1, map task 0 raised {message}" in said
+    if combiner == "" or "set" not in message:
+        assert f"  at {text}, line 1: 'word0 line0'\n" in said
+
+
+def test_a_reducers_output_that_cannot_be_encoded(bad, text):
+    body = MAPPER + REDUCER.replace("sum(counts)", "set(counts) if word == 'word5' else 1")
+    said = bad(body, text).stderr
+    assert (
+        "TypeError: Object of type set is not JSON serializable\n  at the key '\"word5\"'" in said
+    )
+
+
+@pytest.mark.parametrize("combiner", [False, True])
+@pytest.mark.parametrize("number", [0, 16_383, 16_384, 16_385, 20_000])
+def test_none_among_pairs_is_an_error_wherever_it_comes(tmp_path, number, combiner):
+    """It does not end the task as if there were no more pairs."""
+
+    class SometimesNone(Job):
+        def mapper(self, _, line):
+            for i in range(20_001):
+                yield ("key", 1) if i != number else None
+
+        def reducer(self, key, values):
+            yield key, sum(values)
+
+    if combiner:
+        SometimesNone.combiner = SometimesNone.reducer
+    with pytest.raises(Exception, match="TypeError: cannot unpack non-iterable NoneType"):
+        run_class(SometimesNone, lines=["a"], arguments=["--no-conf", "--workers", 1])
+
+
+def test_a_task_that_never_ends_is_killed_and_named(bad, text):
+    body = MAPPER.replace(
+        "yield word, 1", "time.sleep(60 if word == 'line3' else 0); yield word, 1"
+    )
+    options = ["-D", "mapreduce.task.timeout=1000", "-D", "mapreduce.map.maxattempts=1"]
+    started = time.monotonic()
+    said = bad(body + REDUCER, *options, text).stderr
+    assert time.monotonic() - started < 20
+    assert "error: step 1 of 1, map task 0 failed: its worker was killed 1 times, last by" in said
+    assert "it gave no sign of life for 1 s" in said
+
+
+@pytest.mark.parametrize("slow", ["mapper", "one line", "reducer", "values"])
+def test_a_slow_task_that_gets_on_is_not_killed(bad, tmp_path, slow):
+    (tmp_path / "few.txt").write_text("a b c d e f g h\n" * (8 if slow == "mapper" else 1))
+    sleep = "time.sleep(0.3)\n"
+    mapper, reducer = MAPPER, REDUCER
+    if slow == "mapper":
+        mapper = mapper.replace("for word", f"{sleep}        for word")
+    elif slow == "one line":
+        mapper = mapper.replace("yield", f"{sleep}            yield")
+    elif slow == "reducer":
+        reducer = reducer.replace("yield", f"{sleep}        yield")
+    else:
+        mapper = mapper.replace("word, 1", "'a', 1")
+        reducer = reducer.replace("sum(counts)", "sum([n for n in counts if not time.sleep(0.3)])")
+    options = ["-D", "mapreduce.task.timeout=1500", "-D", "mapreduce.map.maxattempts=1"]
+    options += ["-D", "mapreduce.reduce.maxattempts=1", "-D", "mapreduce.job.maps=1"]
+    options += ["-D", "mapreduce.job.reduces=1"]
+    out = bad(mapper + reducer, *options, tmp_path / "few.txt", code=0).stdout
+    assert sum(int(count) for count in counts(out).values()) == (64 if slow == "mapper" else 8)
+
+
+FORKS = """
+    def {0}_init(self):
+        self.forked = False
+
+    def {0}(self, key, value):
+        if not self.forked:
+            self.forked = True
+            self.child = os.fork()
+            if self.child:
+                {1}
+        {2}
+"""
+
+
+@pytest.mark.parametrize("parent", ["os.waitpid(self.child, 0)", "pass"])
+@pytest.mark.parametrize("kind", ["mapper", "reducer"])
+def test_a_forked_child_that_returns_writes_nothing(bad, text, kind, parent):
+    if kind == "mapper":
+        body = FORKS.format(kind, parent, "yield from ((word, 1) for word in value.split())")
+        body += REDUCER
+    else:
+        body = MAPPER + FORKS.format(kind, parent, "yield key, sum(value)")
+    out = bad(body, text, code=0).stdout
+    found = counts(out)
+    assert len(out.splitlines()) == len(found) == 107
+    assert sum(map(int, found.values())) == 200
+
+
+def test_a_forked_child_that_raises_is_not_heard(bad, text):
+    body = FORKS.format(
+        "mapper",
+        "os.waitpid(self.child, 0)",
+        "if not self.child: raise ValueError('child')\n"
+        "        self.increment_counter('seen', 'lines')\n"
+        "        yield from ((word, 1) for word in value.split())",
+    )
+    assert sum(map(int, counts(bad(body + REDUCER, text, code=0).stdout).values())) == 200
+
+
+@pytest.mark.parametrize("how", ["subprocess.Popen(['sleep', '100'])", "fork"])
+def test_what_a_task_starts_ends_with_it(bad, text, how):
+    if how == "fork":
+        how = "os.fork() or time.sleep(100)"
+    body = f"\n    def mapper_init(self):\n        {how}\n" + MAPPER + REDUCER
+    assert len(counts(bad(body, text, code=0).stdout)) == 107
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("how", ["subprocess.Popen(['sleep', '100'])", "fork"])
+def test_what_a_killed_task_has_started_ends_with_it(bad, text, how):
+    """A forked child holds the task's connection open, which must not make the driver wait."""
+    if how == "fork":
+        how = "os.fork() or time.sleep(100)"
+    body = f"""
+    def mapper_init(self):
+        {how}
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+    said = bad(body + MAPPER + REDUCER, text).stderr
+    assert re.search(r"map task \d failed: its worker was killed 4 times, last by signal 9", said)
+
+
+def test_a_task_that_closes_everything(bad, text):
+    body = "\n    def mapper_init(self):\n        os.closerange(3, 1000)\n" + MAPPER + REDUCER
+    said = bad(body, text).stderr
+    assert re.search(r"map task \d", said)
+
+
+def test_what_is_printed_is_no_record(bad, text):
+    body = MAPPER.replace("yield word, 1", "print('hello', word); yield word, 1") + REDUCER
+    done = bad(body, "-v", text, code=0)
+    assert len(counts(done.stdout)) == 107
+    assert "a map task printed to standard output" in done.stderr
+    assert "It printed:\nhello word" in done.stderr
+
+
+def test_exceptions_with_odd_parts(bad, text):
+    odd = """
+class Odd(Exception):
+    exit_code = object()
+
+    def __str__(self):
+        return {0}
+
+
+if __name__ == "__main__":
+    Bad.run()
+"""
+    body = MAPPER.replace("yield word, 1", "raise Odd()") + REDUCER
+    said = bad(body, text, end=odd.format("'\\ud800 \\x00'")).stderr
+    assert "raised Odd: " in said
+    assert "raise Odd()" in said
+    said = bad(body, text, end=odd.format("1 / 0")).stderr
+    assert "raised Odd: (its message cannot be made: ZeroDivisionError)" in said
+
+
+def test_an_input_that_is_no_json_is_named_with_its_line(bad, tmp_path):
+    path = tmp_path / "data.json"
+    path.write_text('{"a": 1}\n' * 70 + '{"a": 1\n' + '{"a": 1}\n' * 30)
+    body = """
+    INPUT_PROTOCOL = JSONValueProtocol
+
+    def mapper(self, _, value):
+        yield "a", value["a"]
+"""
+    said = bad(body + REDUCER, path).stderr
+    assert "JSONDecodeError: Expecting ',' delimiter" in said
+    assert f"  at {path}, line 71: '{{\"a\": 1'\n" in said
+
+
+def test_records_between_steps_that_cannot_be_read_are_named(bad, text):
+    """What a protocol writes, its ``read`` must take."""
+    body = """
+    INTERNAL_PROTOCOL = ReprProtocol
+
+    def mapper(self, _, line):
+        yield line, object()
+
+    def reducer(self, word, counts):
+        yield word, len(list(counts))
+"""
+    said = bad(body, text).stderr
+    assert "SyntaxError" in said
+    assert "  at the key \"'word" in said
+
+
+def test_bytes_that_are_no_utf8_are_latin_1_as_with_mrjob(bad, tmp_path):
+    path = tmp_path / "latin.txt"
+    path.write_bytes("grün\n".encode("latin-1") + b"blau\n" + "rötlich\n".encode())
+    done = bad(MAPPER + REDUCER, path, code=0)
+    assert sorted(done.stdout.splitlines()) == [
+        '"blau"\t1',
+        '"gr\\u00fcn"\t1',
+        '"r\\u00f6tlich"\t1',
+    ]
+
+
+def test_a_damaged_gzip_file_is_named(bad, tmp_path):
+    path = tmp_path / "text.gz"
+    content = gzip.compress("".join(f"word {i}\n" for i in range(10_000)).encode())
+    path.write_bytes(content[: len(content) // 2])
+    said = bad(MAPPER + REDUCER, path, code=65).stderr
+    assert said.startswith(f"error: {path} is damaged or cut off: ")
+    assert "unpack it by hand" in said
+    path.write_bytes(b"not packed at all\n")
+    assert "text.gz is damaged" in bad(MAPPER + REDUCER, path, code=65).stderr
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("mapreduce.job.reduces=two", "mapreduce.job.reduces: expected a number"),
+        ("mapreduce.job.reduces=-1", "mapreduce.job.reduces: expected a number"),
+        ("mapreduce.job.maps=x", "mapreduce.job.maps: expected a number"),
+        ("mapreduce.task.timeout=soon", "mapreduce.task.timeout: expected a number"),
+        ("mapreduce.map.maxattempts=-2", "mapreduce.map.maxattempts: expected a number"),
+    ],
+)
+def test_numbers_of_hadoop_that_are_none(bad, text, option, message):
+    said = bad(MAPPER + REDUCER, "-D", option, text, code=2).stderr
+    assert message in said
+    assert option.partition("=")[2] in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 3 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("file systems cannot be mounted")
+    yield folder
+    subprocess.run(["umount", str(folder)], check=True)
+
+
+LARGE = """
+    def mapper(self, _, line):
+        for i in range(3000):
+            yield f"{line} {i}", "x" * 80
+"""
+COUNT = """
+    def reducer(self, word, values):
+        yield word, sum(1 for _ in values)
+"""
+
+
+@pytest.mark.parametrize("reduces", [1, 2])
+def test_a_full_disk_while_spilling(bad, text, small_disk, tmp_path, reduces):
+    out = tmp_path / "out"
+    options = ["--local-tmp-dir", small_disk, "--memory", 16, "-o", out]
+    options += ["-D", f"mapreduce.job.reduces={reduces}"]
+    said = bad(LARGE + COUNT, *options, text, code=74).stderr
+    assert "No space left on device" in said
+    assert "Free some space there" in said
+    assert len(said.splitlines()) == 1
+    assert list(small_disk.iterdir()) == []
+    assert not out.exists()
+
+
+def test_a_full_disk_for_the_output(bad, text, small_disk):
+    body = LARGE + COUNT.replace("sum(1 for _ in values)", "list(values)")
+    said = bad(body, "-o", small_disk / "out", text, code=74).stderr
+    assert f"cannot write {small_disk}/out/part-0000" in said
+    assert list(small_disk.iterdir()) == []
+
+
+class OwnPrepare(Job.__mro__[1]):
+    """A job for mrjob with a method whose name means something to ``Job``."""
+
+    def mapper_init(self):
+        self.prepare("!")
+
+    def prepare(self, mark):
+        self.mark = mark
+
+    def mapper(self, _, line):
+        yield line, self.mark
+
+
+def test_a_method_of_a_stock_job_may_be_called_prepare():
+    assert run_class(OwnPrepare, lines=["a"], arguments=["--no-conf"]).pairs == [("a", "!")]
+
+
+@pytest.mark.fault
+def test_the_process_that_starts_workers_is_killed(tmp_path):
+    """One error, and nothing left."""
+
+    class KillsItsParent(Job):
+        def mapper(self, _, line):
+            time.sleep(0.2)
+            os.kill(os.getppid(), signal.SIGKILL)
+            time.sleep(5)
+            yield line, 1
+
+    with pytest.raises(Exception, match="process that starts workers was killed"):
+        run_class(KillsItsParent, lines=["a", "b"], arguments=["--no-conf", "--workers", 2])
+    for place in (Path("/dev/shm"), Path(tempfile.gettempdir())):
+        assert list(place.glob(f"gradreduce-*-{os.getpid()}-*")) == []
