@@ -11,6 +11,9 @@ from mapreduce.errors import GradreduceError
 
 _READ_BYTES = 1 << 20
 
+#: Seconds for what a program has started to end after it.
+_PATIENCE = 1.0
+
 
 class CommandError(GradreduceError):
     """A program could not be started, or ended with another status than 0.
@@ -81,11 +84,15 @@ def piped(
     finally:
         process.kill()
         process.wait()
-        feeder.join()
-        for stream in (process.stdin, process.stdout, process.stderr):
-            if stream:
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
+        process.stdout.close()
+        if process.stderr:
+            process.stderr.close()
+        # What a shell has started outlives it, until it writes to what is closed now, or until it
+        # ends with the task: if it does not read, the feeder does not end before.
+        feeder.join(_PATIENCE)
+        if not feeder.is_alive():
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
 
 
 def _feed(stdin: Any, blocks: Iterable[bytes], failure: list[BaseException]) -> None:

@@ -325,6 +325,22 @@ def test_a_task_that_closes_everything(bad, text):
     assert re.search(r"map task \d", said)
 
 
+@pytest.mark.parametrize("command", ["cat", "cat | cat", "cat; sleep 100"])
+def test_a_mapper_that_raises_behind_a_pre_filter(bad, tmp_path, command):
+    """A shell that is killed leaves what it has started, which may read no further."""
+    path = tmp_path / "many.txt"
+    path.write_text("some words\n" * 300_000)
+    body = f"""
+    def mapper_pre_filter(self):
+        return {command!r}
+
+    def mapper(self, _, line):
+        return 1 / 0
+"""
+    said = bad(body + REDUCER, path).stderr
+    assert re.search(r"map task \d raised ZeroDivisionError", said)
+
+
 def test_what_is_printed_is_no_record(bad, text):
     body = MAPPER.replace("yield word, 1", "print('hello', word); yield word, 1") + REDUCER
     done = bad(body, "-v", text, code=0)
