@@ -92,7 +92,7 @@ class Decoder(dict[bytes, Any]):
 
 
 def pairs_of(results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
-    """The pairs that a batch mapper or reducer yields.
+    """The pairs that a batch mapper or reducer yields; it may also return one RecordBatch.
 
     A RecordBatch of two columns gives pairs of two Arrow arrays, of a bounded number of rows.
 
@@ -101,6 +101,9 @@ def pairs_of(results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
     TypeError
         Something else was yielded.
     """
+    if hasattr(results, "schema"):
+        # Returned, not yielded.
+        results = [results]
     for result in results or ():
         if type(result) is tuple and len(result) == 2:
             yield result
@@ -300,7 +303,7 @@ def _decode_json(name: str, raw: Any, loads: Callable[[bytes], Any]) -> Any:
 
     if not len(raw):
         return pa.array([], pa.null())
-    numbers = ((_INTEGER, pa.int64()), (_INTEGER, pa.uint64()), (_FLOAT, pa.float64()))
+    numbers = ((_INTEGER, pa.int64()), (_FLOAT, pa.float64()))
     # Casts fail if this is not UTF-8, or no number of 64 bits.
     with contextlib.suppress(pa.ArrowInvalid):
         text = raw.cast(pa.large_string())
@@ -326,7 +329,10 @@ def _array(name: str, items: list[Any]) -> Any:
     import pyarrow as pa
 
     try:
-        return pa.array(items)
+        try:
+            return pa.array(items)
+        except OverflowError:
+            return pa.array(items, pa.uint64())
     except (pa.ArrowException, OverflowError, UnicodeEncodeError, TypeError, ValueError) as error:
         raise DataError(
             f"a batch has one type for each column, and its column {name!r} has none: {error}. "
