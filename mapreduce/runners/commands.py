@@ -71,9 +71,10 @@ def piped(
     failure: list[BaseException] = []
     feeder = threading.Thread(target=_feed, args=(process.stdin, blocks, failure), daemon=True)
     feeder.start()
-    try:
-        descriptor = process.stdout.fileno()
-        yield from lines_of(iter(lambda: os.read(descriptor, _READ_BYTES), b""))
+    descriptor = process.stdout.fileno()
+
+    def output() -> Iterator[bytes]:
+        yield from iter(lambda: os.read(descriptor, _READ_BYTES), b"")
         feeder.join()
         if failure:
             raise failure[0]
@@ -81,6 +82,10 @@ def piped(
         status = process.wait()
         if status and not ignore_status:
             raise CommandError(f"{' '.join(command)} ended with status {status}", told)
+
+    try:
+        # Of a program that was killed, the last line is cut off: its status comes first.
+        yield from lines_of(output())
     finally:
         process.kill()
         process.wait()

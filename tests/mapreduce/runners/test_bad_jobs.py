@@ -13,6 +13,7 @@ import pytest
 
 from mapreduce.job import Job
 from mapreduce.launch import run as run_class
+from mapreduce.runners.commands import CommandError, piped
 from programs import gradreduce, processes_of, wait_until
 
 HEAD = """\
@@ -323,6 +324,13 @@ def test_a_task_that_closes_everything(bad, text):
     body = "\n    def mapper_init(self):\n        os.closerange(3, 1000)\n" + MAPPER + REDUCER
     said = bad(body, text).stderr
     assert re.search(r"map task \d", said)
+
+
+def test_a_line_of_a_killed_program_that_was_cut_off_is_none():
+    lists = piped(["sh", "-c", "printf 'a\\nb'; kill -9 $$"], [])
+    assert next(lists) == [b"a"]
+    with pytest.raises(CommandError, match="status -9"):
+        next(lists)
 
 
 @pytest.mark.parametrize("command", ["cat", "cat | cat", "cat; sleep 100"])
