@@ -6,46 +6,16 @@ columns ``key`` and ``value``, sorted by key.
 """
 
 import contextlib
-import glob
-import json
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
-from mrjob.compat import jobconf_from_env
-
-from hdfs_utils.publish import storage_errors
-from mapreduce.errors import DataError, MissingInputError, UsageError
+from mapreduce.errors import UsageError
 from mapreduce.pairs import pairs_of
+from mapreduce.references import Reference, parse, read_records
 
 #: What a batch mapper may take.
 INPUTS = ("text", "records")
-
-#: Rows of the batches that are read from a file.
-BATCH_ROWS = 1 << 16
-
-#: What is read of a CSV file at once; its first such block tells the types, and no row is longer.
-CSV_BYTES = 4 << 20
-
-
-class Reference(NamedTuple):
-    """A part of a file that can be read by itself: the key of a batch of records.
-
-    Attributes
-    ----------
-    path : str
-    unit : int
-        The row group of a Parquet file, the stripe of an ORC file, the record batch of an Arrow
-        file, counted from 0. A CSV file is one unit.
-    """
-
-    path: str
-    unit: int
-
-    def __str__(self) -> str:
-        return f"{self.path}, part {self.unit}"
 
 
 def check(job: Any) -> None:
@@ -117,6 +87,8 @@ def described(key: Any, batch: Any) -> str:
     if isinstance(key, Reference):
         return f"{batch.num_rows} rows of {key}"
     if isinstance(batch, bytes):
+        from mrjob.compat import jobconf_from_env
+
         path = jobconf_from_env("mapreduce.map.input.file", "the input")
         return f"{len(batch)} bytes of {path} that begin with {batch[:60]!r}"
     first, last = (batch["key"][row].as_py() for row in (0, -1))
@@ -228,199 +200,3 @@ def _first_line(block: bytes, key: bytes) -> int:
     found = [block.find(b"\n" + key + end) for end in (b"\t", b"\n")]
     last = block.rfind(b"\n", 0, len(block) - 1)
     return min((at for at in found if at >= 0), default=last) + 1
-
-
-# References
-
-
-def input_files(paths: Sequence[str]) -> list[str]:
-    """Files that input paths stand for: globs, and folders with all that is in them.
-
-    Files and folders that are found so are left out, as Hadoop does, if their names start with a
-    dot or an underscore.
-
-    Raises
-    ------
-    UsageError
-        There are no paths, or they name standard input.
-    MissingInputError
-        Nothing is there.
-    """
-    if not paths or "-" in paths:
-        raise UsageError(
-            "a job on batches of records takes files, not standard input: give "
-            f"{', '.join(sorted(_FORMATS))} files, or folders of them"
-        )
-    found: list[str] = []
-    for path in (given.removeprefix("file://") for given in paths):
-        matches = sorted(glob.glob(path))  # noqa: PTH207  (absolute globs too)
-        if matches != [path]:
-            matches = [match for match in matches if not _is_hidden(Path(match).name)]
-        files = [file for match in matches for file in _files(match)]
-        if not files:
-            is_there = "holds no files" if matches else "does not exist"
-            raise MissingInputError(f"the input {path} {is_there}; give files of records")
-        found += files
-    return [str(Path(path).absolute()) for path in found]
-
-
-def _files(path: str) -> Iterator[str]:
-    if not Path(path).is_dir():
-        yield path
-        return
-    for folder, folders, names in os.walk(path, followlinks=True):
-        folders[:] = sorted(name for name in folders if not _is_hidden(name))
-        yield from (str(Path(folder, name)) for name in sorted(names) if not _is_hidden(name))
-
-
-def _is_hidden(name: str) -> bool:
-    return name[:1] in (".", "_")
-
-
-_FORMATS = {
-    ".parquet": "parquet",
-    ".arrow": "ipc",
-    ".feather": "ipc",
-    ".ipc": "ipc",
-    ".orc": "orc",
-    ".csv": "csv",
-}
-
-
-def references(paths: Sequence[str]) -> bytes:
-    """Lines that refer to all parts of some files, all of the same length.
-
-    Equal lengths let a runner divide the parts evenly among its map tasks.
-
-    Raises
-    ------
-    UsageError
-        A file's name does not tell its format.
-    DataError
-        A file is not what its name says.
-    """
-    found = [Reference(path, unit) for path in paths for unit in range(_units(path))]
-    lines = [json.dumps(reference) for reference in found]
-    width = max(map(len, lines), default=0)
-    return "".join(f"{line:<{width}}\n" for line in lines).encode()
-
-
-def parse(line: bytes) -> Reference:
-    """The reference that a line holds.
-
-    Raises
-    ------
-    DataError
-        The line holds none.
-    """
-    try:
-        path, unit = json.loads(line)
-        if isinstance(path, str) and type(unit) is int:
-            return Reference(path, unit)
-    except (ValueError, TypeError, RecursionError):
-        pass
-    raise DataError(
-        f"expected a reference to a part of a file, found {line[:80]!r}: give the files "
-        "themselves as input; the job makes the references"
-    )
-
-
-def _format(path: str) -> str:
-    suffix = Path(path).suffix.lower()
-    if suffix not in _FORMATS:
-        raise UsageError(
-            f"{path}: expected a file of records, named {', '.join(sorted(_FORMATS))}, found "
-            f"{suffix or 'no ending'}"
-        )
-    return _FORMATS[suffix]
-
-
-class _reading:
-    """Turns what Arrow raises for a damaged file into an error that names it."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._storage = storage_errors("read", Path(path))
-
-    def __enter__(self) -> None:
-        self._storage.__enter__()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool | None:
-        import pyarrow as pa
-
-        # Arrow raises several kinds, and a plain OSError, without a number, for damaged bytes.
-        if isinstance(error, pa.ArrowException | ValueError | IndexError) or (
-            isinstance(error, OSError) and error.errno is None
-        ):
-            self._storage.__exit__(None, None, None)
-            raise DataError(
-                f"{self._path} cannot be read as {_format(self._path)}: {error}"
-            ) from error
-        return self._storage.__exit__(kind, error, trace)
-
-
-def _units(path: str) -> int:
-    kind = _format(path)
-    with _reading(path):
-        if kind == "parquet":
-            from pyarrow import parquet
-
-            with parquet.ParquetFile(path) as file:
-                return int(file.num_row_groups)
-        if kind == "orc":
-            from pyarrow import orc
-
-            return int(orc.ORCFile(path).nstripes)
-        if kind == "ipc":
-            import pyarrow as pa
-
-            with pa.memory_map(path) as source, pa.ipc.open_file(source) as reader:
-                return int(reader.num_record_batches)
-        with Path(path).open("rb") as file:
-            return 1 if file.read(1) else 0
-
-
-def read_records(reference: Reference) -> Iterator[Any]:
-    """The RecordBatches of a part of a file, of 1 to 65,536 rows.
-
-    Raises
-    ------
-    DataError
-        The file is damaged.
-    StorageError
-        The file cannot be read.
-    """
-    path, unit = reference
-    kind = _format(path)
-    batches = _records(kind, path, unit)
-    while True:
-        with _reading(path):
-            batch = next(batches, None)
-        if batch is None:
-            return
-        for start in range(0, batch.num_rows, BATCH_ROWS):
-            yield batch.slice(start, BATCH_ROWS)
-
-
-def _records(kind: str, path: str, unit: int) -> Iterator[Any]:
-    if kind == "parquet":
-        from pyarrow import parquet
-
-        with parquet.ParquetFile(path, memory_map=True) as file:
-            yield from file.iter_batches(BATCH_ROWS, row_groups=[unit], use_threads=False)
-    elif kind == "orc":
-        from pyarrow import orc
-
-        yield orc.ORCFile(path).read_stripe(unit)
-    elif kind == "ipc":
-        import pyarrow as pa
-
-        with pa.memory_map(path) as source, pa.ipc.open_file(source) as reader:
-            yield reader.get_batch(unit)
-    else:
-        from pyarrow import csv
-
-        reading = csv.ReadOptions(use_threads=False, block_size=CSV_BYTES)
-        parsing = csv.ParseOptions(newlines_in_values=True)
-        with csv.open_csv(path, reading, parsing) as reader:
-            yield from reader

@@ -25,6 +25,7 @@ from mapreduce.pairs import (  # noqa: E402
     is_columns,
     pairs_of,
 )
+from mapreduce.references import input_files, references  # noqa: E402
 from mapreduce.runners import registry  # noqa: E402
 
 registry.install()
@@ -215,11 +216,11 @@ class Job(MRJob):
             raise UsageError(
                 f"{type(self).__name__} takes records, but its first step has no mapper_batch"
             )
-        references = batches.references(batches.input_files(self.options.args))
+        content = references(input_files(self.options.args))
         runner = super().make_runner()
         # There it is as long as the runner needs it.
         path = Path(runner._get_local_tmp_dir()) / "references"
-        path.write_bytes(references)
+        path.write_bytes(content)
         runner._input_paths = [str(path)]
         return runner
 

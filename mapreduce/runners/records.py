@@ -14,8 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hdfs_utils.publish import storage_errors
-from mapreduce.errors import DataError
+from mapreduce.reading import reading
 
 #: Bytes that are read at once; a line may be longer.
 BLOCK_BYTES = 1 << 20
@@ -130,7 +129,7 @@ class SplitReader:
         """Offset, bytes, and whether it is the last one, cut off at the split's end."""
         path, start, stop = self._split
         compressed = is_compressed(path)
-        with _errors(path), _open(path) as file:
+        with _reading(path), _open(path) as file:
             position = 0
             skip = bool(start) and not compressed
             if skip:
@@ -189,7 +188,7 @@ def shown(record: bytes) -> str:
 def _count_lines(path: str, stop: int) -> int:
     """Line feeds before an offset of the unpacked file."""
     count = 0
-    with _errors(path), _open(path) as file:
+    with _reading(path), _open(path) as file:
         while stop > 0 and (chunk := file.read(min(stop, BLOCK_BYTES))):
             count += chunk.count(b"\n")
             stop -= len(chunk)
@@ -201,28 +200,11 @@ def _open(path: str) -> Any:
     return opener(path) if opener else Path(path).open("rb", buffering=0)
 
 
-class _errors:
-    """Turns what reading raises into errors that name the file.
-
-    As a class and not by ``contextlib``: it surrounds ``yield``, through which exceptions of others
-    do not pass, but ``GeneratorExit`` does.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._storage = storage_errors("read", Path(path))
-
-    def __enter__(self) -> None:
-        self._storage.__enter__()
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool | None:
-        damaged = isinstance(error, EOFError | gzip.BadGzipFile | zlib.error)
-        # bz2 and pyarrow raise a plain OSError, without a number, for damaged bytes.
-        damaged |= isinstance(error, OSError) and error.errno is None
-        if damaged and is_compressed(self._path):
-            self._storage.__exit__(None, None, None)
-            raise DataError(
-                f"{self._path} is damaged or cut off: {error}. Its name says that it is "
-                f"{Path(self._path).suffix[1:]}; unpack it by hand to see how far it can be read"
-            ) from error
-        return self._storage.__exit__(kind, error, trace)
+def _reading(path: str) -> reading:
+    if not is_compressed(path):
+        return reading(path, "")
+    advice = (
+        f". Its name says that it is {Path(path).suffix[1:]}; unpack it by hand to see how far it "
+        "can be read"
+    )
+    return reading(path, "is damaged or cut off", EOFError, zlib.error, advice=advice)

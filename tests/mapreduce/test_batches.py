@@ -17,19 +17,16 @@ from hypothesis import strategies as st
 from pyarrow import csv, feather, orc, parquet
 
 from hdfs_utils.errors import StorageError
-from mapreduce import batches
-from mapreduce.batches import (
+from mapreduce.batches import blocks_of, key_blocks, key_starts
+from mapreduce.errors import DataError, MissingInputError, UsageError
+from mapreduce.references import (
     BATCH_ROWS,
     Reference,
-    blocks_of,
     input_files,
-    key_blocks,
-    key_starts,
     parse,
     read_records,
     references,
 )
-from mapreduce.errors import DataError, MissingInputError, UsageError
 
 TABLE = pa.table({"name": [f"n{i % 7}" for i in range(1000)], "number": range(1000)})
 
@@ -96,7 +93,7 @@ class TestFormats:
 
     @pytest.mark.parametrize("suffix", WRITERS)
     def test_large_parts_are_cut(self, tmp_path, suffix, monkeypatch):
-        monkeypatch.setattr(batches, "BATCH_ROWS", 77)
+        monkeypatch.setattr("mapreduce.references.BATCH_ROWS", 77)
         path = tmp_path / f"table{suffix}"
         WRITERS[suffix](path)
         lines = references([str(path)]).splitlines()
@@ -130,7 +127,7 @@ class TestFormats:
         assert read_all(path)[0].equals(TABLE)
 
     def test_csv_with_quoted_line_feeds(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(batches, "CSV_BYTES", 64)
+        monkeypatch.setattr("mapreduce.references.CSV_BYTES", 64)
         rows = [(f'say "{n}",\n\nthen\n' if n % 3 else f"n{n}", n) for n in range(50)]
         table = pa.table({"text": [row[0] for row in rows], "n": [row[1] for row in rows]})
         path = tmp_path / "t.csv"
@@ -157,7 +154,7 @@ class TestFormats:
         ],
     )
     def test_csv_that_changes_its_mind(self, tmp_path, rows, reason, monkeypatch):
-        monkeypatch.setattr(batches, "CSV_BYTES", 90)
+        monkeypatch.setattr("mapreduce.references.CSV_BYTES", 90)
         path = tmp_path / "t.csv"
         path.write_text("a,b\n" + rows)
         with pytest.raises(DataError, match=rf"t\.csv cannot be read as csv.*{reason}"):
@@ -181,7 +178,7 @@ class TestDamage:
         program = f"""
 import random
 from pathlib import Path
-from mapreduce.batches import parse, read_records, references
+from mapreduce.references import parse, read_records, references
 from mapreduce.errors import DataError
 path = Path({str(path)!r})
 whole = path.read_bytes()
