@@ -119,15 +119,15 @@ def vectorized(quick: bool) -> Result:
     others = [DUCKDB, POLARS, PYARROW, COREUTILS, PYSPARK]
     if quick:
         return _vectorized(MB, others, 1, [])
-    return _vectorized(100 * MB, others, 5, [(FASTER, 0.8), ((COREUTILS.name,), 0.4)])
+    return _vectorized(100 * MB, others, 3, [(FASTER, 0.8), ((COREUTILS.name,), 0.4)])
 
 
 def vectorized_large(quick: bool) -> Result:
     """The same on ten times the text."""
-    others = [DUCKDB, POLARS, COREUTILS]
+    others = [DUCKDB, POLARS]
     if quick:
         return _vectorized(2 * MB, others, 1, [])
-    return _vectorized(GB, others, 2, [(FASTER, 0.5), ((COREUTILS.name,), 0.4)])
+    return _vectorized(GB, others, 2, [(FASTER, 0.5)])
 
 
 def peak_mb(program: Program, text: Path, out: Path) -> float:
