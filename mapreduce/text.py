@@ -7,6 +7,10 @@ import pyarrow as pa
 from kernels import dispatch
 
 
+#: Of a table to begin with: that of a map task grows to some hundred thousand words anyway.
+_SLOTS = 1 << 18
+
+
 class WordCounter:
     r"""Counts the words of blocks of text.
 
@@ -21,7 +25,7 @@ class WordCounter:
     """
 
     def __init__(self) -> None:
-        self._counter: Any = dispatch.get("WordCounter", "cpu")()
+        self._counter: Any = dispatch.get("WordCounter", "cpu")(_SLOTS)
 
     @classmethod
     def prepare(cls) -> None:

@@ -7,10 +7,13 @@ What is compiled is kept in ``$NUMBA_CACHE_DIR``, else in the user's cache folde
 can write: Numba executes what it finds there.
 """
 
+import importlib
 import logging
 import os
+import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 log = logging.getLogger(__name__)
@@ -37,6 +40,28 @@ if "NUMBA_CACHE_DIR" not in os.environ:
 
 import numba  # noqa: E402  (reads its environment when it is imported)
 from numba.core import event  # noqa: E402
+
+#: Where Numba looks for a BLAS for ``np.dot`` in compiled code, which no kernel here has.
+_BLAS = ("scipy.linalg", "scipy.linalg.cython_blas")
+
+
+def _load_array_functions() -> None:
+    """Load what Numba would load at its first call, but SciPy's part, which takes the longest.
+
+    Numba only looks whether SciPy's BLAS is there; compiled code that uses it imports it again.
+    """
+    # Numba has imported scipy itself, if it is installed.
+    if "scipy" not in sys.modules or _BLAS[0] in sys.modules:
+        return
+    sys.modules.update({name: ModuleType(name) for name in _BLAS})
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        for name in _BLAS:
+            del sys.modules[name]
+
+
+_load_array_functions()
 
 
 class _TellOnce(event.Listener):

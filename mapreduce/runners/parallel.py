@@ -6,6 +6,7 @@ setup scripts, input manifests, or programs around a combiner are left to ``-r l
 machinery.
 """
 
+import gc
 import logging
 import os
 import shlex
@@ -38,7 +39,7 @@ log = logging.getLogger(__name__)
 _MAPS_PER_WORKER = 4
 
 #: The same for batch mappers, which are done sooner and have more to set up.
-_BATCH_MAPS_PER_WORKER = 2
+_BATCH_MAPS_PER_WORKER = 1
 
 #: Input of a map task at least, beyond one a worker, and at most, so that a killed worker loses
 #: little.
@@ -148,6 +149,10 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         if "pyarrow" in sys.modules and "numba" in sys.modules:
             # Columns will be divided by a kernel.
             shuffle.load_kernels()
+        if "numba" in sys.modules and not gc.get_freeze_count():
+            # What Numba has loaded stays: the collector need not look through it in every task, and
+            # once more when this process ends.
+            gc.freeze()
 
     def _cleanup_local_tmp(self) -> None:
         if self._own_pool is not None:

@@ -278,7 +278,7 @@ def key_of(line: bytes, fields: int = 1) -> bytes:
     return line[:end] if end >= 0 else line.rstrip(b"\n")
 
 
-def _blocks(segments: Iterable[Segment], read_bytes: int) -> Iterator[bytes]:
+def raw_blocks(segments: Iterable[Segment], read_bytes: int = _READ_BYTES) -> Iterator[bytes]:
     """The bytes of some segments, cut anywhere."""
     for path, offset, length in segments:
         with storage_errors("read", Path(path)), Path(path).open("rb", buffering=0) as file:
@@ -343,7 +343,7 @@ def _with_more_fields(line: bytes, fields: int) -> tuple[bytes, bytes | None]:
 
 def in_memory(segments: Iterable[Segment]) -> Iterator[list[bytes]]:
     """Lines of some segments."""
-    return lines_of(_blocks(segments, _READ_BYTES))
+    return lines_of(raw_blocks(segments))
 
 
 def sorted_lines(
@@ -371,7 +371,7 @@ def sorted_lines(
     folder.mkdir(parents=True, exist_ok=True)
     keys = [] if sort_values else ["-t", "\t", "-k", f"1,{fields}", "-s"]
     command = ["sort", *keys, "-S", f"{memory >> 10}K", "-T", str(folder)]
-    blocks = _blocks(segments, _READ_BYTES)
+    blocks = raw_blocks(segments)
     try:
         yield from piped(command, blocks, keep_stderr=True, env={"LC_ALL": "C"})
     except CommandError as error:

@@ -40,6 +40,7 @@ from mapreduce.runners.shuffle import (
     in_memory,
     key_blocks,
     key_of,
+    raw_blocks,
     read_groups,
     sorted_lines,
 )
@@ -287,7 +288,7 @@ class Task:
     def _reduce_batches(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:
         batches: Iterable[Any]
         if self._fits(segments):
-            block = b"".join(_pieces(segments))
+            block = b"".join(raw_blocks(segments))
             batches = [decode_lines(read, block, self._order())] if block else []
         else:
             blocks = key_blocks(self._sorted(segments), _BATCH_BYTES)
@@ -449,11 +450,6 @@ def _mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Pair]:
 def _once(function: Callable[[], Any] | None) -> Iterator[Any]:
     if function is not None:
         yield function() or ()
-
-
-def _pieces(segments: list[Segment]) -> Iterator[bytes]:
-    for lines in in_memory(segments):
-        yield b"\n".join([*lines, b""])
 
 
 def _is_overridden(kind: Any, mrc: str) -> bool:

@@ -55,3 +55,20 @@ def test_without_a_home_there_is_a_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     assert cache_folder() == tmp_path / f"gradreduce-{os.getuid()}" / "gradreduce" / "kernels"
     assert Path(cache_folder()).is_dir()
+
+
+def test_scipys_blas_is_there_for_those_who_use_it():
+    """Numba's own look at SciPy is put off, and loses nothing."""
+    pytest.importorskip("scipy")
+    program = """
+import sys
+import numpy as np
+import kernels.cpu
+assert "scipy.linalg" not in sys.modules
+import numba
+product = numba.njit(lambda a, b: np.dot(a, b))
+assert (product(np.eye(2), np.eye(2)) == np.eye(2)).all()
+import scipy.linalg
+assert scipy.linalg.norm([3, 4]) == 5
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
