@@ -6,7 +6,6 @@ import pyarrow as pa
 
 from kernels import dispatch
 
-
 #: Of a table to begin with: that of a map task grows to some hundred thousand words anyway.
 _SLOTS = 1 << 18
 
