@@ -5,7 +5,6 @@ Where a job has not overridden the latter two, and its protocol codes keys by th
 to the combiner or reducer directly: that gives the same pairs, sooner.
 """
 
-import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, groupby, islice
@@ -14,10 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from mrjob.job import MRJob
-
 from mapreduce.batches import described, read_batches, reduce_batches
-from mapreduce.job import Job
 from mapreduce.pairs import (
     Decoder,
     Read,
@@ -27,6 +23,7 @@ from mapreduce.pairs import (
     is_keyed,
     line_writer,
 )
+from mapreduce.runners.calls import Pair, call, is_overridden, mapped
 from mapreduce.runners.commands import piped
 from mapreduce.runners.partition import Partitioning
 from mapreduce.runners.records import BLOCK_BYTES, Split, SplitReader, shown
@@ -44,8 +41,6 @@ from mapreduce.runners.shuffle import (
     read_groups,
     sorted_lines,
 )
-
-Pair = tuple[Any, Any]
 
 #: Pairs that are counted together.
 _CHUNK = 1 << 14
@@ -122,7 +117,7 @@ class Task:
         read, write = job.pick_protocols(self._step, "mapper")
         if spec["frames"]:
             return self._map_frames(job, read, write)
-        pairs = iter(self._watched(_mapped(job, self._step, self._input(job, read))))
+        pairs = iter(self._watched(mapped(job, self._step, self._input(job, read))))
         writer = self._writer(write)
         if spec["combiner"]:
             _Combiner(self, type(job), writer, write).write_pairs(pairs)
@@ -198,7 +193,7 @@ class Task:
     def combine_plain(self, groups: dict[str, list[Any]]) -> Iterator[Pair]:
         """Pairs that the combiner makes of groups of decoded values, in the keys' order."""
         job = self._new_job("combiner")
-        return _call(job, "combiner", self._step, self._in_order(groups))
+        return call(job, "combiner", self._step, self._in_order(groups))
 
     def _in_order(self, groups: dict[str, list[Any]]) -> Iterator[tuple[str, Iterator[Any]]]:
         for key in sorted(groups, key=quote):
@@ -302,8 +297,8 @@ class Task:
         self, job: Any, mrc: str, groups: Iterable[Group], is_split: bool, read: Read
     ) -> Iterator[Pair]:
         """Pairs that a combiner or reducer makes of groups."""
-        if is_split and is_keyed(read) and not _is_overridden(type(job), mrc):
-            return _call(job, mrc, self._step, self._decoded(groups, read))
+        if is_split and is_keyed(read) and not is_overridden(type(job), mrc):
+            return call(job, mrc, self._step, self._decoded(groups, read))
         pairs = read_groups(groups, self._read_or_tell(read), self._at)
         return self._apply_to_pairs(job, mrc, pairs)
 
@@ -311,8 +306,8 @@ class Task:
         self._last = key
 
     def _apply_to_pairs(self, job: Any, mrc: str, pairs: Iterator[Pair]) -> Iterator[Pair]:
-        if not _is_overridden(type(job), mrc):
-            return _call(job, mrc, self._step, self._grouped(pairs))
+        if not is_overridden(type(job), mrc):
+            return call(job, mrc, self._step, self._grouped(pairs))
         function = job.combine_pairs if mrc == "combiner" else job.reduce_pairs
         return function(pairs, self._step)  # type: ignore[no-any-return]
 
@@ -371,7 +366,7 @@ class _Combiner:
         self._writer = writer
         self._encode = line_writer(write)
         sort_values = bool(task._spec["sort_values"])
-        self._is_plain = is_json(write) and not sort_values and not _is_overridden(kind, "combiner")
+        self._is_plain = is_json(write) and not sort_values and not is_overridden(kind, "combiner")
         self._limit: int = task._spec["buffer_bytes"]
         self._flushed = False
 
@@ -430,53 +425,3 @@ class _Combiner:
             lines += [self._encode(key, value)[:-1] for value in values]
         gathered = Groups([lines], bool(self._task._spec["sort_values"]))
         self._writer.write_pairs(self._task.combine(gathered, gathered.is_split))
-
-
-def _mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Pair]:
-    """What a step's mapper yields: mrjob's ``map_pairs``, with less between mapper and writer."""
-    step = job._get_step(step_num, object)
-    is_own = type(job).map_pairs not in (MRJob.map_pairs, Job.map_pairs)
-    if is_own or step["mapper_raw"] or getattr(step, "mapper_batch", None):
-        return job.map_pairs(pairs, step_num)  # type: ignore[no-any-return]
-    mapper = step["mapper"]
-    results = (
-        _once(step["mapper_init"]),
-        (mapper(key, value) or () for key, value in pairs),
-        _once(step["mapper_final"]),
-    )
-    return chain.from_iterable(chain.from_iterable(results))
-
-
-def _once(function: Callable[[], Any] | None) -> Iterator[Any]:
-    if function is not None:
-        yield function() or ()
-
-
-def _is_overridden(kind: Any, mrc: str) -> bool:
-    """Whether a job calls its combiner or reducer in a way of its own."""
-    name = "combine_pairs" if mrc == "combiner" else "reduce_pairs"
-    return (
-        getattr(kind, name) is not getattr(MRJob, name)
-        or kind._combine_or_reduce_pairs is not MRJob._combine_or_reduce_pairs
-    )
-
-
-def _call(
-    job: Any, mrc: str, step_num: int, groups: Iterable[tuple[Any, Iterator[Any]]]
-) -> Iterator[Pair]:
-    """What a step's methods yield for groups: mrjob's ``_combine_or_reduce_pairs``."""
-    step = job._get_step(step_num, object)
-    init, function, final = (step[mrc + suffix] for suffix in ("_init", "", "_final"))
-    if function is None:
-        raise ValueError(f"step {step_num} has no {mrc}")
-    if init:
-        yield from init() or ()
-    for key, values in groups:
-        yield from function(key, values) or ()
-    if final:
-        yield from final() or ()
-
-
-def sign_of_life(descriptor: int) -> Callable[[], None]:
-    """A function that changes the time of a file, which the driver looks at."""
-    return lambda: os.utime(descriptor)

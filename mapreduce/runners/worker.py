@@ -24,7 +24,7 @@ from mrjob.parse import parse_mr_job_stderr
 from hdfs_utils.errors import StorageError
 from mapreduce import compat, pairs
 from mapreduce.errors import GradreduceError, Interrupted
-from mapreduce.runners import partition, records, shuffle, tasks
+from mapreduce.runners import calls, partition, records, shuffle, tasks
 
 #: Job classes that the process had before it was forked, by :func:`job_name`.
 known_jobs: dict[str, type] = {}
@@ -204,7 +204,7 @@ def _text(error: BaseException) -> str:
 _OWN_ERRORS = (GradreduceError, StorageError, Interrupted)
 _OWN_FILES = {
     __file__,
-    *(module.__file__ for module in (pairs, partition, records, shuffle, tasks)),
+    *(module.__file__ for module in (calls, pairs, partition, records, shuffle, tasks)),
 }
 
 
