@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-HEAVY = {"numba", "pyarrow", "numpy", "pyspark", "scipy", "setuptools"}
+# Looking for a module that is not there leaves its own name: pyspark, say.
+HEAVY = {"numba.core", "pyarrow.lib", "numpy", "pyspark.sql", "scipy.linalg", "setuptools.dist"}
 
 
 def imported(*command):
     run = [sys.executable, "-X", "importtime", *map(str, command)]
     done = subprocess.run(run, cwd=ROOT, capture_output=True, text=True, check=True)
     lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
-    return {line.rpartition("|")[2].strip().partition(".")[0] for line in lines}
+    return {line.rpartition("|")[2].strip() for line in lines}
 
 
 @pytest.mark.parametrize(
@@ -27,9 +28,10 @@ def imported(*command):
 )
 def test_light_commands_import_nothing_heavy(command):
     found = imported(*command)
-    assert "mapreduce" in found or "word_count" in " ".join(command)
+    assert "click" in found or "mrjob.job" in found
     assert not found & HEAVY
 
 
 def test_the_test_can_fail():
-    assert "numba" in imported("jobs/word_count_vectorized.py", "-r", "inline", "-q", "README.md")
+    found = imported("jobs/word_count_vectorized.py", "-r", "inline", "-q", "README.md")
+    assert found >= {"numba.core", "pyarrow.lib", "numpy"}

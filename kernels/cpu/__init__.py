@@ -8,15 +8,12 @@ can write: Numba executes what it finds there.
 """
 
 import importlib
-import logging
 import os
 import sys
 import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
-
-log = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
@@ -73,8 +70,13 @@ class _TellOnce(event.Listener):
         dispatcher = event.data["dispatcher"]
         if not self.told and dispatcher.py_func.__module__.startswith(__name__):
             self.told = True
-            log.warning(
-                "compiling kernels, once for this machine, into %s", os.environ["NUMBA_CACHE_DIR"]
+            # Not sys.stderr, nor a logger that writes to it: mrjob's inline runner puts a file of
+            # bytes in its place.
+            print(
+                "compiling kernels, once for this machine, into",
+                os.environ["NUMBA_CACHE_DIR"],
+                file=sys.__stderr__,
+                flush=True,
             )
 
     def on_end(self, event: Any) -> None:

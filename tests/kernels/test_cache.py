@@ -33,6 +33,22 @@ def test_compiling_is_told_once(tmp_path):
     assert python(XDG_CACHE_HOME=str(tmp_path)) == ""
 
 
+def test_a_job_that_runs_inline_tells_it_too(tmp_path):
+    """There, mrjob puts a file of bytes in the place of standard error."""
+    env = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    command = [sys.executable, "jobs/word_count_vectorized.py", "-r", "inline", "--no-conf", "-q"]
+    done = subprocess.run(
+        [*command, "README.md"],
+        cwd=Path(__file__).parents[2],
+        env=env | {"XDG_CACHE_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "compiling kernels" in done.stderr
+    assert done.stdout.count("\n") > 100
+
+
 def test_numbas_own_variable_wins(tmp_path):
     told = python(NUMBA_CACHE_DIR=str(tmp_path / "mine"), XDG_CACHE_HOME=str(tmp_path / "other"))
     assert str(tmp_path / "mine") in told
