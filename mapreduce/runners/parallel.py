@@ -146,7 +146,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         if issubclass(self._mrjob_cls, Job):
             # Other people's jobs may have a method of that name for something else.
             self._mrjob_cls.prepare()
-        if "pyarrow" in sys.modules and "numba" in sys.modules:
+        takes_batches = any(step.get("mapper", {}).get("batch") for step in self._get_steps())
+        if takes_batches and "pyarrow" in sys.modules:
             # Columns will be divided by a kernel.
             shuffle.load_kernels()
         if "numba" in sys.modules and not gc.get_freeze_count():
@@ -234,10 +235,9 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         inputs = splits(files, maps or max(wanted, -(-total // _MAP_BYTES)))
         frames = reduces > 0 and self._uses_frames(step)
         map_tasks = [
-            self._task(step, step_num, "map", number)
+            self._task(step, step_num, "map", number, split)
             | {
                 "splits": [split],
-                "env": self._task_env(step_num, "mapper", number, split),
                 "partitions": reduces,
                 "partitioning": partitioning,
                 "combiner": "combiner" in step and reduces > 0,
@@ -309,7 +309,14 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             )
         return replies
 
-    def _task(self, step: dict[str, Any], step_num: int, kind: str, number: int) -> Task:
+    def _task(
+        self,
+        step: dict[str, Any],
+        step_num: int,
+        kind: str,
+        number: int,
+        split: Split | None = None,
+    ) -> Task:
         mrc = "reducer" if kind == "reduce" else "mapper" if "mapper" in step else "identity"
         task: Task = {
             "kind": kind,
@@ -326,7 +333,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         if not self._is_warm:
             self.fs.mkdir(self._task_dir("mapper" if mrc == "identity" else mrc, step_num, number))
             task["directory"] = self._setup_working_dir(mrc, step_num, number)
-            task["env"] = self._task_env(step_num, mrc, number)
+            task["env"] = self._task_env(step_num, "mapper" if split else mrc, number, split)
         return task
 
     def _programs(self, substep: dict[str, Any]) -> dict[str, Any]:
@@ -341,8 +348,6 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         self, step_num: int, mrc: str, number: int, split: Split | None = None
     ) -> dict[str, str]:
         """What Hadoop tells a task by its environment, beyond what the driver has in its own."""
-        if self._is_warm:
-            return {}
         where = None
         if split is not None:
             where = {

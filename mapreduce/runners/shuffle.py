@@ -278,13 +278,13 @@ def key_of(line: bytes, fields: int = 1) -> bytes:
     return line[:end] if end >= 0 else line.rstrip(b"\n")
 
 
-def raw_blocks(segments: Iterable[Segment], read_bytes: int = _READ_BYTES) -> Iterator[bytes]:
+def raw_blocks(segments: Iterable[Segment]) -> Iterator[bytes]:
     """The bytes of some segments, cut anywhere."""
     for path, offset, length in segments:
         with storage_errors("read", Path(path)), Path(path).open("rb", buffering=0) as file:
             file.seek(offset)
             while length:
-                block = file.read(min(length, read_bytes))
+                block = file.read(min(length, _READ_BYTES))
                 if not block:
                     raise StorageError(f"{path} is {length} bytes shorter than it was written")
                 length -= len(block)
