@@ -199,7 +199,7 @@ class Job(MRJob):
     def _write(self, pairs: Iterable[Any], write: Any) -> None:
         for key, value in pairs:
             if is_columns(key):
-                _, lines = encode_columns(write, key, value)
+                lines = encode_columns(write, key, value)
                 self.stdout.write(arrow_layout(lines)[1].tobytes())
             else:
                 self.stdout.write(write(key, value) + b"\n")

@@ -17,7 +17,7 @@ Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.integer]
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
-LF = 0x0A
+TAB, LF = 0x09, 0x0A
 
 # What a byte adds to a word, its small letter; 0 if it ends the word. Lines of ASCII first, then
 # what Python makes of others: what is left beyond ASCII there belongs to words.
@@ -359,15 +359,16 @@ def _move(slots, larger):
 
 
 def hash_partitions(offsets: Integers, data: Bytes, partitions: int) -> npt.NDArray[np.int32]:
-    """The partition of each key under Hadoop's HashPartitioner.
+    """The partition of each record under Hadoop's HashPartitioner.
 
-    ``(hash & 0x7fffffff) % partitions``, where the hash of a key is that of Hadoop's ``Text``:
-    ``h = 31 h + byte`` over its signed bytes in 32 bits, from 1 on.
+    ``(hash & 0x7fffffff) % partitions``, where the hash of a record is that of its key as Hadoop's
+    ``Text``: ``h = 31 h + byte`` over its signed bytes in 32 bits, from 1 on. A record's key ends
+    before its first TAB or LF.
 
     Parameters
     ----------
     offsets : array (n + 1,), int32 or int64
-        Key ``i`` is ``data[offsets[i] : offsets[i + 1]]``.
+        Record ``i`` is ``data[offsets[i] : offsets[i + 1]]``.
     data : array, uint8
     partitions : int
         From 1 to 2**31 - 1.
@@ -399,8 +400,10 @@ def hash_partitions(offsets: Integers, data: Bytes, partitions: int) -> npt.NDAr
 
 @jit
 def _hash_partitions(offsets, data, partitions, out):
-    for key in range(out.size):
+    for record in range(out.size):
         value = np.uint32(1)
-        for i in range(offsets[key], offsets[key + 1]):
+        for i in range(offsets[record], offsets[record + 1]):
+            if data[i] == TAB or data[i] == LF:
+                break
             value = np.uint32(np.uint32(31) * value + np.uint32(data[i]))
-        out[key] = np.int64(value & np.uint32(0x7FFFFFFF)) % partitions
+        out[record] = np.int64(value & np.uint32(0x7FFFFFFF)) % partitions

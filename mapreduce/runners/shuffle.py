@@ -226,7 +226,7 @@ class LineWriter:
             self._flush()
 
     def _write_columns(self, keys: Any, values: Any) -> None:
-        heads, lines = encode_columns(self._protocol, keys, values)
+        lines = encode_columns(self._protocol, keys, values)
         if self._how.partitions == 1:
             self._take_in(0, lines)
         elif self._how.fields is not None or self._how.key_fields > 1:
@@ -238,7 +238,7 @@ class LineWriter:
             from kernels import dispatch
 
             hash_partitions = dispatch.get("hash_partitions", "cpu")
-            numbers = hash_partitions(*arrow_layout(heads), self._how.partitions)
+            numbers = hash_partitions(*arrow_layout(lines), self._how.partitions)
             for number in range(self._how.partitions):
                 self._take_in(number, lines.take(np.flatnonzero(numbers == number)))
 

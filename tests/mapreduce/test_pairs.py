@@ -113,9 +113,8 @@ def check_encoding(write, keys, values):
     expected = [
         write(*pair) + b"\n" for pair in zip(keys.to_pylist(), values.to_pylist(), strict=True)
     ]
-    heads, lines = encode_columns(write, keys, values)
+    lines = encode_columns(write, keys, values)
     assert lines.to_pylist() == expected
-    assert heads.to_pylist() == [line.split(b"\t")[0] for line in expected]
     offsets, content = arrow_layout(lines)
     assert content.tobytes() == b"".join(expected)
     assert offsets.tolist() == np.cumsum([0, *map(len, expected)]).tolist()
@@ -138,15 +137,14 @@ class TestEncodeColumns:
 
     def test_raw_values_have_no_key(self):
         write = mrjob_protocol.TextValueProtocol().write
-        heads, lines = encode_columns(write, pa.array([1, 2]), pa.array(["a", "b\tc"]))
+        lines = encode_columns(write, pa.array([1, 2]), pa.array(["a", "b\tc"]))
         assert lines.to_pylist() == [b"a\n", b"b\tc\n"]
-        assert heads.to_pylist() == [b"a", b"b"]
 
     @pytest.mark.parametrize("kind", [kind for kind, _ in TYPES])
     def test_no_rows(self, kind):
         for column in (pa.array([], kind), pa.chunked_array([], kind), pa.nulls(3, kind)[1:1]):
-            heads, lines = encode_columns(JSON.write, column, column)
-            assert len(heads) == len(lines) == 0
+            lines = encode_columns(JSON.write, column, column)
+            assert len(lines) == 0
             assert arrow_layout(lines)[1].tobytes() == b""
 
     def test_a_null_that_hides_bytes(self):
