@@ -115,3 +115,49 @@ def relu(x):
     if x <= 0:
         return 0.0
     return x
+
+
+def squared(score, target):
+    """Half the squared error ``(score - target)**2 / 2``, and its derivative by the score."""
+    error = score - target
+    return 0.5 * error * error, error
+
+
+def logistic(score, target, small, log_sum):
+    """Cross-entropy of two classes, 0 and 1, and its derivative by the score (logit) of class 1.
+
+    With the margin ``m``, the score for target 1 and its negative for target 0, the loss is
+    ``log(1 + exp(-m))``; the derivative is the probability ``1 / (1 + exp(-score))`` less the
+    target. The caller supplies ``small = exp(-abs(score))``, the one exponential that cannot
+    overflow, and ``log_sum = log(1 + small)``.
+    """
+    margin = score if target > 0.5 else -score
+    probability = (1.0 if score >= 0.0 else small) / (1.0 + small)
+    return log_sum + max(-margin, 0.0), probability - target
+
+
+def sigmoid(score, small):
+    """``1 / (1 + exp(-score))``, for ``small = exp(-abs(score))``."""
+    return (1.0 if score >= 0.0 else small) / (1.0 + small)
+
+
+def squared_hinge(score, target):
+    """``max(0, 1 - m)**2`` for the margin ``m`` of the target, 0 or 1, and its derivative."""
+    sign = 1.0 if target > 0.5 else -1.0
+    slack = 1.0 - sign * score
+    if slack <= 0.0:
+        slack = 0.0
+    return slack * slack, -2.0 * sign * slack
+
+
+def hinge(score, target):
+    """``max(0, 1 - m)`` for the margin ``m`` of the target, 0 or 1, and a subgradient.
+
+    At ``m = 1``, where there is no derivative, it is 0.
+    """
+    sign = 1.0 if target > 0.5 else -1.0
+    slack = 1.0 - sign * score
+    if slack <= 0.0:
+        return 0.0, 0.0
+    # Of a slack that is NaN the derivative is NaN too.
+    return slack, -sign if slack == slack else slack

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels import dispatch
-from mapreduce.data.batch import Batch
+from mapreduce.data.batch import Batch, Csr
+from mapreduce.errors import UsageError
 
 Array = npt.NDArray[Any]
 
@@ -137,8 +138,11 @@ class Model(ABC):
 
     def _inputs(self, batch: Batch, workspace: Workspace) -> Array:
         """The batch's features in the model's dtype, scaled; not copied if that changes nothing."""
-        if batch.features.dtype == self.dtype and batch.scale == 1.0:
-            return batch.features
-        out = workspace.array("inputs", batch.features.shape, self.dtype)
-        result: Array = self._scale(batch.features, batch.scale, out)
+        features = batch.features
+        if isinstance(features, Csr):
+            raise UsageError(f"{type(self).__name__.lower()} takes no sparse features")
+        if features.dtype == self.dtype and batch.scale == 1.0:
+            return features
+        out = workspace.array("inputs", features.shape, self.dtype)
+        result: Array = self._scale(features, batch.scale, out)
         return result

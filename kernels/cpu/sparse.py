@@ -1,0 +1,143 @@
+"""Products with sparse rows: scores of a linear model, and its gradient.
+
+``indptr``, ``indices`` and ``values`` are compressed sparse rows: row ``i`` has the entries
+``indptr[i]`` to ``indptr[i + 1] - 1`` of the other two. Columns are strictly ascending within a
+row. Sums run over a row's entries, or over the rows, in their order.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.cpu import jit
+
+Array = npt.NDArray[np.floating]
+Integers = npt.NDArray[np.integer]
+
+
+def csr_scores(
+    indptr: Integers,
+    indices: Integers,
+    values: Array,
+    weight: Array,
+    bias: float,
+    out: Array,
+) -> Array:
+    """Scores of sparse rows: ``out = x @ weight + bias``.
+
+    Parameters
+    ----------
+    indptr : array (rows + 1,)
+    indices, values : array (entries,)
+    weight : array (columns,)
+    bias : float
+    out : array (rows,)
+        Overwritten, and returned.
+
+    Raises
+    ------
+    ValueError
+        Arrays do not belong together, or a column is out of range.
+    """
+    _check("csr_scores", indptr, indices, values, out.size, weight.size)
+    _csr_scores(indptr, indices, values, weight, out.dtype.type(bias), out)
+    return out
+
+
+@jit
+def _csr_scores(indptr, indices, values, weight, bias, out):
+    for i in range(out.size):
+        total = bias
+        for k in range(indptr[i], indptr[i + 1]):
+            total += values[k] * weight[indices[k]]
+        out[i] = total
+
+
+def csr_gradient(
+    indptr: Integers, indices: Integers, values: Array, delta: Array, out: Array
+) -> Array:
+    """Gradient of the weights: ``out = x.T @ delta``.
+
+    Parameters
+    ----------
+    indptr : array (rows + 1,)
+    indices, values : array (entries,)
+    delta : array (rows,)
+        Derivative of the loss with respect to each score.
+    out : array (columns,)
+        Overwritten, and returned.
+
+    Raises
+    ------
+    ValueError
+        As :func:`csr_scores`.
+    """
+    _check("csr_gradient", indptr, indices, values, delta.size, out.size)
+    _csr_gradient(indptr, indices, values, delta, out)
+    return out
+
+
+@jit
+def _csr_gradient(indptr, indices, values, delta, out):
+    for j in range(out.size):
+        out[j] = 0
+    for i in range(delta.size):
+        for k in range(indptr[i], indptr[i + 1]):
+            out[indices[k]] += values[k] * delta[i]
+
+
+def csr_gradient_sparse(
+    indptr: Integers, indices: Integers, values: Array, delta: Array, columns: int
+) -> tuple[npt.NDArray[np.int32], Array]:
+    """Gradient of the weights, but only of columns that some row has.
+
+    Parameters
+    ----------
+    indptr : array (rows + 1,)
+    indices, values : array (entries,)
+    delta : array (rows,)
+    columns : int
+
+    Returns
+    -------
+    indices : array (n,), int32
+        Ascending.
+    sums : array (n,), of the dtype of ``delta``
+        The sums that :func:`csr_gradient` gives for these columns, to the bit.
+
+    Raises
+    ------
+    ValueError
+        As :func:`csr_scores`.
+    """
+    _check("csr_gradient_sparse", indptr, indices, values, delta.size, columns)
+    entries = slice(indptr[0], indptr[-1])
+    touched, places = np.unique(indices[entries], return_inverse=True)
+    sums = np.empty(len(touched), delta.dtype)
+    _csr_gradient(indptr - indptr[0], places, values[entries], delta, sums)
+    return touched.astype(np.int32, copy=False), sums
+
+
+def _check(
+    kernel: str,
+    indptr: Integers,
+    indices: Integers,
+    values: npt.NDArray[np.generic],
+    rows: int,
+    columns: int,
+) -> None:
+    # A compiled loop would read, or write, wherever an index leads it.
+    if indptr.shape != (rows + 1,) or indices.shape != values.shape:
+        raise ValueError(
+            f"{kernel}: indptr has shape {indptr.shape}, indices {indices.shape} and values "
+            f"{values.shape}: expected ({rows + 1},) and twice the same"
+        )
+    first, last = int(indptr[0]), int(indptr[-1])
+    if first < 0 or last > indices.size or (np.diff(indptr) < 0).any():
+        raise ValueError(
+            f"{kernel}: indptr from {first} to {last} does not ascend within {indices.size} entries"
+        )
+    found = indices[first:last]
+    if found.size and (found.min() < 0 or found.max() >= columns):
+        raise ValueError(
+            f"{kernel}: columns {found.min()} to {found.max()}, expected 0 to {columns - 1}"
+        )
