@@ -127,3 +127,8 @@ def lines_of(blocks: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield lines
     if rest:
         yield [b"".join(rest)]
+
+
+def block_of(lines: Iterable[bytes]) -> bytes:
+    """The block that :func:`lines_of` takes apart: each line with a line feed after it."""
+    return b"\n".join([*lines, b""])

@@ -26,7 +26,7 @@ from mapreduce.pairs import (
     is_keyed,
     line_writer,
 )
-from mapreduce.runners.commands import CommandError, lines_of, piped
+from mapreduce.runners.commands import CommandError, block_of, lines_of, piped
 from mapreduce.runners.partition import Partitioning, partitioner
 
 Buffer = bytes | bytearray | memoryview
@@ -389,13 +389,13 @@ def key_blocks(lists: Iterable[list[bytes]], size: int) -> Iterator[bytes]:
     every = chain.from_iterable(lists)
     for _, lines in groupby(every, key_of):
         if length >= size:
-            yield b"\n".join([*block, b""])
+            yield block_of(block)
             block, length = [], 0
         for line in lines:
             block.append(line)
             length += len(line) + 1
     if block:
-        yield b"\n".join([*block, b""])
+        yield block_of(block)
 
 
 def read_groups(groups: Iterable[Group], read: Read, at: Callable[[bytes], None]) -> Iterator[Any]:

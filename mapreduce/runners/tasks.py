@@ -24,7 +24,7 @@ from mapreduce.pairs import (
     line_writer,
 )
 from mapreduce.runners.calls import Pair, call, is_overridden, mapped
-from mapreduce.runners.commands import piped
+from mapreduce.runners.commands import block_of, piped
 from mapreduce.runners.partition import Partitioning
 from mapreduce.runners.records import BLOCK_BYTES, Split, SplitReader, shown
 from mapreduce.runners.shuffle import (
@@ -242,12 +242,11 @@ class Task:
         """The lines of a partition, for a program."""
         if not self._fits(segments):
             for lines in self._sorted(segments):
-                yield b"\n".join([*lines, b""])
+                yield block_of(lines)
             return
         fields = Partitioning(*self._spec["partitioning"]).key_fields
         for key, values in Groups(in_memory(segments), self._spec["sort_values"], fields):
-            lines = [key if value is None else key + b"\t" + value for value in values]
-            yield b"\n".join([*lines, b""])
+            yield block_of(key if value is None else key + b"\t" + value for value in values)
 
     def _reduce_groups(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:
         spec = self._spec
