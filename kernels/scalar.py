@@ -20,6 +20,9 @@ LOG2_E = 1.44269504088896338700
 EXP_UNDERFLOW = -708.0
 EXP_OVERFLOW = 709.0
 
+# Between 2**52 and 2**53 there are the integers alone: adding this rounds to the nearest one.
+ROUND = 1.5 * 2.0**52
+
 
 def exp(x):
     """Exponential of a float64, to about one unit in the last place.
@@ -40,7 +43,7 @@ def exp(x):
     """
     # In this order NaN is clamped too: the conversion of k to an integer needs a number.
     clamped = min(max(EXP_UNDERFLOW, x), EXP_OVERFLOW)
-    k = np.rint(clamped * LOG2_E)
+    k = (clamped * LOG2_E + ROUND) - ROUND
     r = (clamped - k * LN2_HIGH) - k * LN2_LOW
     p = 1.0 / 6227020800.0
     p = p * r + 1.0 / 479001600.0
