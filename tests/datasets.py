@@ -22,8 +22,10 @@ def blobs(
     generator = np.random.default_rng(seed)
     folder.mkdir(parents=True)
     entries = []
+    class_rows = np.zeros(classes, np.int64)
     for number, rows in enumerate(shard_rows):
         labels = generator.integers(0, classes, rows).astype(np.int32)
+        class_rows += np.bincount(labels, minlength=classes)
         x = centres[labels] + generator.normal(size=(rows, features))
         if dtype == "uint8":
             x = np.clip(x * 30 + 128, 0, 255)
@@ -38,6 +40,9 @@ def blobs(
         seed=seed,
         source={"format": "blobs"},
         shards=tuple(entries),
+        nonzeros=sum(shard_rows) * features,
+        target="class",
+        class_rows=tuple(class_rows.tolist()),
     )
     manifest.save(folder)
     return Dataset(folder)

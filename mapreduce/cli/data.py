@@ -108,9 +108,14 @@ def show(folder: Path, as_json: bool) -> None:
         "rows": manifest.rows,
         "features": manifest.features,
         "shape": list(manifest.shape),
+        "layout": manifest.layout,
+        "nonzeros": manifest.nonzeros,
         "dtype": manifest.dtype,
         "scale": manifest.scale,
+        "target": manifest.target,
         "classes": None if classes is None else list(classes),
+        "class_rows": None if manifest.class_rows is None else list(manifest.class_rows),
+        "weighted": manifest.weighted,
         "shards": len(manifest.shards),
         "bytes": sum(shard.bytes for shard in manifest.shards),
         "seed": manifest.seed,
@@ -121,7 +126,7 @@ def show(folder: Path, as_json: bool) -> None:
         print_json(content)
         return
     for name, value in content.items():
-        click.echo(f"{name:10}{f'{value:,}' if type(value) is int else value}")
+        click.echo(f"{name:12}{f'{value:,}' if type(value) is int else value}")
 
 
 @data.command()

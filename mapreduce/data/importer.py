@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from hdfs_utils.publish import remove_leftovers_of, storage_errors, temporary_name, write_all
-from mapreduce.data import order
+from mapreduce.data import csr, order
+from mapreduce.data.batch import Csr
 from mapreduce.data.manifest import Manifest, ShardEntry
-from mapreduce.data.shards import rows_per_shard, write_shard
+from mapreduce.data.shards import rows_per_shard, sparse_row_bytes, write_shard
 from mapreduce.errors import DataError, OutputError
 
 Array = npt.NDArray[Any]
@@ -37,12 +38,15 @@ class Rows:
 
     Attributes
     ----------
-    features : array (rows, features), uint8, float32 or float64
-    labels : array (rows,) of integers or strings, or None
+    features : array (rows, features), uint8, float32 or float64, or Csr
+    labels : array (rows,), or None
+        Classes are integers or strings; numbers to be predicted are float64.
+    weights : array (rows,), float64, or None
     """
 
-    features: Array
+    features: Array | Csr
     labels: Array | None
+    weights: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,8 @@ class Source:
     Attributes
     ----------
     chunks : iterable of Rows
-        All of one dtype and one number of features.
+        All of one layout, dtype and number of features, with the same kind of labels; none or all
+        have weights.
     shape : tuple of int
         Shape of one example.
     scale : float
@@ -88,7 +93,8 @@ def import_rows(source: Source, out: Path, seed: int) -> Manifest:
     OutputError
         ``out`` is there already, or its folder cannot be written.
     DataError
-        The source has no rows; also whatever its reader raises.
+        The source has no rows, a number to be predicted or a weight is not finite, a weight is
+        negative, or all are 0; also whatever its reader raises.
     StorageError
         No space. Nothing is left behind.
     """
@@ -130,23 +136,56 @@ def _shuffle(source: Source, folder: Path, seed: int) -> Manifest:
     with contextlib.ExitStack() as stack:
         buckets = _Buckets(folder, bits, stack)
         for rows in source.chunks:
-            buckets.append(rows.features, classes.codes(rows.labels), seed)
+            _check_numbers(rows, buckets.rows)
+            labels = rows.labels if _is_number(rows.labels) else classes.codes(rows.labels)
+            buckets.append(rows.features, labels, rows.weights, seed)
         if not buckets.rows:
-            files = ", ".join(source.description.get("files", ())) or "the source"
-            raise DataError(f"{files}: expected at least one row, found none")
-        labels, ranks = classes.sorted()
+            raise DataError(f"{_files(source)}: expected at least one row, found none")
+        if buckets.weight == 0:
+            raise DataError(f"{_files(source)}: all weights are 0, so that no row counts")
+        names, ranks = classes.sorted()
         shards = tuple(_write_shards(buckets, folder, ranks))
+    features = math.prod(source.shape)
     return Manifest(
         rows=buckets.rows,
-        features=math.prod(source.shape),
+        features=features,
         shape=source.shape,
         dtype=buckets.dtype.name,
         scale=source.scale,
-        classes=labels,
+        classes=names,
         seed=seed,
         source=source.description,
         shards=shards,
+        layout="sparse" if buckets.sparse else "dense",
+        nonzeros=buckets.entries if buckets.sparse else buckets.rows * features,
+        target=buckets.target,
+        class_rows=None if ranks is None else classes.rows(ranks),
+        weighted=buckets.weight is not None,
     )
+
+
+def _files(source: Source) -> str:
+    return ", ".join(source.description.get("files", ())) or "the source"
+
+
+def _is_number(labels: Array | None) -> bool:
+    return labels is not None and labels.dtype.kind == "f"
+
+
+def _check_numbers(rows: Rows, first: int) -> None:
+    """Refuse numbers to be predicted and weights that would spoil every sum."""
+    checks = [(rows.labels, "label", -np.inf)] if _is_number(rows.labels) else []
+    checks.append((rows.weights, "weight", 0.0))
+    for numbers, name, least in checks:
+        if numbers is not None:
+            bad = ~(np.isfinite(numbers) & (numbers >= least))
+            if bad.any():
+                row = int(bad.argmax())
+                kind = "finite number" if least else "finite number from 0 on"
+                raise DataError(
+                    f"row {first + row + 1} of the source: its {name} is {numbers[row]}: expected "
+                    f"a {kind}"
+                )
 
 
 class _Classes:
@@ -154,15 +193,23 @@ class _Classes:
 
     def __init__(self) -> None:
         self._codes: dict[int | str, int] | None = None
+        self._rows: list[int] = []
 
     def codes(self, labels: Array | None) -> Array | None:
         if labels is None:
             return None
         if self._codes is None:
             self._codes = {}
-        values, inverse = np.unique(labels, return_inverse=True)
+        values, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
         codes = [self._codes.setdefault(value, len(self._codes)) for value in values.tolist()]
+        self._rows += [0] * (len(self._codes) - len(self._rows))
+        for code, count in zip(codes, counts.tolist(), strict=True):
+            self._rows[code] += count
         return np.array(codes, np.int32)[inverse]
+
+    def rows(self, ranks: Array) -> tuple[int, ...]:
+        """How often each label came, in their sorted order."""
+        return tuple(self._rows[code] for code in np.argsort(ranks).tolist())
 
     def sorted(self) -> tuple[tuple[int | str, ...] | None, Array | None]:
         """The labels in sorted order, and from the code given at first sight to the place there.
@@ -181,68 +228,176 @@ class _Classes:
         return labels, ranks
 
 
+@dataclass(frozen=True)
+class _Records:
+    """Rows on their way: a structured array of key, label, weight and dense features, or Csr."""
+
+    heads: Array
+    sparse: Csr | None
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def __getitem__(self, rows: slice) -> "_Records":
+        return _Records(self.heads[rows], None if self.sparse is None else self.sparse[rows])
+
+    @property
+    def features(self) -> Array | Csr:
+        if self.sparse is not None:
+            return self.sparse
+        return np.ascontiguousarray(self.heads["features"])
+
+    def column(self, name: str) -> Array | None:
+        return self.heads[name] if name in (self.heads.dtype.names or ()) else None
+
+
+def _join(parts: list[_Records]) -> _Records:
+    sparse = [part.sparse for part in parts if part.sparse is not None]
+    heads = np.concatenate([part.heads for part in parts])
+    return _Records(heads, csr.concatenate(sparse) if sparse else None)
+
+
 class _Buckets:
-    """The files of the first pass; each record is key, label and features."""
+    """The files of the first pass.
+
+    A record is key, label, weight, and features or the number of entries; entries of sparse rows,
+    column and value, are in files of their own.
+    """
 
     def __init__(self, folder: Path, bits: int, stack: contextlib.ExitStack) -> None:
         self.rows = 0
+        self.entries = 0
+        self.weight: float | None = None
         self.dtype = np.dtype(np.uint8)
+        self.target: str | None = None
+        self.sparse = False
+        self._columns = 0
         self._bits = bits
-        self._record = np.dtype([])
-        self._paths = [folder / f"bucket-{i:03d}" for i in range(1 << bits)]
-        self._files: list[BinaryIO] = []
-        for path in self._paths:
-            with storage_errors("create", path):
-                self._files.append(stack.enter_context(path.open("xb", buffering=0)))
+        self._record = self._entry = np.dtype([])
+        self._stack = stack
+        self._folder = folder
+        self._files = self._open("bucket")
+        self._entry_files: list[tuple[Path, BinaryIO]] = []
 
-    def append(self, features: Array, codes: Array | None, seed: int) -> None:
+    def _open(self, name: str) -> list[tuple[Path, BinaryIO]]:
+        files: list[tuple[Path, BinaryIO]] = []
+        for i in range(1 << self._bits):
+            path = self._folder / f"{name}-{i:03d}"
+            with storage_errors("create", path):
+                files.append((path, self._stack.enter_context(path.open("xb", buffering=0))))
+        return files
+
+    def append(
+        self, features: Array | Csr, labels: Array | None, weights: Array | None, seed: int
+    ) -> None:
         if not self.rows:
-            self.dtype = features.dtype
-            label = [("label", np.int32)] if codes is not None else []
-            self._record = np.dtype(
-                [("key", np.uint64), *label, ("features", features.dtype, features.shape[1:])]
-            )
+            self._begin(features, labels, weights)
         records = np.empty(len(features), self._record)
         records["key"] = order.keys(seed, 0, self.rows, self.rows + len(features))
-        records["features"] = features
-        if codes is not None:
-            records["label"] = codes
+        if labels is not None:
+            records["label"] = labels
+        if weights is not None:
+            records["weight"] = weights
+            self.weight = (self.weight or 0.0) + float(weights.sum())
         self.rows += len(features)
-        bucket = (records["key"] >> np.uint64(64 - self._bits)) if self._bits else 0
-        for i, file in enumerate(self._files):
-            with storage_errors("write", self._paths[i]):
-                write_all(file, records[bucket == i].data if self._bits else records.data)
+        bucket = (records["key"] >> np.uint64(64 - self._bits)) if self._bits else None
+        if isinstance(features, Csr):
+            records["entries"] = np.diff(features.indptr)
+            self._append_entries(features, bucket)
+        else:
+            records["features"] = features
+        self._write(self._files, records, bucket)
 
-    def sorted(self) -> Iterator[Array]:
+    def _begin(self, features: Array | Csr, labels: Array | None, weights: Array | None) -> None:
+        self.dtype = features.dtype
+        self.sparse = isinstance(features, Csr)
+        self._columns = features.shape[1]
+        fields: list[Any] = [("key", np.uint64)]
+        if labels is not None:
+            self.target = "number" if _is_number(labels) else "class"
+            fields.append(("label", labels.dtype))
+        if weights is not None:
+            fields.append(("weight", np.float64))
+        if self.sparse:
+            fields.append(("entries", np.int32))
+            self._entry = np.dtype([("index", np.int32), ("value", features.dtype)])
+            self._entry_files = self._entry_files or self._open("entries")
+        else:
+            fields.append(("features", features.dtype, features.shape[1:]))
+        self._record = np.dtype(fields)
+
+    def _append_entries(self, features: Csr, bucket: Array | None) -> None:
+        used = slice(features.indptr[0], features.indptr[-1])
+        entries = np.empty(used.stop - used.start, self._entry)
+        entries["index"] = features.indices[used]
+        entries["value"] = features.values[used]
+        self.entries += len(entries)
+        if bucket is not None:
+            bucket = np.repeat(bucket, np.diff(features.indptr))
+        self._write(self._entry_files, entries, bucket)
+
+    def _write(
+        self, files: list[tuple[Path, BinaryIO]], records: Array, bucket: Array | None
+    ) -> None:
+        for i, (path, file) in enumerate(files):
+            with storage_errors("write", path):
+                write_all(file, records.data if bucket is None else records[bucket == i].data)
+
+    @property
+    def row_bytes(self) -> int:
+        """Average size of the features of a row."""
+        if self.sparse:
+            return sparse_row_bytes(self.rows, self.entries, self.dtype.itemsize)
+        return self._columns * self.dtype.itemsize
+
+    def sorted(self) -> Iterator[_Records]:
         """The records of one bucket after another, in order of their keys."""
-        for file, path in zip(self._files, self._paths, strict=True):
-            with storage_errors("read", path):
-                file.close()
-                records = np.fromfile(path, self._record)
-                path.unlink()
-            yield records[np.argsort(records["key"], kind="stable")]
+        for i, file in enumerate(self._files):
+            heads = _take_away(file, self._record)
+            places = np.argsort(heads["key"], kind="stable")
+            sparse = None
+            if self.sparse:
+                entries = _take_away(self._entry_files[i], self._entry)
+                indices, values = entries["index"], entries["value"]
+                sparse = csr.from_lengths(heads["entries"], indices, values, self._columns)
+                sparse = csr.take(sparse, places)
+            yield _Records(heads[places], sparse)
+
+
+def _take_away(file: tuple[Path, BinaryIO], dtype: np.dtype[Any]) -> Array:
+    """The records of a file, which is deleted."""
+    path, stream = file
+    with storage_errors("read", path):
+        stream.close()
+        records: Array = np.fromfile(path, dtype)
+        path.unlink()
+    return records
 
 
 def _write_shards(buckets: _Buckets, folder: Path, ranks: Array | None) -> Iterator[ShardEntry]:
     count = 0
-    pending: list[Array] = []
-    size: int | None = None
+    pending: list[_Records] = []
+    row_bytes = buckets.row_bytes
+    size = rows_per_shard(row_bytes)
 
-    def shard(records: Array) -> ShardEntry:
-        labels = None if ranks is None else ranks[records["label"]]
-        features = np.ascontiguousarray(records["features"])
-        return write_shard(folder / f"shard-{count:05d}.arrow", features, labels)
+    def shard(records: _Records) -> ShardEntry:
+        labels, weights = records.column("label"), records.column("weight")
+        if labels is not None:
+            labels = np.ascontiguousarray(labels) if ranks is None else ranks[labels]
+        if weights is not None:
+            weights = np.ascontiguousarray(weights)
+        path = folder / f"shard-{count:05d}.arrow"
+        return write_shard(path, records.features, labels, weights, row_bytes)
 
     for records in buckets.sorted():
         pending.append(records)
-        size = size or rows_per_shard(records.dtype["features"].itemsize)
         if sum(map(len, pending)) >= size:
-            joined = np.concatenate(pending)
+            joined = _join(pending)
             whole = len(joined) - len(joined) % size
             for start in range(0, whole, size):
                 yield shard(joined[start : start + size])
                 count += 1
             pending = [joined[whole:]]
-    rest = np.concatenate(pending)
+    rest = _join(pending)
     if len(rest):
         yield shard(rest)

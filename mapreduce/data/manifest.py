@@ -8,7 +8,7 @@ import hashlib
 import json
 import math
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,11 @@ from mapreduce.errors import DataError, MissingInputError
 
 MANIFEST = "manifest.json"
 FORMAT = "gradreduce-dataset"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 DTYPES = ("uint8", "float32", "float64")
+SPARSE_DTYPES = ("float32", "float64")
+LAYOUTS = ("dense", "sparse")
+TARGETS = ("class", "number", None)
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -72,12 +75,22 @@ class Manifest:
     scale : float
         A model sees the stored features times this.
     classes : tuple of int or str, or None
-        Labels in sorted order; None if the dataset has no labels.
+        Labels in sorted order; None if the dataset has no labels, or numbers.
     seed : int
         Of the shuffle at import.
     source : dict
         Format and file names that the dataset was made from.
     shards : tuple of ShardEntry
+    layout : {"dense", "sparse"}
+        Whether all entries of a row are stored, or those that are not zero.
+    nonzeros : int
+        Stored entries; rows times features of a dense dataset.
+    target : {"class", "number", None}
+        What a label is: the index of a class, a number to be predicted, or nothing at all.
+    class_rows : tuple of int, or None
+        Rows of each class; None exactly if ``classes`` is.
+    weighted : bool
+        Whether each row has a weight.
     """
 
     rows: int
@@ -89,6 +102,11 @@ class Manifest:
     seed: int
     source: dict[str, Any]
     shards: tuple[ShardEntry, ...]
+    layout: str = "dense"
+    nonzeros: int = 0
+    target: str | None = None
+    class_rows: tuple[int, ...] | None = None
+    weighted: bool = False
 
     def to_json(self) -> str:
         """The manifest's file, the same text for the same manifest."""
@@ -161,8 +179,12 @@ def _parse(content: Any, path: Path) -> Manifest:
         for shard in content.pop("shards")
     )
     content["shape"] = _tuple(content["shape"])
-    if content["classes"] is not None:
-        content["classes"] = _tuple(content["classes"])
+    for name in ("classes", "class_rows"):
+        if content[name] is not None:
+            content[name] = _tuple(content[name])
+    missing = {field.name for field in fields(Manifest)} - content.keys() - {"shards"}
+    if missing:
+        raise KeyError(*sorted(missing))
     return Manifest(**content, shards=shards)
 
 
@@ -185,11 +207,43 @@ def _check(manifest: Manifest) -> None:
         kinds = {type(label) for label in manifest.classes}
         ordered = sorted(set(manifest.classes)) == list(manifest.classes)
         _expect("classes", manifest.classes, kinds in ({int}, {str}) and ordered)
+    _check_layout(manifest)
+    _check_target(manifest)
     for shard in manifest.shards:
         _check_shard(shard)
     names = [shard.file for shard in manifest.shards]
     _expect("names of shards", names, 0 < len(names) == len(set(names)))
     _equal("rows", manifest.rows, "the rows of its shards", sum(s.rows for s in manifest.shards))
+
+
+def _check_layout(manifest: Manifest) -> None:
+    _expect("layout", manifest.layout, manifest.layout in LAYOUTS)
+    entries = math.prod((sum(shard.rows for shard in manifest.shards), *manifest.shape))
+    if manifest.layout == "dense":
+        _equal("nonzeros", manifest.nonzeros, "rows times features", entries)
+    else:
+        _numbers("nonzeros", 0, manifest.nonzeros)
+        _expect("nonzeros", manifest.nonzeros, manifest.nonzeros <= entries)
+        _expect("dtype of sparse rows", manifest.dtype, manifest.dtype in SPARSE_DTYPES)
+        # Columns are int32.
+        _expect("features of sparse rows", manifest.features, manifest.features < 2**31)
+
+
+def _check_target(manifest: Manifest) -> None:
+    weighted: object = manifest.weighted
+    _expect("weighted", weighted, type(weighted) is bool)
+    _expect("target", manifest.target, manifest.target in TARGETS)
+    classes, class_rows = manifest.classes, manifest.class_rows
+    with_classes = [classes is not None, class_rows is not None, manifest.target == "class"]
+    if len(set(with_classes)) > 1:
+        raise ValueError(
+            f"target: {manifest.target!r}, but there are{'' if with_classes[0] else ' no'} classes "
+            f"and{'' if with_classes[1] else ' no'} class_rows"
+        )
+    if classes is not None and class_rows is not None:
+        _numbers("class_rows", 0, *class_rows)
+        _equal("length of class_rows", len(class_rows), "the number of classes", len(classes))
+        _equal("rows", manifest.rows, "the sum of class_rows", sum(class_rows))
 
 
 def _check_shard(shard: ShardEntry) -> None:

@@ -1,9 +1,13 @@
-"""Reading and writing shards: Arrow IPC files with ``features`` and ``label`` columns.
+"""Reading and writing shards: Arrow IPC files of rows, their labels and weights.
 
-``features`` is a fixed-size list of uint8, float32 or float64, so that a record batch is one
-C-contiguous matrix that is used where it lies in the memory-mapped file; ``label`` is the index of
-the class, int32. Arrow does not notice a flipped bit, so each record batch's bytes are compared
-with the digest in the manifest when they are first touched.
+Dense rows are a column ``features``, a fixed-size list of uint8, float32 or float64, so that a
+record batch is one C-contiguous matrix. Sparse rows are two columns, ``indices`` (lists of int32,
+strictly ascending) and ``values`` (lists of float32 or float64) with the same offsets: a record
+batch is a matrix of compressed sparse rows. ``label`` is the index of the class (int32) or a number
+(float64), ``weight`` a float64; either may be missing.
+
+All are used where they lie in the memory-mapped file. Arrow does not notice a flipped bit, so each
+record batch's bytes are compared with the digest in the manifest when they are first touched.
 """
 
 import hashlib
@@ -20,7 +24,8 @@ import pyarrow as pa
 
 from hdfs_utils.publish import storage_errors
 from mapreduce.data import manifest as manifests
-from mapreduce.data.batch import Batch
+from mapreduce.data.batch import Batch, Csr
+from mapreduce.data.csr import check, concatenate
 from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry
 from mapreduce.errors import DataError, MissingInputError
 
@@ -43,42 +48,92 @@ def rows_per_shard(row_bytes: int) -> int:
     return batch * max(1, SHARD_BYTES // (batch * row_bytes))
 
 
-def write_shard(path: Path, features: Array, labels: Array | None) -> ShardEntry:
+def sparse_row_bytes(rows: int, entries: int, itemsize: int) -> int:
+    """Average size of a sparse row: two offsets, and a column and a value for each entry."""
+    return 8 + -(-entries * (4 + itemsize) // rows)
+
+
+def write_shard(
+    path: Path,
+    features: Array | Csr,
+    labels: Array | None,
+    weights: Array | None = None,
+    row_bytes: int | None = None,
+) -> ShardEntry:
     """Write a shard, synced to the disk, and describe it for the manifest.
 
     Parameters
     ----------
     path : Path
         A new file.
-    features : array (rows, features), uint8, float32 or float64
-    labels : array (rows,), int32, or None
+    features : array (rows, features), uint8, float32 or float64, or Csr
+    labels : array (rows,), int32 or float64, or None
+    weights : array (rows,), float64, or None
+    row_bytes : int, optional
+        Average size of a row of the whole dataset, from which the rows of a record batch follow.
+        Default: that of these rows.
     """
     rows, columns = features.shape
-    schema = _schema(features.dtype, columns, labels is not None)
-    step = rows_per_batch(features.itemsize * columns)
+    if row_bytes is None:
+        row_bytes = _row_bytes(features)
+    label = None if labels is None else labels.dtype
+    layout = "sparse" if isinstance(features, Csr) else "dense"
+    schema = _schema(layout, features.dtype, columns, label, weights is not None)
+    step = rows_per_batch(row_bytes)
     ranges = []
     with storage_errors("write", path), path.open("xb") as file:
         sink = pa.PythonFile(file, mode="w")
         with pa.ipc.new_file(sink, schema) as writer:
             for start in range(0, rows, step):
-                stop = min(start + step, rows)
-                values = pa.array(features[start:stop].reshape(-1))
-                arrays = [pa.FixedSizeListArray.from_arrays(values, type=schema[0].type)]
-                if labels is not None:
-                    arrays.append(pa.array(labels[start:stop]))
+                piece = slice(start, min(start + step, rows))
+                arrays = _arrays(features[piece], schema)
+                arrays += [pa.array(some[piece]) for some in (labels, weights) if some is not None]
                 offset = sink.tell()
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
-                ranges.append((offset, sink.tell() - offset, stop - start))
+                ranges.append((offset, sink.tell() - offset, piece.stop - start))
         file.flush()
         os.fsync(file.fileno())
     return _describe(path, rows, ranges)
 
 
-def _schema(dtype: npt.DTypeLike, columns: int, labelled: bool) -> Any:
-    element = pa.field("item", pa.from_numpy_dtype(dtype), False)
-    fields = [pa.field("features", pa.list_(element, columns), False)]
-    if labelled:
-        fields.append(pa.field("label", pa.int32(), False))
+def _row_bytes(features: Array | Csr) -> int:
+    itemsize: int = features.dtype.itemsize
+    if isinstance(features, Csr):
+        entries = int(features.indptr[-1] - features.indptr[0])
+        return sparse_row_bytes(len(features), entries, itemsize)
+    return itemsize * int(features.shape[1])
+
+
+def _arrays(features: Array | Csr, schema: Any) -> list[Any]:
+    """The columns of a record batch's rows."""
+    if not isinstance(features, Csr):
+        values = pa.array(features.reshape(-1))
+        return [pa.FixedSizeListArray.from_arrays(values, type=schema[0].type)]
+    first, last = features.indptr[0], features.indptr[-1]
+    offsets = pa.array(features.indptr - first)
+    return [
+        pa.ListArray.from_arrays(offsets, pa.array(entries[first:last]), type=field.type)
+        for entries, field in zip((features.indices, features.values), schema, strict=False)
+    ]
+
+
+def _schema(
+    layout: str, dtype: npt.DTypeLike, columns: int, label: npt.DTypeLike | None, weighted: bool
+) -> Any:
+    def item(kind: npt.DTypeLike) -> Any:
+        return pa.field("item", pa.from_numpy_dtype(kind), False)
+
+    if layout == "dense":
+        fields = [pa.field("features", pa.list_(item(dtype), columns), False)]
+    else:
+        fields = [
+            pa.field("indices", pa.list_(item(np.int32)), False),
+            pa.field("values", pa.list_(item(dtype)), False),
+        ]
+    if label is not None:
+        fields.append(pa.field("label", pa.from_numpy_dtype(label), False))
+    if weighted:
+        fields.append(pa.field("weight", pa.float64(), False))
     return pa.schema(fields)
 
 
@@ -157,8 +212,11 @@ class Shard:
 
     def _open(self) -> Any:
         manifest = self._manifest
-        labelled = manifest.classes is not None
-        expected = _schema(manifest.dtype, manifest.features, labelled), len(self.entry.batches)
+        label = {None: None, "class": np.int32, "number": np.float64}[manifest.target]
+        schema = _schema(
+            manifest.layout, manifest.dtype, manifest.features, label, manifest.weighted
+        )
+        expected = schema, len(self.entry.batches)
         try:
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._view)))
         except pa.ArrowInvalid as error:
@@ -176,7 +234,8 @@ class Shard:
         Raises
         ------
         DataError
-            Bytes of the record batch differ from the digest in the manifest.
+            Bytes of the record batch differ from the digest in the manifest, or a label, a column
+            or an offset is out of range.
         """
         parts = []
         while start < stop:
@@ -184,17 +243,9 @@ class Shard:
             batch = self._batch(index)
             first = self._ends[index] - batch.rows
             end = min(stop, self._ends[index])
-            labels = None if batch.labels is None else batch.labels[start - first : end - first]
-            parts.append(Batch(batch.features[start - first : end - first], labels, batch.scale))
+            parts.append(_part(batch, slice(start - first, end - first)))
             start = end
-        if len(parts) == 1:
-            return parts[0]
-        with_labels = [part.labels for part in parts if part.labels is not None]
-        return Batch(
-            np.concatenate([part.features for part in parts]),
-            np.concatenate(with_labels) if with_labels else None,
-            self._manifest.scale,
-        )
+        return parts[0] if len(parts) == 1 else _join(parts)
 
     def verify(self) -> None:
         """Compare the whole file with its digest.
@@ -218,20 +269,44 @@ class Shard:
                 raise self._misfit(
                     f"{record_batch.num_rows} rows in record batch {index}", str(rows)
                 )
-            features = record_batch.column("features").flatten().to_numpy()
-            labels = None
-            if self._manifest.classes is not None:
+            labels = weights = None
+            if self._manifest.target is not None:
                 labels = record_batch.column("label").to_numpy()
-                # A kernel would take a label beyond the classes for a place in memory.
-                if labels.min() < 0 or labels.max() >= len(self._manifest.classes):
-                    raise self._misfit(
-                        f"labels {labels.min()} to {labels.max()}",
-                        f"{len(self._manifest.classes)} classes",
-                    )
-            self._batches[index] = Batch(
-                features.reshape(record_batch.num_rows, -1), labels, self._manifest.scale
-            )
+                self._check_labels(labels)
+            if self._manifest.weighted:
+                weights = record_batch.column("weight").to_numpy()
+            features = self._features(record_batch)
+            self._batches[index] = Batch(features, labels, self._manifest.scale, weights)
         return self._batches[index]
+
+    def _features(self, record_batch: Any) -> Array | Csr:
+        if self._manifest.layout == "dense":
+            values: Array = record_batch.column("features").flatten().to_numpy()
+            return values.reshape(record_batch.num_rows, -1)
+        indices, entries = record_batch.column("indices"), record_batch.column("values")
+        rows = Csr(
+            indices.offsets.to_numpy(),
+            indices.values.to_numpy(),
+            entries.values.to_numpy(),
+            self._manifest.features,
+        )
+        wrong = check(rows)
+        if wrong is None and not np.array_equal(rows.indptr, entries.offsets.to_numpy()):
+            wrong = "columns and values with different offsets"
+        if wrong is None and len(rows.values) < rows.indptr[-1]:
+            wrong = f"{len(rows.values)} values for {rows.indptr[-1]} columns"
+        if wrong is not None:
+            expected = f"rows of {self._manifest.features} features, in ascending order"
+            raise self._misfit(wrong, expected)
+        return rows
+
+    def _check_labels(self, labels: Array) -> None:
+        classes = self._manifest.classes
+        # A kernel would take a label beyond the classes for a place in memory.
+        if classes is not None and (labels.min() < 0 or labels.max() >= len(classes)):
+            raise self._misfit(
+                f"labels {labels.min()} to {labels.max()}", f"{len(classes)} classes"
+            )
 
     def _check(self, index: int) -> None:
         entry = self.entry.batches[index]
@@ -253,6 +328,27 @@ class Shard:
             f"{self.path} is damaged{' ' if where else ''}{where}: sha256 {found[:16]}…, the "
             f"manifest says {expected[:16]}…. Import the data again"
         )
+
+
+def _part(batch: Batch, rows: slice) -> Batch:
+    """Some consecutive rows; views."""
+    labels = None if batch.labels is None else batch.labels[rows]
+    weights = None if batch.weights is None else batch.weights[rows]
+    return Batch(batch.features[rows], labels, batch.scale, weights)
+
+
+def _join(parts: list[Batch]) -> Batch:
+    """The rows of several batches of one dataset, copied."""
+    sparse = [part.features for part in parts if isinstance(part.features, Csr)]
+    dense = [part.features for part in parts if not isinstance(part.features, Csr)]
+    labels = [part.labels for part in parts if part.labels is not None]
+    weights = [part.weights for part in parts if part.weights is not None]
+    return Batch(
+        concatenate(sparse) if sparse else np.concatenate(dense),
+        np.concatenate(labels) if labels else None,
+        parts[0].scale,
+        np.concatenate(weights) if weights else None,
+    )
 
 
 class Dataset:

@@ -157,7 +157,9 @@ def test_a_gradient_that_is_not_finite_names_round_shard_slice_and_parameter(tmp
     y = np.arange(64, dtype=np.int32) % 2
     (tmp_path / "data").mkdir()
     shards = (write_shard(tmp_path / "data/shard-00000.arrow", x, y),)
-    Manifest(64, 3, (3,), "float32", 1.0, (0, 1), 0, {}, shards).save(tmp_path / "data")
+    of_classes = {"target": "class", "nonzeros": 192, "class_rows": (32, 32)}
+    manifest = Manifest(64, 3, (3,), "float32", 1.0, (0, 1), 0, {}, shards, **of_classes)
+    manifest.save(tmp_path / "data")
     command = ["train", tmp_path / "data", "--run", tmp_path / "run", "-r", runner]
     done = programs.gradreduce(*command, "--batch-size", 0, "--slice-rows", 8, "--rounds", 5)
     assert done.returncode == 1
@@ -172,7 +174,9 @@ def test_a_loss_that_is_not_finite_in_an_evaluation_is_told(data, tmp_path):
     x = np.full((8, 12), 3e38, np.float32)
     (tmp_path / "huge").mkdir()
     shards = (write_shard(tmp_path / "huge/shard-00000.arrow", x, np.zeros(8, np.int32)),)
-    Manifest(8, 12, (12,), "float32", 1.0, (0,), 0, {}, shards).save(tmp_path / "huge")
+    of_classes = {"target": "class", "nonzeros": 96, "class_rows": (8,)}
+    manifest = Manifest(8, 12, (12,), "float32", 1.0, (0,), 0, {}, shards, **of_classes)
+    manifest.save(tmp_path / "huge")
     run = tmp_path / "run"
     command = ["train", data / "train", "--run", run, "--eval", tmp_path / "huge"]
     done = programs.gradreduce(*command, "--learning-rate", 20)

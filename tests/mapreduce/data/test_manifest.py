@@ -15,7 +15,7 @@ from mapreduce.errors import DataError, MissingInputError
 
 FIELDS = (
     *("format", "format_version", "rows", "features", "shape", "dtype", "scale", "classes"),
-    *("seed", "source", "shards"),
+    *("seed", "source", "shards", "layout", "nonzeros", "target", "class_rows", "weighted"),
 )
 SHARD_FIELDS = ("file", "rows", "bytes", "sha256", "batches", "rest_sha256")
 BATCH_FIELDS = ("offset", "length", "rows", "sha256")
@@ -85,7 +85,7 @@ def test_another_manifest_is_not_overwritten(dataset, copy, content):
 @pytest.mark.parametrize("place", PLACES, ids=name)
 @pytest.mark.parametrize("value", [None, "x", -1, 1.5, True, [], {}, [[]], math.nan], ids=name)
 def test_value_of_the_wrong_kind(load_changed, folder, place, value):
-    if (place, value) in [(("classes",), None), (("scale",), 1.5), (("source",), {})]:
+    if (place, value) in [(("scale",), 1.5), (("source",), {}), (("weighted",), True)]:
         load_changed(place, value)
         return
     if place == ("shards", 1, "file") and value == "x":
@@ -113,6 +113,15 @@ def test_value_of_the_wrong_kind(load_changed, folder, place, value):
         (("classes",), [0, "1"]),
         (("classes",), [0.0, 1.0]),
         (("classes",), "0123"),
+        (("layout",), "csr"),
+        (("nonzeros",), 149),
+        (("target",), "number"),
+        (("target",), None),
+        (("class_rows",), None),
+        (("class_rows",), [50]),
+        (("class_rows",), [50, 0, 0, -1, 1]),
+        (("class_rows",), [20, 10, 10, 11]),
+        (("weighted",), 1),
         (("seed",), "1"),
         (("shards", 1, "rows"), 21),
         (("shards", 1, "bytes"), 10),
@@ -162,9 +171,9 @@ def test_unknown_field(content, folder, place):
     assert_damaged(caught, folder)
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None, [1]], ids=name)
+@pytest.mark.parametrize("version", [0, 1, 3, "2", None, [2]], ids=name)
 def test_other_format_version(load_changed, folder, version):
-    with pytest.raises(DataError, match="this program reads version 1") as caught:
+    with pytest.raises(DataError, match="this program reads version 2") as caught:
         load_changed(("format_version",), version)
     assert_damaged(caught, folder)
     assert f"has format version {version}" in str(caught.value)

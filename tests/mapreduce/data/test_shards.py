@@ -105,7 +105,13 @@ def test_views_for_every_type(tmp_path, tiny_shards, dataset, dtype, columns):
     features = np.arange(24 * columns).astype(dtype).reshape(24, columns)
     entry = write_shard(tmp_path / "shard", features, None)
     described = replace(
-        manifests.load(dataset), dtype=dtype, features=columns, classes=None, scale=0.5
+        manifests.load(dataset),
+        dtype=dtype,
+        features=columns,
+        classes=None,
+        target=None,
+        class_rows=None,
+        scale=0.5,
     )
     shard = Shard(tmp_path / "shard", entry, described)
     file = np.frombuffer(shard._view, np.uint8)
@@ -249,9 +255,12 @@ def test_shard_that_is_no_arrow_file(copy):
     "changes",
     [
         {"dtype": "float64"},
-        {"features": 4, "shape": [4]},
-        {"classes": None},
-        {"classes": [0, 1]},
+        {"features": 4, "shape": [4], "nonzeros": 200},
+        {"classes": None, "class_rows": None, "target": None},
+        {"classes": None, "class_rows": None, "target": "number"},
+        {"classes": [0, 1], "class_rows": [20, 30]},
+        {"layout": "sparse"},
+        {"weighted": True},
     ],
     ids=str,
 )

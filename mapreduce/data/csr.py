@@ -1,0 +1,79 @@
+"""Making sparse rows of others: from lengths, one after the other, and in another order."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mapreduce.data.batch import Array, Csr
+from mapreduce.errors import DataError
+
+#: Offsets and columns are int32.
+MOST = 2**31 - 1
+
+
+def from_lengths(lengths: Array, indices: Array, values: Array, columns: int) -> Csr:
+    """Rows of so many entries each.
+
+    Parameters
+    ----------
+    lengths : array (rows,) of integers
+    indices : array (entries,), int32
+    values : array (entries,), float32 or float64
+    columns : int
+
+    Raises
+    ------
+    DataError
+        There are 2**31 entries or more.
+    """
+    indptr = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=indptr[1:])
+    if indptr[-1] > MOST:
+        raise DataError(
+            f"{len(lengths)} rows hold {indptr[-1]} entries: expected at most {MOST} in rows that "
+            f"are read at once"
+        )
+    return Csr(indptr.astype(np.int32), indices, values, columns)
+
+
+def concatenate(parts: Sequence[Csr]) -> Csr:
+    """Rows of one or more matrices of the same number of columns, one after the other."""
+    entries = [slice(part.indptr[0], part.indptr[-1]) for part in parts]
+    return from_lengths(
+        np.concatenate([np.diff(part.indptr) for part in parts]),
+        np.concatenate([part.indices[piece] for part, piece in zip(parts, entries, strict=True)]),
+        np.concatenate([part.values[piece] for part, piece in zip(parts, entries, strict=True)]),
+        parts[0].columns,
+    )
+
+
+def take(rows: Csr, order: Array) -> Csr:
+    """The rows with the numbers ``order`` (n,), in that order."""
+    lengths = np.diff(rows.indptr)[order].astype(np.int64)
+    ends = np.cumsum(lengths)
+    shift = rows.indptr[:-1][order] - (ends - lengths)
+    places = np.arange(lengths.sum()) + np.repeat(shift, lengths)
+    return from_lengths(lengths, rows.indices[places], rows.values[places], rows.columns)
+
+
+def check(rows: Csr) -> str | None:
+    """What a kernel could not bear in rows, in words: it reads wherever an index leads.
+
+    Returns
+    -------
+    str or None
+        None if columns are in range and ascending within each row, and offsets ascend and end
+        within the entries.
+    """
+    indptr, indices = rows.indptr, rows.indices
+    if indptr[0] < 0 or (np.diff(indptr) < 0).any() or indptr[-1] > len(indices):
+        return "offsets of rows that do not ascend, or lead beyond the entries"
+    used = indices[indptr[0] : indptr[-1]]
+    if not len(used):
+        return None
+    if used.min() < 0 or used.max() >= rows.columns:
+        return f"columns {used.min()} to {used.max()}"
+    falls = np.flatnonzero(used[1:] <= used[:-1]) + 1 + indptr[0]
+    if (indptr[np.searchsorted(indptr, falls)] != falls).any():
+        return "columns that do not ascend within a row"
+    return None

@@ -1,0 +1,320 @@
+"""Sparse rows, numbers to be predicted and weights, from a source to a batch; oracle: SciPy."""
+
+import itertools
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.sparse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapreduce.data import csr, importer, order, shards
+from mapreduce.data import manifest as manifests
+from mapreduce.data.batch import Csr
+from mapreduce.data.importer import Rows, Source, import_rows
+from mapreduce.data.shards import Dataset, Shard, write_shard
+from mapreduce.errors import DataError
+
+COLUMNS = 7
+
+
+def matrix(rows, dtype="float32", seed=0, density=0.3):
+    """Random sparse rows, some of them empty, in SciPy's form."""
+    random = np.random.default_rng(seed)
+    made = scipy.sparse.random_array(
+        (rows, COLUMNS), density=density, format="csr", dtype=dtype, rng=random
+    )
+    made.sort_indices()
+    return made
+
+
+def ours(made):
+    return Csr(made.indptr, made.indices, made.data, made.shape[1])
+
+
+def theirs(rows):
+    part = slice(rows.indptr[0], rows.indptr[-1])
+    indptr = rows.indptr - rows.indptr[0]
+    return scipy.sparse.csr_array((rows.values[part], rows.indices[part], indptr), rows.shape)
+
+
+def same(one, other):
+    """Equal entry by entry, stored zeros too."""
+    return (
+        one.shape == other.shape
+        and one.dtype == other.dtype
+        and np.array_equal(one.indptr, other.indptr)
+        and np.array_equal(one.indices, other.indices)
+        and np.array_equal(one.data, other.data)
+    )
+
+
+def sparse_source(made, labels, weights, cuts=(), size=0):
+    pieces = [slice(*pair) for pair in itertools.pairwise([0, *cuts, made.shape[0]])]
+    return Source(
+        [
+            Rows(
+                ours(made)[piece],
+                None if labels is None else labels[piece],
+                None if weights is None else weights[piece],
+            )
+            for piece in pieces
+        ],
+        (COLUMNS,),
+        1.0,
+        size,
+        {"format": "memory", "files": ["memory"]},
+    )
+
+
+def read_all(folder):
+    data = Dataset(folder)
+    batches = [data.shard(i).rows(0, entry.rows) for i, entry in enumerate(data.manifest.shards)]
+    return (
+        scipy.sparse.vstack([theirs(batch.features) for batch in batches], format="csr"),
+        *(
+            None if getattr(batches[0], name) is None
+            else np.concatenate([getattr(batch, name) for batch in batches])
+            for name in ("labels", "weights")
+        ),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("target", ["class", "number", None])
+@pytest.mark.parametrize("weighted", [True, False])
+def test_sparse_dataset_is_the_rows_sorted_by_key(tmp_path, tiny_shards, dtype, target, weighted):
+    made = matrix(90, dtype)
+    random = np.random.default_rng(1)
+    labels = {"class": random.integers(3, 6, 90), "number": random.normal(size=90), None: None}
+    weights = random.random(90) if weighted else None
+    source = sparse_source(made, labels[target], weights, [20, 20, 30])
+    written = import_rows(source, tmp_path / "out", seed=9)
+    by_key = np.argsort(order.keys(9, 0, 0, 90), kind="stable")
+    features, found, found_weights = read_all(tmp_path / "out")
+    assert same(features, made[by_key])
+    assert (written.layout, written.nonzeros, written.features) == ("sparse", made.nnz, COLUMNS)
+    assert (written.target, written.weighted, written.dtype) == (target, weighted, dtype)
+    assert written == manifests.load(tmp_path / "out")
+    assert len(written.shards) > 1
+    assert dtype == "float64" or len(written.shards[0].batches) > 1
+    if target == "class":
+        assert written.classes == (3, 4, 5)
+        assert written.class_rows == tuple(np.bincount(labels["class"])[3:])
+        assert found.dtype == np.int32
+        assert np.array_equal(np.array(written.classes)[found], labels["class"][by_key])
+    else:
+        assert written.classes is written.class_rows is None
+    if target == "number":
+        assert found.dtype == np.float64
+        assert np.array_equal(found, labels["number"][by_key])
+    if weighted:
+        assert np.array_equal(found_weights, weights[by_key])
+    Dataset(tmp_path / "out").verify()
+
+
+@settings(max_examples=25)
+@given(
+    cuts=st.lists(st.integers(0, 90), max_size=8).map(sorted),
+    size=st.sampled_from([0, 2_000, 4_000, 10**12]),
+    density=st.sampled_from([0.0, 0.05, 0.5]),
+)
+def test_chunks_and_buckets_do_not_matter(tiny, tmp_path_factory, cuts, size, density):
+    folder = tmp_path_factory.mktemp("chunks")
+    made, weights = matrix(90, density=density), np.arange(90.0)
+    with tiny() as patch:
+        patch.setattr(importer, "BUCKET_BYTES", 1000)
+        one = import_rows(sparse_source(made, weights, weights), folder / "one", seed=4)
+        other = import_rows(
+            sparse_source(made, weights, weights, cuts, size), folder / "other", seed=4
+        )
+    assert other.sha256 == one.sha256
+    names = {path.name for path in (folder / "one").iterdir()}
+    assert names == {path.name for path in (folder / "other").iterdir()}
+    shutil.rmtree(folder)
+
+
+def test_dense_rows_with_numbers_and_weights(tmp_path, tiny_shards):
+    features = np.arange(180, dtype=np.float64).reshape(60, 3)
+    weights = np.arange(60.0)
+    rows = Rows(features, features[:, 0] / 7, weights)
+    written = import_rows(Source([rows], (3,), 1.0, 0, {}), tmp_path / "out", seed=0)
+    assert (written.layout, written.nonzeros, written.target) == ("dense", 180, "number")
+    batch = Dataset(tmp_path / "out").shard(0).rows(1, 11)
+    by_key = np.argsort(order.keys(0, 0, 0, 60), kind="stable")[1:11]
+    assert np.array_equal(batch.features, features[by_key])
+    assert np.array_equal(batch.labels, features[by_key, 0] / 7)
+    assert np.array_equal(batch.weights, weights[by_key])
+
+
+def test_record_batches_follow_the_average_row():
+    random = np.random.default_rng(0)
+    for row_bytes in (1, 40, 9000):
+        assert shards.rows_per_batch(row_bytes) % 2048 == 0
+    entries = random.integers(1, 10**9)
+    assert shards.sparse_row_bytes(1, entries, 4) == 8 + 8 * entries
+    assert shards.sparse_row_bytes(1000, 1, 8) == 9
+    assert shards.sparse_row_bytes(3, 0, 8) == 8
+
+
+@pytest.fixture(scope="module")
+def folder(tiny, tmp_path_factory):
+    """70 sparse rows with classes and weights, in several shards and record batches."""
+    out = tmp_path_factory.mktemp("sparse") / "data"
+    with tiny():
+        source = sparse_source(matrix(70), np.arange(70) % 3, np.arange(70) / 8)
+        import_rows(source, out, seed=2)
+    return out
+
+
+def test_any_range_of_rows(folder):
+    features, labels, weights = read_all(folder)
+    data = Dataset(folder)
+    shard, rows = data.shard(1), data.manifest.shards[1].rows
+    first = data.manifest.shards[0].rows
+    for start in range(rows):
+        for stop in range(start + 1, rows + 1):
+            batch = shard.rows(start, stop)
+            part = slice(first + start, first + stop)
+            assert same(theirs(batch.features), features[part])
+            assert np.array_equal(batch.labels, labels[part])
+            assert np.array_equal(batch.weights, weights[part])
+            assert np.array_equal(batch.features.to_dense(), features[part].toarray())
+            assert batch.features.indptr.dtype == batch.features.indices.dtype == np.int32
+
+
+def test_rows_of_one_record_batch_are_views(folder):
+    data = Dataset(folder)
+    shard = data.shard(0)
+    file = np.frombuffer(shard._view, np.uint8)
+    ends = np.cumsum([batch.rows for batch in data.manifest.shards[0].batches])
+    assert len(ends) > 1
+    for start, stop in ((0, ends[0]), (1, 3), (ends[0], ends[0] + 2)):
+        batch = shard.rows(start, stop)
+        rows = batch.features
+        for array in (rows.indptr, rows.indices, rows.values, batch.labels, batch.weights):
+            assert np.shares_memory(array, file)
+            assert not array.flags.writeable
+    across = shard.rows(ends[0] - 1, ends[0] + 1)
+    assert not np.shares_memory(across.features.values, file)
+
+
+@settings(max_examples=100)
+@given(data=st.data())
+def test_flipped_bit_is_found(folder, tmp_path_factory, data):
+    manifest = manifests.load(folder)
+    content = bytearray((folder / manifest.shards[0].file).read_bytes())
+    offset = data.draw(st.integers(0, len(content) - 1))
+    content[offset] ^= 1 << data.draw(st.integers(0, 7))
+    path = tmp_path_factory.mktemp("flip") / "shard"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match="is damaged"):
+        Shard(path, manifest.shards[0], manifest).rows(0, manifest.shards[0].rows)
+    path.unlink()
+
+
+def reopened(folder, path, rows):
+    """A shard of rows that nobody looked at, with a manifest that fits it otherwise."""
+    entry = write_shard(path, rows, None)
+    manifest = replace(
+        manifests.load(folder),
+        features=COLUMNS,
+        **{"target": None, "classes": None, "class_rows": None, "weighted": False},
+    )
+    return Shard(path, entry, manifest)
+
+
+@pytest.mark.parametrize(
+    ("indptr", "indices", "found"),
+    [
+        ([0, 2, 4], [0, 6, 0, 7], "columns 0 to 7"),
+        ([0, 2, 4], [-1, 6, 0, 1], "columns -1 to 6"),
+        ([0, 2, 4], [0, 6, 3, 2], "do not ascend within a row"),
+        ([0, 2, 4], [0, 6, 3, 3], "do not ascend within a row"),
+        ([0, 0, 4], [5, 6, 3, 4], "do not ascend within a row"),
+    ],
+)
+def test_columns_that_a_kernel_could_not_bear(folder, tmp_path, indptr, indices, found):
+    rows = Csr(np.int32(indptr), np.int32(indices), np.ones(4, np.float32), COLUMNS)
+    shard = reopened(folder, tmp_path / "shard", rows)
+    with pytest.raises(DataError, match=f"shard holds .*{found}.*, the manifest says"):
+        shard.rows(0, 1)
+
+
+def test_rows_that_only_look_wrong(folder, tmp_path):
+    rows = Csr(np.int32([0, 0, 2, 2, 4, 4]), np.int32([5, 6, 0, 6]), np.ones(4, "f4"), COLUMNS)
+    assert same(
+        theirs(reopened(folder, tmp_path / "shard", rows).rows(0, 5).features), theirs(rows)
+    )
+
+
+@pytest.mark.parametrize(
+    ("offsets", "found"),
+    [
+        ([0, 1, 4], "different offsets"),
+        ([0, 5, 4], "do not ascend"),
+        ([-1, 2, 4], "do not ascend"),
+        ([0, 2, 400], "beyond the entries"),
+    ],
+)
+def test_offsets_that_a_kernel_could_not_bear(folder, tmp_path, monkeypatch, offsets, found):
+    good = [0, 2, 4]
+    made = iter([offsets, good] if found != "different offsets" else [good, offsets])
+    original = pa.ListArray.from_arrays
+
+    class Forged:
+        from_arrays = staticmethod(
+            lambda _, values, type: original(pa.array(np.int32(next(made))), values, type=type)
+        )
+
+    monkeypatch.setattr(pa, "ListArray", Forged)
+    rows = Csr(np.int32(good), np.int32([0, 6, 2, 3]), np.ones(4, np.float32), COLUMNS)
+    try:
+        shard = reopened(folder, tmp_path / "shard", rows)
+    except pa.ArrowInvalid:
+        pytest.skip("Arrow does not write such a file")
+    with pytest.raises(DataError, match=found):
+        shard.rows(0, 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "weights", "expected"),
+    [
+        ([0.5, np.nan], None, "row 4 of the source: its label is nan: expected a finite number"),
+        ([np.inf, 0.5], None, "row 3 of the source: its label is inf"),
+        ([-1.5, 0.5], [1, -1], "row 4 of the source: its weight is -1.0: expected .* from 0 on"),
+        ([-1.5, 0.5], [np.inf, 1], "row 3 of the source: its weight is inf"),
+        ([-1.5, 0.5], [0, 0], "memory: all weights are 0"),
+    ],
+)
+def test_numbers_that_would_spoil_every_sum(tmp_path, labels, weights, expected):
+    first = None if weights is None else np.zeros(2)
+    second = None if weights is None else np.float64(weights)
+    features = np.ones((2, COLUMNS), np.float32)
+    chunks = [Rows(features, np.ones(2), first), Rows(features, np.float64(labels), second)]
+    source = Source(chunks, (COLUMNS,), 1.0, 0, {"files": ["memory"]})
+    with pytest.raises(DataError, match=expected):
+        import_rows(source, tmp_path / "out", seed=0)
+    assert list(tmp_path.iterdir()) == []
+
+
+@given(st.lists(st.integers(0, 29), max_size=50), st.integers(0, 29), st.integers(0, 29))
+def test_rows_in_another_order_and_joined(numbers, cut, other_cut):
+    made = matrix(30)
+    numbers = np.array(numbers, np.int64)
+    assert same(theirs(csr.take(ours(made), numbers)), made[numbers])
+    start, stop = sorted((cut, other_cut))
+    part = ours(made)[start:stop]
+    assert same(theirs(csr.take(part, np.arange(stop - start))), made[start:stop])
+    joined = csr.concatenate([part, ours(made), part])
+    assert same(
+        theirs(joined), scipy.sparse.vstack([made[start:stop], made, made[start:stop]], "csr")
+    )
+
+
+def test_too_many_entries_for_their_offsets():
+    with pytest.raises(DataError, match=r"2 rows hold 2147483648 entries: expected at most"):
+        csr.from_lengths(np.array([2**31 - 1, 1]), np.empty(0, "i4"), np.empty(0, "f4"), 1)
