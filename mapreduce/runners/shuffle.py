@@ -10,7 +10,6 @@ by ``sort(1)`` if they are too many.
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,7 +25,7 @@ from mapreduce.pairs import (
     is_keyed,
     line_writer,
 )
-from mapreduce.runners.commands import CommandError, block_of, lines_of, piped
+from mapreduce.runners.commands import CommandError, lines_of, piped
 from mapreduce.runners.partition import Partitioning, partitioner
 
 Buffer = bytes | bytearray | memoryview
@@ -380,22 +379,6 @@ def sorted_lines(
             f"cannot sort records in {folder}: {reason}. Free some space there, or give more "
             "--memory"
         ) from error
-
-
-def key_blocks(lists: Iterable[list[bytes]], size: int) -> Iterator[bytes]:
-    """Blocks of about ``size`` bytes, of sorted lines; no key is in two of them."""
-    block: list[bytes] = []
-    length = 0
-    every = chain.from_iterable(lists)
-    for _, lines in groupby(every, key_of):
-        if length >= size:
-            yield block_of(block)
-            block, length = [], 0
-        for line in lines:
-            block.append(line)
-            length += len(line) + 1
-    if block:
-        yield block_of(block)
 
 
 def read_groups(groups: Iterable[Group], read: Read, at: Callable[[bytes], None]) -> Iterator[Any]:

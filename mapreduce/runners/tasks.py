@@ -13,7 +13,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from mapreduce.batches import described, read_batches, reduce_batches
+from mapreduce.batches import blocks_of, described, key_blocks, read_batches, reduce_batches
 from mapreduce.pairs import (
     Decoder,
     Read,
@@ -35,7 +35,6 @@ from mapreduce.runners.shuffle import (
     Segment,
     Target,
     in_memory,
-    key_blocks,
     key_of,
     raw_blocks,
     read_groups,
@@ -241,8 +240,7 @@ class Task:
     def _ordered_blocks(self, segments: list[Segment]) -> Iterator[bytes]:
         """The lines of a partition, for a program."""
         if not self._fits(segments):
-            for lines in self._sorted(segments):
-                yield block_of(lines)
+            yield from map(block_of, self._sorted(segments))
             return
         fields = Partitioning(*self._spec["partitioning"]).key_fields
         for key, values in Groups(in_memory(segments), self._spec["sort_values"], fields):
@@ -285,8 +283,8 @@ class Task:
             block = b"".join(raw_blocks(segments))
             batches = [decode_lines(read, block, self._order())] if block else []
         else:
-            blocks = key_blocks(self._sorted(segments), _BATCH_BYTES)
-            batches = (decode_lines(read, block) for block in blocks)
+            blocks = blocks_of(map(block_of, self._sorted(segments)), _BATCH_BYTES)
+            batches = (decode_lines(read, block) for block in key_blocks(blocks))
         return reduce_batches(job, batches, self._step)
 
     def _order(self) -> str:

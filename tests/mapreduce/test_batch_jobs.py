@@ -16,7 +16,8 @@ from pyarrow import csv, orc, parquet
 from mapreduce import launch
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.job import Job, MRStep
-from mapreduce.runners.parallel import TaskFailedException
+from mapreduce.runners import tasks
+from mapreduce.runners.parallel import ParallelMRJobRunner, TaskFailedException
 from mapreduce.runners.spawn import DEFAULT_START_METHOD
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -176,6 +177,15 @@ class TestText:
         arguments = ["--memory", 16, "-D", "mapreduce.job.reduces=1", path]
         lines, _ = run(batch_jobs.ReducerAlone, "fork", *arguments)
         assert lines[1:-1] == [b'"a"\t1', b'"hot"\t1500000', b'"z"\t1']
+
+    @pytest.mark.parametrize("size", [1, 200])
+    def test_no_key_is_in_two_batches_of_what_exceeds_the_memory(self, text, monkeypatch, size):
+        # Workers are forked, so what is replaced here is replaced in them.
+        monkeypatch.setattr(ParallelMRJobRunner, "_budget", 3000)
+        monkeypatch.setattr(tasks, "_BATCH_BYTES", size)
+        _, lines = split_off(run(batch_jobs.BothBatches, "fork", text)[0])
+        expected = [f'"{word}"\t{count}'.encode() for word, count in counted(text).items()]
+        assert sorted(lines) == sorted(expected)
 
 
 TABLE = pa.table(

@@ -19,7 +19,6 @@ from mapreduce.runners.shuffle import (
     LineWriter,
     Target,
     in_memory,
-    key_blocks,
     key_of,
     sorted_lines,
 )
@@ -194,15 +193,6 @@ def test_without_sort_the_message_says_what_to_do(tmp_path, monkeypatch):
     with pytest.raises(StorageError, match=r"cannot run 'sort'.*coreutils.*--memory"):
         list(sorted_lines([], tmp_path, False, 1, 1 << 20))
     assert shutil.which("sort") is None
-
-
-@given(records, st.integers(1, 20))
-def test_no_key_is_in_two_blocks(lines, size):
-    lines = sorted(lines, key=key_of)
-    blocks = list(key_blocks([lines], size))
-    assert b"".join(blocks) == b"".join(line + b"\n" for line in lines)
-    seen = [{key_of(line) for line in block.splitlines(True)} for block in blocks]
-    assert sum(map(len, seen)) == len(set().union(*seen))
 
 
 def test_other_protocols_write_their_own_bytes(tmp_path):
