@@ -16,7 +16,7 @@ from pyarrow import csv, orc, parquet
 from mapreduce import launch
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.job import Job, MRStep
-from mapreduce.runners import tasks
+from mapreduce.runners import commands, tasks
 from mapreduce.runners.parallel import ParallelMRJobRunner, TaskFailedException
 from mapreduce.runners.spawn import DEFAULT_START_METHOD
 
@@ -182,6 +182,7 @@ class TestText:
     def test_no_key_is_in_two_batches_of_what_exceeds_the_memory(self, text, monkeypatch, size):
         # Workers are forked, so what is replaced here is replaced in them.
         monkeypatch.setattr(ParallelMRJobRunner, "_budget", 3000)
+        monkeypatch.setattr(commands, "_READ_BYTES", 64)
         monkeypatch.setattr(tasks, "_BATCH_BYTES", size)
         _, lines = split_off(run(batch_jobs.BothBatches, "fork", text)[0])
         expected = [f'"{word}"\t{count}'.encode() for word, count in counted(text).items()]
