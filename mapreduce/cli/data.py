@@ -8,6 +8,7 @@ import click
 from mapreduce.cli.common import FOLDER, print_json
 
 if TYPE_CHECKING:
+    from mapreduce.data.importer import Source
     from mapreduce.data.manifest import Manifest
 
 FILE = click.Path(path_type=Path)
@@ -36,56 +37,92 @@ def digits(out: Path, seed: int) -> None:
         _tell(targets[name], importer.import_rows(source, targets[name], seed))
 
 
+#: Formats of sources, and the options that only some of them know.
+FORMATS = ("idx", "csv", "libsvm", "cifar10")
+ONLY = {
+    "labels": ("idx",),
+    "label": ("csv",),
+    "unlabelled": FORMATS,
+    "task": ("libsvm",),
+    "dtype": ("csv", "libsvm"),
+    "features": ("libsvm",),
+    "zero_based": ("libsvm",),
+}
+ADVICE = {
+    "labels": "name the column of labels with --label",
+    "label": "name the file of labels with --labels",
+}
+
+
 @data.command("import")
-@click.option(
-    "--format", "kind", type=click.Choice(["idx", "csv"]), required=True, help="Of the sources."
-)
+@click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="Of the sources.")
 @click.option("--labels", type=FILE, help="idx: the file of labels.")
 @click.option("--label", help="csv: the column of labels. [default: label, else the last]")
-@click.option("--unlabelled", is_flag=True, help="The data have no labels.")
+@click.option("--unlabelled", is_flag=True, help="The data have no labels, or none to be kept.")
+@click.option(
+    "--task",
+    type=click.Choice(["classification", "regression"]),
+    help="libsvm: whether labels are classes or numbers. [default: classification]",
+)
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64"]),
-    default="float32",
-    show_default=True,
-    help="csv: how features are stored.",
+    help="csv, libsvm: how features are stored. [default: float32]",
 )
+@click.option(
+    "--features", type=int, help="libsvm: how many there are. [default: as the largest index says]"
+)
+@click.option("--zero-based", is_flag=True, help="libsvm: the first feature has the index 0.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the rows.")
 @click.argument("sources", nargs=-1, required=True, type=FILE)
 @click.argument("out", type=FOLDER)
-def import_(
-    kind: str,
-    labels: Path | None,
-    label: str | None,
-    unlabelled: bool,
-    dtype: str,
-    seed: int,
-    sources: tuple[Path, ...],
-    out: Path,
-) -> None:
+def import_(kind: str, seed: int, sources: tuple[Path, ...], out: Path, **values: Any) -> None:
     """Import SOURCES, gzipped or not, as the dataset OUT.
 
     The rows are shuffled by --seed, in two passes over the source, so that memory does not grow
     with it.
     """
     from mapreduce.data import importer
-    from mapreduce.data.readers import csv, idx
-    from mapreduce.errors import UsageError
 
     importer.check_absent(out)
+    _check_options(kind, values)
+    _tell(out, importer.import_rows(_source(kind, list(sources), values), out, seed))
+
+
+def _check_options(kind: str, values: dict[str, Any]) -> None:
+    """Refuse options that contradict the format or each other."""
+    from mapreduce.errors import UsageError
+
+    for name, kinds in ONLY.items():
+        if kind not in kinds and values[name] not in (None, False):
+            flag = "--" + name.replace("_", "-")
+            advice = f"; {ADVICE[name]}" if name in ADVICE else ""
+            raise UsageError(f"{flag} is for {', '.join(kinds)}, not for {kind}{advice}")
+    if kind == "idx" and (values["labels"] is None) != values["unlabelled"]:
+        raise UsageError("idx needs either --labels FILE or --unlabelled")
+    for name in ("label", "task"):
+        if values[name] is not None and values["unlabelled"]:
+            raise UsageError(f"--{name} and --unlabelled contradict each other")
+
+
+def _source(kind: str, sources: list[Path], values: dict[str, Any]) -> "Source":
+    dtype = values["dtype"] or "float32"
+    task = None if values["unlabelled"] else values["task"] or "classification"
     if kind == "idx":
-        if label is not None:
-            raise UsageError("--label is for csv; for idx name the file of labels with --labels")
-        if (labels is None) != unlabelled:
-            raise UsageError("idx needs either --labels FILE or --unlabelled")
-        source = idx.source(list(sources), labels)
-    else:
-        if labels is not None:
-            raise UsageError("--labels is for idx; for csv name the column of labels with --label")
-        if label is not None and unlabelled:
-            raise UsageError("--label and --unlabelled contradict each other")
-        source = csv.source(list(sources), label, not unlabelled, dtype)
-    _tell(out, importer.import_rows(source, out, seed))
+        from mapreduce.data.readers import idx
+
+        return idx.source(sources, values["labels"])
+    if kind == "csv":
+        from mapreduce.data.readers import csv
+
+        return csv.source(sources, values["label"], task is not None, dtype)
+    if kind == "cifar10":
+        from mapreduce.data.readers import cifar10
+
+        return cifar10.source(sources, task is not None)
+    from mapreduce.data.readers import libsvm
+
+    return libsvm.source(sources, task, dtype, values["features"], values["zero_based"])
 
 
 def _tell(folder: Path, manifest: "Manifest") -> None:

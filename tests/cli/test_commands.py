@@ -328,3 +328,22 @@ def test_a_bar_on_a_terminal(data, tmp_path):
     assert "left" in text
     assert text.count("round ") > 3
     assert "model_sha256" in out
+
+
+def test_import_libsvm(tmp_path):
+    (tmp_path / "a.svm").write_text("+1 1:0.5 4:2\n-1 2:1\n")
+    base = ["data", "import", "--format", "libsvm", tmp_path / "a.svm"]
+    assert "2 rows of 4 features in 1 shard" in succeed(*base, tmp_path / "out")
+    shown = json.loads(succeed("data", "show", tmp_path / "out", "--json"))
+    assert (shown["layout"], shown["nonzeros"], shown["target"]) == ("sparse", 3, "class")
+    assert (shown["classes"], shown["class_rows"]) == ([-1, 1], [1, 1])
+    options = ["--task", "regression", "--zero-based", "--features", 9, "--dtype", "float64"]
+    succeed(*base, tmp_path / "numbers", *options)
+    shown = json.loads(succeed("data", "show", tmp_path / "numbers", "--json"))
+    assert (shown["features"], shown["target"], shown["dtype"]) == (9, "number", "float64")
+    message = fails(65, *base, tmp_path / "new", "--features", 3)
+    assert "a.svm, line 1: expected an index from 1 to 3 (--features 3), found '4:2'" in message
+    assert "--label is for csv" in fails(2, *base, tmp_path / "new", "--label", "x")
+    contradiction = fails(2, *base, tmp_path / "new", "--task", "regression", "--unlabelled")
+    assert "--task and --unlabelled contradict each other" in contradiction
+    assert not (tmp_path / "new").exists()
