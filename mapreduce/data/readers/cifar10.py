@@ -1,0 +1,127 @@
+"""CIFAR-10 in its binary version: records of a label's byte and an image of 3 × 32 × 32 bytes.
+
+A. Krizhevsky, "Learning multiple layers of features from tiny images", 2009. The bytes of an image
+are red, green, blue, each row by row: channels first.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from mapreduce.data.batch import Array
+from mapreduce.data.importer import Rows, Source
+from mapreduce.data.readers.files import check_source, open_source, unpacked_size
+from mapreduce.errors import DataError, UsageError
+
+SHAPE = (3, 32, 32)
+RECORD_BYTES = 1 + 3072
+CLASSES = 10
+CHUNK_RECORDS = 2048
+NAMES = "batches.meta.txt"
+_ADVICE = "Take the binary version, cifar-10-binary.tar.gz, and unpack it"
+
+
+def source(paths: list[Path], labelled: bool = True) -> Source:
+    """Images and classes of one or more files, gzipped or not.
+
+    Bytes stay bytes and are scaled to [0, 1]. Classes have their names if ``batches.meta.txt`` lies
+    beside the first file, else the numbers 0 to 9.
+
+    Parameters
+    ----------
+    paths : list of Path
+        ``data_batch_1.bin`` and so on; read one after the other.
+    labelled : bool
+        Whether to keep the classes.
+
+    Raises
+    ------
+    UsageError
+        No files.
+    DataError
+        A file is of the Python version or an archive, or there are not ten names. While the rows
+        are read: a file is truncated, or a label is above 9.
+    """
+    if not paths:
+        raise UsageError("no source: name the files of CIFAR-10, data_batch_1.bin and so on")
+    for path in paths:
+        _check_binary(path)
+    names = _names(paths[0].parent / NAMES) if labelled else None
+    return Source(
+        chunks=_chunks(paths, names, labelled),
+        shape=SHAPE,
+        scale=1 / 255,
+        bytes=sum(unpacked_size(path) for path in paths),
+        description={"format": "cifar10", "files": [path.name for path in paths]},
+    )
+
+
+def _check_binary(path: Path) -> None:
+    """Refuse what is not to be taken for images; nothing is ever unpickled."""
+    with open_source(path) as file:
+        start = file.read(RECORD_BYTES)
+    if start[:1] == b"\x80" and start[1:2] in b"\2\3\4\5":
+        raise DataError(
+            f"{path} is a pickle, of CIFAR-10's Python version, which is not read since a pickle "
+            f"can run any program. {_ADVICE}"
+        )
+    if start[257:262] == b"ustar":
+        raise DataError(
+            f"{path} is an archive: name the files in it. {_ADVICE}, if it is not that already"
+        )
+
+
+def _names(path: Path) -> Array | None:
+    """The names of the classes, if there are any."""
+    if not path.exists():
+        return None
+    check_source(path)
+    with open_source(path) as file:
+        try:
+            names = file.read(1 << 16).decode().split()
+        except UnicodeDecodeError as error:
+            raise DataError(f"{path} is not UTF-8 text: {error}. {_ADVICE} again") from error
+    if len(names) != CLASSES or len(set(names)) != CLASSES:
+        raise DataError(
+            f"{path}: expected the names of {CLASSES} classes, one in each line, found "
+            f"{len(set(names))}. {_ADVICE} again, or move it away to have the classes 0 to 9"
+        )
+    return np.array(names)
+
+
+def _chunks(paths: list[Path], names: Array | None, labelled: bool) -> Iterator[Rows]:
+    for path in paths:
+        with open_source(path) as file:
+            first = 0
+            while content := _read(file, CHUNK_RECORDS * RECORD_BYTES):
+                whole, rest = divmod(len(content), RECORD_BYTES)
+                if rest:
+                    start = (first + whole) * RECORD_BYTES
+                    raise DataError(
+                        f"{path} is truncated: record {first + whole} begins at offset {start}, "
+                        f"expected {RECORD_BYTES} bytes of it, found {rest}. Fetch the file again"
+                    )
+                records = np.frombuffer(content, np.uint8).reshape(whole, RECORD_BYTES)
+                labels = records[:, 0]
+                if (labels >= CLASSES).any():
+                    bad = int((labels >= CLASSES).argmax())
+                    raise DataError(
+                        f"{path}, record {first + bad}, offset {(first + bad) * RECORD_BYTES}: "
+                        f"expected a label from 0 to {CLASSES - 1}, found {labels[bad]}. Is it a "
+                        f"file of CIFAR-10's binary version?"
+                    )
+                numbers = labels.astype(np.int64)
+                classes = None if not labelled else numbers if names is None else names[numbers]
+                yield Rows(records[:, 1:], classes)
+                first += whole
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    """So many bytes, fewer at the end only."""
+    parts = []
+    while size and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
