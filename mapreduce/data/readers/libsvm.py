@@ -147,12 +147,10 @@ class _Form:
             yield self._parse(block) or self._parse_lines(block, path, number)
 
     def _rows(self, labels: Array, lengths: Array, indices: Array, values: Array) -> Rows:
-        return Rows(
-            csr.from_lengths(lengths, indices, values, self._features),
-            {"classification": labels.astype(np.int64), "regression": labels, None: None}[
-                self._task
-            ],
-        )
+        kept = None if self._task is None else labels
+        if self._task == "classification":
+            kept = labels.astype(np.int64)
+        return Rows(csr.from_lengths(lengths, indices, values, self._features), kept)
 
     def _parse(self, block: bytes) -> Rows | None:
         """The rows of a block; None if anything about it is not as it usually is."""
