@@ -67,7 +67,9 @@ def save(run: RunDir, model: Model, position: Position) -> str:
         return digest
     tensors = {
         MODEL: save_tensors(named, {"completed_rounds": str(position.completed)}),
-        OPTIMIZER: save_tensors({**position.state, "history": position.history}),
+        OPTIMIZER: save_tensors(
+            {**position.state, "history": position.history, "memory": position.memory}
+        ),
     }
     marker = {
         "completed": position.completed,
@@ -142,7 +144,7 @@ def load(run: RunDir, model: Model, completed: int) -> Position:
         raise DataError(f"{folder / MODEL} does not hold the parameters of the run's model")
     for name, view in views.items():
         view[...] = named[name]
-    return Position(completed, params, state, state.pop("history"))
+    return Position(completed, params, state, state.pop("history"), state.pop("memory"))
 
 
 def latest(run: RunDir) -> int:

@@ -29,8 +29,9 @@ from mapreduce.events import (
 )
 from mapreduce.executors.chain import ChainJob, Execution, run_rounds
 from mapreduce.executors.evaluate import EvaluateJob, evaluate
+from mapreduce.optim.contract import PAGE, GlobalTransformation
 from mapreduce.plan import Plan, Settings, make
-from mapreduce.rundir import PAGE, Position, RunConfig, RunDir, block_bounds
+from mapreduce.rundir import Position, RunConfig, RunDir, block_bounds
 from mapreduce.runners import pool
 from mapreduce.strategies.session import session
 
@@ -216,7 +217,11 @@ class _Training:
         if checkpoint.saved(self._run):
             self._warn("no checkpoint can be read: the run starts from its first round again")
         params = self._model.init(self._plan.seed)
-        return Position(0, params, self._plan.create_optimizer().init(params))
+        optimizer = self._plan.create_optimizer()
+        position = Position(0, params, optimizer.init(params))
+        if isinstance(optimizer, GlobalTransformation):
+            position.memory = optimizer.memory()
+        return position
 
     def _advance(self, position: Position) -> Position:
         """Run one job of rounds."""
@@ -241,7 +246,8 @@ class _Training:
         """
         plan, completed = self._plan, position.completed
         self._run.prune_rounds(completed)
-        if plan.is_checkpoint(completed) or plan.is_evaluation(completed):
+        is_due = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
+        if is_due or plan.is_done(position.memory):
             self._save_checkpoint(position)
         if plan.is_evaluation(completed):
             self._evaluate(completed)
@@ -250,16 +256,16 @@ class _Training:
             best = min(losses, key=lambda done: losses[done])
             if sum(done > best for done in losses) >= plan.patience:
                 return True
-        return completed >= plan.rounds
+        return completed >= plan.rounds or plan.is_done(position.memory)
 
     def _evaluate(self, completed: int) -> None:
         name, data = f"evaluations/{completed:08d}.json", self._run.config.evaluation
         if data is None or self._run.read_json(name) is not None:
             return
         sums = evaluate(self._run, completed, Path(data), self._execution)
-        rows = sums.rows
-        self._run.write_json(name, {"rows": rows, "correct": sums.correct, "loss": sums.loss})
-        self._events.emit(Evaluated(completed, rows, sums.correct / rows, sums.loss / rows))
+        self._run.write_json(name, vars(sums))
+        accuracy = None if self._model.regression else sums.correct / sums.rows
+        self._events.emit(Evaluated(completed, sums.rows, accuracy, sums.loss / sums.weight))
 
     def _save_checkpoint(self, position: Position) -> None:
         if position.completed in checkpoint.saved(self._run):
@@ -293,9 +299,10 @@ class _Training:
     def _report(self, position: Position) -> None:
         """Emit the rounds up to a position that were not emitted yet."""
         first = position.completed - len(position.history) + 1
-        for completed, (rows, loss) in enumerate(position.history, first):
+        for completed, (rows, weight, loss) in enumerate(position.history, first):
             if completed > self._completed:
-                self._events.emit(RoundCompleted(completed, int(rows), float(loss / rows)))
+                mean = float(loss / weight) if weight else 0.0
+                self._events.emit(RoundCompleted(completed, int(rows), mean))
                 self._completed = completed
 
     @contextlib.contextmanager

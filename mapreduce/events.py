@@ -54,11 +54,19 @@ class CheckpointSaved(Event):
 
 @dataclass(frozen=True)
 class Evaluated(Event):
-    """The model was evaluated on other data; sums over the whole set, divided once."""
+    """The model was evaluated on other data; sums over the whole set, divided once.
+
+    Attributes
+    ----------
+    completed, rows : int
+    accuracy : float or None
+        None for a model that predicts numbers.
+    loss : float
+    """
 
     completed: int
     rows: int
-    accuracy: float
+    accuracy: float | None
     loss: float
 
 

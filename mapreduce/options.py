@@ -39,9 +39,20 @@ class Option:
 
 #: Options that decide the result.
 PLAN = (
-    Option("--model", str, "softmax", "softmax, or mlp:WIDTH[,WIDTH...]"),
+    Option(
+        "--model",
+        str,
+        "softmax",
+        "softmax, mlp:WIDTH[,WIDTH...], linear, logistic, svm, or hinge-svm",
+    ),
     Option("--strategy", str, "sync", "what a round means", ("sync",)),
-    Option("--optimizer", str, "sgd", "what is done with a gradient", ("sgd", "momentum", "adam")),
+    Option(
+        "--optimizer",
+        str,
+        "sgd",
+        "what is done with a gradient",
+        ("sgd", "momentum", "adagrad", "adam", "adamw", "lbfgs"),
+    ),
     Option("--learning-rate", float, 0.1, "step size"),
     Option("--momentum", float, 0.9, "decay of the velocity, for --optimizer momentum"),
     Option(
@@ -51,15 +62,41 @@ PLAN = (
         "of the learning rate: constant, step[:EVERY[,FACTOR]], cosine, warmup[:ROUNDS], or "
         "several joined by +",
     ),
-    Option("--weight-decay", float, 0.0, "L2 penalty on all parameters"),
-    Option("--batch-size", int, 128, "rows of a round; 0 for all rows"),
+    Option("--l1", float, 0.0, "L1 penalty on the weights, not on biases; for sgd and momentum"),
+    Option("--l2", float, 0.0, "L2 penalty on the weights, not on biases"),
+    Option(
+        "--weight-decay",
+        float,
+        0.0,
+        "share of all parameters, biases too, that is added to the gradient, or for adamw "
+        "subtracted apart from it",
+    ),
+    Option(
+        "--class-weight", str, None, "how much rows count: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"
+    ),
+    Option("--clip-norm", float, None, "scale a gradient of a larger norm down to it"),
+    Option(
+        "--non-finite",
+        str,
+        "error",
+        "a round whose gradient is not finite: end with an error, or skip the round",
+        ("error", "skip"),
+    ),
+    Option("--history-size", int, 10, "steps that lbfgs remembers"),
+    Option("--tol", float, 1e-6, "lbfgs ends when the gradient's norm is at most this"),
+    Option("--batch-size", int, None, "rows of a round; 0 for all rows (default: 128; lbfgs: all)"),
     Option("--slice-rows", int, None, "rows of one gradient, a divisor of the batch size"),
     Option("--epochs", int, None, "passes over the data (default: 1)"),
     Option("--rounds", int, None, "updates of the model, instead of --epochs"),
     Option("--limit-rows", int, None, "train on the first N rows only"),
     Option("--seed", int, 0, "of the initial parameters and the order of the slices"),
     Option("--dtype", str, "float32", "of the parameters", ("float32", "float64")),
-    Option("--eval-every", int, None, "rounds between evaluations (default: an epoch)"),
+    Option(
+        "--eval-every",
+        int,
+        None,
+        "rounds between evaluations (default: an epoch; lbfgs: at the end)",
+    ),
     Option("--patience", int, 0, "stop after N evaluations without a lower loss; 0: never"),
     Option("--checkpoint-every", int, None, "rounds between checkpoints (default: 500)"),
 )

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from mapreduce import models, optim
 from mapreduce.data import order
+from mapreduce.data.batch import Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.errors import DataError, UsageError
 from mapreduce.models.base import Model
@@ -30,8 +31,14 @@ LEAST_SLICE_ROWS = 16
 #: Rounds between checkpoints, if the plan does not say.
 CHECKPOINT_EVERY = 500
 
+#: Rows of a round, if the user does not say.
+BATCH_SIZE = 128
+#: Most rounds of L-BFGS, if the user does not say.
+SEARCH_ROUNDS = 100
+
 STRATEGIES = ("sync",)
 DTYPES = ("float32", "float64")
+NON_FINITE = ("error", "skip")
 
 
 class Slice(NamedTuple):
@@ -52,7 +59,9 @@ class DataReference:
         Digest of the dataset.
     shard_rows : tuple of int
         Rows of each shard that the plan uses.
-    features, classes : int
+    features : int
+    classes : int
+        0 if the labels are numbers.
     """
 
     sha256: str
@@ -71,10 +80,24 @@ class Plan:
     model : str
         Specification, as in ``mlp:256,128``.
     strategy : {"sync"}
-    optimizer : {"sgd", "momentum", "adam"}
+    optimizer : str
+        See :func:`mapreduce.optim.create`.
     learning_rate, momentum, weight_decay : float
     schedule : str
         See :func:`mapreduce.optim.schedule`.
+    l1, l2 : float
+        Penalties on the weights, not on the biases: the objective is the mean loss of the rows,
+        ``l1`` times the sum of the weights' magnitudes and ``l2 / 2`` times that of their squares.
+    class_weight : tuple of float, or None
+        How much a row of each class counts.
+    clip_norm : float or None
+        A gradient with a larger norm is scaled down to it.
+    non_finite : {"error", "skip"}
+        What becomes of a round whose gradient has a NaN or an infinity.
+    history_size : int
+        Steps that L-BFGS remembers.
+    tol : float
+        Norm of the gradient at which L-BFGS has found the minimum.
     batch_size : int
         Rows of a round; all rows if it is not below their number.
     slice_rows : int
@@ -99,6 +122,13 @@ class Plan:
     momentum: float
     weight_decay: float
     schedule: str
+    l1: float
+    l2: float
+    class_weight: tuple[float, ...] | None
+    clip_norm: float | None
+    non_finite: str
+    history_size: int
+    tol: float
     batch_size: int
     slice_rows: int
     rounds: int
@@ -149,10 +179,40 @@ class Plan:
         """The model, for the shape of the data."""
         return models.create(self.model, self.data.features, self.data.classes, self.dtype)
 
-    def create_optimizer(self) -> optim.Transformation:
+    def create_schedule(self) -> optim.Schedule:
+        """From the round to its learning rate."""
+        return optim.schedule(self.schedule, self.learning_rate, self.rounds)
+
+    def create_optimizer(self) -> optim.Transformation | optim.GlobalTransformation:
         """The optimizer, with its schedule."""
-        schedule = optim.schedule(self.schedule, self.learning_rate, self.rounds)
-        return optim.create(self.optimizer, schedule, self.momentum, self.weight_decay)
+        options = optim.Options(
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            clip_norm=self.clip_norm,
+            skip_non_finite=self.non_finite == "skip",
+            pairs=self.history_size,
+            rounds=self.rounds,
+            tol=self.tol,
+        )
+        return optim.create(self.optimizer, self.create_schedule(), options)
+
+    @property
+    def needs_scalars(self) -> bool:
+        """Whether an update needs scalars of all blocks."""
+        return isinstance(self.create_optimizer(), optim.GlobalTransformation)
+
+    def is_done(self, memory: npt.NDArray[np.float64]) -> bool:
+        """Whether the optimizer has found what it searches, by what it remembers."""
+        return self.optimizer == "lbfgs" and bool(optim.is_done(memory))
+
+    def weighted(self, batch: Batch) -> Batch:
+        """Rows of the data with the weights of their classes."""
+        if self.class_weight is None:
+            return batch
+        weights = np.array(self.class_weight)[batch.labels]
+        if batch.weights is not None:
+            weights = weights * batch.weights
+        return replace(batch, weights=weights)
 
     def is_checkpoint(self, completed: int) -> bool:
         """Whether a checkpoint is taken after so many rounds."""
@@ -182,6 +242,8 @@ class Plan:
     def from_dict(cls, content: dict[str, Any]) -> "Plan":
         data = dict(content["data"])
         data["shard_rows"] = tuple(data["shard_rows"])
+        weights = content["class_weight"]
+        content = {**content, "class_weight": None if weights is None else tuple(weights)}
         return cls(**{**content, "data": DataReference(**data)})
 
     @property
@@ -238,7 +300,14 @@ class Settings:
     momentum: float = 0.9
     weight_decay: float = 0.0
     schedule: str = "constant"
-    batch_size: int = 128
+    l1: float = 0.0
+    l2: float = 0.0
+    class_weight: str | None = None
+    clip_norm: float | None = None
+    non_finite: str = "error"
+    history_size: int = 10
+    tol: float = 1e-6
+    batch_size: int | None = None
     slice_rows: int | None = None
     epochs: int | None = None
     rounds: int | None = None
@@ -256,7 +325,8 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
     Parameters
     ----------
     settings : Settings
-        ``batch_size`` 0 means all rows. Neither ``epochs`` nor ``rounds``: one epoch.
+        ``batch_size`` 0 means all rows, and that is L-BFGS's default; for others it is 128.
+        Neither ``epochs`` nor ``rounds``: one epoch, or for L-BFGS 100 rounds at most.
     data : Manifest
         Of the training data.
     evaluation : Manifest, optional
@@ -271,16 +341,23 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         or classes that are not among those trained on.
     """
     _check_settings(settings)
-    models.parse(settings.model)
-    classes = _check_data(data, evaluation)
+    kind = models.find(settings.model)
+    check_kind(kind, settings.model, data, evaluation)
     shard_rows = _limit(tuple(shard.rows for shard in data.shards), settings.limit_rows)
     rows = sum(shard_rows)
+    searches = settings.optimizer == "lbfgs"
     batch_size = settings.batch_size
+    if batch_size is None:
+        batch_size = 0 if searches else BATCH_SIZE
     full = batch_size == 0 or batch_size >= rows
+    if searches and not full:
+        raise UsageError(
+            f"--batch-size {batch_size}: L-BFGS takes all {rows} rows in every round. Leave it out"
+        )
     if full:
         batch_size = rows
     plan = Plan(
-        data=DataReference(data.sha256, shard_rows, data.features, len(classes)),
+        data=DataReference(data.sha256, shard_rows, data.features, len(data.classes or ())),
         model=settings.model,
         strategy=settings.strategy,
         optimizer=settings.optimizer,
@@ -288,8 +365,15 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         momentum=settings.momentum,
         weight_decay=settings.weight_decay,
         schedule=settings.schedule,
+        l1=settings.l1,
+        l2=settings.l2,
+        class_weight=_class_weight(settings.class_weight, data),
+        clip_norm=settings.clip_norm,
+        non_finite=settings.non_finite,
+        history_size=settings.history_size,
+        tol=settings.tol,
         batch_size=batch_size,
-        slice_rows=_slice_rows(settings.slice_rows, batch_size, full),
+        slice_rows=_slice_rows(settings.slice_rows, batch_size, full, data),
         rounds=1,
         seed=settings.seed,
         dtype=settings.dtype,
@@ -298,11 +382,13 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         patience=settings.patience,
         eval_sha256=evaluation.sha256 if evaluation else None,
     )
-    rounds = settings.rounds or (settings.epochs or 1) * plan.rounds_per_epoch
+    epochs = settings.epochs or (SEARCH_ROUNDS if searches else 1)
+    rounds = settings.rounds or epochs * plan.rounds_per_epoch
     plan = replace(
         plan,
         rounds=rounds,
-        eval_every=settings.eval_every or plan.rounds_per_epoch,
+        # Points that L-BFGS tries on its way are nobody's result.
+        eval_every=settings.eval_every or (rounds if searches else plan.rounds_per_epoch),
         checkpoint_every=settings.checkpoint_every or CHECKPOINT_EVERY,
     )
     # Malformed specifications are to be told now and not in a reducer.
@@ -320,6 +406,7 @@ def _check_settings(settings: Settings) -> None:
         ("--strategy", settings.strategy, STRATEGIES),
         ("--optimizer", settings.optimizer, optim.OPTIMIZERS),
         ("--dtype", settings.dtype, DTYPES),
+        ("--non-finite", settings.non_finite, NON_FINITE),
     ):
         expect(value in known, option, f"one of {', '.join(known)}", repr(value))
     for option, number in (
@@ -331,13 +418,36 @@ def _check_settings(settings: Settings) -> None:
         ("--checkpoint-every", settings.checkpoint_every),
     ):
         expect(number is None or number >= 1, option, "a positive number", number)
-    expect(settings.batch_size >= 0, "--batch-size", "a number of rows", settings.batch_size)
+    size = settings.batch_size
+    expect(size is None or size >= 0, "--batch-size", "a number of rows", size)
+    expect(settings.history_size >= 1, "--history-size", "a positive number", settings.history_size)
     expect(settings.patience >= 0, "--patience", "a number of evaluations", settings.patience)
     expect(0 <= settings.seed < 2**63, "--seed", "a number from 0 to 2**63 - 1", settings.seed)
     expect(0 <= settings.momentum < 1, "--momentum", "a number in [0, 1)", settings.momentum)
     rate, decay = settings.learning_rate, settings.weight_decay
     expect(0 < rate < math.inf, "--learning-rate", "a finite, positive number", rate)
-    expect(0 <= decay < math.inf, "--weight-decay", "a finite, non-negative number", decay)
+    for option, factor in (
+        ("--weight-decay", decay),
+        ("--l1", settings.l1),
+        ("--l2", settings.l2),
+        ("--tol", settings.tol),
+    ):
+        expect(0 <= factor < math.inf, option, "a finite, non-negative number", factor)
+    clip = settings.clip_norm
+    expect(clip is None or 0 < clip < math.inf, "--clip-norm", "a finite, positive number", clip)
+    if settings.l1 and settings.optimizer not in ("sgd", "momentum"):
+        raise UsageError(
+            f"--l1 {settings.l1}: {settings.optimizer} has no step for a penalty that has no "
+            f"derivative at 0. Take --optimizer sgd or momentum, or --l2"
+        )
+    if settings.optimizer == "lbfgs":
+        for option, is_given in (
+            ("--clip-norm", clip is not None),
+            ("--weight-decay", decay > 0),
+            ("--non-finite skip", settings.non_finite == "skip"),
+        ):
+            if is_given:
+                raise UsageError(f"{option}: L-BFGS has no such option; for a penalty take --l2")
     expect(
         settings.epochs is None or settings.rounds is None,
         "--epochs and --rounds",
@@ -346,16 +456,78 @@ def _check_settings(settings: Settings) -> None:
     )
 
 
-def _check_data(data: Manifest, evaluation: Manifest | None) -> tuple[int | str, ...]:
-    if data.classes is None:
+def check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifest | None) -> None:
+    """Refuse data that a kind of model cannot be trained on.
+
+    Raises
+    ------
+    DataError
+        Labels of another kind, or none; sparse rows for a model that takes dense ones alone; or the
+        data evaluated on do not fit those trained on.
+    """
+    if data.target is None:
         raise DataError("the training data have no labels. Import them with --labels or --label")
-    if len(data.classes) < 2:
-        raise DataError(f"the training data have only one class, {data.classes[0]!r}")
+    wanted = "number" if kind.regression else "class"
+    if data.target != wanted:
+        found = "numbers" if data.target == "number" else "classes"
+        other = "linear" if data.target == "number" else "logistic, softmax"
+        raise DataError(
+            f"{name} predicts a {wanted}, the labels of the training data are {found}: train "
+            f"another model ({other}), or import the data with --task "
+            f"{'regression' if kind.regression else 'classification'}"
+        )
+    classes = data.classes or ()
+    if not kind.regression and len(classes) < 2:
+        raise DataError(f"the training data have only one class, {classes[0]!r}")
+    if kind.binary and len(classes) != 2:
+        raise DataError(
+            f"{name} knows two classes, the training data have {len(classes)}: "
+            f"{', '.join(map(repr, classes[:5]))}{', …' if len(classes) > 5 else ''}. Train softmax"
+        )
+    if data.layout == "sparse" and not kind.takes_sparse:
+        able = [other for other in models.MODELS if models.find(other).takes_sparse]
+        raise DataError(
+            f"{name} takes dense rows alone, the training data are sparse. Models that take them: "
+            f"{', '.join(able)}"
+        )
     if evaluation is not None:
-        check_fits(evaluation, data.features, data.classes)
-        if evaluation.classes is None:
+        check_fits(evaluation, data.features, classes)
+        if evaluation.target is None:
             raise DataError("the data to evaluate on have no labels")
-    return data.classes
+        if evaluation.target != data.target:
+            raise DataError("the data to evaluate on have labels of another kind")
+        if evaluation.layout != data.layout:
+            raise DataError(
+                f"the data to evaluate on are {evaluation.layout}, those to train on {data.layout}"
+            )
+
+
+def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
+    """The weight of each class: ``balanced``, or ``LABEL=WEIGHT`` separated by commas."""
+    if spec is None:
+        return None
+    if data.classes is None or data.class_rows is None:
+        raise UsageError("--class-weight: the labels of the training data are no classes")
+    if spec == "balanced":
+        return tuple(data.rows / (len(data.classes) * rows) for rows in data.class_rows)
+    weights = dict.fromkeys(map(str, data.classes), 1.0)
+    for part in spec.split(","):
+        label, separator, number = part.rpartition("=")
+        if not separator or label not in weights:
+            known = ", ".join(list(weights)[:5])
+            raise UsageError(
+                f"--class-weight: {part!r} is neither 'balanced' nor LABEL=WEIGHT with a label of "
+                f"the data: {known}{', …' if len(weights) > 5 else ''}"
+            )
+        try:
+            weights[label] = float(number)
+        except ValueError:
+            weights[label] = -1.0
+        if not 0 <= weights[label] < math.inf:
+            raise UsageError(f"--class-weight: {part!r}: expected a finite, non-negative number")
+    if not any(weights.values()):
+        raise UsageError("--class-weight: at least one class must have a weight above 0")
+    return tuple(weights.values())
 
 
 def check_fits(data: Manifest, features: int, classes: tuple[int | str, ...]) -> None:
@@ -390,9 +562,22 @@ def _limit(shard_rows: tuple[int, ...], limit: int | None) -> tuple[int, ...]:
     return tuple(limited)
 
 
-def _slice_rows(wanted: int | None, batch_size: int, full: bool) -> int:
+def _full_batch_slice(data: Manifest) -> int:
+    """Rows of a slice when a round takes all of them.
+
+    The gradient of a slice of sparse rows should have more entries to add up than elements, or
+    adding up gradients takes longer than computing them.
+    """
+    rows = FULL_BATCH_SLICE
+    if data.layout == "sparse":
+        while rows * data.nonzeros < 2 * data.features * data.rows and 4 * rows < data.rows:
+            rows *= 2
+    return rows
+
+
+def _slice_rows(wanted: int | None, batch_size: int, full: bool, data: Manifest) -> int:
     if full:
-        return wanted or FULL_BATCH_SLICE
+        return wanted or _full_batch_slice(data)
     if wanted is None:
         return default_slice_rows(batch_size)
     if batch_size % wanted:

@@ -32,16 +32,14 @@ import numpy.typing as npt
 from hdfs_utils.publish import put_if_absent, remove_leftovers, replace, storage_errors
 from mapreduce import events, lease
 from mapreduce.errors import DataError, MissingInputError, OutputError, WireError
+from mapreduce.optim.contract import PAGE
 from mapreduce.plan import Plan
-from mapreduce.wire import Message, encode_parts, read_arrays
+from mapreduce.wire import Message, encode_parts, read_message
 
 Array = npt.NDArray[Any]
 
 FORMAT = "gradreduce-run"
 FORMAT_VERSION = 1
-
-#: Elements of the flat parameter vector that are never divided between two blocks.
-PAGE = 16_384
 
 _BLOCK_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.block")
 
@@ -56,14 +54,48 @@ class Position:
         Rounds.
     params : array (size,)
     state : dict of str to array (size,)
-    history : array (rounds since the last checkpoint of the plan, 2), float64
-        Number of rows and sum of their losses in each of those rounds.
+    history : array (rounds since the last checkpoint of the plan, 3), float64
+        Number of rows, their weight and the sum of their losses in each of those rounds.
+    memory : array (m,), float64
+        What a :class:`mapreduce.optim.contract.GlobalTransformation` remembers.
     """
 
     completed: int
     params: Array
     state: dict[str, Array] = field(default_factory=dict)
-    history: Array = field(default_factory=lambda: np.empty((0, 2)))
+    history: Array = field(default_factory=lambda: np.empty((0, 3)))
+    memory: Array = field(default_factory=lambda: np.empty(0))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of the parameters and of the optimizer's state after a round.
+
+    Attributes
+    ----------
+    arrays : dict of str to array
+        ``params``, the state's arrays by name, ``memory``, and in block 0 ``history``.
+    origins : dict of str to int
+        The round in whose file each of them lies: one that a round does not change is not written
+        again.
+    """
+
+    arrays: dict[str, Array]
+    origins: dict[str, int]
+
+    @classmethod
+    def of(cls, completed: int, arrays: dict[str, Array], before: "Block | None" = None) -> "Block":
+        """A block to be published; arrays that the one before has too stay where they are."""
+        known = before.arrays if before else {}
+        origins = {
+            name: before.origins[name] if before and known.get(name) is array else completed
+            for name, array in arrays.items()
+        }
+        return cls(arrays, origins)
+
+    def rounds(self) -> set[int]:
+        """All rounds whose files hold a part of it."""
+        return set(self.origins.values())
 
 
 def block_bounds(size: int, blocks: int) -> list[tuple[int, int]]:
@@ -253,46 +285,62 @@ class RunDir:
     def block_path(self, completed: int, block: int, blocks: int) -> Path:
         return self.rounds / f"{completed:08d}.{block:05d}-of-{blocks:05d}.block"
 
-    def publish_block(
-        self, completed: int, block: int, blocks: int, arrays: dict[str, Array]
-    ) -> None:
-        """Publish a block of the parameters and of the optimizer's state after a round.
+    def publish_block(self, completed: int, number: int, blocks: int, block: Block) -> None:
+        """Publish a block after a round.
 
         Raises
         ------
         ConflictError
             Another attempt published other bytes.
         """
-        meta = {"completed": completed, "block": block, "blocks": blocks}
+        elsewhere = {name: at for name, at in block.origins.items() if at != completed}
+        arrays = {name: array for name, array in block.arrays.items() if name not in elsewhere}
+        meta = {"completed": completed, "block": number, "blocks": blocks, "elsewhere": elsewhere}
         put_if_absent(
-            self.block_path(completed, block, blocks), *encode_parts(Message(meta, arrays))
+            self.block_path(completed, number, blocks), *encode_parts(Message(meta, arrays))
         )
 
     def read_block(
-        self, completed: int, block: int, blocks: int, names: Iterable[str] | None = None
-    ) -> dict[str, Array]:
-        """The arrays of a block: all, or those named.
+        self, completed: int, number: int, blocks: int, names: Iterable[str] | None = None
+    ) -> Block:
+        """A block, with all of its arrays or those named.
 
         Raises
         ------
         MissingInputError, WireError
             It is not there, or damaged.
         """
-        path = self.block_path(completed, block, blocks)
+        wanted = None if names is None else set(names)
+        message = self._read_file(completed, number, blocks, wanted)
+        arrays = dict(message.arrays)
+        origins: dict[str, int] = dict.fromkeys(arrays, completed)
+        elsewhere = message.meta["elsewhere"]
+        for at in sorted(set(elsewhere.values())):
+            there = {name for name, where in elsewhere.items() if where == at}
+            there = there if wanted is None else there & wanted
+            if there:
+                arrays |= self._read_file(at, number, blocks, there).arrays
+                origins |= dict.fromkeys(there, at)
+        return Block(arrays, origins)
+
+    def _read_file(
+        self, completed: int, number: int, blocks: int, names: Iterable[str] | None
+    ) -> Message:
+        path = self.block_path(completed, number, blocks)
         with storage_errors("read", path):
             try:
-                return read_arrays(path, names)
+                return read_message(path, names)
             except FileNotFoundError:
                 raise MissingInputError(
-                    f"{path} does not exist: block {block} after {completed} rounds was never "
+                    f"{path} does not exist: block {number} after {completed} rounds was never "
                     f"finished, or was removed while the run went on"
                 ) from None
 
     def read_params(self, completed: int, blocks: int) -> Array:
         """All blocks of the parameters after a round, as a flat vector (size,)."""
         parts = [
-            self.read_block(completed, block, blocks, ["params"])["params"]
-            for block in range(blocks)
+            self.read_block(completed, number, blocks, ["params"]).arrays["params"]
+            for number in range(blocks)
         ]
         return parts[0] if blocks == 1 else np.concatenate(parts)
 
@@ -308,25 +356,30 @@ class RunDir:
 
     def read_round(self, completed: int, blocks: int) -> Position:
         """The whole state after a round."""
-        parts = [self.read_block(completed, block, blocks) for block in range(blocks)]
+        parts = [self.read_block(completed, number, blocks).arrays for number in range(blocks)]
         history = parts[0].pop("history")
+        memories = [part.pop("memory") for part in parts]
         joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return Position(completed, joined.pop("params"), joined, history)
+        return Position(completed, joined.pop("params"), joined, history, memories[0])
 
     def publish_round(self, position: Position, blocks: int) -> int:
         """Publish the whole state after a round; returns the number of blocks."""
         bounds = block_bounds(position.params.size, blocks)
-        for block, (start, stop) in enumerate(bounds):
-            arrays = {"params": position.params[start:stop]}
+        for number, (start, stop) in enumerate(bounds):
+            arrays = {"params": position.params[start:stop], "memory": position.memory}
             arrays.update({name: array[start:stop] for name, array in position.state.items()})
-            if block == 0:
+            if number == 0:
                 arrays["history"] = position.history
-            self.publish_block(position.completed, block, len(bounds), arrays)
+            block = Block.of(position.completed, arrays)
+            self.publish_block(position.completed, number, len(bounds), block)
         return len(bounds)
 
-    def remove_block(self, completed: int, block: int, blocks: int) -> None:
-        """Delete a block that is no longer needed."""
-        self.block_path(completed, block, blocks).unlink(missing_ok=True)
+    def remove_blocks(self, number: int, blocks: int, keep: set[int], before: int) -> None:
+        """Delete the files of a block of all rounds before one, but of those to be kept."""
+        for path in self.rounds.glob(f"*.{number:05d}-of-{blocks:05d}.block"):
+            completed = int(path.name[:8])
+            if completed < before and completed not in keep:
+                path.unlink(missing_ok=True)
 
     def remove_leftovers(self) -> None:
         """Delete what killed writers left."""
@@ -334,11 +387,16 @@ class RunDir:
             remove_leftovers(folder)
 
     def prune_rounds(self, keep: int) -> None:
-        """Delete the blocks of all rounds but one, and what killed tasks left."""
+        """Delete the blocks of all rounds but one and what it needs, and what killed tasks left."""
         remove_leftovers(self.rounds)
+        blocks = self.complete_rounds().get(keep, 0)
+        needed = {keep}
+        for number in range(blocks):
+            message = self._read_file(keep, number, blocks, ())
+            needed |= set(message.meta["elsewhere"].values())
         for path in self.rounds.glob("*.block"):
             match = _BLOCK_NAME.fullmatch(path.name)
-            if match and int(match[1]) != keep:
+            if match and int(match[1]) not in needed:
                 path.unlink(missing_ok=True)
 
     def latest_round(self, warn: Callable[[str], None] = lambda message: None) -> Position | None:
@@ -349,7 +407,7 @@ class RunDir:
         for completed, blocks in sorted(self.complete_rounds().items(), reverse=True):
             try:
                 return self.read_round(completed, blocks)
-            except WireError as error:
+            except (MissingInputError, WireError) as error:
                 warn(f"{error}. Going on from an earlier round")
         return None
 
@@ -360,11 +418,11 @@ class RunDir:
             return None
         completed = max(rounds)
         try:
-            history = self.read_block(completed, 0, rounds[completed], ["history"])["history"]
+            block = self.read_block(completed, 0, rounds[completed], ["history"])
         except (MissingInputError, WireError):
             # The job is faster than we are: it has removed the round meanwhile.
             return None
-        return Position(completed, np.empty(0), {}, history)
+        return Position(completed, np.empty(0), {}, block.arrays["history"])
 
     def evaluation_losses(self) -> dict[int, float]:
         """Mean loss of each evaluation, by completed rounds."""
@@ -372,5 +430,5 @@ class RunDir:
         for path in sorted(self.evaluations.glob("*.json")):
             score = self.read_json(f"evaluations/{path.name}")
             if score is not None:
-                losses[int(path.stem)] = score["loss"] / score["rows"]
+                losses[int(path.stem)] = score["loss"] / score["weight"]
         return losses

@@ -168,8 +168,8 @@ def decode(frame: Buffer, what: str = "a record", key: bytes = b"") -> Message:
     return Message(header.meta, arrays, header.digest)
 
 
-def read_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, Array]:
-    """Some arrays of a frame that is a file; of the others not a byte is read.
+def read_message(path: Path, names: Iterable[str] | None = None) -> Message:
+    """A frame that is a file, with some of its arrays; of the others not a byte is read.
 
     Parameters
     ----------
@@ -203,7 +203,7 @@ def read_arrays(path: Path, names: Iterable[str] | None = None) -> dict[str, Arr
                 if file.readinto(content.data) != content.size:
                     raise WireError(f"{what} was truncated while it was read")
                 arrays[entry.name] = header.array(entry, content.data.toreadonly(), what)
-    return arrays
+    return Message(header.meta, arrays, header.digest)
 
 
 _HEAD_BYTES = 4096

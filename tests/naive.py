@@ -198,6 +198,29 @@ def momentum(value, gradients, rates, weight_decay, decay):
     return values
 
 
+def adagrad(value, gradients, rates, weight_decay, epsilon=1e-8):
+    """Duchi, Hazan and Singer 2011."""
+    values, squares = [], 0.0
+    for gradient, rate in zip(gradients, rates, strict=True):
+        gradient = gradient + weight_decay * value
+        squares += gradient**2
+        value -= rate * gradient / (math.sqrt(squares) + epsilon)
+        values.append(value)
+    return values
+
+
+def adamw(value, gradients, rates, weight_decay, beta1=0.9, beta2=0.999, epsilon=1e-8):
+    """Loshchilov and Hutter 2019, algorithm 2, with the decay times the learning rate."""
+    values, mean, square = [], 0.0, 0.0
+    for step, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
+        mean = beta1 * mean + (1 - beta1) * gradient
+        square = beta2 * square + (1 - beta2) * gradient**2
+        scaled = mean / (1 - beta1**step) / (math.sqrt(square / (1 - beta2**step)) + epsilon)
+        value = value - rate * scaled - rate * weight_decay * value
+        values.append(value)
+    return values
+
+
 def adam(value, gradients, rates, weight_decay, beta1=0.9, beta2=0.999, epsilon=1e-8):
     """Kingma and Ba 2015, algorithm 1."""
     values, m, v = [], 0.0, 0.0

@@ -12,12 +12,15 @@ from kernels.cpu import inline, jit
 
 Array = npt.NDArray[np.floating]
 Labels = npt.NDArray[np.integer]
+Weights = npt.NDArray[np.float64]
 
 _exp = inline(scalar.exp)
 _log = inline(scalar.log)
 
+_NONE = np.empty(0, np.float64)
 
-def softmax_cross_entropy(logits: Array, labels: Labels) -> float:
+
+def softmax_cross_entropy(logits: Array, labels: Labels, weights: Weights | None = None) -> float:
     """Cross-entropy loss and, in place of the logits, its gradient with respect to them.
 
     For one row ``z`` with label ``y``: loss ``log(sum(exp(z - max z))) - (z_y - max z)``, gradient
@@ -28,30 +31,36 @@ def softmax_cross_entropy(logits: Array, labels: Labels) -> float:
     logits : array (rows, classes)
         Overwritten by the gradient.
     labels : array (rows,)
+    weights : array (rows,), float64, optional
+        How much each row counts; 1 if not given.
 
     Returns
     -------
     float
-        Sum of the losses of all rows, in nats. NaN if a logit is NaN or infinity, or all logits of
+        Sum of the losses of all rows, times their weights, in nats. NaN if a logit is NaN or infinity, or all logits of
         a row are minus infinity; one that is minus infinity is a class of probability 0.
     """
-    _check("softmax_cross_entropy", logits, labels)
-    return float(_softmax_cross_entropy(logits, labels))
+    weights = _NONE if weights is None else weights
+    _check("softmax_cross_entropy", logits, labels, weights)
+    return float(_softmax_cross_entropy(logits, labels, weights))
 
 
 @jit
-def _softmax_cross_entropy(z, labels):
+def _softmax_cross_entropy(z, labels, weights):
     rows = len(labels)
     loss = 0.0
     for i in range(rows):
         _subtract_maximum(z, i)
-        loss -= z[i, labels[i]]
+        loss -= z[i, labels[i]] * (weights[i] if weights.size else 1.0)
     _exponentiate(z.reshape(-1))
     sums = np.empty(rows, np.float64)
     for i in range(rows):
         sums[i] = _normalise(z, i)
         z[i, labels[i]] -= 1
-    return loss + _sum_of_logs(sums)
+        if weights.size:
+            for j in range(z.shape[1]):
+                z[i, j] *= weights[i]
+    return loss + _sum_of_logs(sums, weights)
 
 
 def softmax(logits: Array) -> Array:
@@ -75,7 +84,7 @@ def _softmax(z):
         _normalise(z, i)
 
 
-def score(logits: Array, labels: Labels) -> tuple[float, int]:
+def score(logits: Array, labels: Labels, weights: Weights | None = None) -> tuple[float, int]:
     """Loss and number of rows whose largest logit is the label's; the logits are overwritten.
 
     The first of several equal largest logits is the prediction.
@@ -84,20 +93,23 @@ def score(logits: Array, labels: Labels) -> tuple[float, int]:
     ----------
     logits : array (rows, classes)
     labels : array (rows,)
+    weights : array (rows,), float64, optional
+        How much the loss of each row counts; 1 if not given.
 
     Returns
     -------
     loss : float
-        Sum of the cross-entropies, in nats.
+        Sum of the cross-entropies, times the weights, in nats.
     correct : int
     """
-    _check("score", logits, labels)
-    loss, correct = _score(logits, labels)
+    weights = _NONE if weights is None else weights
+    _check("score", logits, labels, weights)
+    loss, correct = _score(logits, labels, weights)
     return float(loss), int(correct)
 
 
 @jit
-def _score(z, labels):
+def _score(z, labels, weights):
     rows, classes = z.shape
     correct = 0
     for i in range(rows):
@@ -107,7 +119,7 @@ def _score(z, labels):
                 best = j
         if best == labels[i]:
             correct += 1
-    return _softmax_cross_entropy(z, labels), correct
+    return _softmax_cross_entropy(z, labels, weights), correct
 
 
 @jit
@@ -137,16 +149,18 @@ def _normalise(z, i):
 
 
 @jit
-def _sum_of_logs(sums):
+def _sum_of_logs(sums, weights):
     for i in range(sums.size):
         sums[i] = _log(sums[i])
     total = 0.0
     for i in range(sums.size):
-        total += sums[i]
+        total += sums[i] * (weights[i] if weights.size else 1.0)
     return total
 
 
-def _check(kernel: str, logits: Array, labels: Labels) -> None:
+def _check(kernel: str, logits: Array, labels: Labels, weights: Weights) -> None:
+    if weights.size and weights.shape != labels.shape:
+        raise ValueError(f"{kernel}: weights have shape {weights.shape}, expected {labels.shape}")
     if logits.ndim != 2 or labels.shape != logits.shape[:1]:
         raise ValueError(
             f"{kernel}: logits {logits.shape} and labels {labels.shape} do not match: "

@@ -94,3 +94,8 @@ def pin_profile(run: Path) -> None:
 def print_json(content: dict[str, Any]) -> None:
     """The one object that ``--json`` writes."""
     click.echo(json.dumps(content, indent=1, allow_nan=False))
+
+
+def scores(accuracy: float | None, loss: float) -> str:
+    """An evaluation in words; there is no accuracy where numbers are predicted."""
+    return f"loss {loss:.4f}" if accuracy is None else f"accuracy {accuracy:.4f}, loss {loss:.4f}"

@@ -12,6 +12,7 @@ from mapreduce.cli.common import (
     print_json,
     quiet_mrjob,
     runner_options,
+    scores,
 )
 
 if TYPE_CHECKING:
@@ -29,11 +30,13 @@ def evaluate(run: Path, data: Path, as_json: bool, **values: Any) -> None:
 
     directory, completed, execution = _prepare(run, data, values, labelled=True)
     score = job.evaluate(directory, completed, data.absolute(), execution)
-    accuracy, loss = score.correct / score.rows, score.loss / score.rows
+    regression = directory.config.plan.create_model().regression
+    accuracy = None if regression else score.correct / score.rows
+    loss = score.loss / score.weight
     if as_json:
         print_json({"accuracy": accuracy, "loss": loss, "rows": score.rows})
     else:
-        click.echo(f"accuracy {accuracy:.4f}, loss {loss:.4f} on {score.rows:,} rows")
+        click.echo(f"{scores(accuracy, loss)} on {score.rows:,} rows")
 
 
 @click.command()
@@ -46,8 +49,8 @@ def predict(run: Path, data: Path, out: Path, as_json: bool, **values: Any) -> N
     """Predict the dataset DATA with the model of RUN, into Parquet files in the folder OUT.
 
     One file for each shard, one row for each example: row, label (if there is one), prediction,
-    its probability, and the probabilities of all classes. A prediction that was stopped goes on
-    where it was.
+    and for a classifier its probability, and the probabilities of all classes. A prediction that
+    was stopped goes on where it was.
     """
     from mapreduce.executors import predict as job
 
@@ -74,8 +77,14 @@ def _prepare(
     config = directory.config
     manifest = load(data)
     check_fits(manifest, config.plan.data.features, config.classes)
-    if labelled and manifest.classes is None:
+    if labelled and manifest.target is None:
         raise DataError(f"{data} has no labels to compare predictions with")
+    model = config.plan.create_model()
+    wanted = "number" if model.regression else "class"
+    if manifest.target not in (None, wanted):
+        raise DataError(f"the model predicts a {wanted}, the labels of {data} are no such thing")
+    if manifest.layout == "sparse" and not model.takes_sparse:
+        raise DataError(f"{data} has sparse rows, {config.plan.model} takes dense ones alone")
     completed = checkpoint.latest(directory)
     defaults = {option.name: option.default for option in options.EXECUTION}
     return directory, completed, options.execution({**defaults, **values})

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from mapreduce.cli.common import scores
 from mapreduce.events import (
     CheckpointSaved,
     Evaluated,
@@ -46,8 +47,7 @@ class Lines:
                 self._round(event)
         elif isinstance(event, Evaluated):
             self._say(
-                f"evaluation after {event.completed:,} rounds: accuracy {event.accuracy:.4f}, "
-                f"loss {event.loss:.4f}"
+                f"evaluation after {event.completed:,} rounds: {scores(event.accuracy, event.loss)}"
             )
         elif isinstance(event, Warned):
             self._say(f"warning: {event.message}")

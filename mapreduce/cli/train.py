@@ -14,6 +14,7 @@ from mapreduce.cli.common import (
     print_json,
     quiet_mrjob,
     runner_options,
+    scores,
 )
 
 if TYPE_CHECKING:
@@ -139,11 +140,13 @@ def _train(
     if values["as_json"]:
         print_json(summary)
         return
-    if ended.stopped_early:
+    if ended.stopped_early and run.config.plan.optimizer == "lbfgs":
+        click.echo(f"converged after {ended.completed:,} rounds")
+    elif ended.stopped_early:
         click.echo(f"stopped early: the best evaluation was after {ended.completed:,} rounds")
     click.echo(f"trained in {seconds:.1f} s: {run.path}")
-    if summary["accuracy"] is not None:
-        click.echo(f"accuracy {summary['accuracy']:.4f}, loss {summary['eval_loss']:.4f}")
+    if summary["eval_loss"] is not None:
+        click.echo(scores(summary["accuracy"], summary["eval_loss"]))
     click.echo(f"model_sha256 {ended.model_sha256}")
 
 

@@ -15,12 +15,10 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kernels import dispatch
+from mapreduce.collect.vectors import SparseVector, Vector, add
 from mapreduce.wire import Message
 
 Array = npt.NDArray[Any]
-
-_add_into = dispatch.get("add_into")
 
 Item = TypeVar("Item", contravariant=True)
 Partial = TypeVar("Partial")
@@ -57,28 +55,34 @@ class Aggregator(Protocol[Item, Partial, Result]):
 
 @dataclass
 class VectorSum:
-    """A sum of vectors over some rows, with the rows' number and the sum of their losses.
+    """A sum of vectors over some rows, with the rows' number, weight and losses.
 
     Attributes
     ----------
     count : int
         Rows; 0 for the neutral element, whose vector is empty.
+    weight : float
+        Sum of the rows' weights, in float64: the count, if they have none.
     loss : float
         Sum over the rows, in float64.
-    vector : array (n,), float32 or float64
+    vector : array (n,), float32 or float64, or SparseVector
         Sum over the rows.
+    curvature : array (n,), or None
+        Sum over the rows of second derivatives, where they are asked for.
     """
 
     count: int
+    weight: float
     loss: float
-    vector: Array
+    vector: Vector
+    curvature: Array | None = None
 
 
 class MeanAggregator:
-    """Adds up gradients; ends with their mean over the rows, an array (n,)."""
+    """Adds up gradients; ends with their weighted mean over the rows, an array (n,)."""
 
     def zero(self) -> VectorSum:
-        return VectorSum(0, 0.0, np.empty(0, np.float32))
+        return VectorSum(0, 0.0, 0.0, np.empty(0, np.float32))
 
     def lift(self, item: VectorSum) -> VectorSum:
         return item
@@ -88,22 +92,44 @@ class MeanAggregator:
             return right
         if right.count == 0:
             return left
-        if not left.vector.flags.writeable:
-            # What arrived is a view of the record; the sum needs memory of its own.
-            left = VectorSum(left.count, left.loss, left.vector.copy())
-        vector = _add_into(left.vector, right.vector)
-        return VectorSum(left.count + right.count, left.loss + right.loss, vector)
+        return VectorSum(
+            left.count + right.count,
+            left.weight + right.weight,
+            left.loss + right.loss,
+            add(left.vector, right.vector),
+            self._add_curvatures(left.curvature, right.curvature),
+        )
+
+    def _add_curvatures(self, left: Array | None, right: Array | None) -> Array | None:
+        # Once in a training: no memory is used again.
+        return None if left is None or right is None else left + right
 
     def finalize(self, partial: VectorSum) -> Array:
-        mean: Array = partial.vector / partial.count
+        """The mean. Rows that all have the weight 0 have a gradient of 0."""
+        vector = partial.vector
+        dense = vector.to_dense() if isinstance(vector, SparseVector) else vector
+        mean: Array = dense / (partial.weight or 1.0)
         return mean
 
     def to_message(self, partial: VectorSum) -> Message:
-        return Message(
-            {"count": partial.count},
-            {"loss": np.array(partial.loss), "vector": partial.vector},
-        )
+        arrays = {"sums": np.array([partial.weight, partial.loss])}
+        meta = {"count": partial.count}
+        vector = partial.vector
+        if isinstance(vector, SparseVector):
+            meta["size"] = vector.size
+            arrays |= {"indices": vector.indices, "values": vector.values}
+        else:
+            arrays["vector"] = vector
+        if partial.curvature is not None:
+            arrays["curvature"] = partial.curvature
+        return Message(meta, arrays)
 
     def from_message(self, message: Message) -> VectorSum:
-        vector = message.arrays["vector"]
-        return VectorSum(message.meta["count"], float(message.arrays["loss"]), vector)
+        arrays = message.arrays
+        weight, loss = arrays["sums"].tolist()
+        vector: Vector
+        if "vector" in arrays:
+            vector = arrays["vector"]
+        else:
+            vector = SparseVector(arrays["indices"], arrays["values"], message.meta["size"])
+        return VectorSum(message.meta["count"], weight, loss, vector, arrays.get("curvature"))

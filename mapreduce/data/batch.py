@@ -83,3 +83,8 @@ class Batch:
     @property
     def rows(self) -> int:
         return len(self.features)
+
+    @property
+    def weight(self) -> float:
+        """Sum of the rows' weights."""
+        return float(self.rows if self.weights is None else self.weights.sum())

@@ -92,16 +92,21 @@ class ChainJob(Job):
 
     def steps(self) -> list[MRStep]:
         plan = RunDir(Path(self.options.run_dir)).config.plan
+        needs_scalars = self.options.blocks > 1 and plan.needs_scalars
         steps = []
         for completed in range(self.options.start, self.options.stop):
             levels = merge_levels(plan.leaves(completed), self.options.tasks, self.options.fan_in)
             maps = len(references(plan, completed, self.options.tasks, self.options.blocks))
             jobconf = {"mapreduce.job.maps": maps}
             mapper: dict[str, Any] = {"mapper": self.map_gradients, "jobconf": jobconf}
-            for _ in levels:
-                steps.append(MRStep(**mapper, reducer=self.merge_partials))
+            reducers: list[Any] = [self.merge_partials] * len(levels)
+            if needs_scalars:
+                reducers += [self.average_block, self.share_scalars, self.finish_block]
+            else:
+                reducers.append(self.update_block)
+            for reducer in reducers:
+                steps.append(MRStep(**mapper, reducer=reducer))
                 mapper = {}
-            steps.append(MRStep(**mapper, reducer=self.update_block))
         return steps
 
     def jobconf(self) -> dict[str, Any]:
@@ -128,6 +133,15 @@ class ChainJob(Job):
 
     def update_block(self, key: str, partials: Iterator[Message]) -> Pairs:
         yield from self._strategy.update(key, partials, self.options.stop)
+
+    def average_block(self, key: str, partials: Iterator[Message]) -> Pairs:
+        yield from self._strategy.average(key, partials)
+
+    def share_scalars(self, key: str, messages: Iterator[Message]) -> Pairs:
+        yield from self._strategy.share(key, messages)
+
+    def finish_block(self, key: str, messages: Iterator[Message]) -> Pairs:
+        yield from self._strategy.finish(key, messages, self.options.stop)
 
 
 def run_rounds(

@@ -26,16 +26,24 @@ class Score:
     Attributes
     ----------
     rows, correct : int
+    weight : float
+        Of the rows: their number, if they have none.
     loss : float
-        In nats.
+        Times the weights; in nats, for a classifier.
     """
 
     rows: int
     correct: int
+    weight: float
     loss: float
 
     def __add__(self, other: "Score") -> "Score":
-        return Score(self.rows + other.rows, self.correct + other.correct, self.loss + other.loss)
+        return Score(
+            self.rows + other.rows,
+            self.correct + other.correct,
+            self.weight + other.weight,
+            self.loss + other.loss,
+        )
 
 
 class EvaluateJob(InferenceJob):
@@ -50,7 +58,7 @@ class EvaluateJob(InferenceJob):
             batch = inference.batch(*slices[leaf])
             with np.errstate(all="ignore"):
                 loss, correct = inference.model.score(inference.params, batch, inference.workspace)
-            fold.add(Node(0, leaf), Score(batch.rows, correct, loss))
+            fold.add(Node(0, leaf), Score(batch.rows, correct, batch.weight, loss))
         for node, score in fold.nodes():
             yield "score", _to_message(score, leaves=len(slices), node=[*node])
 
@@ -65,11 +73,12 @@ class EvaluateJob(InferenceJob):
 
 def _to_message(score: Score, **meta: Any) -> Message:
     sums = {"rows": score.rows, "correct": score.correct}
-    return Message({**sums, **meta}, {"loss": np.array(score.loss)})
+    return Message({**sums, **meta}, {"sums": np.array([score.weight, score.loss])})
 
 
 def _from_message(message: Message) -> Score:
-    return Score(message.meta["rows"], message.meta["correct"], float(message.arrays["loss"]))
+    weight, loss = message.arrays["sums"].tolist()
+    return Score(message.meta["rows"], message.meta["correct"], weight, loss)
 
 
 def evaluate(run: RunDir, completed: int, data: Path, execution: Execution) -> Score:

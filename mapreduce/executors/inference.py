@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -44,7 +45,7 @@ class Inference:
         rows = self.dataset.shard(shard).rows(start, stop)
         if self._label_map is None or rows.labels is None:
             return rows
-        return Batch(rows.features, self._label_map[rows.labels], rows.scale)
+        return replace(rows, labels=self._label_map[rows.labels])
 
     def slices(self) -> list[tuple[int, int, int]]:
         """(shard, start, stop) of all slices of the data, in order."""

@@ -28,7 +28,8 @@ class PredictJob(InferenceJob):
     """Predicts a shard in each map task, and publishes it as one Parquet file.
 
     Columns: ``row`` (int64, from 0 within the shard), ``label`` (if the data have labels),
-    ``prediction``, ``probability`` of the prediction, and ``probabilities`` of all classes.
+    ``prediction``, and for a classifier ``probability`` of the prediction, and ``probabilities`` of
+    all classes.
     """
 
     def configure_args(self) -> None:
@@ -60,6 +61,8 @@ class PredictJob(InferenceJob):
 
     def _table(self, batch: Batch, start: int) -> Any:
         inference = self.inference
+        if inference.model.regression:
+            return self._numbers(batch, start)
         classes = np.array(inference.config.classes)
         values = inference.model.probabilities(inference.params, batch, inference.workspace)
         best = values.argmax(axis=1)
@@ -70,6 +73,15 @@ class PredictJob(InferenceJob):
         columns["prediction"] = classes[best]
         columns["probability"] = values[np.arange(batch.rows), best]
         columns["probabilities"] = pa.FixedSizeListArray.from_arrays(flat, len(classes))
+        return pa.table(columns)
+
+    def _numbers(self, batch: Batch, start: int) -> Any:
+        inference = self.inference
+        values = inference.model.logits(inference.params, batch, inference.workspace)
+        columns = {"row": np.arange(start, start + batch.rows)}
+        if batch.labels is not None:
+            columns["label"] = batch.labels
+        columns["prediction"] = values[:, 0]
         return pa.table(columns)
 
 

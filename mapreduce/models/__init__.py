@@ -1,7 +1,7 @@
 """Models by the name that ``--model`` takes."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mapreduce.errors import UsageError
 
@@ -11,6 +11,10 @@ if TYPE_CHECKING:
 #: Name, where the class is, and how to write the specification.
 MODELS = {
     "softmax": ("mapreduce.models.softmax:Softmax", "softmax"),
+    "linear": ("mapreduce.models.linear:Linear", "linear"),
+    "logistic": ("mapreduce.models.linear:Logistic", "logistic"),
+    "svm": ("mapreduce.models.linear:LinearSvm", "svm"),
+    "hinge-svm": ("mapreduce.models.linear:HingeSvm", "hinge-svm"),
     "mlp": ("mapreduce.models.mlp:MLP", "mlp:WIDTH[,WIDTH...]"),
 }
 
@@ -37,6 +41,19 @@ def parse(spec: str) -> tuple[str, tuple[int, ...]]:
     return name, arguments
 
 
+def find(spec: str) -> "type[Model]":
+    """The class of a specification.
+
+    Raises
+    ------
+    UsageError
+        The specification is unknown or malformed.
+    """
+    module, _, class_name = MODELS[parse(spec)[0]][0].partition(":")
+    kind: type[Model] = getattr(import_module(module), class_name)
+    return kind
+
+
 def create(spec: str, features: int, classes: int, dtype: str) -> "Model":
     """The model of a specification, for data of a given shape.
 
@@ -45,6 +62,7 @@ def create(spec: str, features: int, classes: int, dtype: str) -> "Model":
     spec : str
         ``softmax`` or ``mlp:256,128``.
     features, classes : int
+        A model that predicts numbers has no use for classes.
     dtype : {"float32", "float64"}
 
     Raises
@@ -52,9 +70,6 @@ def create(spec: str, features: int, classes: int, dtype: str) -> "Model":
     UsageError
         The specification is unknown or malformed.
     """
-    name, arguments = parse(spec)
-    module, _, class_name = MODELS[name][0].partition(":")
-    member = getattr(import_module(module), class_name)
-    options = {"hidden": arguments} if arguments else {}
-    model: Model = member(features, classes, dtype, **options)
-    return model
+    arguments = parse(spec)[1]
+    options: dict[str, Any] = {"hidden": arguments} if arguments else {}
+    return find(spec)(features, classes, dtype, **options)

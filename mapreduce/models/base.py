@@ -2,12 +2,13 @@
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kernels import dispatch
+from mapreduce.collect.vectors import Vector
 from mapreduce.data.batch import Batch, Csr
 from mapreduce.errors import UsageError
 
@@ -37,7 +38,7 @@ class Workspace:
 
 
 class Model(ABC):
-    """A classifier with its parameters in one flat vector.
+    """A model with its parameters in one flat vector.
 
     Parameters
     ----------
@@ -55,7 +56,17 @@ class Model(ABC):
         In the order in which they lie in the flat vector.
     size : int
         Length of the flat vector.
+    takes_sparse : bool
+        Whether a batch's features may be :class:`mapreduce.data.batch.Csr`.
+    binary : bool
+        Whether it knows exactly two classes.
+    regression : bool
+        Whether it predicts a number, not a class.
     """
+
+    takes_sparse: ClassVar[bool] = False
+    binary: ClassVar[bool] = False
+    regression: ClassVar[bool] = False
 
     def __init__(self, features: int, classes: int, dtype: str, device: str = "cpu") -> None:
         self.features = features
@@ -99,13 +110,33 @@ class Model(ABC):
             Sum of the rows' losses, in nats.
         """
 
+    def sparse_gradient(
+        self, params: Array, batch: Batch, workspace: Workspace
+    ) -> tuple[float, Vector] | None:
+        """Loss and gradient as :meth:`gradient` gives them, the gradient sparse.
+
+        None, and nothing computed, if a dense one takes less memory.
+        """
+        return None
+
+    def curvature(self, batch: Batch) -> Array | None:
+        """Second derivatives of the loss by each parameter, at the initial ones, summed over rows.
+
+        Returns
+        -------
+        array (size,), or None
+            None if the model has no estimate.
+        """
+        return None
+
     @abstractmethod
     def logits(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
         """Logits (rows, classes) of a batch, in the workspace's memory."""
 
     def score(self, params: Array, batch: Batch, workspace: Workspace) -> tuple[float, int]:
         """Sum of the losses, in nats, and number of rows that are classified correctly."""
-        result: tuple[float, int] = self._score(self.logits(params, batch, workspace), batch.labels)
+        logits = self.logits(params, batch, workspace)
+        result: tuple[float, int] = self._score(logits, batch.labels, batch.weights)
         return result
 
     def probabilities(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
@@ -135,6 +166,25 @@ class Model(ABC):
             if index < 0:
                 return name
         raise IndexError("beyond the last parameter")
+
+    def penalised(self, start: int, stop: int) -> Array:
+        """Which elements of a part of the flat vector an L1 or L2 penalty applies to.
+
+        Weights, but not biases.
+
+        Returns
+        -------
+        array (stop - start,), of the parameters' dtype
+            1 or 0.
+        """
+        mask = np.ones(stop - start, self.dtype)
+        offset = 0
+        for name, shape in self.parameters:
+            end = offset + math.prod(shape)
+            if name.rpartition(".")[2] == "bias":
+                mask[max(offset - start, 0) : max(end - start, 0)] = 0
+            offset = end
+        return mask
 
     def _inputs(self, batch: Batch, workspace: Workspace) -> Array:
         """The batch's features in the model's dtype, scaled; not copied if that changes nothing."""

@@ -47,7 +47,7 @@ class MLP(Model):
     def gradient(self, params: Array, batch: Batch, out: Array, workspace: Workspace) -> float:
         activations = self._forward(params, batch, workspace)
         delta = activations.pop()
-        loss: float = self._kernel("softmax_cross_entropy")(delta, batch.labels)
+        loss: float = self._kernel("softmax_cross_entropy")(delta, batch.labels, batch.weights)
         layers = list(zip(self._layers(params), self._layers(out), activations, strict=True))
         for i, ((weight, _), (weight_grad, bias_grad), x) in reversed(list(enumerate(layers))):
             self._kernel("affine_gradient")(x, delta, weight_grad, bias_grad)

@@ -25,7 +25,7 @@ class Softmax(Model):
     def gradient(self, params: Array, batch: Batch, out: Array, workspace: Workspace) -> float:
         x = self._inputs(batch, workspace)
         delta = self._affine(params, x, workspace)
-        loss: float = self._kernel("softmax_cross_entropy")(delta, batch.labels)
+        loss: float = self._kernel("softmax_cross_entropy")(delta, batch.labels, batch.weights)
         weight_grad, bias_grad = self.views(out)
         self._kernel("affine_gradient")(x, delta, weight_grad, bias_grad)
         return loss

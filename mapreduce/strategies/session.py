@@ -44,6 +44,7 @@ class Session:
         self.plan = self.config.plan
         self.model = self.plan.create_model()
         self.optimizer = self.plan.create_optimizer()
+        self.schedule = self.plan.create_schedule()
         self._threads = threads
         self._local = threading.local()
         self._params: tuple[tuple[int, int], Array] | None = None
@@ -69,7 +70,7 @@ class Session:
 
     def batch(self, rows: Slice) -> Batch:
         """The rows of a slice."""
-        return self.data.shard(rows.shard).rows(rows.start, rows.stop)
+        return self.plan.weighted(self.data.shard(rows.shard).rows(rows.start, rows.stop))
 
     def params(self, completed: int, blocks: int) -> Array:
         """The parameters (size,) after some rounds, which were published in so many blocks."""

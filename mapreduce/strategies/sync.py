@@ -6,11 +6,19 @@ One round, as map/reduce::
                               --reduce-->  sum, mean, optimizer step, publish the block;
                                            references for the next round
 
+An optimizer that needs scalars of all blocks, such as the gradient's norm, has two more reduce
+steps, unless there is one block only::
+
+    block -> partial sums     --reduce-->  mean of the block; its scalars, under one key
+                              --reduce-->  the scalars' sums along a tree over pages, to all blocks
+                              --reduce-->  optimizer step, publish the block; references
+
 Keys are blocks of the flat parameter vector, so that each reducer is a parameter server's shard:
 it owns a block and its part of the optimizer's state, and nothing else.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -19,9 +27,12 @@ import numpy as np
 from kernels import dispatch
 from mapreduce.collect.aggregator import MeanAggregator, VectorSum
 from mapreduce.collect.tree import Node, ShuffledFold, TreeFold, root
-from mapreduce.errors import NonFiniteError
+from mapreduce.collect.vectors import SparseVector, Vector
+from mapreduce.data.batch import Batch
+from mapreduce.errors import MissingNodesError, NonFiniteError
+from mapreduce.optim.contract import PAGE, GlobalTransformation, Shared
 from mapreduce.plan import Plan, Slice
-from mapreduce.rundir import Array, block_bounds
+from mapreduce.rundir import Array, Block, block_bounds
 from mapreduce.strategies.session import Session
 from mapreduce.wire import Message
 
@@ -128,7 +139,9 @@ class Sync:
         self.fan_in = fan_in
         self._aggregator = MeanAggregator()
         self._spare: list[Array] = []
-        self._published: dict[int, tuple[int, dict[str, Array]]] = {}
+        self._published: dict[int, tuple[int, Block]] = {}
+        optimizer = session.optimizer
+        self._global = optimizer if isinstance(optimizer, GlobalTransformation) else None
 
     # Map
 
@@ -140,12 +153,25 @@ class Sync:
         for node, partial in fold.nodes():
             self._check_finite(reference, node, partial)
             for block, (start, stop) in enumerate(self.bounds):
-                part = VectorSum(partial.count, partial.loss, partial.vector[start:stop])
+                vector = partial.vector[start:stop]
+                curvature = partial.curvature
+                part = VectorSum(
+                    partial.count,
+                    partial.weight,
+                    partial.loss,
+                    vector,
+                    None if curvature is None else curvature[start:stop],
+                )
                 yield (
                     self._target(block, node, levels[0] if levels else None),
                     self._message(reference.completed, node, part),
                 )
-            self._spare.append(partial.vector)
+            self._keep_memory(partial.vector)
+
+    def _keep_memory(self, vector: Vector) -> None:
+        """Keep the memory of a dense gradient that is done with."""
+        if not isinstance(vector, SparseVector):
+            self._spare.append(vector)
 
     def _fold(self, reference: Reference) -> TreeFold[VectorSum]:
         session = self.session
@@ -153,13 +179,20 @@ class Sync:
         params = session.params(reference.completed, reference.blocks)
         fold: TreeFold[VectorSum] = TreeFold(len(slices), self._combine, "the gradient")
 
+        def curvature(batch: Batch) -> Array | None:
+            wanted = self._global is not None and self._global.precondition is not None
+            return session.model.curvature(batch) if wanted and not reference.completed else None
+
         def gradient(rows: Slice) -> VectorSum:
             batch = session.batch(rows)
-            vector = self._vector()
             # What is not finite is looked for in the sum, and told with its place.
             with np.errstate(all="ignore"):
+                sparse = session.model.sparse_gradient(params, batch, session.workspace)
+                if sparse is not None:
+                    return VectorSum(batch.rows, batch.weight, *sparse, curvature(batch))
+                vector = self._vector()
                 loss = session.model.gradient(params, batch, vector, session.workspace)
-            return VectorSum(batch.rows, loss, vector)
+            return VectorSum(batch.rows, batch.weight, loss, vector, curvature(batch))
 
         mine = range(reference.start, reference.stop)
         partials = session.map(gradient, (slices[leaf] for leaf in mine))
@@ -176,11 +209,17 @@ class Sync:
 
     def _combine(self, left: VectorSum, right: VectorSum) -> VectorSum:
         combined = self._aggregator.combine(left, right)
-        self._spare.append(right.vector)
+        for part in (left, right):
+            if part.vector is not combined.vector:
+                self._keep_memory(part.vector)
         return combined
 
     def _check_finite(self, reference: Reference, node: Node, partial: VectorSum) -> None:
-        if np.isfinite(partial.loss) and _first_non_finite(partial.vector) < 0:
+        vector = partial.vector
+        values = vector.values if isinstance(vector, SparseVector) else vector
+        if np.isfinite(partial.loss) and _first_non_finite(values) < 0:
+            return
+        if self._tolerates(reference.completed):
             return
         slices = self.session.plan.slices(reference.completed)
         params = self.session.params(reference.completed, reference.blocks)
@@ -204,6 +243,12 @@ class Sync:
             f"round {reference.completed}, slices {node.start} to {node.stop - 1}: the sum of "
             f"finite gradients is not finite. Try --dtype float64"
         )
+
+    def _tolerates(self, completed: int) -> bool:
+        """Whether the optimizer copes with a gradient that is not finite."""
+        plan = self.session.plan
+        # A trial step may be too long; where the search begins there is nothing to fall back on.
+        return plan.non_finite == "skip" or (plan.optimizer == "lbfgs" and completed > 0)
 
     def _message(self, completed: int, node: Node, partial: VectorSum) -> Message:
         message = self._aggregator.to_message(partial)
@@ -259,39 +304,158 @@ class Sync:
 
         ``stop`` is the number of completed rounds at which the job ends.
         """
-        block = block_of(key)
-        completed, fold = self._receive(block, messages)
-        total = fold.result()
-        before = self._block(completed, block)
-        params = before.pop("params")
-        history = before.pop("history", None)
+        number = block_of(key)
+        completed, fold = self._receive(number, messages)
+        mean = self._mean(completed, number, fold.result())
+        sums = None
+        if self._global is not None:
+            sums = self._sums(completed, number, mean).result()
+        yield from self._step(completed, number, mean, sums, stop)
+
+    def average(self, key: str, messages: Iterable[Message]) -> Iterator[tuple[str, Message]]:
+        """The mean gradient of a block, and under :data:`SCALARS` what is added up over blocks."""
+        number = block_of(key)
+        completed, fold = self._receive(number, messages)
+        mean = self._mean(completed, number, fold.result())
+        yield key, mean.to_message(completed)
+        for node, sums in self._sums(completed, number, mean).nodes():
+            yield SCALARS, Message({"round": completed, "node": [*node]}, {"sums": sums})
+
+    def share(self, key: str, messages: Iterable[Message]) -> Iterator[tuple[str, Message]]:
+        """The sums of the scalars, for every block; what else comes goes on as it is."""
+        if key != SCALARS:
+            for message in messages:
+                yield key, Message(message.meta, message.arrays)
+            return
+        fold: ShuffledFold[Array] | None = None
+        completed = -1
+        for message in messages:
+            completed = message.meta["round"]
+            fold = fold or ShuffledFold(self._pages, np.add, f"round {completed}, the scalars")
+            fold.receive(Node(*message.meta["node"]), message.arrays["sums"], message.digest or 0)
+        assert fold is not None, "a reducer gets at least one value"
+        for number in range(len(self.bounds)):
+            yield block_key(number), Message({"round": completed}, {"sums": fold.result()})
+
+    def finish(
+        self, key: str, messages: Iterable[Message], stop: int
+    ) -> Iterator[tuple[str, Message]]:
+        """As :meth:`update`, with the block's mean gradient and the scalars of all blocks."""
+        mean: Mean | None = None
+        sums: Array | None = None
+        completed = -1
+        for message in messages:
+            # A repeated task gives the same again.
+            completed = message.meta["round"]
+            if "gradient" in message.arrays:
+                mean = Mean.from_message(message)
+            else:
+                sums = message.arrays["sums"]
+        number = block_of(key)
+        if mean is None or sums is None:
+            missing = "gradient" if mean is None else "scalars"
+            raise MissingNodesError(f"round {completed}, block {number}: the {missing} is missing")
+        yield from self._step(completed, number, mean, sums, stop)
+
+    def _mean(self, completed: int, number: int, total: VectorSum) -> "Mean":
+        """The mean gradient of a block, with that of the L2 penalty."""
         gradient = self._aggregator.finalize(total)
+        l2 = self.session.plan.l2
+        if l2:
+            params = self._block(completed, number).arrays["params"]
+            gradient = gradient + gradient.dtype.type(l2) * self._penalised(number) * params
+        curvature = total.curvature
+        if curvature is not None:
+            scale = curvature.dtype.type(total.weight or 1.0)
+            curvature = curvature / scale + curvature.dtype.type(l2) * self._penalised(number)
+        return Mean(total.count, total.weight, total.loss, gradient, curvature)
+
+    def _penalised(self, number: int) -> Array:
+        return self.session.model.penalised(*self.bounds[number])
+
+    @property
+    def _pages(self) -> int:
+        return -(-self.session.model.size // PAGE)
+
+    def _sums(self, completed: int, number: int, mean: "Mean") -> TreeFold[Array]:
+        """The scalars of a block's pages: leaves of a tree over all pages of the parameters.
+
+        The first is the squared norm of what the L2 penalty applies to.
+        """
+        assert self._global is not None
+        arrays = dict(self._block(completed, number).arrays)
+        params, memory = arrays.pop("params"), arrays.pop("memory")
+        arrays.pop("history", None)
+        arrays = self._preconditioned(arrays, mean)
+        gradient = mean.gradient
+        mask = self._penalised(number)
+        first = self.bounds[number][0] // PAGE
+        fold: TreeFold[Array] = TreeFold(self._pages, np.add, f"round {completed}, the scalars")
+        for page, start in enumerate(range(0, len(params), PAGE), first):
+            part = slice(start, start + PAGE)
+            state = {name: array[part] for name, array in arrays.items()}
+            kept = params[part] * mask[part]
+            with np.errstate(all="ignore"):
+                sums = self._global.sums(gradient[part], state, params[part], memory)
+                squares = np.float64(kept @ kept)
+            fold.add(Node(0, page), np.append(squares, sums))
+        return fold
+
+    def _preconditioned(self, state: dict[str, Array], mean: "Mean") -> dict[str, Array]:
+        if mean.curvature is None:
+            return state
+        assert self._global is not None and self._global.precondition is not None
+        return self._global.precondition(state, mean.curvature)
+
+    def _step(
+        self, completed: int, number: int, mean: "Mean", sums: Array | None, stop: int
+    ) -> Iterator[tuple[str, Message]]:
+        block = self._block(completed, number)
+        arrays = dict(block.arrays)
+        params, memory = arrays.pop("params"), arrays.pop("memory")
+        history = arrays.pop("history", None)
+        plan, optimizer = self.session.plan, self.session.optimizer
         with np.errstate(all="ignore"):
-            updates, state = self.session.optimizer.update(gradient, before, params, completed)
-            params = params + updates
-        self._check_updated(completed, block, params)
-        arrays = {"params": params, **state}
+            if isinstance(optimizer, GlobalTransformation):
+                assert sums is not None
+                value = mean.loss / (mean.weight or 1.0) + plan.l2 / 2 * float(sums[0])
+                shared = Shared(sums[1:], value, memory)
+                arrays = self._preconditioned(arrays, mean)
+                params, state, memory = optimizer.update(
+                    mean.gradient, arrays, params, completed, shared
+                )
+            else:
+                updates, state = optimizer.update(mean.gradient, arrays, params, completed)
+                params = params + updates
+            if plan.l1:
+                rate = self.session.schedule(completed)
+                params = _soft_threshold(params, rate * plan.l1 * self._penalised(number))
+        self._check_updated(completed, number, params)
+        arrays = {"params": params, "memory": memory, **state}
         if history is not None:
-            if self.session.plan.is_checkpoint(completed):
+            if plan.is_checkpoint(completed):
                 history = history[:0]
-            row = np.array([[total.count, total.loss]])
+            row = np.array([[mean.count, mean.weight, mean.loss]])
             arrays["history"] = np.concatenate([history, row])
         run, blocks = self.session.run, len(self.bounds)
-        run.publish_block(completed + 1, block, blocks, arrays)
-        run.remove_block(completed - 1, block, blocks)
-        self._published[block] = completed + 1, arrays
+        after = Block.of(completed + 1, arrays, block)
+        run.publish_block(completed + 1, number, blocks, after)
+        needed = block.rounds() | after.rounds()
+        run.remove_blocks(number, blocks, needed, before=completed)
+        self._published[number] = completed + 1, after
         if completed + 1 < stop:
-            share = references(self.session.plan, completed + 1, self.tasks, blocks)
-            start, end = (len(share) * edge // blocks for edge in (block, block + 1))
+            share = references(plan, completed + 1, self.tasks, blocks)
+            start, end = (len(share) * edge // blocks for edge in (number, number + 1))
             for reference in share[start:end]:
                 yield reference.to_key(), Message()
 
-    def _block(self, completed: int, block: int) -> dict[str, Array]:
-        """A block after some rounds: from memory, if this process published it."""
-        known, arrays = self._published.pop(block, (-1, {}))
-        if known == completed:
-            return arrays
-        return self.session.run.read_block(completed, block, len(self.bounds))
+    def _block(self, completed: int, number: int) -> Block:
+        """A block after some rounds: from memory, if this process knows it."""
+        known, block = self._published.get(number, (-1, None))
+        if block is None or known != completed:
+            block = self.session.run.read_block(completed, number, len(self.bounds))
+            self._published[number] = completed, block
+        return block
 
     def _check_updated(self, completed: int, block: int, params: Array) -> None:
         index = _first_non_finite(params)
@@ -301,3 +465,41 @@ class Sync:
                 f"round {completed}: the update makes parameter {name} {params[index]}. The "
                 f"training diverged: try a smaller --learning-rate or --schedule warmup"
             )
+
+
+#: The key of what is added up over blocks; no block's, since those are digits.
+SCALARS = "scalars"
+
+
+@dataclass(frozen=True)
+class Mean:
+    """What a block knows of a round: its part of the mean gradient, and sums over the rows."""
+
+    count: int
+    weight: float
+    loss: float
+    gradient: Array
+    curvature: Array | None
+
+    def to_message(self, completed: int) -> Message:
+        sums = np.array([self.weight, self.loss])
+        arrays = {"rows": sums, "gradient": self.gradient}
+        if self.curvature is not None:
+            arrays["curvature"] = self.curvature
+        return Message({"round": completed, "count": self.count}, arrays)
+
+    @classmethod
+    def from_message(cls, message: Message) -> "Mean":
+        weight, loss = message.arrays["rows"].tolist()
+        arrays = message.arrays
+        return cls(message.meta["count"], weight, loss, arrays["gradient"], arrays.get("curvature"))
+
+
+def _soft_threshold(params: Array, thresholds: Array) -> Array:
+    """Nearer to 0 by the thresholds, or 0: the proximal step of an L1 penalty.
+
+    So that weights become 0 and stay there (J. Duchi and Y. Singer, Efficient Online and Batch
+    Learning Using Forward Backward Splitting, 2009).
+    """
+    shrunk: Array = np.sign(params) * np.maximum(np.abs(params) - thresholds, 0)
+    return np.where(thresholds > 0, shrunk, params).astype(params.dtype, copy=False)

@@ -18,7 +18,7 @@ from mapreduce.wire import (
     decode,
     encode,
     protect,
-    read_arrays,
+    read_message,
     unprotect,
 )
 
@@ -325,16 +325,16 @@ class TestFiles:
         frame = bytearray(encode(Message({}, arrays)))
         path.write_bytes(frame)
         for names in (None, ["a"], ["c", "a"], ["b"], [], ["missing"]):
-            found = read_arrays(path, names)
+            found = read_message(path, names).arrays
             assert list(found) == [n for n in arrays if names is None or n in names]
             for name, array in found.items():
                 assert elements(array) == elements(arrays[name])
                 assert array.dtype == arrays[name].dtype
         frame[-70] ^= 1
         path.write_bytes(frame)
-        assert read_arrays(path, ["a", "c"])["c"] == 7
+        assert read_message(path, ["a", "c"]).arrays["c"] == 7
         with pytest.raises(WireError, match=r"file is damaged: .* its array 'b'"):
-            read_arrays(path, ["b"])
+            read_message(path, ["b"])
 
     def test_every_truncation(self, tmp_path):
         path = tmp_path / "file"
@@ -342,20 +342,20 @@ class TestFiles:
         for length in range(len(frame)):
             path.write_bytes(frame[:length])
             with pytest.raises(WireError, match=r"file is (damaged|truncated)"):
-                read_arrays(path, ["vector"])
+                read_message(path, ["vector"])
 
     def test_a_header_longer_than_the_first_read(self, tmp_path):
         path = tmp_path / "file"
         message = Message({"long": "x" * 10_000}, {"a": np.arange(3)})
         path.write_bytes(encode(message))
-        assert read_arrays(path)["a"].tolist() == [0, 1, 2]
+        assert read_message(path).arrays["a"].tolist() == [0, 1, 2]
         path.write_bytes(encode(message)[:9000])
         with pytest.raises(WireError, match="is truncated"):
-            read_arrays(path)
+            read_message(path)
 
     def test_missing_file(self, tmp_path):
         with pytest.raises(FileNotFoundError):
-            read_arrays(tmp_path / "file")
+            read_message(tmp_path / "file")
 
 
 class TestFrames:

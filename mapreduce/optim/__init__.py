@@ -1,41 +1,44 @@
 """Optimizers as pairs of pure functions on a block of the flat parameter vector.
 
 A :class:`Transformation` has ``init(params)``, which gives its state, and ``update(updates, state,
-params, step)``, which gives new updates and a new state; neither changes its arguments. All are
+params, step)``, which gives new updates and a new state; neither changes its arguments. They are
 elementwise, so that a reducer can own a block and its state and nothing else. :func:`chain` puts
-them together, as optax does (DeepMind, 2020); :func:`create` names the usual chains.
+them together, as optax does (DeepMind, 2020); :func:`create` names the usual chains. What needs a
+scalar over all blocks is a :class:`GlobalTransformation`.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mapreduce.errors import UsageError
+from mapreduce.optim.contract import (
+    Array,
+    GlobalTransformation,
+    Scalars,
+    Schedule,
+    Shared,
+    State,
+    Transformation,
+)
+from mapreduce.optim.lbfgs import is_done, lbfgs
 
-Array = npt.NDArray[Any]
-State = dict[str, Array]
-Schedule = Callable[[int], float]
-
-
-@dataclass(frozen=True)
-class Transformation:
-    """A step on the way from a gradient to what is added to the parameters.
-
-    Attributes
-    ----------
-    init : callable
-        ``init(params) -> state``; arrays by name, each of the shape of ``params``.
-    update : callable
-        ``update(updates, state, params, step) -> (updates, state)``; ``step`` counts the rounds
-        from 0.
-    """
-
-    init: Callable[[Array], State]
-    update: Callable[[Array, State, Array, int], tuple[Array, State]]
+__all__ = [
+    "ELEMENTWISE",
+    "OPTIMIZERS",
+    "GlobalTransformation",
+    "Options",
+    "Schedule",
+    "Transformation",
+    "chain",
+    "create",
+    "guarded",
+    "is_done",
+    "lbfgs",
+    "schedule",
+]
 
 
 def chain(*transformations: Transformation) -> Transformation:
@@ -102,39 +105,121 @@ def scale_by_adam(
     return Transformation(init, update)
 
 
+def scale_by_adagrad(epsilon: float = 1e-8) -> Transformation:
+    """Divide by the root of the sum of all squares so far (Duchi, Hazan and Singer 2011)."""
+
+    def update(updates: Array, state: State, params: Array, step: int) -> tuple[Array, State]:
+        squares = state["squares"] + updates * updates
+        return updates / (np.sqrt(squares) + epsilon), {"squares": squares}
+
+    return Transformation(lambda params: {"squares": np.zeros_like(params)}, update)
+
+
+def guarded(
+    inner: Transformation, clip_norm: float | None = None, skip_non_finite: bool = False
+) -> GlobalTransformation:
+    """An optimizer that looks at the whole gradient first.
+
+    Parameters
+    ----------
+    inner : Transformation
+    clip_norm : float, optional
+        A gradient with a larger Euclidean norm is scaled down to it (Pascanu, Mikolov and Bengio
+        2013).
+    skip_non_finite : bool
+        Whether a round whose gradient has a NaN or an infinity leaves parameters and state as they
+        are. ``memory[0]`` counts such rounds.
+    """
+
+    def sums(gradient: Array, state: State, params: Array, memory: Scalars) -> Scalars:
+        finite = np.isfinite(gradient)
+        kept = np.where(finite, gradient, 0).astype(np.float64)
+        return np.array([kept @ kept, gradient.size - np.count_nonzero(finite)])
+
+    def update(
+        gradient: Array, state: State, params: Array, step: int, shared: Shared
+    ) -> tuple[Array, State, Scalars]:
+        squares, bad = shared.sums
+        if skip_non_finite and (bad or not math.isfinite(shared.value)):
+            return params, state, shared.memory + 1
+        norm = math.sqrt(squares)
+        if clip_norm is not None and norm > clip_norm:
+            gradient = gradient * gradient.dtype.type(clip_norm / norm)
+        updates, state = inner.update(gradient, state, params, step)
+        return params + updates, state, shared.memory
+
+    return GlobalTransformation(inner.init, update, sums, 2, lambda: np.zeros(1))
+
+
+#: Optimizers that look at each element alone.
+ELEMENTWISE = ("sgd", "momentum", "adagrad", "adam", "adamw")
 #: Names that :func:`create` knows.
-OPTIMIZERS = ("sgd", "momentum", "adam")
+OPTIMIZERS = (*ELEMENTWISE, "lbfgs")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What an optimizer may be told beside its learning rate.
+
+    Attributes
+    ----------
+    momentum : float
+        For ``momentum`` only.
+    weight_decay : float
+        For ``adamw`` times the learning rate, subtracted from the parameters apart from the
+        gradient (Loshchilov and Hutter 2019); for others a term of the gradient.
+    clip_norm : float, optional
+    skip_non_finite : bool
+        See :func:`guarded`.
+    pairs : int
+    rounds : int
+    tol : float
+        See :func:`mapreduce.optim.lbfgs.lbfgs`.
+    """
+
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    skip_non_finite: bool = False
+    pairs: int = 10
+    rounds: int = 1
+    tol: float = 0.0
 
 
 def create(
-    name: str, schedule: Schedule, momentum: float = 0.9, weight_decay: float = 0.0
-) -> Transformation:
+    name: str, schedule: Schedule, options: Options = Options()
+) -> Transformation | GlobalTransformation:
     """An optimizer by name.
 
     Parameters
     ----------
-    name : {"sgd", "momentum", "adam"}
+    name : {"sgd", "momentum", "adagrad", "adam", "adamw", "lbfgs"}
     schedule : callable
-        Learning rate of a step.
-    momentum : float
-        For ``momentum`` only.
-    weight_decay : float
-        As a term of the gradient, before momentum or Adam's scaling.
+        Learning rate of a step; ``lbfgs`` has none.
+    options : Options
 
     Raises
     ------
     UsageError
         The name is unknown.
     """
+    if name == "lbfgs":
+        return lbfgs(options.pairs, options.rounds, options.tol)
     members = {
         "sgd": [],
-        "momentum": [trace(momentum)],
+        "momentum": [trace(options.momentum)],
+        "adagrad": [scale_by_adagrad()],
         "adam": [scale_by_adam()],
+        "adamw": [scale_by_adam()],
     }
     if name not in members:
         raise UsageError(f"unknown optimizer {name!r}: expected one of {', '.join(OPTIMIZERS)}")
-    decay = [add_decayed_weights(weight_decay)] if weight_decay else []
-    return chain(*decay, *members[name], scale_by_learning_rate(schedule))
+    decay = [add_decayed_weights(options.weight_decay)] if options.weight_decay else []
+    stages = [*members[name], *decay] if name == "adamw" else [*decay, *members[name]]
+    inner = chain(*stages, scale_by_learning_rate(schedule))
+    if options.clip_norm is None and not options.skip_non_finite:
+        return inner
+    return guarded(inner, options.clip_norm, options.skip_non_finite)
 
 
 def schedule(spec: str, learning_rate: float, rounds: int) -> Schedule:

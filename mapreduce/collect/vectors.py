@@ -1,0 +1,91 @@
+"""Vectors of which most elements are zero, and sums of vectors of either kind.
+
+A gradient on sparse rows has an element for each column that some row has. It stays sparse through
+the shuffle and the tree as long as that takes less memory: which kind a sum is follows from the two
+vectors that are added, and so it is the same however the work was divided.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import dispatch
+
+Array = npt.NDArray[Any]
+
+_add_into = dispatch.get("add_into")
+
+#: A sparse vector takes less memory than a dense one up to about this share of its elements.
+DENSITY = 0.25
+
+
+@dataclass(frozen=True)
+class SparseVector:
+    """The elements of a vector that were written, the others being zero.
+
+    Attributes
+    ----------
+    indices : array (n,), int32
+        Ascending.
+    values : array (n,), float32 or float64
+    size : int
+        Elements of the whole vector.
+    """
+
+    indices: Array
+    values: Array
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, part: slice) -> "SparseVector":
+        """Consecutive elements, counted from 0; no copies of values."""
+        start, stop, _ = part.indices(self.size)
+        first, last = np.searchsorted(self.indices, (start, stop))
+        indices = self.indices[first:last]
+        return SparseVector(
+            indices - np.int32(start) if start else indices, self.values[first:last], stop - start
+        )
+
+    def to_dense(self) -> Array:
+        """All elements, (size,)."""
+        dense = np.zeros(self.size, self.values.dtype)
+        dense[self.indices] = self.values
+        return dense
+
+
+Vector = Array | SparseVector
+
+
+def add(left: Vector, right: Vector) -> Vector:
+    """The sum of two vectors of one size; a dense one's memory is used again.
+
+    That of two sparse ones is dense beyond a certain density.
+    """
+    if isinstance(left, SparseVector) and isinstance(right, SparseVector):
+        return _merge(left, right)
+    if isinstance(left, SparseVector):
+        # Of two numbers the sum is the same in either order.
+        left, right = right, left
+    assert not isinstance(left, SparseVector)
+    if not left.flags.writeable:
+        # What arrived is a view of the record; the sum needs memory of its own.
+        left = left.copy()
+    if isinstance(right, SparseVector):
+        left[right.indices] += right.values
+        return left
+    total: Array = _add_into(left, right)
+    return total
+
+
+def _merge(left: SparseVector, right: SparseVector) -> Vector:
+    indices = np.union1d(left.indices, right.indices)
+    if len(indices) > DENSITY * left.size:
+        return add(left.to_dense(), right)
+    values = np.zeros(len(indices), left.values.dtype)
+    values[np.searchsorted(indices, left.indices)] = left.values
+    values[np.searchsorted(indices, right.indices)] += right.values
+    return SparseVector(indices, values, left.size)

@@ -1,0 +1,177 @@
+"""Linear models with one output: linear and logistic regression, and the linear SVM."""
+
+from typing import ClassVar
+
+import numpy as np
+
+from mapreduce.collect.vectors import DENSITY, SparseVector, Vector
+from mapreduce.data.batch import Batch, Csr
+from mapreduce.models.base import Array, Model, Parameter, Workspace
+
+
+class LinearModel(Model):
+    """``x @ weight + bias``, with a loss of the one number that comes out; starts from zeros.
+
+    Takes dense rows and sparse ones. On sparse rows the gradient is sparse, if few columns occur.
+
+    Attributes
+    ----------
+    loss : str
+        See :func:`kernels.cpu.linear.linear_loss`.
+    """
+
+    takes_sparse = True
+    loss: ClassVar[str]
+    #: Second derivative of the loss by the score, where the score is 0.
+    second: ClassVar[float]
+
+    def _parameters(self) -> list[Parameter]:
+        return [Parameter("weight", (self.features,)), Parameter("bias", (1,))]
+
+    def init(self, seed: int) -> Array:
+        # The loss is convex: every starting point leads to the same minimum.
+        return np.zeros(self.size, self.dtype)
+
+    def gradient(self, params: Array, batch: Batch, out: Array, workspace: Workspace) -> float:
+        delta, loss = self._derivative(params, batch, workspace)
+        weight_grad, bias_grad = self.views(out)
+        features = batch.features
+        if isinstance(features, Csr):
+            self._kernel("csr_gradient")(*self._entries(features), delta, weight_grad)
+            weight_grad *= self.dtype.type(batch.scale)
+            bias_grad[0] = delta.sum()
+        else:
+            x = self._inputs(batch, workspace)
+            grad = weight_grad.reshape(-1, 1)
+            self._kernel("affine_gradient")(x, delta.reshape(-1, 1), grad, bias_grad)
+        return loss
+
+    def sparse_gradient(
+        self, params: Array, batch: Batch, workspace: Workspace
+    ) -> tuple[float, Vector] | None:
+        features = batch.features
+        if not isinstance(features, Csr):
+            return None
+        entries = int(features.indptr[-1] - features.indptr[0])
+        if entries > DENSITY * self.size:
+            return None
+        delta, loss = self._derivative(params, batch, workspace)
+        indices, values = self._kernel("csr_gradient_sparse")(
+            *self._entries(features), delta, self.features
+        )
+        values *= self.dtype.type(batch.scale)
+        # The bias is the last element.
+        return loss, SparseVector(
+            np.append(indices, np.int32(self.features)),
+            np.append(values, delta.sum()),
+            self.size,
+        )
+
+    def curvature(self, batch: Batch) -> Array:
+        out = np.empty(self.size, self.dtype)
+        weights = np.ones(batch.rows) if batch.weights is None else batch.weights
+        delta = (self.second * weights).astype(self.dtype)
+        weight_part, bias_part = self.views(out)
+        bias_part[0] = delta.sum()
+        features = batch.features
+        if isinstance(features, Csr):
+            indptr, indices, values = self._entries(features)
+            self._kernel("csr_gradient")(indptr, indices, values * values, delta, weight_part)
+            weight_part *= self.dtype.type(batch.scale**2)
+        else:
+            x = self._inputs(batch, Workspace())
+            np.matmul(delta, x * x, out=weight_part)
+        return out
+
+    def _derivative(self, params: Array, batch: Batch, workspace: Workspace) -> tuple[Array, float]:
+        scores = self._scores(params, batch, workspace)
+        loss: float = self._kernel("linear_loss")(self.loss, scores, batch.labels, batch.weights)
+        return scores, loss
+
+    def _scores(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+        """(rows,), in the workspace's memory."""
+        weight, bias = self.views(params)
+        out = workspace.array("scores", (batch.rows, 1), self.dtype)
+        features = batch.features
+        if isinstance(features, Csr):
+            if batch.scale != 1.0:
+                weight = weight * self.dtype.type(batch.scale)
+            scores = out[:, 0]
+            self._kernel("csr_scores")(*self._entries(features), weight, bias[0], scores)
+            return scores
+        x = self._inputs(batch, workspace)
+        self._kernel("affine")(x, weight.reshape(-1, 1), bias, out, relu=False)
+        return out[:, 0]
+
+    def _entries(self, rows: Csr) -> tuple[Array, Array, Array]:
+        return rows.indptr, rows.indices, rows.values.astype(self.dtype, copy=False)
+
+
+class BinaryModel(LinearModel):
+    """A linear classifier of two classes: the second one if the score is above 0."""
+
+    binary = True
+
+    def probabilities(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+        probabilities = workspace.array("probabilities", (batch.rows, 2), self.dtype)
+        scores = self._scores(params, batch, workspace)
+        probabilities[:, 1] = self._kernel("sigmoid")(scores.copy())
+        probabilities[:, 0] = self._kernel("sigmoid")(np.negative(scores, out=scores))
+        return probabilities
+
+    def logits(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+        scores = self._scores(params, batch, workspace)
+        logits = workspace.array("logits", (batch.rows, 2), self.dtype)
+        logits[:, 0] = 0
+        logits[:, 1] = scores
+        return logits
+
+    def score(self, params: Array, batch: Batch, workspace: Workspace) -> tuple[float, int]:
+        scores = self._scores(params, batch, workspace)
+        correct = int(np.count_nonzero((scores > 0) == (batch.labels == 1)))
+        loss: float = self._kernel("linear_loss")(self.loss, scores, batch.labels, batch.weights)
+        return loss, correct
+
+
+class Logistic(BinaryModel):
+    """Logistic regression: cross-entropy of two classes."""
+
+    loss = "logistic"
+    second = 0.25
+
+
+class LinearSvm(BinaryModel):
+    """Linear support vector machine with the squared hinge loss, which has a derivative.
+
+    Its probabilities are those of a logistic model with the same scores; they are not calibrated.
+    """
+
+    loss = "squared_hinge"
+    second = 2.0
+
+
+class HingeSvm(BinaryModel):
+    """Linear support vector machine with the hinge loss, by its subgradient.
+
+    For probabilities see :class:`LinearSvm`.
+    """
+
+    loss = "hinge"
+    # There is none: that of a parabola of the same height.
+    second = 1.0
+
+
+class Linear(LinearModel):
+    """Linear regression: half the squared error."""
+
+    regression = True
+    loss = "squared"
+    second = 1.0
+
+    def logits(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+        """The predictions, (rows, 1)."""
+        return self._scores(params, batch, workspace).reshape(-1, 1)
+
+    def score(self, params: Array, batch: Batch, workspace: Workspace) -> tuple[float, int]:
+        """Sum of the losses, and 0: there is nothing to be right."""
+        return self._derivative(params, batch, workspace)[1], 0
