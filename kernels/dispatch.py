@@ -1,6 +1,10 @@
 """From the name of a kernel and a device to the function that computes it."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from ctypes.util import find_library
 from importlib import import_module
 from typing import Any
 
@@ -26,7 +30,11 @@ KERNELS = {
     "hash_partitions": "text",
 }
 
-DEVICES = ("cpu",)
+DEVICES = ("cpu", "cuda")
+
+#: Modules of kernels that have no twin on other devices: they scan bytes that come from a file or a
+#: pipe and go into another, so that copying them would take longer than the work.
+HOST_ONLY = ("wire", "text")
 
 
 def get(kernel: str, device: str = "cpu") -> Callable[..., Any]:
@@ -44,13 +52,50 @@ def get(kernel: str, device: str = "cpu") -> Callable[..., Any]:
     Raises
     ------
     ValueError
-        The kernel or the device is unknown.
+        The kernel or the device is unknown, or the kernel runs on the host alone.
+    kernels.cuda.errors.CudaError
+        ``device`` is ``cuda``, and there is none that this process can use.
     """
     if device not in DEVICES:
         raise ValueError(f"unknown device {device!r}: expected one of {', '.join(DEVICES)}")
     if kernel not in KERNELS:
         raise ValueError(f"unknown kernel {kernel!r}: expected one of {', '.join(KERNELS)}")
+    if device != "cpu":
+        if KERNELS[kernel] in HOST_ONLY:
+            raise ValueError(
+                f"{kernel} runs on the host: expected the device 'cpu', found {device!r}"
+            )
+        import_module(f"kernels.{device}").require()
     function: Callable[..., Any] = getattr(
         import_module(f"kernels.{device}.{KERNELS[kernel]}"), kernel
     )
     return function
+
+
+def choose(device: str) -> str:
+    """The device that ``auto`` stands for here: ``cuda`` if there is one, else ``cpu``.
+
+    Others are returned as they are. To find out, CUDA is started in a process of its own: one that
+    has started it cannot hand it on to those that it forks.
+
+    Parameters
+    ----------
+    device : str
+        One of :data:`DEVICES`, or ``auto``.
+
+    Raises
+    ------
+    ValueError
+        The device is unknown.
+    """
+    if device in DEVICES:
+        return device
+    if device != "auto":
+        raise ValueError(f"unknown device {device!r}: expected auto, {', '.join(DEVICES)}")
+    if find_library("cuda") is None and "NUMBA_CUDA_DRIVER" not in os.environ:
+        return "cpu"
+    program = "from kernels import cuda; import sys; sys.exit(not cuda.available())"
+    path = os.pathsep.join(filter(None, sys.path))
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True)
+    return "cpu" if done.returncode else "cuda"

@@ -8,15 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
-from kernels import dispatch
+from devices import DEVICES, SIMULATED
+from kernels import dispatch, scalar
 
 DTYPES = ("float32", "float64")
 SHAPES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (33, 17, 1), (64, 65, 33), (3, 300, 2)]
+if SIMULATED:
+    SHAPES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (13, 7, 1), (13, 14, 7), (3, 40, 2)]
 LABEL_DTYPES = ("uint8", "int32", "int64")
 LF, CR = b"\n\r"
 
 
-@pytest.fixture(params=dispatch.DEVICES)
+@pytest.fixture(params=DEVICES)
 def kernel(request):
     return lambda name: dispatch.get(name, request.param)
 
@@ -122,16 +125,16 @@ class TestDense:
 
 
 class TestSoftmax:
-    @settings(max_examples=40)
+    @settings(max_examples=4 if SIMULATED else 40)
     @given(
-        rows=st.integers(0, 40),
+        rows=st.integers(0, 9 if SIMULATED else 40),
         classes=st.integers(1, 40),
         spread=st.sampled_from([0.01, 1.0, 30.0, 1e4]),
         labels=st.sampled_from(LABEL_DTYPES),
         seed=st.integers(0, 2**32 - 1),
     )
     @pytest.mark.parametrize("dtype", DTYPES)
-    @pytest.mark.parametrize("device", dispatch.DEVICES)
+    @pytest.mark.parametrize("device", DEVICES)
     def test_against_naive(self, device, dtype, rows, classes, spread, labels, seed):
         logits = normal(seed, (rows, classes), dtype) * np.dtype(dtype).type(spread)
         label = np.random.default_rng(seed).integers(0, classes, rows).astype(labels)
@@ -165,13 +168,15 @@ class TestSoftmax:
     def test_sums_are_taken_in_float64(self, kernel, dtype):
         cross_entropy = kernel("softmax_cross_entropy")
         # Each of the small exponentials is below half a unit in the last place of a float32 1.
-        logits = np.array([[0, *[-17.5] * 100_000]], dtype)
+        many = 5000 if SIMULATED else 100_000
+        logits = np.array([[0, *[-17.5] * many]], dtype)
         loss = cross_entropy(logits, np.array([0], np.int32))
-        assert loss == pytest.approx(math.log1p(1e5 * math.exp(-17.5)), rel=1e-6)
+        assert loss == pytest.approx(math.log1p(many * math.exp(-17.5)), rel=1e-6)
         # At 2**27 a float32 has no room for the losses of the other rows.
-        logits = np.array([[0, 2**27], *[[0, 3]] * 1000], dtype)
-        loss = cross_entropy(logits, np.zeros(1001, np.int32))
-        others = 1000 * (3 + math.log1p(math.exp(-3)))
+        rows = 100 if SIMULATED else 1000
+        logits = np.array([[0, 2**27], *[[0, 3]] * rows], dtype)
+        loss = cross_entropy(logits, np.zeros(rows + 1, np.int32))
+        others = rows * (3 + math.log1p(math.exp(-3)))
         assert loss - 2**27 == pytest.approx(others, rel=1e-7)
 
     def test_equal_logits(self, kernel, dtype):
@@ -217,6 +222,116 @@ class TestSoftmax:
             kernel(name)(np.zeros(logits, dtype), np.zeros(labels, np.int32))
 
 
+LOSSES = ("squared", "logistic", "squared_hinge", "hinge")
+
+
+class TestLinear:
+    """The scalar functions, tested on their own, are the oracle of their loops."""
+
+    @staticmethod
+    def one(loss, score, target):
+        if loss != "logistic":
+            return getattr(scalar, loss)(score, target)
+        small = math.exp(-abs(score))
+        return scalar.logistic(score, target, small, math.log1p(small))
+
+    @pytest.mark.parametrize("weighted", [False, True])
+    @pytest.mark.parametrize("rows", [0, 1, 9, 75])
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_losses(self, kernel, dtype, loss, rows, weighted):
+        scores = normal(1, rows, dtype) * 5
+        targets = np.random.default_rng(2).integers(0, 2, rows)
+        weights = abs(normal(3, rows, "float64"))
+        expected = [
+            self.one(loss, float(score), float(target))
+            for score, target in zip(scores, targets, strict=True)
+        ]
+        factors = weights if weighted else np.ones(rows)
+        found = scores.copy()
+        got = kernel("linear_loss")(loss, found, targets, weights if weighted else None)
+        assert type(got) is float
+        total = math.fsum(value * w for (value, _), w in zip(expected, factors, strict=True))
+        assert got == pytest.approx(total, rel=1e-13)
+        eps = np.finfo(dtype).eps
+        derivatives = [d * w for (_, d), w in zip(expected, factors, strict=True)]
+        np.testing.assert_allclose(found, derivatives, rtol=2 * eps, atol=eps)
+
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_nan_is_seen(self, kernel, dtype, loss):
+        scores = np.array([0.5, math.nan, -2], dtype)
+        assert math.isnan(kernel("linear_loss")(loss, scores, np.array([0, 1, 1])))
+        assert np.isnan(scores).tolist() == [False, True, False]
+
+    def test_certain_scores(self, kernel, dtype):
+        scores = np.array([3e4, -3e4, 3e4, -3e4], dtype)
+        loss = kernel("linear_loss")("logistic", scores, np.array([1, 0, 0, 1]))
+        assert loss == 6e4
+        np.testing.assert_array_equal(scores, [0, 0, 1, -1])
+
+    def test_shapes_that_do_not_match(self, kernel, dtype):
+        scores = np.zeros(3, dtype)
+        with pytest.raises(ValueError, match=r"linear_loss: scores \(3,\) and targets \(2,\) do"):
+            kernel("linear_loss")("hinge", scores, np.zeros(2, np.int64))
+        with pytest.raises(ValueError, match=r"linear_loss: weights have shape \(4,\), expected"):
+            kernel("linear_loss")("hinge", scores, np.zeros(3, np.int64), np.ones(4))
+
+    @pytest.mark.parametrize("rows", [0, 1, 50])
+    def test_sigmoid(self, kernel, dtype, rows):
+        scores = normal(1, rows, dtype) * 9
+        expected = [1 / (1 + math.exp(-float(score))) for score in scores]
+        assert kernel("sigmoid")(scores) is scores
+        np.testing.assert_allclose(scores, expected, rtol=4 * np.finfo(dtype).eps)
+
+    def test_sigmoid_of_what_is_not_finite(self, kernel, dtype):
+        scores = np.array([math.inf, -math.inf, math.nan, 0], dtype)
+        np.testing.assert_array_equal(kernel("sigmoid")(scores), [1, 0, math.nan, 0.5])
+
+
+class TestSparse:
+    """Against the same products of dense rows."""
+
+    @staticmethod
+    def rows(seed, rows, columns, dtype, first=0):
+        generator = np.random.default_rng(seed)
+        dense = generator.standard_normal((rows, columns)).astype(dtype)
+        dense[generator.random((rows, columns)) < 0.6] = 0
+        before = np.zeros(first, int)
+        places = [np.flatnonzero(row) for row in dense]
+        indptr = first + np.cumsum([0, *map(len, places)])
+        indices = np.concatenate([before, *places]).astype(np.int32)
+        return dense, indptr, indices, np.concatenate([before, dense[dense != 0]]).astype(dtype)
+
+    SHAPES = ((0, 3), (1, 1), (5, 1), (1, 20), (23, 31))
+
+    @pytest.mark.parametrize("first", [0, 4])
+    @pytest.mark.parametrize(("rows", "columns"), SHAPES)
+    def test_products(self, kernel, dtype, rows, columns, first):
+        dense, indptr, indices, values = self.rows(1, rows, columns, dtype, first)
+        weight, delta = normal(2, columns, dtype), normal(3, rows, dtype)
+        out = np.full(rows, np.nan, dtype)
+        assert kernel("csr_scores")(indptr, indices, values, weight, 0.5, out) is out
+        bias, column = np.full(1, 0.5), weight[:, None]
+        magnitude = naive.affine(abs(dense), abs(column), bias)[:, 0]
+        assert_product(out, naive.affine(dense, column, bias)[:, 0], magnitude, columns)
+        out = np.full(columns, np.nan, dtype)
+        assert kernel("csr_gradient")(indptr, indices, values, delta, out) is out
+        expected, _ = naive.affine_gradient(dense, delta[:, None])
+        magnitude, _ = naive.affine_gradient(abs(dense), abs(delta[:, None]))
+        assert_product(out, expected[:, 0], magnitude[:, 0], rows)
+        touched, sums = kernel("csr_gradient_sparse")(indptr, indices, values, delta, columns)
+        assert touched.dtype == np.int32
+        assert touched.tolist() == np.flatnonzero(dense.any(axis=0)).tolist()
+        assert_same_bits(sums, out[touched])
+
+    def test_columns_out_of_range(self, kernel, dtype):
+        _, indptr, indices, values = self.rows(1, 5, 7, dtype)
+        delta = np.ones(5, dtype)
+        with pytest.raises(ValueError, match="csr_gradient: columns 0 to 6, expected 0 to 5"):
+            kernel("csr_gradient")(indptr, indices, values, delta, np.zeros(6, dtype))
+        with pytest.raises(ValueError, match="csr_scores: indptr has shape"):
+            kernel("csr_scores")(indptr[1:], indices, values, np.ones(7, dtype), 0.0, delta)
+
+
 class TestReduce:
     @pytest.mark.parametrize("size", [0, 1, 3, 1000, 4099])
     def test_add_into(self, kernel, dtype, size):
@@ -255,6 +370,7 @@ class TestReduce:
             values[:] = np.finfo(dtype).tiny / 2
 
 
+@pytest.mark.skipif(SIMULATED, reason="these kernels run on the host")
 class TestBlocks:
     @given(
         rows=st.integers(0, 4),
@@ -262,27 +378,25 @@ class TestBlocks:
         alphabet=st.sampled_from([bytes(range(256)), b"\n\r\x00\x07\x1a", b"\n", b"\r"]),
         seed=st.integers(0, 2**32 - 1),
     )
-    @pytest.mark.parametrize("device", dispatch.DEVICES)
-    def test_against_naive(self, device, rows, width, alphabet, seed):
+    def test_against_naive(self, rows, width, alphabet, seed):
         generator = np.random.default_rng(seed)
-        self.check(device, generator.choice(np.frombuffer(alphabet, np.uint8), (rows, width)))
+        self.check(generator.choice(np.frombuffer(alphabet, np.uint8), (rows, width)))
 
-    @pytest.mark.parametrize("device", dispatch.DEVICES)
     @pytest.mark.parametrize("width", [64, 125, 126])
     @pytest.mark.parametrize("left_over", [1, 77, 248])
-    def test_hardest_blocks(self, device, width, left_over):
+    def test_hardest_blocks(self, width, left_over):
         """A byte rules out two masks; these are of distinct pairs, so that few masks are left."""
         pairs = [byte for byte in range(256) if byte < byte ^ LF ^ CR]
         hard = [byte for byte in pairs if byte not in (0, left_over)]
         ruled_out = {byte ^ char for byte in hard[-width:] for char in (LF, CR)}
         assert len(ruled_out) == 2 * len(hard[-width:])
-        self.check(device, np.array([hard[:width], hard[-width:]], np.uint8))
+        self.check(np.array([hard[:width], hard[-width:]], np.uint8))
 
     @staticmethod
-    def check(device, payload):
+    def check(payload):
         rows, width = payload.shape
         masks, blocks = np.full(rows, 99, np.uint8), np.full((rows, width), 99, np.uint8)
-        dispatch.get("mask_blocks", device)(payload, masks, blocks)
+        dispatch.get("mask_blocks")(payload, masks, blocks)
         assert masks.tolist() == [naive.mask(block.tolist()) for block in payload]
         assert not set(b"\n\r") & {*masks.tolist(), *blocks.ravel().tolist()}
         assert blocks.tolist() == [
@@ -290,17 +404,17 @@ class TestBlocks:
             for block, mask in zip(payload.tolist(), masks.tolist(), strict=True)
         ]
         back = np.full((rows, width), 99, np.uint8)
-        dispatch.get("unmask_blocks", device)(masks, blocks, back)
+        dispatch.get("unmask_blocks")(masks, blocks, back)
         assert_same_bits(back, payload)
 
     @pytest.mark.parametrize(
         ("masks", "blocks"), [((3,), (2, 5)), ((2,), (2, 4)), ((2,), (5, 2)), ((1,), (1, 127))]
     )
-    def test_shapes_that_do_not_match(self, kernel, masks, blocks):
+    def test_shapes_that_do_not_match(self, masks, blocks):
         payload = np.zeros((1, 127) if 127 in blocks else (2, 5), np.uint8)
         arrays = [payload, np.zeros(masks, np.uint8), np.zeros(blocks, np.uint8)]
         with pytest.raises(ValueError, match="mask_blocks: payload"):
-            kernel("mask_blocks")(*arrays)
+            dispatch.get("mask_blocks")(*arrays)
         if 127 not in blocks:
             with pytest.raises(ValueError, match=r"unmask_blocks: payload .* do not match"):
-                kernel("unmask_blocks")(*arrays[1:], payload)
+                dispatch.get("unmask_blocks")(*arrays[1:], payload)

@@ -1,0 +1,86 @@
+"""Matrix products by cuBLAS, through nvmath-python's bindings, where both are installed."""
+
+import ctypes
+import threading
+from importlib import import_module
+from typing import Any
+
+from numba import cuda
+
+from kernels.cuda import SIMULATED
+from kernels.cuda.memory import Array
+
+_REAL = {"float32": ("sgemm", ctypes.c_float), "float64": ("dgemm", ctypes.c_double)}
+
+
+class _Handles(threading.local):
+    """A thread's handle, which cuBLAS asks for in every call."""
+
+    handle: int | None = None
+
+
+_handles = _Handles()
+_bindings: Any = None
+_missing: str | None = "the simulator has none" if SIMULATED else None
+
+
+def available() -> bool:
+    """Whether products can be taken by cuBLAS here."""
+    return missing() is None
+
+
+def missing() -> str | None:
+    """Why cuBLAS cannot be used, or None if it can."""
+    global _bindings, _missing
+    if _bindings is None and _missing is None:
+        try:
+            bindings = import_module("nvmath.bindings.cublas")
+            cuda.current_context()
+            _handles.handle = bindings.create()
+            _bindings = bindings
+        # Without the library the bindings raise errors of several kinds.
+        except Exception as error:
+            _missing = f"{type(error).__name__}: {error}"
+    return _missing
+
+
+def product(a: Array, b: Array, out: Array, transpose_a: bool, transpose_b: bool) -> None:
+    """``out = op(a) @ op(b)``, where ``op`` transposes if asked.
+
+    cuBLAS reads arrays column by column: to it each of ours is its own transpose. So it is asked
+    for ``out.T = op(b).T @ op(a).T``. A float32 product is one of float32 numbers: no TF32.
+
+    Parameters
+    ----------
+    a, b, out : device array, two-dimensional, C-contiguous, of one dtype
+        The last is overwritten.
+    """
+    rows, columns = out.shape
+    depth = a.shape[0] if transpose_a else a.shape[1]
+    if not rows or not columns:
+        return
+    if _handles.handle is None:
+        _handles.handle = _bindings.create()
+    name, real = _REAL[str(out.dtype)]
+    one, zero = real(1), real(0)
+    getattr(_bindings, name)(
+        _handles.handle,
+        int(transpose_b),
+        int(transpose_a),
+        columns,
+        rows,
+        depth,
+        ctypes.addressof(one),
+        _address(b),
+        max(1, b.shape[1]),
+        _address(a),
+        max(1, a.shape[1]),
+        ctypes.addressof(zero),
+        _address(out),
+        columns,
+    )
+
+
+def _address(array: Array) -> int:
+    address: int = array.__cuda_array_interface__["data"][0]
+    return address

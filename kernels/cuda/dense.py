@@ -1,0 +1,227 @@
+"""Dense layers: products by cuBLAS where it is there, else by tiles, and the elementwise rest.
+
+Arrays are C-contiguous, on the host or on the device; ``dtype`` is float32 or float64, the same for
+all arguments of a call. The functions are those of :mod:`kernels.cpu.dense`, which says what each
+argument is.
+"""
+
+from numba import cuda
+
+from kernels import scalar
+from kernels.cpu.dense import _expect
+from kernels.cuda import SIMULATED, THREADS, blocks, cublas, inline, jit
+from kernels.cuda.memory import Array, Call, flat
+
+_relu = inline(scalar.relu)
+
+#: A block has SIDE x SIDE threads, each of which computes EACH x EACH results: a tile of
+#: TILE x TILE results. The tiles of the factors are DEPTH deep; in memory their rows have a number
+#: more than is used, so that those of a column lie in different banks.
+SIDE, EACH, DEPTH = (2, 3, 5) if SIMULATED else (16, 4, 16)
+TILE = SIDE * EACH
+_PADDED = TILE + 1
+
+
+def scale(x: Array, factor: float, out: Array) -> Array:
+    """Convert features to the working dtype and multiply them: ``out = x * factor``.
+
+    Parameters
+    ----------
+    x : array (rows, features), uint8, float32 or float64
+    factor : float
+    out : array (rows, features), float32 or float64
+        Overwritten, and returned. The same bits as on the CPU.
+    """
+    _expect("scale", "out", out, x.shape)
+    with Call("scale") as call:
+        unit = out.dtype.type(factor)
+        _scale[blocks(out.size), THREADS](flat(call.read(x)), unit, flat(call.write(out)))
+    return out
+
+
+@jit
+def _scale(x, factor, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        out[i] = x[i] * factor
+
+
+def affine(x: Array, weight: Array, bias: Array, out: Array, relu: bool) -> Array:
+    """A layer's forward pass: ``out = x @ weight + bias``, then ReLU if asked.
+
+    Parameters
+    ----------
+    x : array (rows, inputs)
+    weight : array (inputs, outputs)
+    bias : array (outputs,)
+    out : array (rows, outputs)
+        Overwritten, and returned.
+    relu : bool
+        Whether to apply ``max(., 0)``.
+    """
+    _expect("affine", "bias", bias, tuple(weight.shape[1:]))
+    with Call("affine") as call:
+        z = call.write(out)
+        product(call.read(x), call.read(weight), z)
+        add_bias = _add_bias_relu if relu else _add_bias
+        add_bias[blocks(out.size), THREADS](flat(z), call.read(bias))
+    return out
+
+
+@jit
+def _add_bias(z, bias):
+    for i in range(cuda.grid(1), z.size, cuda.gridsize(1)):
+        z[i] += bias[i % bias.size]
+
+
+@jit
+def _add_bias_relu(z, bias):
+    for i in range(cuda.grid(1), z.size, cuda.gridsize(1)):
+        z[i] = _relu(z[i] + bias[i % bias.size])
+
+
+def affine_gradient(x: Array, delta: Array, weight_grad: Array, bias_grad: Array) -> None:
+    """A layer's gradients, summed over rows: ``x.T @ delta`` and the column sums of ``delta``.
+
+    Parameters
+    ----------
+    x : array (rows, inputs)
+    delta : array (rows, outputs)
+    weight_grad : array (inputs, outputs)
+    bias_grad : array (outputs,)
+        Both are overwritten. The column sums have the same bits as on the CPU.
+    """
+    _expect("affine_gradient", "bias_grad", bias_grad, tuple(delta.shape[1:]))
+    with Call("affine_gradient") as call:
+        delta = call.read(delta)
+        product(call.read(x), delta, call.write(weight_grad), transpose_a=True)
+        _column_sums[blocks(bias_grad.size), THREADS](delta, call.write(bias_grad))
+
+
+@jit
+def _column_sums(a, out):
+    # A thread for each column: neighbours read neighbouring numbers, row after row as the CPU does.
+    rows, columns = a.shape
+    for j in range(cuda.grid(1), columns, cuda.gridsize(1)):
+        total = a.dtype.type(0)
+        for i in range(rows):
+            total += a[i, j]
+        out[j] = total
+
+
+def relu_backward(delta: Array, weight: Array, activation: Array, out: Array) -> Array:
+    """Carry a gradient back through a layer and the ReLU below it.
+
+    ``out = delta @ weight.T``, but 0 where ``activation <= 0``. Where the activation is NaN the
+    gradient is kept.
+
+    Parameters
+    ----------
+    delta : array (rows, outputs)
+    weight : array (inputs, outputs)
+    activation : array (rows, inputs)
+        The output of the ReLU.
+    out : array (rows, inputs)
+        Overwritten, and returned.
+    """
+    _expect("relu_backward", "activation", activation, tuple(out.shape))
+    with Call("relu_backward") as call:
+        below = call.write(out)
+        product(call.read(delta), call.read(weight), below, transpose_b=True)
+        _mask[blocks(out.size), THREADS](flat(below), flat(call.read(activation)))
+    return out
+
+
+@jit
+def _mask(delta, activation):
+    for i in range(cuda.grid(1), delta.size, cuda.gridsize(1)):
+        # "not >" would hide the gradient where the activation is NaN.
+        if activation[i] <= 0:
+            delta[i] = 0
+
+
+def product(
+    a: Array, b: Array, out: Array, transpose_a: bool = False, transpose_b: bool = False
+) -> None:
+    """``out = op(a) @ op(b)``, where ``op`` transposes if asked, by cuBLAS or by tiles.
+
+    Parameters
+    ----------
+    a, b, out : device array, two-dimensional
+        The last is overwritten.
+
+    Raises
+    ------
+    ValueError
+        Shapes do not match.
+    """
+    rows, depth = a.shape[::-1] if transpose_a else a.shape
+    other, columns = b.shape[::-1] if transpose_b else b.shape
+    if depth != other or tuple(out.shape) != (rows, columns):
+        raise ValueError(
+            f"matmul: ({rows}, {depth}) and ({other}, {columns}) give no {tuple(out.shape)}"
+        )
+    if cublas.available():
+        cublas.product(a, b, out, transpose_a, transpose_b)
+    else:
+        tiled_product(a, b, out, transpose_a, transpose_b)
+
+
+def tiled_product(a: Array, b: Array, out: Array, transpose_a: bool, transpose_b: bool) -> None:
+    """As :func:`product`, by tiles in shared memory.
+
+    Each result is the sum over ``k`` in ascending order, each step one fused multiplication and
+    addition: the same bits on every device.
+    """
+    rows, columns = out.shape
+    if rows and columns:
+        grid = (-(-rows // TILE), -(-columns // TILE))
+        _product[grid, (SIDE, SIDE)](a, b, transpose_a, transpose_b, out)
+
+
+@jit
+def _product(a, b, transpose_a, transpose_b, out):
+    # A block computes a tile of the results from tiles of the factors, which its threads load
+    # together: each number is read once from the device's memory, then TILE times from the shared
+    # memory of the block, and EACH times from a register.
+    left = cuda.shared.array((DEPTH, _PADDED), a.dtype)
+    right = cuda.shared.array((DEPTH, _PADDED), a.dtype)
+    sums = cuda.local.array((EACH, EACH), a.dtype)
+    for i in range(EACH):
+        for j in range(EACH):
+            sums[i, j] = 0
+    rows, columns = out.shape
+    first_row, first_column = cuda.blockIdx.x * TILE, cuda.blockIdx.y * TILE
+    row, column = cuda.threadIdx.y, cuda.threadIdx.x
+    depth = a.shape[0] if transpose_a else a.shape[1]
+    for first in range(0, depth, DEPTH):
+        _load(left, a, transpose_a, first, depth, first_row, rows)
+        _load(right, b, not transpose_b, first, depth, first_column, columns)
+        cuda.syncthreads()
+        for k in range(DEPTH):
+            for i in range(EACH):
+                for j in range(EACH):
+                    sums[i, j] += left[k, row + i * SIDE] * right[k, column + j * SIDE]
+        cuda.syncthreads()
+    for i in range(EACH):
+        for j in range(EACH):
+            y, x = first_row + row + i * SIDE, first_column + column + j * SIDE
+            if y < rows and x < columns:
+                out[y, x] = sums[i, j]
+
+
+@inline
+def _load(tile, matrix, is_depth_first, first, depth, start, stop):
+    # tile[k, i] = matrix[first + k, start + i], or [start + i, first + k] if that is how it lies;
+    # 0 outside. Neighbouring threads read neighbouring numbers either way.
+    thread = cuda.threadIdx.y * SIDE + cuda.threadIdx.x
+    for place in range(thread, DEPTH * TILE, SIDE * SIDE):
+        if is_depth_first:
+            k, i = place // TILE, place % TILE
+        else:
+            k, i = place % DEPTH, place // DEPTH
+        if first + k >= depth or start + i >= stop:
+            tile[k, i] = 0
+        elif is_depth_first:
+            tile[k, i] = matrix[first + k, start + i]
+        else:
+            tile[k, i] = matrix[start + i, first + k]

@@ -1,0 +1,87 @@
+"""What can be wrong with a CUDA device, each with what was expected and found, and what to do."""
+
+import re
+
+
+class CudaError(RuntimeError):
+    """Base class: a kernel could not run on a CUDA device."""
+
+
+class NoDeviceError(CudaError):
+    """There is no CUDA device, or no driver for it, or it is hidden from this process."""
+
+
+class ToolkitError(CudaError):
+    """The driver and the CUDA toolkit are too old for each other, or the toolkit is missing."""
+
+
+class OutOfDeviceMemoryError(CudaError):
+    """The arrays of a call do not fit the device's free memory."""
+
+
+class ForkedError(CudaError):
+    """CUDA was used before this process was forked, which no CUDA program survives."""
+
+
+_NO_DEVICE = (
+    NoDeviceError,
+    "expected an NVIDIA GPU and its driver. Next: look what `nvidia-smi` shows and at "
+    "$CUDA_VISIBLE_DEVICES, or compute on the device 'cpu'",
+)
+_TOOLKIT = (
+    ToolkitError,
+    "expected a CUDA toolkit that is not newer than the driver. Next: compare `nvidia-smi` with "
+    "`python -m numba -s`, and install the toolkit of pip install 'gradreduce[cuda]'",
+)
+_MEMORY = (
+    OutOfDeviceMemoryError,
+    "expected room for all arrays of the call. Next: take fewer rows a slice, or fewer processes "
+    "that share the device; `nvidia-smi` shows who uses it",
+)
+_FORKED = (
+    ForkedError,
+    "expected a process that starts CUDA itself. Next: ask for the device in the workers alone, "
+    "not in the process that forks them",
+)
+
+# By what the driver's or Numba's message says.
+_MEANINGS = (
+    (r"CUDA_ERROR_OUT_OF_MEMORY", _MEMORY),
+    (r"before forking|CUDA_ERROR_NOT_INITIALIZED", _FORKED),
+    (
+        r"CUDA_ERROR_(UNSUPPORTED_PTX_VERSION|SYSTEM_DRIVER_MISMATCH|NO_BINARY_FOR_GPU|INVALID_PTX"
+        r"|COMPAT_NOT_SUPPORTED_ON_DEVICE)|[Nn][Vv][Vv][Mm]|nvrtc|libdevice|nvJitLink|too new",
+        _TOOLKIT,
+    ),
+    (
+        r"driver library cannot be found|CUDA_ERROR_(NO_DEVICE|INVALID_DEVICE|DEVICE_UNAVAILABLE"
+        r"|STUB_LIBRARY|SYSTEM_NOT_READY)|CUDA is disabled",
+        _NO_DEVICE,
+    ),
+)
+
+
+def explained(error: BaseException, doing: str) -> CudaError | None:
+    """The typed error that stands for one of Numba's or of the driver's.
+
+    Parameters
+    ----------
+    error : BaseException
+    doing : str
+        What was tried, a kernel's name for example.
+
+    Returns
+    -------
+    CudaError or None
+        None if the error is not about the device.
+    """
+    found = " ".join(str(error).split())
+    for pattern, (kind, advice) in _MEANINGS:
+        if re.search(pattern, found):
+            return kind(f"{doing}: {advice}. Found: {found}")
+    if type(error).__module__.startswith(("numba", "cuda", "nvmath")):
+        return CudaError(
+            f"{doing}: expected the CUDA driver to succeed. Next: look at `nvidia-smi` and, for "
+            f"faults of the hardware, at `dmesg`. Found: {found}"
+        )
+    return None

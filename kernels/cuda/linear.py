@@ -1,0 +1,109 @@
+"""Losses of linear models with one output, in place on the scores.
+
+``scores`` is an array (rows,) of float32 or float64, on the host or on the device. Losses are sums
+over the rows, in float64. The functions are those of :mod:`kernels.cpu.linear`.
+"""
+
+import numpy as np
+from numba import cuda
+
+from kernels import scalar
+from kernels.cpu.linear import LOSSES
+from kernels.cuda import THREADS, blocks, inline, jit
+from kernels.cuda.memory import Array, Call
+
+_squared = inline(scalar.squared)
+_exp = inline(scalar.exp)
+_log = inline(scalar.log)
+_squared_hinge = inline(scalar.squared_hinge)
+_hinge = inline(scalar.hinge)
+_logistic = inline(scalar.logistic)
+_sigmoid = inline(scalar.sigmoid)
+
+_NONE = np.empty(0, np.float64)
+
+
+def linear_loss(loss: str, scores: Array, targets: Array, weights: Array | None = None) -> float:
+    """A loss and, in place of the scores, its derivative with respect to them.
+
+    Parameters
+    ----------
+    loss : {"squared", "logistic", "squared_hinge", "hinge"}
+        Its formula is that of the function of this name in :mod:`kernels.scalar`.
+    scores : array (rows,)
+        Overwritten by each row's derivative, times its weight.
+    targets : array (rows,), integers or float64
+        Numbers for ``squared``, else 0 or 1 for the two classes.
+    weights : array (rows,), float64, optional
+        How much each row counts; 1 if not given.
+
+    Returns
+    -------
+    float
+        Sum of the rows' losses, times their weights; NaN if a score is NaN.
+
+    Raises
+    ------
+    ValueError
+        Shapes differ.
+    """
+    if scores.ndim != 1 or targets.shape != scores.shape:
+        raise ValueError(
+            f"linear_loss: scores {tuple(scores.shape)} and targets {tuple(targets.shape)} do not "
+            f"match: expected (rows,) twice"
+        )
+    if weights is not None and weights.shape != scores.shape:
+        raise ValueError(
+            f"linear_loss: weights have shape {tuple(weights.shape)}, expected "
+            f"{tuple(scores.shape)}"
+        )
+    number = LOSSES[loss]
+    with Call("linear_loss") as call:
+        losses = call.scratch(scores.size, np.float64)
+        _linear_loss[blocks(scores.size), THREADS](
+            number,
+            call.update(scores),
+            call.read(targets),
+            call.read(_NONE if weights is None else weights),
+            losses,
+        )
+        return float(np.sum(losses.copy_to_host()))
+
+
+@jit
+def _linear_loss(loss, scores, targets, weights, losses):
+    for i in range(cuda.grid(1), scores.size, cuda.gridsize(1)):
+        score, target = np.float64(scores[i]), np.float64(targets[i])
+        if loss == 0:
+            value, derivative = _squared(score, target)
+        elif loss == 1:
+            small = _exp(-abs(score))
+            value, derivative = _logistic(score, target, small, _log(1.0 + small))
+        elif loss == 2:
+            value, derivative = _squared_hinge(score, target)
+        else:
+            value, derivative = _hinge(score, target)
+        if weights.size:
+            value *= weights[i]
+            derivative *= weights[i]
+        scores[i] = derivative
+        losses[i] = value
+
+
+def sigmoid(scores: Array) -> Array:
+    """Probabilities ``1 / (1 + exp(-score))``, in place of the scores; returns its argument.
+
+    Parameters
+    ----------
+    scores : array (rows,)
+    """
+    with Call("sigmoid") as call:
+        _sigmoids[blocks(scores.size), THREADS](call.update(scores))
+    return scores
+
+
+@jit
+def _sigmoids(scores):
+    for i in range(cuda.grid(1), scores.size, cuda.gridsize(1)):
+        score = np.float64(scores[i])
+        scores[i] = _sigmoid(score, _exp(-abs(score)))

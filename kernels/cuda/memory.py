@@ -1,0 +1,100 @@
+"""Arrays of one call: those of the host are copied to the device, and results back."""
+
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from kernels.cuda.errors import explained
+
+Array = Any
+"""A NumPy array, or one on the device: Numba's own or any with ``__cuda_array_interface__``."""
+
+
+def is_on_device(array: Array) -> bool:
+    """Whether an array is in the device's memory already."""
+    # The second is what the simulator's arrays have.
+    return hasattr(array, "__cuda_array_interface__") or hasattr(array, "__cuda_ndarray__")
+
+
+def to_device(array: Array) -> Array:
+    """An array as Numba's kernels take it; what is on the device is not copied."""
+    if not is_on_device(array):
+        return cuda.to_device(np.ascontiguousarray(array))
+    if hasattr(array, "__cuda_ndarray__"):
+        return array
+    return cuda.as_cuda_array(array)
+
+
+def to_host(array: Array) -> Array:
+    """An array's values as NumPy has them; what is on the host is not copied."""
+    return to_device(array).copy_to_host() if is_on_device(array) else array
+
+
+def flat(array: Array) -> Array:
+    """A device array as one of a single dimension; no copy."""
+    # Numba does not reshape what is empty.
+    return array.reshape(array.size) if array.size else cuda.device_array(0, array.dtype)
+
+
+class Call:
+    """The arrays of a call of a kernel, as a context: at its end results are on the host.
+
+    Parameters
+    ----------
+    kernel : str
+        Its name, for errors.
+
+    Raises
+    ------
+    CudaError
+        In the place of Numba's errors: memory that is missing, no device, and others.
+    """
+
+    def __init__(self, kernel: str) -> None:
+        self._kernel = kernel
+        self._results: list[tuple[Array, Array]] = []
+
+    def __enter__(self) -> "Call":
+        return self
+
+    def read(self, array: Array) -> Array:
+        """An argument that is only read."""
+        return to_device(array)
+
+    def write(self, array: Array) -> Array:
+        """An argument that is overwritten: its values do not go to the device."""
+        if is_on_device(array):
+            return to_device(array)
+        return self._result(array, cuda.device_array(array.shape, array.dtype))
+
+    def update(self, array: Array) -> Array:
+        """An argument that is read and overwritten."""
+        if is_on_device(array):
+            return to_device(array)
+        return self._result(array, cuda.to_device(array))
+
+    def scratch(self, size: int, dtype: type) -> Array:
+        """A flat array on the device, not initialised."""
+        return cuda.device_array(size, dtype)
+
+    def _result(self, host: Array, device: Array) -> Array:
+        self._results.append((host, device))
+        return device
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                for host, device in self._results:
+                    device.copy_to_host(host)
+                return
+        except Exception as failed:
+            error = failed
+        known = explained(error, self._kernel)
+        raise (known or error) from (error if known else None)
