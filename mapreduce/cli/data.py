@@ -38,13 +38,15 @@ def digits(out: Path, seed: int) -> None:
 
 
 #: Formats of sources, and the options that only some of them know.
-FORMATS = ("idx", "csv", "libsvm", "cifar10")
+FORMATS = ("idx", "csv", "libsvm", "cifar10", "parquet")
 ONLY = {
     "labels": ("idx",),
-    "label": ("csv",),
+    "label": ("csv", "parquet"),
     "unlabelled": FORMATS,
-    "task": ("libsvm",),
-    "dtype": ("csv", "libsvm"),
+    "task": ("csv", "libsvm", "parquet"),
+    "weights": ("csv", "parquet"),
+    "columns": ("parquet",),
+    "dtype": ("csv", "libsvm", "parquet"),
     "features": ("libsvm",),
     "zero_based": ("libsvm",),
 }
@@ -57,17 +59,22 @@ ADVICE = {
 @data.command("import")
 @click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="Of the sources.")
 @click.option("--labels", type=FILE, help="idx: the file of labels.")
-@click.option("--label", help="csv: the column of labels. [default: label, else the last]")
+@click.option("--label", help="csv, parquet: the column of labels. [default: label, else the last]")
+@click.option("--weights", help="csv, parquet: the column that says how much each row counts.")
+@click.option(
+    "--columns",
+    help="parquet: the features' columns, joined by commas, or one of lists. [default: all others]",
+)
 @click.option("--unlabelled", is_flag=True, help="The data have no labels, or none to be kept.")
 @click.option(
     "--task",
     type=click.Choice(["classification", "regression"]),
-    help="libsvm: whether labels are classes or numbers. [default: classification]",
+    help="csv, libsvm, parquet: whether labels are classes or numbers. [default: classification]",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64"]),
-    help="csv, libsvm: how features are stored. [default: float32]",
+    help="csv, libsvm, parquet: how features are stored. [default: float32]",
 )
 @click.option(
     "--features", type=int, help="libsvm: how many there are. [default: as the largest index says]"
@@ -115,7 +122,27 @@ def _source(kind: str, sources: list[Path], values: dict[str, Any]) -> "Source":
     if kind == "csv":
         from mapreduce.data.readers import csv
 
-        return csv.source(sources, values["label"], task is not None, dtype)
+        return csv.source(
+            sources,
+            values["label"],
+            task is not None,
+            dtype,
+            task or "classification",
+            values["weights"],
+        )
+    if kind == "parquet":
+        from mapreduce.data.readers import parquet
+
+        columns = values["columns"]
+        return parquet.source(
+            sources,
+            label=values["label"],
+            labelled=task is not None,
+            task=task or "classification",
+            weights=values["weights"],
+            columns=None if columns is None else columns.split(","),
+            dtype=dtype,
+        )
     if kind == "cifar10":
         from mapreduce.data.readers import cifar10
 

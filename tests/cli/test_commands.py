@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -282,7 +283,8 @@ def test_doctor_is_content_here_and_finds_a_package_that_shadows_ours(tmp_path):
 @pytest.mark.slow
 def test_jobs_run_by_mrjobs_convention(data, tmp_path):
     """The same plan through ``python jobs/train.py`` has the same bits."""
-    options = ["--model", "mlp:9", "--rounds", 4, "--momentum", 0.5, "--optimizer", "momentum"]
+    # The second round has the first one's parameters and momentum.
+    options = ["--model", "mlp:9", "--rounds", 2, "--momentum", 0.5, "--optimizer", "momentum"]
     succeed("train", data / "train", "--run", tmp_path / "a", *options)
     hashes = [json.loads(succeed("runs", "show", tmp_path / "a", "--json"))["model_sha256"]]
     for runner in ("parallel", "inline", "local"):
@@ -328,6 +330,38 @@ def test_a_bar_on_a_terminal(data, tmp_path):
     assert "left" in text
     assert text.count("round ") > 3
     assert "model_sha256" in out
+
+
+def test_import_parquet_with_weights_and_numbers(tmp_path):
+    table = pa.table({"a": [1, 2], "b": [3, 4], "y": [0.5, 1.5], "w": [1, 2]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    base = ["data", "import", "--format", "parquet", tmp_path / "a.parquet"]
+    options = ["--label", "y", "--weights", "w", "--task", "regression"]
+    assert "2 rows of 2 features" in succeed(*base, tmp_path / "out", *options)
+    shown = json.loads(succeed("data", "show", tmp_path / "out", "--json"))
+    assert (shown["target"], shown["weighted"], shown["layout"]) == ("number", True, "dense")
+    assert "2 rows of 1 features" in succeed(*base, tmp_path / "one", *options, "--columns", "b")
+    message = fails(65, *base, tmp_path / "new", "--label", "y")
+    assert "row 1, column y: expected an integer or a name as class, found 0.5" in message
+    assert "--features is for libsvm" in fails(2, *base, tmp_path / "new", "--features", 2)
+    assert not (tmp_path / "new").exists()
+
+
+def test_import_csv_with_weights_and_numbers(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y,w\n1,0.5,1\n2,1.5,0\n")
+    base = ["data", "import", "--format", "csv", tmp_path / "a.csv", tmp_path / "out"]
+    succeed(*base, "--task", "regression", "--weights", "w")
+    shown = json.loads(succeed("data", "show", tmp_path / "out", "--json"))
+    assert (shown["target"], shown["weighted"], shown["features"]) == ("number", True, 1)
+
+
+def test_import_cifar10(tmp_path):
+    (tmp_path / "batch.bin").write_bytes(bytes([3, *[7] * 3072, 1, *[8] * 3072]))
+    base = ["data", "import", "--format", "cifar10", tmp_path / "batch.bin"]
+    assert "2 rows of 3,072 features" in succeed(*base, tmp_path / "out")
+    shown = json.loads(succeed("data", "show", tmp_path / "out", "--json"))
+    assert (shown["shape"], shown["classes"]) == ([3, 32, 32], [1, 3])
+    assert "--dtype is for csv" in fails(2, *base, tmp_path / "new", "--dtype", "float64")
 
 
 def test_import_libsvm(tmp_path):

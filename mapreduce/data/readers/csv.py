@@ -6,27 +6,31 @@ import io
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv
 
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.files import check_source, open_source, unpacked_size
+from mapreduce.data.readers.tables import DEFAULT_LABEL, Roles, assign, bad_value, preview
 from mapreduce.errors import DataError, UsageError
 
 BLOCK_BYTES = 4 << 20
-DEFAULT_LABEL = "label"
 
 
-def source(paths: list[Path], label: str | None, labelled: bool, dtype: str) -> Source:
+def source(
+    paths: list[Path],
+    label: str | None,
+    labelled: bool,
+    dtype: str,
+    task: str = "classification",
+    weights: str | None = None,
+) -> Source:
     """Rows of one or more CSV files of the same columns, gzipped or not.
 
     The first line is a header if none of its fields is a number. If some are and some are not,
     ``label`` decides: the name of one of them says that it is a header, a number that it is a row.
-    Every column but the label's must hold finite numbers.
+    Every column but that of classes must hold finite numbers.
 
     Parameters
     ----------
@@ -38,6 +42,10 @@ def source(paths: list[Path], label: str | None, labelled: bool, dtype: str) -> 
         False if no column is a label.
     dtype : {"float32", "float64"}
         Of the features as stored.
+    task : {"classification", "regression"}
+        Whether labels are classes or numbers to be predicted.
+    weights : str, optional
+        Name or number of a column that says how much each row counts.
 
     Raises
     ------
@@ -45,8 +53,8 @@ def source(paths: list[Path], label: str | None, labelled: bool, dtype: str) -> 
         No files, no such column, or a first line that may be a header or a row.
     DataError
         The files' columns differ, or two have one name. While the rows are read: a row has too few
-        or too many fields, a feature is empty, not a number or not finite, or a label is empty or
-        goes over several lines; the message names file and row.
+        or too many fields, a number is missing, malformed or not finite, a weight is negative, or
+        a class is empty or goes over several lines; the message names file and row.
     """
     if not paths:
         raise UsageError("no source: name the CSV files")
@@ -57,22 +65,28 @@ def source(paths: list[Path], label: str | None, labelled: bool, dtype: str) -> 
         other = _columns(*_first_line(path), header, path)
         if other != columns:
             raise DataError(
-                f"{path} has the columns {_preview(other)}, {paths[0]} {_preview(columns)}: they "
+                f"{path} has the columns {preview(other)}, {paths[0]} {preview(columns)}: they "
                 f"cannot be in one dataset"
             )
-    target = _label_index(columns, header, label, paths[0]) if labelled else None
-    features = len(columns) - (target is not None)
-    if not features:
-        raise DataError(f"{paths[0]} has no column beside the label's")
+    roles = assign(
+        columns,
+        paths[0],
+        label=label,
+        weights=weights,
+        labelled=labelled,
+        task=task,
+        dtype=dtype,
+        kind="names" if header else "numbers, as there is no header,",
+    )
     return Source(
-        chunks=_chunks(paths, header, columns, target, np.dtype(dtype)),
-        shape=(features,),
+        chunks=_chunks(paths, header, roles),
+        shape=(len(roles.features),),
         scale=1.0,
         bytes=sum(unpacked_size(path) for path in paths),
         description={
             "format": "csv",
             "files": [path.name for path in paths],
-            "label": None if target is None else columns[target],
+            **roles.describe(),
         },
     )
 
@@ -111,7 +125,7 @@ def _has_header(names: list[str], label: str | None, labelled: bool, path: Path)
         else "Give every column a name that is no number, or remove the line"
     )
     raise UsageError(
-        f"{path}: the first line, {_preview(names)}, has words and numbers, so that it may be a "
+        f"{path}: the first line, {preview(names)}, has words and numbers, so that it may be a "
         f"header or a row. {advice}"
     )
 
@@ -121,9 +135,9 @@ def _columns(names: list[str], more: bool, header: bool, path: Path) -> list[str
     if not header:
         return [str(i + 1) for i in range(len(names))]
     if len(set(names)) != len(names):
-        raise DataError(f"{path}: two columns have the same name in {_preview(names)}")
+        raise DataError(f"{path}: two columns have the same name in {preview(names)}")
     if not more:
-        raise DataError(f"{path} has no rows after its header, {_preview(names)}")
+        raise DataError(f"{path} has no rows after its header, {preview(names)}")
     return names
 
 
@@ -135,34 +149,14 @@ def _is_number(field: str) -> bool:
     return True
 
 
-def _label_index(columns: list[str], header: bool, label: str | None, path: Path) -> int:
-    if label is None:
-        return columns.index(DEFAULT_LABEL) if DEFAULT_LABEL in columns else len(columns) - 1
-    if label not in columns:
-        kind = "names" if header else "numbers, as there is no header,"
-        raise UsageError(
-            f"--label {label}: {path} has no such column; its columns' {kind} are "
-            f"{_preview(columns)}"
-        )
-    return columns.index(label)
-
-
-def _preview(columns: list[str]) -> str:
-    shown = ", ".join(columns[:8])
-    return shown if len(columns) <= 8 else f"{shown}, … ({len(columns)} columns)"
-
-
-def _chunks(
-    paths: list[Path],
-    header: bool,
-    columns: list[str],
-    target: int | None,
-    dtype: np.dtype[Any],
-) -> Iterator[Rows]:
-    names = [str(i) for i in range(len(columns))]
-    types = {name: pa.from_numpy_dtype(dtype) for name in names}
-    if target is not None:
-        types[names[target]] = pa.string()
+def _chunks(paths: list[Path], header: bool, roles: Roles) -> Iterator[Rows]:
+    names = [str(i) for i in range(len(roles.names))]
+    types = {name: pa.from_numpy_dtype(roles.dtype) for name in names}
+    for column in (roles.label, roles.weights):
+        if column is not None:
+            types[names[column]] = pa.float64()
+    if roles.text_label is not None:
+        types[names[roles.text_label]] = pa.string()
     for path in paths:
         check_source(path)
         row = 0
@@ -178,17 +172,16 @@ def _chunks(
                 ) as reader,
             ):
                 for batch in reader:
-                    yield _rows(batch, target, dtype, path, row, columns)
+                    yield roles.rows(batch, path, row)
                     row += batch.num_rows
         except pa.ArrowInvalid as error:
-            _find_bad_row(path, header, columns, target, row)
+            _find_bad_row(path, header, roles, row)
             raise DataError(f"{path}, after row {row}: {error}") from error
 
 
-def _find_bad_row(
-    path: Path, header: bool, columns: list[str], target: int | None, first: int
-) -> None:
+def _find_bad_row(path: Path, header: bool, roles: Roles, first: int) -> None:
     """Raise an error that names the first malformed row, if there is one after row ``first``."""
+    columns = roles.names
     with open_source(path) as file, contextlib.suppress(csv_module.Error):
         text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
         lines = (line for line in csv_module.reader(text) if line)
@@ -200,14 +193,15 @@ def _find_bad_row(
                     f"{path}, row {number}: expected {len(columns)} fields, found {len(fields)}"
                 )
             for i, field in enumerate(fields):
-                if i == target:
+                if i == roles.text_label:
                     if not _is_utf8(field):
                         raise DataError(
                             f"{path}, row {number}, column {columns[i]}: the label {field!r} is "
                             f"not UTF-8 text"
                         )
                 elif not _converts(field):
-                    raise _bad_value(path, number, columns[i], repr(field))
+                    found = f"expected a finite number, found {field!r}"
+                    raise bad_value(path, number - 1, columns[i], 0, found)
 
 
 def _is_utf8(field: str) -> bool:
@@ -224,38 +218,3 @@ def _converts(field: str) -> bool:
     return (
         number.isascii() and not re.search(r"[_\s]", number) and number != "" and _is_number(number)
     )
-
-
-def _rows(
-    batch: Any, target: int | None, dtype: np.dtype[Any], path: Path, first: int, names: list[str]
-) -> Rows:
-    kept = [i for i in range(batch.num_columns) if i != target]
-    features = np.empty((batch.num_rows, len(kept)), dtype)
-    for place, i in enumerate(kept):
-        column = batch.column(i)
-        if column.null_count:
-            row = pc.index(pc.is_null(column), True).as_py()
-            raise _bad_value(path, first + row + 1, names[i], "nothing")
-        features[:, place] = column.to_numpy()
-    if not np.isfinite(features).all():
-        row, place = np.argwhere(~np.isfinite(features))[0]
-        raise _bad_value(path, first + row + 1, names[kept[place]], features[row, place])
-    labels = None if target is None else _labels(batch.column(target), path, first, names[target])
-    return Rows(features, labels)
-
-
-def _bad_value(path: Path, row: int, column: str, found: object) -> DataError:
-    return DataError(f"{path}, row {row}, column {column}: expected a finite number, found {found}")
-
-
-def _labels(column: Any, path: Path, first: int, name: str) -> Any:
-    column = pc.utf8_trim_whitespace(column)
-    # A quote left open would take the rows up to the next quote into one label.
-    for bad, expected in (
-        (pc.equal(column, ""), "expected a label, found nothing"),
-        (pc.match_substring_regex(column, "[\r\n]"), "a label over several lines: close its quote"),
-    ):
-        if pc.any(bad).as_py():
-            row = first + pc.index(bad, True).as_py() + 1
-            raise DataError(f"{path}, row {row}, column {name}: {expected}")
-    return column.to_numpy(zero_copy_only=False).astype(str)

@@ -313,3 +313,55 @@ def test_missing_file_folder_and_unfinished_output(write, tmp_path):
         csv.source([write("1,2\n"), tmp_path], None, True, "float32")
     with pytest.raises(IncompleteOutputError, match="parts but no _SUCCESS"):
         csv.source([write("1,2\n", "part-00000")], None, True, "float32")
+
+
+def decode_all(paths, **options):
+    (chunk,) = csv.source(paths, options.pop("label", None), True, "float32", **options).chunks
+    return chunk.features.tolist(), chunk.labels.tolist(), chunk.weights
+
+
+def test_numbers_to_be_predicted_and_weights(write):
+    path = write("x,w,label,y\n1,0.5,2.25,3\n4,0,-1e3,6\n")
+    features, labels, weights = decode_all([path], task="regression", weights="w")
+    assert (features, labels, weights.tolist()) == ([[1, 3], [4, 6]], [2.25, -1000], [0.5, 0])
+    source = csv.source([path], None, True, "float32", "regression", "w")
+    assert source.description["weights"] == "w"
+    assert weights.dtype == np.float64
+    # The last column is the label, unless it holds the weights.
+    path = write("x,y,w\n1,a,2\n4,b,1\n")
+    assert decode_all([path], weights="w")[:2] == ([[1], [4]], ["a", "b"])
+    path = write("1,0.1,2\n4,0.2,1\n")
+    features, labels, weights = decode_all([path], task="regression", weights="3")
+    # Numbers to be predicted keep the digits of the file, whatever the features' type.
+    assert (labels, weights.tolist()) == ([0.1, 0.2], [2, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x,y,w\n1,2,1\n1,a,1\n", "row 2, column y: expected a finite number, found 'a'"),
+        ("x,y,w\n1,2,1\n1,,1\n", "row 2, column y: expected a finite number, found nothing"),
+        ("x,y,w\n1,nan,1\n", "row 1, column y: expected a finite number, found nan"),
+        ("x,y,w\n1,2,1\n1,2,-0.5\n", "row 2, column w: expected a weight from 0 on, found -0.5"),
+        ("x,y,w\n1,2,inf\n", "row 1, column w: expected a finite number, found inf"),
+        ("x,y,w\n1,2,\n", "row 1, column w: expected a finite number, found nothing"),
+        ("x,y,w\n1,2,heavy\n", "row 1, column w: expected a finite number, found 'heavy'"),
+    ],
+)
+def test_bad_numbers_to_be_predicted_and_weights(write, text, expected):
+    path = write(text)
+    with pytest.raises(DataError) as caught:
+        decode_all([path], label="y", task="regression", weights="w")
+    assert f"{path}, {expected}" in str(caught.value)
+
+
+def test_weights_that_are_no_column_or_the_label(write):
+    path = write("x,y\n1,2\n")
+    with pytest.raises(
+        UsageError, match=r"--weights z: .*no such column; its columns' names are x"
+    ):
+        decode_all([path], weights="z")
+    with pytest.raises(UsageError, match="--label and --weights are both y"):
+        decode_all([path], label="y", weights="y")
+    with pytest.raises(DataError, match="no column beside the label's and weight"):
+        decode_all([path], weights="x")

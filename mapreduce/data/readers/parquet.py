@@ -1,0 +1,222 @@
+"""Parquet: columns of numbers, or one column of lists of numbers, and a column of labels."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hdfs_utils.publish import storage_errors
+from mapreduce.data.importer import Rows, Source
+from mapreduce.data.readers.files import check_source
+from mapreduce.data.readers.tables import Roles, assign, bad_value, is_list, lists
+from mapreduce.errors import DataError, UsageError
+
+BLOCK_BYTES = 4 << 20
+
+
+def source(
+    paths: list[Path],
+    *,
+    label: str | None = None,
+    labelled: bool = True,
+    task: str = "classification",
+    weights: str | None = None,
+    columns: list[str] | None = None,
+    dtype: str = "float32",
+) -> Source:
+    """Rows of one or more Parquet files of one schema.
+
+    Parameters
+    ----------
+    paths : list of Path
+    label : str or None
+        Name of the label's column. None: ``label`` if there is one, else the last.
+    labelled : bool
+        False if no column is a label.
+    task : {"classification", "regression"}
+        Whether labels are classes or numbers to be predicted.
+    weights : str, optional
+        Name of a column that says how much each row counts.
+    columns : list of str, optional
+        The features: columns of numbers, or one of lists of numbers. Default: all other columns.
+    dtype : {"float32", "float64"}
+        Of the features as stored.
+
+    Raises
+    ------
+    UsageError
+        No files, or no such column.
+    DataError
+        A file is no Parquet file, the files' schemas differ, or a column cannot be used as it is
+        to be. While the rows are read: a file is damaged, or a value is missing or not finite; the
+        message names file, row and column.
+    """
+    if not paths:
+        raise UsageError("no source: name the Parquet files")
+    schema = _schema(paths[0])
+    for path in paths[1:]:
+        _check_same(_schema(path), schema, path, paths[0])
+    roles = assign(
+        schema.names,
+        paths[0],
+        label=label,
+        weights=weights,
+        labelled=labelled,
+        task=task,
+        dtype=dtype,
+        columns=columns,
+    )
+    _check_types(schema, roles, paths[0])
+    width = len(roles.features)
+    if is_list(schema.types[roles.features[0]]):
+        width = _list_length(paths, roles)
+    return Source(
+        chunks=_chunks(paths, roles, width),
+        shape=(width,),
+        scale=1.0,
+        bytes=sum(_rows(path) for path in paths) * width * roles.dtype.itemsize,
+        description={
+            "format": "parquet",
+            "files": [path.name for path in paths],
+            **roles.describe(),
+        },
+    )
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A Parquet file; what Arrow says of a damaged one becomes a ``DataError``."""
+    check_source(path)
+    with storage_errors("read", path):
+        try:
+            with (
+                path.open("rb") as raw,
+                pq.ParquetFile(raw, page_checksum_verification=True) as file,
+            ):
+                yield file
+        except (pa.ArrowException, OSError) as error:
+            # Arrow's own errors of a damaged file are OSErrors without a number.
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise DataError(
+                f"{path} is no Parquet file, or damaged: {error}. Write or fetch it again"
+            ) from error
+
+
+def _schema(path: Path) -> Any:
+    with _opened(path) as file:
+        schema = file.schema_arrow.remove_metadata()
+    if len(set(schema.names)) != len(schema.names):
+        raise DataError(f"{path}: two columns have the same name in {', '.join(schema.names)}")
+    return schema
+
+
+def _rows(path: Path) -> int:
+    with _opened(path) as file:
+        rows: int = file.metadata.num_rows
+        return rows
+
+
+def _check_same(schema: Any, first: Any, path: Path, first_path: Path) -> None:
+    kinds = [{field.name: str(field.type) for field in one} for one in (schema, first)]
+    if list(kinds[0].items()) != list(kinds[1].items()):
+        differing = [
+            f"{name} ({kinds[0].get(name, 'none')}, there {kinds[1].get(name, 'none')})"
+            for name in dict.fromkeys([*kinds[0], *kinds[1]])
+            if kinds[0].get(name) != kinds[1].get(name)
+        ]
+        told = ", ".join(differing[:5]) or "their order"
+        raise DataError(
+            f"{path} and {first_path} have different columns: {told}. Files of one dataset must "
+            f"have one schema"
+        )
+
+
+def _is_numeric(kind: Any) -> bool:
+    types = pa.types
+    found: bool = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return found
+
+
+def _is_text(kind: Any) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    found: bool = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    return found
+
+
+def _check_types(schema: Any, roles: Roles, path: Path) -> None:
+    """Refuse columns that cannot be what they are to be.
+
+    Raises
+    ------
+    DataError
+    """
+
+    def refuse(column: int, expected: str) -> DataError:
+        return DataError(
+            f"{path}: column {roles.names[column]} is of type {schema.types[column]}: expected "
+            f"{expected}"
+        )
+
+    one = len(roles.features) == 1
+    for i in roles.features:
+        kind = schema.types[i]
+        if not (_is_numeric(kind) or (one and is_list(kind) and _is_numeric(kind.value_type))):
+            others = "; name it alone with --columns, if it holds the features"
+            advice = others if is_list(kind) else ". Name the features with --columns"
+            raise refuse(i, f"numbers{advice}")
+    if roles.weights is not None and not _is_numeric(schema.types[roles.weights]):
+        raise refuse(roles.weights, "numbers as weights")
+    if roles.label is not None:
+        kind = schema.types[roles.label]
+        if roles.task == "regression" and not _is_numeric(kind):
+            raise refuse(roles.label, "numbers to be predicted")
+        if not (_is_numeric(kind) or _is_text(kind)):
+            raise refuse(roles.label, "integers or strings as classes. Name another with --label")
+
+
+def _list_length(paths: list[Path], roles: Roles) -> int:
+    """The length of the first list."""
+    (column,) = roles.features
+    for path in paths:
+        with _opened(path) as file:
+            for batch in file.iter_batches(batch_size=1, columns=[roles.names[column]]):
+                name = roles.names[column]
+                length: int = lists(batch.column(0), roles.dtype, path, 0, name).shape[1]
+                if not length:
+                    raise bad_value(path, 0, name, 0, "expected at least one number, found none")
+                return length
+    return 1
+
+
+def _narrowed(roles: Roles) -> Roles:
+    """The same roles among the columns that have one."""
+    others = [column for column in (roles.label, roles.weights) if column is not None]
+    used = sorted([*roles.features, *others])
+    return replace(
+        roles,
+        names=[roles.names[column] for column in used],
+        features=[used.index(column) for column in roles.features],
+        label=None if roles.label is None else used.index(roles.label),
+        weights=None if roles.weights is None else used.index(roles.weights),
+    )
+
+
+def _chunks(paths: list[Path], roles: Roles, width: int) -> Iterator[Rows]:
+    roles = _narrowed(roles)
+    batch_size = max(1, min(1 << 16, BLOCK_BYTES // (8 * width)))
+    for path in paths:
+        with _opened(path) as file:
+            first = 0
+            for batch in file.iter_batches(batch_size=batch_size, columns=roles.names):
+                rows = roles.rows(batch, path, first)
+                if rows.features.shape[1] != width:
+                    found = f"expected {width} numbers, found {rows.features.shape[1]}"
+                    raise bad_value(path, first, roles.names[roles.features[0]], 0, found)
+                yield rows
+                first += batch.num_rows

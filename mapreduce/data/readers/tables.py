@@ -1,0 +1,284 @@
+"""Rows of tables: which columns are features, label and weight, and what may stand in them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mapreduce.data.batch import Array
+from mapreduce.data.importer import Rows
+from mapreduce.errors import DataError, UsageError
+
+DEFAULT_LABEL = "label"
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the columns of a table are for.
+
+    Attributes
+    ----------
+    names : list of str
+        Of all columns, as in messages.
+    features : list of int
+    label, weights : int or None
+    task : {"classification", "regression"}
+        Whether labels are classes or numbers to be predicted.
+    dtype : dtype
+        Of the features as stored.
+    """
+
+    names: list[str]
+    features: list[int]
+    label: int | None
+    weights: int | None
+    task: str
+    dtype: np.dtype[Any]
+
+    @property
+    def text_label(self) -> int | None:
+        """The column that holds classes."""
+        return self.label if self.task == "classification" else None
+
+    def describe(self) -> dict[str, Any]:
+        """Label, and weights if there are any, for the manifest."""
+        described = {"label": None if self.label is None else self.names[self.label]}
+        if self.weights is not None:
+            described["weights"] = self.names[self.weights]
+        return described
+
+    def rows(self, table: Any, path: Path, first: int) -> Rows:
+        """Rows of an Arrow table or record batch with these columns.
+
+        Parameters
+        ----------
+        table : pyarrow.RecordBatch
+        path : Path
+            Of the file, for messages.
+        first : int
+            Rows of the file before these.
+
+        Raises
+        ------
+        DataError
+            A feature, a number to be predicted or a weight is missing or not finite, a weight is
+            negative, or a class is missing or no name.
+        """
+
+        def where(column: int) -> tuple[Path, int, str]:
+            return path, first, self.names[column]
+
+        if is_list(table.column(self.features[0]).type):
+            features = lists(table.column(self.features[0]), self.dtype, *where(self.features[0]))
+        else:
+            features = np.empty((table.num_rows, len(self.features)), self.dtype)
+            for place, i in enumerate(self.features):
+                features[:, place] = numbers(table.column(i), self.dtype, *where(i))
+        labels = weights = None
+        if self.label is not None:
+            column = table.column(self.label)
+            labels = (
+                classes(column, *where(self.label))
+                if self.task == "classification"
+                else numbers(column, np.dtype(np.float64), *where(self.label))
+            )
+        if self.weights is not None:
+            weights = numbers(
+                table.column(self.weights), np.dtype(np.float64), *where(self.weights)
+            )
+            if (weights < 0).any():
+                row = int((weights < 0).argmax())
+                found = f"expected a weight from 0 on, found {weights[row]}"
+                raise bad_value(*where(self.weights), row, found)
+        return Rows(features, labels, weights)
+
+
+def assign(
+    names: list[str],
+    path: Path,
+    *,
+    label: str | None,
+    weights: str | None,
+    labelled: bool,
+    task: str,
+    dtype: str,
+    columns: list[str] | None = None,
+    kind: str = "names",
+) -> Roles:
+    """The roles of columns.
+
+    Parameters
+    ----------
+    names : list of str
+        Of all columns.
+    path : Path
+        Of the file, for messages.
+    label : str or None
+        Name of the label's column. None: ``label`` if there is one, else the last.
+    weights : str or None
+    labelled : bool
+        False if no column is a label.
+    task, dtype : str
+        See :class:`Roles`.
+    columns : list of str, optional
+        The features. Default: all that is not label or weight.
+    kind : str
+        What the names are, for messages.
+
+    Raises
+    ------
+    UsageError
+        There is no such column, or one has two roles.
+    DataError
+        No column is left for features.
+    """
+
+    def find(option: str, name: str) -> int:
+        if name not in names:
+            raise UsageError(
+                f"{option} {name}: {path} has no such column; its columns' {kind} are "
+                f"{preview(names)}"
+            )
+        return names.index(name)
+
+    weight = None if weights is None else find("--weights", weights)
+    target = None
+    if labelled and label is not None:
+        target = find("--label", label)
+    elif labelled:
+        others = [name for i, name in enumerate(names) if i != weight]
+        if others:
+            target = names.index(DEFAULT_LABEL if DEFAULT_LABEL in others else others[-1])
+    if target is not None and target == weight:
+        raise UsageError(f"--label and --weights are both {names[target]}: name two columns")
+    taken = {target, weight}
+    if columns is None:
+        features = [i for i in range(len(names)) if i not in taken]
+    else:
+        features = [find("--columns", name) for name in columns]
+        if len(set(features)) != len(features) or taken & set(features):
+            raise UsageError(
+                f"--columns {','.join(columns)}: expected columns that come once and are neither "
+                f"label ({'none' if target is None else names[target]}) nor weight"
+            )
+    if not features:
+        raise DataError(f"{path} has no column beside the label's{' and weight' * bool(weights)}")
+    return Roles(names, features, target, weight, task, np.dtype(dtype))
+
+
+def preview(names: list[str]) -> str:
+    """Some names, for a message."""
+    shown = ", ".join(names[:8])
+    return shown if len(names) <= 8 else f"{shown}, … ({len(names)} columns)"
+
+
+def bad_value(path: Path, first: int, name: str, row: int, found: str) -> DataError:
+    """An error for the row ``first + row``, counted from 1 on."""
+    return DataError(f"{path}, row {first + row + 1}, column {name}: {found}")
+
+
+def numbers(column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str) -> Array:
+    """A column of numbers as an array (rows,).
+
+    Raises
+    ------
+    DataError
+        One is missing, or not finite as a number of the dtype.
+    """
+    if column.null_count:
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise bad_value(path, first, name, row, "expected a finite number, found nothing")
+    with np.errstate(over="ignore"):
+        found: Array = column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
+    if not np.isfinite(found).all():
+        row = int((~np.isfinite(found)).argmax())
+        shown = column[row].as_py()
+        raise bad_value(path, first, name, row, f"expected a finite number, found {shown}")
+    return found
+
+
+def is_list(kind: Any) -> bool:
+    """Whether an Arrow type is one of lists."""
+    types = pa.types
+    found: bool = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return found
+
+
+def lists(column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str) -> Array:
+    """A column of lists of numbers, all of one length, as an array (rows, length).
+
+    Raises
+    ------
+    DataError
+        A list is missing, or not as long as the first, or a number in it is missing or not finite.
+    """
+    if column.null_count:
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise bad_value(path, first, name, row, "expected a list of numbers, found nothing")
+    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+    length = int(lengths[0]) if len(lengths) else 0
+    if (lengths != length).any():
+        row = int((lengths != length).argmax())
+        expected = f"expected {length} numbers, as before, found {lengths[row]}"
+        raise bad_value(path, first, name, row, expected)
+    values = pc.list_flatten(column)
+    found = numbers_of_lists(values, dtype, length, (path, first, name))
+    return found.reshape(len(column), length)
+
+
+def numbers_of_lists(
+    values: Any, dtype: np.dtype[Any], length: int, where: tuple[Path, int, str]
+) -> Array:
+    """The numbers of lists of one length, (rows * length,); an error names the row."""
+    bad = pc.index(pc.is_null(values), True).as_py() if values.null_count else -1
+    with np.errstate(over="ignore"):
+        found: Array = values.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
+    if bad < 0 and not np.isfinite(found).all():
+        bad = int((~np.isfinite(found)).argmax())
+    if bad >= 0:
+        shown = "nothing" if values[bad].as_py() is None else values[bad].as_py()
+        expected = f"expected finite numbers, found {shown} at place {bad % length}"
+        raise bad_value(*where, bad // length, expected)
+    return found
+
+
+def classes(column: Any, path: Path, first: int, name: str) -> Array:
+    """A column of classes as an array (rows,) of int64, or of strings.
+
+    Raises
+    ------
+    DataError
+        One is missing, goes over several lines, or is a number but no integer.
+    """
+    if column.null_count:
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise bad_value(path, first, name, row, "expected a label, found nothing")
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_floating(column.type):
+        found: Array = column.to_numpy(zero_copy_only=False).astype(np.float64)
+        whole = (found == np.floor(found)) & (np.abs(found) < 2**53)
+        if not whole.all():
+            row = int((~whole).argmax())
+            expected = (
+                f"expected an integer or a name as class, found {found[row]} (numbers to be "
+                f"predicted need --task regression)"
+            )
+            raise bad_value(path, first, name, row, expected)
+        return found.astype(np.int64)
+    if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
+        integers: Array = column.to_numpy(zero_copy_only=False).astype(np.int64)
+        return integers
+    column = pc.utf8_trim_whitespace(column)
+    # A quote left open would take the rows up to the next quote into one label.
+    for bad, expected in (
+        (pc.equal(column, ""), "expected a label, found nothing"),
+        (pc.match_substring_regex(column, "[\r\n]"), "a label over several lines: close its quote"),
+    ):
+        if pc.any(bad).as_py():
+            raise bad_value(path, first, name, pc.index(bad, True).as_py(), expected)
+    names: Array = column.to_numpy(zero_copy_only=False).astype(str)
+    return names
