@@ -1,11 +1,12 @@
 """Paired measurements: ours and each peer in turn, again and again, in one run.
 
-Times on a shared machine drift; ratios of two times taken one after the other drift much less. So
-a result is the median of the ratios, with their range.
+Times on a shared machine drift; ratios of two times taken in one round drift much less. So a result
+is the median of the ratios, with their range. What runs before a program may slow it down, or warm
+what it needs: no round has the order of the one before.
 """
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 Timed = Callable[[], float]
@@ -21,6 +22,7 @@ class Result:
     ours : list of float
         One for each repetition.
     peers : dict of str to list of float
+        One for each of the first repetitions, or of all.
     limit : tuple of str and float, or None
         The peer whose median ratio, or "" for our own median, must not be above a number.
     skipped : dict of str to str
@@ -40,7 +42,10 @@ class Result:
     limits: list[tuple[tuple[str, ...], float]] = field(default_factory=list)
 
     def ratios(self, peer: str) -> list[float]:
-        return [ours / theirs for ours, theirs in zip(self.ours, self.peers[peer], strict=True)]
+        """Ours by theirs, for each repetition that both took part in."""
+        their_times = self.peers[peer]
+        our_times = self.ours[: len(their_times)]
+        return [ours / theirs for ours, theirs in zip(our_times, their_times, strict=True)]
 
     def verdict(self) -> str:
         """Whether the limits hold, with the numbers that decide."""
@@ -83,13 +88,36 @@ class Result:
 
 
 def in_turn(
-    ours: Timed, peers: dict[str, Timed], repeats: int
+    ours: Timed, peers: Mapping[str, Timed], repeats: int, few: Mapping[str, int] | None = None
 ) -> tuple[list[float], dict[str, list[float]]]:
-    """Times of ours and of the peers, measured in turn."""
+    """Times of ours and of the peers, measured in turn.
+
+    Each round starts with another program than the one before, and every other round goes
+    backwards, so that none always follows the same one.
+
+    Parameters
+    ----------
+    ours : callable
+        Runs our program; returns its time.
+    peers : dict of str to callable
+    repeats : int
+        Rounds.
+    few : dict of str to int, optional
+        Peers that take long, and in how many rounds, the first ones, they take part.
+
+    Returns
+    -------
+    tuple of list of float and dict of str to list of float
+        Ours, and those of each peer, in the order of the rounds.
+    """
     our_times: list[float] = []
     peer_times: dict[str, list[float]] = {peer: [] for peer in peers}
-    for _ in range(repeats):
-        our_times.append(ours())
-        for peer, timed in peers.items():
-            peer_times[peer].append(timed())
+    wanted = {peer: (few or {}).get(peer, repeats) for peer in peers}
+    for number in range(repeats):
+        present = [peer for peer in peers if number < wanted[peer]]
+        turns = [(ours, our_times), *((peers[peer], peer_times[peer]) for peer in present)]
+        step = -1 if number % 2 else 1
+        for turn in range(len(turns)):
+            timed, times = turns[(number + step * turn) % len(turns)]
+            times.append(timed())
     return our_times, peer_times
