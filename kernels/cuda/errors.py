@@ -75,13 +75,14 @@ def explained(error: BaseException, doing: str) -> CudaError | None:
     CudaError or None
         None if the error is not about the device.
     """
+    # Numba's errors of types, and those of arguments, are none of the device's.
+    if not type(error).__module__.startswith(("numba.cuda", "cuda.", "nvmath.")):
+        return None
     found = " ".join(str(error).split())
     for pattern, (kind, advice) in _MEANINGS:
         if re.search(pattern, found):
             return kind(f"{doing}: {advice}. Found: {found}")
-    if type(error).__module__.startswith(("numba", "cuda", "nvmath")):
-        return CudaError(
-            f"{doing}: expected the CUDA driver to succeed. Next: look at `nvidia-smi` and, for "
-            f"faults of the hardware, at `dmesg`. Found: {found}"
-        )
-    return None
+    return CudaError(
+        f"{doing}: expected the CUDA driver to succeed. Next: look at `nvidia-smi` and, for faults "
+        f"of the hardware, at `dmesg`. Found: {found}"
+    )

@@ -89,12 +89,17 @@ class Call:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            self._explain(error)
+            return
         try:
-            if error is None:
-                for host, device in self._results:
-                    device.copy_to_host(host)
-                return
+            for host, device in self._results:
+                device.copy_to_host(host)
         except Exception as failed:
-            error = failed
+            self._explain(failed)
+            raise
+
+    def _explain(self, error: BaseException) -> None:
         known = explained(error, self._kernel)
-        raise (known or error) from (error if known else None)
+        if known is not None:
+            raise known from error

@@ -7,7 +7,7 @@ import numpy as np
 from numba import cuda
 
 from kernels.cuda import THREADS, blocks, jit
-from kernels.cuda.memory import Array, Call
+from kernels.cuda.memory import Array, Call, flat
 
 
 def add_into(left: Array, right: Array) -> Array:
@@ -23,7 +23,7 @@ def add_into(left: Array, right: Array) -> Array:
             f"differ"
         )
     with Call("add_into") as call:
-        _add[blocks(left.size), THREADS](call.update(left), call.read(right))
+        _add[blocks(left.size), THREADS](flat(call.update(left)), flat(call.read(right)))
     return left
 
 

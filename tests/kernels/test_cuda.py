@@ -1,0 +1,212 @@
+"""What is of the CUDA kernels alone: errors, copies, and the arguments of cuBLAS."""
+
+import ctypes
+import itertools
+
+import numpy as np
+import pytest
+from numba.cuda.cudadrv.driver import CudaAPIError
+from numba.cuda.cudadrv.error import CudaSupportError
+
+import naive
+from devices import DEVICES, SIMULATED
+from kernels.cuda import cublas, dense, errors, memory, reduce
+
+needs_device = pytest.mark.skipif("cuda" not in DEVICES, reason="no CUDA device, nor its simulator")
+
+
+def normal(seed, shape, dtype="float32"):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def operands(rows, columns, depth, transpose_a, transpose_b, dtype="float32"):
+    a = normal(1, (depth, rows) if transpose_a else (rows, depth), dtype)
+    b = normal(2, (columns, depth) if transpose_b else (depth, columns), dtype)
+    return a, b
+
+
+def assert_is_product(out, a, b, transpose_a, transpose_b):
+    left, right = a.T if transpose_a else a, b.T if transpose_b else b
+    no_bias = np.zeros(right.shape[1])
+    expected = naive.affine(left, right, no_bias)
+    magnitude = naive.affine(abs(left), abs(right), no_bias)
+    bound = (left.shape[1] + 2) * np.finfo(out.dtype).eps * magnitude
+    assert np.all(abs(out - expected) <= bound)
+
+
+TRANSPOSED = [(False, False), (True, False), (False, True), (True, True)]
+TILE, DEPTH = dense.TILE, dense.DEPTH
+EDGES = [TILE - 1, TILE, TILE + 1, 2 * TILE + 3]
+DEPTHS = [0, 1, DEPTH - 1, DEPTH, DEPTH + 1, 2 * DEPTH + 3]
+# Each edge of a tile once as rows and once as columns, with every depth.
+TILES = [
+    (EDGES[i % 4], EDGES[(i + i // 4 + shift) % 4], depth)
+    for shift in (0, 1)
+    for i, depth in enumerate(DEPTHS)
+]
+
+
+class TestTiles:
+    def test_the_sizes_meet_every_path(self):
+        """Tiles that are cut at the rows, the columns and the depth, and those that are whole."""
+        cut = {
+            (rows % TILE > 0, columns % TILE > 0, depth % DEPTH > 0)
+            for rows, columns, depth in TILES
+        }
+        assert {c[:2] for c in cut} == set(itertools.product([False, True], repeat=2))
+        assert {c[2] for c in cut} == {False, True}
+        assert {rows for rows, _, _ in TILES} == {columns for _, columns, _ in TILES} == set(EDGES)
+
+    @needs_device
+    @pytest.mark.parametrize(("transpose_a", "transpose_b"), TRANSPOSED)
+    @pytest.mark.parametrize(("rows", "columns", "depth"), TILES)
+    def test_products(self, rows, columns, depth, transpose_a, transpose_b):
+        a, b = operands(rows, columns, depth, transpose_a, transpose_b)
+        out = memory.to_device(np.full((rows, columns), np.nan, np.float32))
+        factors = memory.to_device(a), memory.to_device(b)
+        dense.tiled_product(*factors, out, transpose_a, transpose_b)
+        assert_is_product(out.copy_to_host(), a, b, transpose_a, transpose_b)
+
+    @pytest.mark.skipif(not SIMULATED, reason="for the simulator, whose tiles are small elsewhere")
+    @pytest.mark.parametrize(("rows", "columns"), [(65, 3), (3, 66)])
+    def test_tiles_of_the_size_that_gpus_have(self, monkeypatch, rows, columns):
+        sizes = {"SIDE": 16, "EACH": 4, "DEPTH": 16, "TILE": 64, "_PADDED": 65}
+        for name, size in sizes.items():
+            monkeypatch.setattr(dense, name, size)
+        a, b = operands(rows, columns, 17, False, True)
+        out = memory.to_device(np.full((rows, columns), np.nan, np.float32))
+        dense.tiled_product(memory.to_device(a), memory.to_device(b), out, False, True)
+        assert_is_product(out.copy_to_host(), a, b, False, True)
+
+    @needs_device
+    def test_what_is_not_finite_spoils_its_row_and_column_alone(self):
+        a, b = operands(TILE + 1, TILE + 1, DEPTH + 1, False, False)
+        a[2, 1], b[DEPTH, TILE] = np.nan, np.inf
+        out = memory.to_device(np.empty((TILE + 1, TILE + 1), np.float32))
+        dense.tiled_product(memory.to_device(a), memory.to_device(b), out, False, False)
+        bad = ~np.isfinite(out.copy_to_host())
+        assert bad[2].all()
+        assert bad[:, TILE].all()
+        bad[2] = bad[:, TILE] = False
+        assert not bad.any()
+
+    @needs_device
+    def test_shapes_that_do_not_match(self):
+        a, b = memory.to_device(normal(1, (2, 3))), memory.to_device(normal(2, (2, 3)))
+        with pytest.raises(ValueError, match=r"matmul: \(2, 3\) and \(2, 3\) give no \(2, 2\)"):
+            dense.product(a, b, memory.to_device(normal(3, (2, 2))))
+
+
+class TestMemory:
+    @needs_device
+    def test_what_is_on_the_device_stays_there(self, monkeypatch):
+        x, weight, bias = normal(1, (5, 4)), normal(2, (4, 3)), normal(3, 3)
+        host = dense.affine(x, weight, bias, np.empty((5, 3), np.float32), True)
+        arrays = [memory.to_device(array) for array in (x, weight, bias)]
+        out, below = (memory.to_device(np.zeros(shape, np.float32)) for shape in ((5, 3), (5, 4)))
+        monkeypatch.setattr(memory.cuda, "to_device", None)
+        assert dense.affine(*arrays, out, True) is out
+        assert dense.relu_backward(out, arrays[1], arrays[0], below) is below
+        assert reduce.add_into(out, out) is out
+        np.testing.assert_array_equal(out.copy_to_host(), 2 * host)
+
+    @needs_device
+    def test_host_and_device_may_be_mixed(self):
+        x, weight, bias = normal(1, (5, 4)), normal(2, (4, 3)), normal(3, 3)
+        expected = dense.affine(x, weight, bias, np.empty((5, 3), np.float32), False)
+        out = np.empty((5, 3), np.float32)
+        assert dense.affine(x, memory.to_device(weight), bias, out, False) is out
+        np.testing.assert_array_equal(out, expected)
+        np.testing.assert_array_equal(memory.to_host(memory.to_device(x)), x)
+        assert memory.to_host(x) is x
+
+
+OUT_OF_MEMORY = CudaAPIError(2, "Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY")
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("message", "kind", "advice"),
+        [
+            ("CUDA driver library cannot be found.", errors.NoDeviceError, "`nvidia-smi` shows"),
+            ("init: CUDA_ERROR_NO_DEVICE (100)", errors.NoDeviceError, r"\$CUDA_VISIBLE_DEVICES"),
+            ("libNVVM cannot be found", errors.ToolkitError, "gradreduce.cuda."),
+            (
+                "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+                errors.ToolkitError,
+                "not newer than",
+            ),
+            ("CUDA_ERROR_OUT_OF_MEMORY", errors.OutOfDeviceMemoryError, "fewer rows a slice"),
+            ("CUDA initialized before forking", errors.ForkedError, "in the workers alone"),
+            ("CUDA_ERROR_ECC_UNCORRECTABLE", errors.CudaError, "dmesg"),
+        ],
+    )
+    def test_each_says_what_to_do(self, message, kind, advice):
+        known = errors.explained(CudaSupportError(f"Error at\n{message}"), "affine")
+        assert type(known) is kind
+        assert str(known).endswith(f"Found: Error at {message}")
+        with pytest.raises(kind, match=rf"^affine: expected .*Next: .*{advice}|{advice}.*Next: "):
+            raise known
+
+    def test_of_a_call(self):
+        with (
+            pytest.raises(errors.OutOfDeviceMemoryError, match=r"^affine: expected room") as caught,
+            memory.Call("affine"),
+        ):
+            raise OUT_OF_MEMORY
+        assert caught.value.__cause__ is OUT_OF_MEMORY
+
+    def test_when_results_come_back(self):
+        class Lost:
+            def copy_to_host(self, host):
+                raise OUT_OF_MEMORY
+
+        with pytest.raises(errors.OutOfDeviceMemoryError), memory.Call("affine") as call:
+            call._results.append((np.zeros(1), Lost()))
+
+    @pytest.mark.parametrize("error", [ValueError("nvvm"), KeyboardInterrupt(), MemoryError()])
+    def test_others_pass(self, error):
+        with pytest.raises(type(error)) as caught, memory.Call("affine"):
+            raise error
+        assert caught.value is error
+
+
+class Blas:
+    """SciPy's BLAS with the arguments of cuBLAS, which are those of Fortran's, on the host."""
+
+    def __getattr__(self, name):
+        cython_blas = pytest.importorskip("scipy.linalg.cython_blas")
+        capsule = cython_blas.__pyx_capi__[name]
+        signature = ctypes.pythonapi.PyCapsule_GetName
+        signature.restype, signature.argtypes = ctypes.c_char_p, [ctypes.py_object]
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+        gemm = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 13)(pointer(capsule, signature(capsule)))
+
+        def call(handle, transa, transb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
+            assert handle == 7
+            letters = [ctypes.byref(ctypes.c_char(b"NT"[t : t + 1])) for t in (transa, transb)]
+            m, n, k, lda, ldb, ldc = (
+                ctypes.byref(ctypes.c_int(v)) for v in (m, n, k, lda, ldb, ldc)
+            )
+            gemm(*letters, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc)
+
+        return call
+
+
+class TestCublas:
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    @pytest.mark.parametrize(("transpose_a", "transpose_b"), TRANSPOSED)
+    @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 4), (2, 7, 0), (0, 3, 2), (9, 1, 6)])
+    def test_arguments(self, monkeypatch, shape, transpose_a, transpose_b, dtype):
+        monkeypatch.setattr(cublas, "_bindings", Blas())
+        monkeypatch.setattr(cublas._handles, "handle", 7)
+        monkeypatch.setattr(cublas, "_address", lambda array: array.ctypes.data)
+        a, b = operands(*shape, transpose_a, transpose_b, dtype)
+        out = np.full(shape[:2], np.nan, dtype)
+        cublas.product(a, b, out, transpose_a, transpose_b)
+        assert_is_product(out, a, b, transpose_a, transpose_b)
+
+    def test_it_says_why_it_is_not_used(self):
+        if not cublas.available():
+            assert cublas.missing()
