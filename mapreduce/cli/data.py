@@ -46,6 +46,7 @@ ONLY = {
     "task": ("csv", "libsvm", "parquet"),
     "weights": ("csv", "parquet"),
     "columns": ("parquet",),
+    "hash_bits": ("csv", "parquet"),
     "dtype": ("csv", "libsvm", "parquet"),
     "features": ("libsvm",),
     "zero_based": ("libsvm",),
@@ -66,6 +67,12 @@ ADVICE = {
     help="parquet: the features' columns, joined by commas, or one of lists. [default: all others]",
 )
 @click.option("--unlabelled", is_flag=True, help="The data have no labels, or none to be kept.")
+@click.option(
+    "--hash-bits",
+    type=int,
+    help="csv, parquet: hash the features, which may be texts, to 2**BITS sparse ones.",
+    metavar="BITS",
+)
 @click.option(
     "--task",
     type=click.Choice(["classification", "regression"]),
@@ -129,6 +136,7 @@ def _source(kind: str, sources: list[Path], values: dict[str, Any]) -> "Source":
             dtype,
             task or "classification",
             values["weights"],
+            values["hash_bits"],
         )
     if kind == "parquet":
         from mapreduce.data.readers import parquet
@@ -142,6 +150,7 @@ def _source(kind: str, sources: list[Path], values: dict[str, Any]) -> "Source":
             weights=values["weights"],
             columns=None if columns is None else columns.split(","),
             dtype=dtype,
+            hash_bits=values["hash_bits"],
         )
     if kind == "cifar10":
         from mapreduce.data.readers import cifar10

@@ -355,6 +355,20 @@ def test_import_csv_with_weights_and_numbers(tmp_path):
     assert (shown["target"], shown["weighted"], shown["features"]) == ("number", True, 1)
 
 
+def test_import_with_hashing(tmp_path):
+    (tmp_path / "a.csv").write_text("colour,size,label\nred,1,0\nblue,2,1\n")
+    base = ["data", "import", "--format", "csv", tmp_path / "a.csv"]
+    assert "2 rows of 64 features" in succeed(*base, tmp_path / "out", "--hash-bits", 6)
+    shown = json.loads(succeed("data", "show", tmp_path / "out", "--json"))
+    assert (shown["layout"], shown["source"]["hash_bits"]) == ("sparse", 6)
+    message = fails(2, *base, tmp_path / "new", "--hash-bits", 31)
+    assert "--hash-bits: expected 1 to 30, found 31" in message
+    assert "column colour: expected a finite number, found 'red'" in fails(
+        65, *base, tmp_path / "new"
+    )
+    assert not (tmp_path / "new").exists()
+
+
 def test_import_cifar10(tmp_path):
     (tmp_path / "batch.bin").write_bytes(bytes([3, *[7] * 3072, 1, *[8] * 3072]))
     base = ["data", "import", "--format", "cifar10", tmp_path / "batch.bin"]

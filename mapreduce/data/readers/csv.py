@@ -5,14 +5,17 @@ import csv as csv_module
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyarrow import csv
 
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.files import check_source, open_source, unpacked_size
-from mapreduce.data.readers.tables import DEFAULT_LABEL, Roles, assign, bad_value, preview
+from mapreduce.data.readers.tables import DEFAULT_LABEL, Roles, assign, bad_value, preview, texts
 from mapreduce.errors import DataError, UsageError
 
 BLOCK_BYTES = 4 << 20
@@ -25,6 +28,7 @@ def source(
     dtype: str,
     task: str = "classification",
     weights: str | None = None,
+    hash_bits: int | None = None,
 ) -> Source:
     """Rows of one or more CSV files of the same columns, gzipped or not.
 
@@ -46,6 +50,10 @@ def source(
         Whether labels are classes or numbers to be predicted.
     weights : str, optional
         Name or number of a column that says how much each row counts.
+    hash_bits : int, optional
+        Hash the features to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`. A column is one of
+        numbers if all of its fields are, for which the files are read once more; fields may be
+        empty.
 
     Raises
     ------
@@ -76,11 +84,14 @@ def source(
         labelled=labelled,
         task=task,
         dtype=dtype,
+        hash_bits=hash_bits,
         kind="names" if header else "numbers, as there is no header,",
     )
+    if hash_bits is not None:
+        roles = replace(roles, texts=_texts(paths, header, roles))
     return Source(
         chunks=_chunks(paths, header, roles),
-        shape=(len(roles.features),),
+        shape=(roles.width(len(roles.features)),),
         scale=1.0,
         bytes=sum(unpacked_size(path) for path in paths),
         description={
@@ -150,33 +161,71 @@ def _is_number(field: str) -> bool:
 
 
 def _chunks(paths: list[Path], header: bool, roles: Roles) -> Iterator[Rows]:
+    for path in paths:
+        row = 0
+        for batch in _batches(path, header, roles):
+            for column in roles.texts:
+                _check_lines(batch.column(column), path, row, roles.names[column])
+            yield roles.rows(batch, path, row)
+            row += batch.num_rows
+
+
+def _texts(paths: list[Path], header: bool, roles: Roles) -> frozenset[int]:
+    """The columns of features in which a field is neither empty nor a number."""
+    as_text = replace(roles, texts=frozenset(range(len(roles.names))))
+    found: set[int] = set()
+    for path in paths:
+        for batch in _batches(path, header, as_text):
+            for column in set(roles.features) - found:
+                if not _are_numbers(texts(batch.column(column))):
+                    found.add(column)
+    return frozenset(found)
+
+
+def _are_numbers(column: Any) -> bool:
+    try:
+        column.cast(pa.float64())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _check_lines(column: Any, path: Path, first: int, name: str) -> None:
+    """Refuse a text that goes over several lines."""
+    bad = pc.match_substring_regex(column, "[\r\n]")
+    if pc.any(bad).as_py():
+        row = pc.index(bad, True).as_py()
+        raise bad_value(path, first, name, row, "a text over several lines: close its quote")
+
+
+def _batches(path: Path, header: bool, roles: Roles) -> Iterator[Any]:
+    """Record batches of all columns, as numbers or texts."""
     names = [str(i) for i in range(len(roles.names))]
     types = {name: pa.from_numpy_dtype(roles.dtype) for name in names}
     for column in (roles.label, roles.weights):
         if column is not None:
             types[names[column]] = pa.float64()
-    if roles.text_label is not None:
-        types[names[roles.text_label]] = pa.string()
-    for path in paths:
-        check_source(path)
-        row = 0
-        try:
-            with (
-                open_source(path) as file,
-                csv.open_csv(
-                    file,
-                    read_options=csv.ReadOptions(
-                        block_size=BLOCK_BYTES, column_names=names, skip_rows=int(header)
-                    ),
-                    convert_options=csv.ConvertOptions(column_types=types, null_values=[""]),
-                ) as reader,
-            ):
-                for batch in reader:
-                    yield roles.rows(batch, path, row)
-                    row += batch.num_rows
-        except pa.ArrowInvalid as error:
-            _find_bad_row(path, header, roles, row)
-            raise DataError(f"{path}, after row {row}: {error}") from error
+    for column in roles.words:
+        types[names[column]] = pa.string()
+    check_source(path)
+    row = 0
+    try:
+        with (
+            open_source(path) as file,
+            csv.open_csv(
+                file,
+                read_options=csv.ReadOptions(
+                    block_size=BLOCK_BYTES, column_names=names, skip_rows=int(header)
+                ),
+                convert_options=csv.ConvertOptions(column_types=types, null_values=[""]),
+            ) as reader,
+        ):
+            for batch in reader:
+                yield batch
+                row += batch.num_rows
+    except pa.ArrowInvalid as error:
+        _find_bad_row(path, header, roles, row)
+        raise DataError(f"{path}, after row {row}: {error}") from error
 
 
 def _find_bad_row(path: Path, header: bool, roles: Roles, first: int) -> None:
@@ -193,13 +242,14 @@ def _find_bad_row(path: Path, header: bool, roles: Roles, first: int) -> None:
                     f"{path}, row {number}: expected {len(columns)} fields, found {len(fields)}"
                 )
             for i, field in enumerate(fields):
-                if i == roles.text_label:
+                if i in roles.words:
                     if not _is_utf8(field):
+                        kind = "label" if i == roles.label else "field"
                         raise DataError(
-                            f"{path}, row {number}, column {columns[i]}: the label {field!r} is "
+                            f"{path}, row {number}, column {columns[i]}: the {kind} {field!r} is "
                             f"not UTF-8 text"
                         )
-                elif not _converts(field):
+                elif not (_converts(field) or (roles.hash_bits is not None and not field)):
                     found = f"expected a finite number, found {field!r}"
                     raise bad_value(path, number - 1, columns[i], 0, found)
 

@@ -27,6 +27,7 @@ def source(
     weights: str | None = None,
     columns: list[str] | None = None,
     dtype: str = "float32",
+    hash_bits: int | None = None,
 ) -> Source:
     """Rows of one or more Parquet files of one schema.
 
@@ -45,6 +46,9 @@ def source(
         The features: columns of numbers, or one of lists of numbers. Default: all other columns.
     dtype : {"float32", "float64"}
         Of the features as stored.
+    hash_bits : int, optional
+        Hash the features to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`. They may be
+        numbers, texts or dates, and may be missing.
 
     Raises
     ------
@@ -69,16 +73,21 @@ def source(
         task=task,
         dtype=dtype,
         columns=columns,
+        hash_bits=hash_bits,
     )
+    if hash_bits is not None:
+        words = {i for i in roles.features if _is_word(schema.types[i])}
+        roles = replace(roles, texts=frozenset(words))
     _check_types(schema, roles, paths[0])
-    width = len(roles.features)
+    columns_read = len(roles.features)
+    width = roles.width(columns_read)
     if is_list(schema.types[roles.features[0]]):
-        width = _list_length(paths, roles)
+        columns_read = width = _list_length(paths, roles)
     return Source(
-        chunks=_chunks(paths, roles, width),
+        chunks=_chunks(paths, roles, columns_read),
         shape=(width,),
         scale=1.0,
-        bytes=sum(_rows(path) for path in paths) * width * roles.dtype.itemsize,
+        bytes=sum(_rows(path) for path in paths) * columns_read * (4 + roles.dtype.itemsize),
         description={
             "format": "parquet",
             "files": [path.name for path in paths],
@@ -149,6 +158,11 @@ def _is_text(kind: Any) -> bool:
     return found
 
 
+def _is_word(kind: Any) -> bool:
+    """Whether a column is hashed as texts: those, and dates and times."""
+    return _is_text(kind) or bool(pa.types.is_temporal(kind))
+
+
 def _check_types(schema: Any, roles: Roles, path: Path) -> None:
     """Refuse columns that cannot be what they are to be.
 
@@ -166,9 +180,16 @@ def _check_types(schema: Any, roles: Roles, path: Path) -> None:
     one = len(roles.features) == 1
     for i in roles.features:
         kind = schema.types[i]
-        if not (_is_numeric(kind) or (one and is_list(kind) and _is_numeric(kind.value_type))):
+        if roles.hash_bits is not None:
+            if not (_is_numeric(kind) or _is_word(kind)):
+                raise refuse(i, "numbers, texts or dates. Name the features with --columns")
+        elif not (_is_numeric(kind) or (one and is_list(kind) and _is_numeric(kind.value_type))):
             others = "; name it alone with --columns, if it holds the features"
-            advice = others if is_list(kind) else ". Name the features with --columns"
+            advice = (
+                others
+                if is_list(kind)
+                else ". Name the features with --columns, or hash them with --hash-bits"
+            )
             raise refuse(i, f"numbers{advice}")
     if roles.weights is not None and not _is_numeric(schema.types[roles.weights]):
         raise refuse(roles.weights, "numbers as weights")
@@ -204,6 +225,7 @@ def _narrowed(roles: Roles) -> Roles:
         features=[used.index(column) for column in roles.features],
         label=None if roles.label is None else used.index(roles.label),
         weights=None if roles.weights is None else used.index(roles.weights),
+        texts=frozenset(used.index(column) for column in roles.texts),
     )
 
 
@@ -215,7 +237,7 @@ def _chunks(paths: list[Path], roles: Roles, width: int) -> Iterator[Rows]:
             first = 0
             for batch in file.iter_batches(batch_size=batch_size, columns=roles.names):
                 rows = roles.rows(batch, path, first)
-                if rows.features.shape[1] != width:
+                if rows.features.shape[1] != roles.width(width):
                     found = f"expected {width} numbers, found {rows.features.shape[1]}"
                     raise bad_value(path, first, roles.names[roles.features[0]], 0, found)
                 yield rows

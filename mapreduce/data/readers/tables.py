@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mapreduce.data.batch import Array
+from mapreduce.data.batch import Array, Csr
+from mapreduce.data.hashing import MOST_BITS, hash_columns
 from mapreduce.data.importer import Rows
 from mapreduce.errors import DataError, UsageError
 
@@ -29,6 +30,10 @@ class Roles:
         Whether labels are classes or numbers to be predicted.
     dtype : dtype
         Of the features as stored.
+    hash_bits : int or None
+        Features are hashed to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`.
+    texts : frozenset of int
+        Features that are texts; only if they are hashed.
     """
 
     names: list[str]
@@ -37,17 +42,29 @@ class Roles:
     weights: int | None
     task: str
     dtype: np.dtype[Any]
+    hash_bits: int | None = None
+    texts: frozenset[int] = frozenset()
 
     @property
-    def text_label(self) -> int | None:
-        """The column that holds classes."""
-        return self.label if self.task == "classification" else None
+    def words(self) -> frozenset[int]:
+        """The columns that need not hold numbers: texts, and classes."""
+        if self.label is None or self.task != "classification":
+            return self.texts
+        return self.texts | {self.label}
+
+    def width(self, columns: int) -> int:
+        """Features of a dataset whose table has so many columns of them."""
+        return columns if self.hash_bits is None else 1 << self.hash_bits
 
     def describe(self) -> dict[str, Any]:
-        """Label, and weights if there are any, for the manifest."""
-        described = {"label": None if self.label is None else self.names[self.label]}
+        """Label, and weights and hashing if there are any, for the manifest."""
+        described: dict[str, Any] = {
+            "label": None if self.label is None else self.names[self.label]
+        }
         if self.weights is not None:
             described["weights"] = self.names[self.weights]
+        if self.hash_bits is not None:
+            described["hash_bits"] = self.hash_bits
         return described
 
     def rows(self, table: Any, path: Path, first: int) -> Rows:
@@ -71,7 +88,10 @@ class Roles:
         def where(column: int) -> tuple[Path, int, str]:
             return path, first, self.names[column]
 
-        if is_list(table.column(self.features[0]).type):
+        features: Array | Csr
+        if self.hash_bits is not None:
+            features = self._hashed(table, path, first)
+        elif is_list(table.column(self.features[0]).type):
             features = lists(table.column(self.features[0]), self.dtype, *where(self.features[0]))
         else:
             features = np.empty((table.num_rows, len(self.features)), self.dtype)
@@ -95,6 +115,25 @@ class Roles:
                 raise bad_value(*where(self.weights), row, found)
         return Rows(features, labels, weights)
 
+    def _hashed(self, table: Any, path: Path, first: int) -> Csr:
+        assert self.hash_bits is not None
+        names = [self.names[i] for i in self.features]
+        columns = [
+            texts(table.column(i))
+            if i in self.texts
+            else numbers(table.column(i), self.dtype, path, first, self.names[i], missing=True)
+            for i in self.features
+        ]
+        rows = hash_columns(names, columns, self.hash_bits, self.dtype)
+        if not np.isfinite(rows.values).all():
+            entry = int((~np.isfinite(rows.values)).argmax())
+            row = int(np.searchsorted(rows.indptr, entry, "right")) - 1
+            raise DataError(
+                f"{path}, row {first + row + 1}: numbers that meet in one feature add up to "
+                f"{rows.values[entry]}: expected a finite {self.dtype.name}"
+            )
+        return rows
+
 
 def assign(
     names: list[str],
@@ -106,6 +145,7 @@ def assign(
     task: str,
     dtype: str,
     columns: list[str] | None = None,
+    hash_bits: int | None = None,
     kind: str = "names",
 ) -> Roles:
     """The roles of columns.
@@ -125,13 +165,15 @@ def assign(
         See :class:`Roles`.
     columns : list of str, optional
         The features. Default: all that is not label or weight.
+    hash_bits : int, optional
+        See :class:`Roles`.
     kind : str
         What the names are, for messages.
 
     Raises
     ------
     UsageError
-        There is no such column, or one has two roles.
+        There is no such column, or one has two roles; ``hash_bits`` is out of range.
     DataError
         No column is left for features.
     """
@@ -144,6 +186,8 @@ def assign(
             )
         return names.index(name)
 
+    if hash_bits is not None and not 1 <= hash_bits <= MOST_BITS:
+        raise UsageError(f"--hash-bits: expected 1 to {MOST_BITS}, found {hash_bits}")
     weight = None if weights is None else find("--weights", weights)
     target = None
     if labelled and label is not None:
@@ -166,7 +210,7 @@ def assign(
             )
     if not features:
         raise DataError(f"{path} has no column beside the label's{' and weight' * bool(weights)}")
-    return Roles(names, features, target, weight, task, np.dtype(dtype))
+    return Roles(names, features, target, weight, task, np.dtype(dtype), hash_bits)
 
 
 def preview(names: list[str]) -> str:
@@ -180,24 +224,48 @@ def bad_value(path: Path, first: int, name: str, row: int, found: str) -> DataEr
     return DataError(f"{path}, row {first + row + 1}, column {name}: {found}")
 
 
-def numbers(column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str) -> Array:
+def numbers(
+    column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str, missing: bool = False
+) -> Array:
     """A column of numbers as an array (rows,).
+
+    Parameters
+    ----------
+    column : pyarrow.Array (rows,)
+    dtype : dtype
+    path, first, name
+        File, rows of the file before these, and name of the column, for messages.
+    missing : bool
+        Whether one may be missing, and is NaN.
 
     Raises
     ------
     DataError
         One is missing, or not finite as a number of the dtype.
     """
-    if column.null_count:
+    if column.null_count and not missing:
         row = pc.index(pc.is_null(column), True).as_py()
         raise bad_value(path, first, name, row, "expected a finite number, found nothing")
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
     with np.errstate(over="ignore"):
         found: Array = column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
-    if not np.isfinite(found).all():
-        row = int((~np.isfinite(found)).argmax())
+    bad = ~np.isfinite(found)
+    if column.null_count:
+        bad &= pc.is_valid(column).to_numpy(zero_copy_only=False)
+    if bad.any():
+        row = int(bad.argmax())
         shown = column[row].as_py()
         raise bad_value(path, first, name, row, f"expected a finite number, found {shown}")
     return found
+
+
+def texts(column: Any) -> Any:
+    """A column as texts without white space around them; null where nothing is left."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    column = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
 
 
 def is_list(kind: Any) -> bool:

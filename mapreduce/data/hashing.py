@@ -1,0 +1,153 @@
+"""Feature hashing: columns of a table become few features, whatever stands in them.
+
+A field becomes an entry of a sparse row. A number ``7.5`` in the column ``age`` is the name ``age``
+with the value 7.5, a text ``red`` in the column ``colour`` is the name ``colour=red`` with the
+value 1. MurmurHash3 of the name's UTF-8 bytes (x86, 32 bits, seed 0; A. Appleby), taken as a signed
+integer ``h``, gives the feature, ``|h|`` modulo the number of features, and the sign of the value:
+that of ``h``. What meets in one feature is added up, so that by the signs an inner product of two
+rows is, on average, what it was before (Weinberger et al. 2009, "Feature hashing for large scale
+multitask learning"). scikit-learn's ``FeatureHasher`` gives the same.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mapreduce.data import csr
+from mapreduce.data.batch import Array, Csr
+
+MOST_BITS = 30
+
+
+def murmur3(names: Any) -> npt.NDArray[np.uint32]:
+    """MurmurHash3 x86_32 with seed 0 of the bytes of strings.
+
+    Parameters
+    ----------
+    names : pyarrow.StringArray (n,)
+        Without nulls.
+
+    Returns
+    -------
+    array (n,), uint32
+    """
+    _, offset_buffer, data_buffer = pa.concat_arrays([names]).cast(pa.string()).buffers()
+    count = len(names)
+    if not count:
+        return np.empty(0, np.uint32)
+    offsets = np.frombuffer(offset_buffer, np.int32, count + 1).astype(np.int64)
+    # Whole words are read at once, which must not lead beyond the end.
+    data = np.zeros(offsets[-1] + 4, np.uint32)
+    if offsets[-1]:
+        data[: offsets[-1]] = np.frombuffer(data_buffer, np.uint8, offsets[-1])
+    starts, lengths = offsets[:-1], np.diff(offsets)
+    hashes = np.zeros(count, np.uint32)
+    with np.errstate(over="ignore"):
+        for word in range(int(lengths.max()) // 4):
+            longer = np.flatnonzero(lengths >= 4 * word + 4)
+            place = starts[longer] + 4 * word
+            mixed = hashes[longer] ^ _scramble(_word(data, place))
+            hashes[longer] = _rotate(mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
+        rest = lengths % 4
+        place = starts + lengths - rest
+        keep = (np.uint32(1) << (np.uint32(8) * rest.astype(np.uint32))) - np.uint32(1)
+        hashes ^= _scramble(_word(data, place) & keep)
+        hashes ^= lengths.astype(np.uint32)
+        hashes = (hashes ^ (hashes >> np.uint32(16))) * np.uint32(0x85EBCA6B)
+        hashes = (hashes ^ (hashes >> np.uint32(13))) * np.uint32(0xC2B2AE35)
+        return hashes ^ (hashes >> np.uint32(16))
+
+
+def _word(data: Array, place: Array) -> npt.NDArray[np.uint32]:
+    """Four bytes from each place, little-endian."""
+    word: npt.NDArray[np.uint32] = data[place]
+    for byte in (1, 2, 3):
+        word = word | (data[place + byte] << np.uint32(8 * byte))
+    return word
+
+
+def _rotate(words: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
+    return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
+
+
+def _scramble(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
+    return _rotate(words * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+
+
+def places(names: Any, bits: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """The feature and the sign of each name, two arrays (n,).
+
+    Parameters
+    ----------
+    names : pyarrow.StringArray (n,)
+    bits : int
+        There are ``2**bits`` features; at most 30.
+    """
+    signed = murmur3(names).view(np.int32).astype(np.int64)
+    return np.abs(signed) % (1 << bits), np.where(signed >= 0, 1.0, -1.0)
+
+
+def hash_columns(
+    names: Sequence[str], columns: Sequence[Any], bits: int, dtype: npt.DTypeLike
+) -> Csr:
+    """Sparse rows of columns.
+
+    Parameters
+    ----------
+    names : sequence of str
+        Of the columns.
+    columns : sequence of array (rows,) or pyarrow.StringArray (rows,)
+        Numbers, NaN where one is missing; or texts, null where one is missing. A missing field
+        gives no entry.
+    bits : int
+        There are ``2**bits`` features.
+    dtype : {"float32", "float64"}
+        Of the values; sums are taken in float64, in the order of the columns.
+
+    Returns
+    -------
+    Csr
+        Without entries that are, or add up to, 0. A sum beyond the dtype's range is infinite.
+    """
+    rows = len(columns[0])
+    indices = np.empty((rows, len(columns)), np.int64)
+    values = np.empty((rows, len(columns)))
+    own, signs = places(pa.array(names, pa.string()), bits)
+    for i, (name, column) in enumerate(zip(names, columns, strict=True)):
+        if isinstance(column, np.ndarray):
+            indices[:, i] = own[i]
+            values[:, i] = np.nan_to_num(column * signs[i], nan=0.0)
+        else:
+            indices[:, i], values[:, i] = _texts(name, column, bits)
+    return _add_up(indices, values, 1 << bits, np.dtype(dtype))
+
+
+def _texts(name: str, column: Any, bits: int) -> tuple[Array, Array]:
+    """Features and values of a column of texts; each different text is hashed once."""
+    encoded = column.dictionary_encode()
+    joined = pc.binary_join_element_wise(f"{name}=", encoded.dictionary, "")
+    features, signs = places(joined, bits)
+    # The last place stands for what is missing.
+    codes = pc.fill_null(encoded.indices, len(features)).to_numpy(zero_copy_only=False)
+    return np.append(features, 0)[codes], np.append(signs, 0.0)[codes]
+
+
+def _add_up(indices: Array, values: Array, features: int, dtype: np.dtype[Any]) -> Csr:
+    """Rows of fields (rows, columns), whose features are neither sorted nor different."""
+    rows, columns = indices.shape
+    order = np.argsort(indices, axis=1, kind="stable")
+    indices = np.take_along_axis(indices, order, 1).reshape(-1)
+    values = np.take_along_axis(values, order, 1).reshape(-1)
+    new = np.ones(rows * columns, bool)
+    new[1:] = np.diff(indices) != 0
+    new[::columns] = True
+    starts = np.flatnonzero(new)
+    with np.errstate(over="ignore"):
+        sums = np.add.reduceat(values, starts).astype(dtype) if rows else values.astype(dtype)
+    kept = sums != 0
+    lengths = np.bincount(starts[kept] // columns, minlength=rows)
+    return csr.from_lengths(lengths, indices[starts[kept]].astype(np.int32), sums[kept], features)
