@@ -29,6 +29,8 @@ NAMES = (
     "memory",
     "mnist",
     "startup",
+    "sparse.lbfgs",
+    "sparse.online",
     "word_count.textbook",
     "word_count.vectorized",
     "word_count.ten_lines",

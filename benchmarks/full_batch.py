@@ -33,7 +33,7 @@ def benchmark(quick: bool) -> Result:
             first = training.seconds(PASSES)
             latest = training.run.latest_round()
             assert latest is not None
-            count, total = latest.history[-1]
+            _, count, total = latest.history[-1]
             _, loss = numpy_loop(path / "data")
             # Checked before anything is compared: both have done the same twenty-two passes.
             assert abs(total / count - loss) < 1e-4 * loss, (total / count, loss, first)
