@@ -6,7 +6,7 @@ export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-fast lint bench clean
+.PHONY: demo test test-fast lint ptx bench clean
 
 # A network learns handwritten digits by chained map/reduce rounds; last line: its accuracy.
 demo: $(VENV)/.demo
@@ -23,6 +23,10 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Compiles every CUDA kernel with NVIDIA's compiler, which needs no GPU but 0.8 GB of disk.
+ptx: .venv-ptx/.ptx
+	.venv-ptx/bin/python tests/kernels/ptx.py
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
@@ -49,5 +53,10 @@ $(VENV)/.bench: $(VENV)/.python setup.cfg
 	$(BIN)/pip install -q -e '.[bench]'
 	@touch $@
 
+.venv-ptx/.ptx: tests/kernels/ptx.txt
+	$(PYTHON) -m venv .venv-ptx
+	.venv-ptx/bin/pip install -q -r tests/kernels/ptx.txt
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .cache demo build *.egg-info
+	rm -rf $(VENV) .venv-ptx .cache demo build *.egg-info
