@@ -1,12 +1,15 @@
 """Running the command line as a user does, and looking at what it leaves behind."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+import pytest
 
 GRADREDUCE = [sys.executable, "-m", "mapreduce.cli.main"]
 
@@ -65,3 +68,21 @@ def kill(process: subprocess.Popen[str]) -> None:
     """Kill a program as nothing can stop, and wait for its end."""
     process.send_signal(signal.SIGKILL)
     process.communicate()
+
+
+@contextlib.contextmanager
+def mounted(folder: Path, size: str) -> Iterator[Path]:
+    """A file system in memory that can be filled, such as of 64k; without permission, a skip.
+
+    It is unmounted whatever happens, and later if a process that should have ended works in it.
+    """
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the permission to mount a file system")
+    try:
+        yield folder
+    finally:
+        if subprocess.run(["umount", str(folder)], check=False).returncode:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)
+            raise AssertionError(f"{folder} is still in use")

@@ -197,14 +197,8 @@ def test_a_loss_that_is_not_finite_in_an_evaluation_is_told(data, tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of its own that can be filled."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("needs the permission to mount a file system")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with programs.mounted(tmp_path / "disk", "1m") as folder:
+        yield folder
 
 
 @pytest.mark.parametrize("runner", ["inline", "parallel"])

@@ -4,7 +4,6 @@ import gzip
 import os
 import re
 import signal
-import subprocess
 import tempfile
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ import pytest
 from mapreduce.job import Job
 from mapreduce.launch import run as run_class
 from mapreduce.runners.commands import CommandError, piped
-from programs import gradreduce, processes_of, wait_until
+from programs import gradreduce, mounted, processes_of, wait_until
 
 HEAD = """\
 import os, signal, subprocess, sys, time
@@ -448,14 +447,8 @@ def test_numbers_of_hadoop_that_are_none(bad, text, option, message):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 3 MiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("file systems cannot be mounted")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "small", "3m") as folder:
+        yield folder
 
 
 LARGE = """

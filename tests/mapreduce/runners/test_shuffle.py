@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-import subprocess
 from collections import defaultdict
 
 import pytest
@@ -22,6 +21,7 @@ from mapreduce.runners.shuffle import (
     key_of,
     sorted_lines,
 )
+from programs import mounted
 
 JSON = JSONProtocol().write
 plain = st.one_of(st.text(max_size=5), st.integers(-3, 3), st.booleans(), st.floats(), st.none())
@@ -90,14 +90,8 @@ def test_what_exceeds_the_quota_goes_to_the_other_file(tmp_path):
 
 @pytest.fixture
 def small_disk(tmp_path):
-    """A file system of 64 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(folder)]
-    if subprocess.run(mount, capture_output=True).returncode:
-        pytest.skip("file systems cannot be mounted")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with mounted(tmp_path / "small", "64k") as folder:
+        yield folder
 
 
 def test_full_memory_overflows_to_the_disk(tmp_path, small_disk):
