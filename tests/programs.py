@@ -13,6 +13,20 @@ import pytest
 
 GRADREDUCE = [sys.executable, "-m", "mapreduce.cli.main"]
 
+#: A job that counts words, whose class takes more methods after it.
+COUNT = """\
+from mrjob.job import MRJob
+
+
+class Count(MRJob):
+    def mapper(self, _, line):
+        for word in line.split():
+            yield word, 1
+
+    def reducer(self, word, counts):
+        yield word, sum(counts)
+"""
+
 
 def gradreduce(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
     """Run a command to its end."""

@@ -13,24 +13,13 @@ from pathlib import Path
 
 import pytest
 
+import programs
 from benchmarks.memory import private_mib
 from programs import kill, processes_of, start, wait_until
 
 pytestmark = pytest.mark.fault
 
-COUNT = """\
-import os, signal, time
-from mrjob.job import MRJob
-
-
-class Count(MRJob):
-    def mapper(self, _, line):
-        for word in line.split():
-            yield word, 1
-
-    def reducer(self, word, counts):
-        yield word, sum(counts)
-"""
+COUNT = f"import os, signal, time\n{programs.COUNT}"
 COMBINER = """
     def combiner(self, word, counts):
         yield word, sum(counts)

@@ -13,22 +13,13 @@ from pathlib import Path
 
 import pytest
 
+import programs
 from programs import GRADREDUCE, gradreduce, processes_of, start, succeed, wait_until
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
-COUNT = """\
-from mrjob.job import MRJob
-
-
-class Count(MRJob):
-    def mapper(self, _, line):
-        for word in line.split():
-            yield word, 1
-
-    def reducer(self, word, counts):
-        yield word, sum(counts)
-
+COUNT = f"""\
+{programs.COUNT}
 
 if __name__ == "__main__":
     Count.run()
