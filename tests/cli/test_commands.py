@@ -395,3 +395,31 @@ def test_import_libsvm(tmp_path):
     contradiction = fails(2, *base, tmp_path / "new", "--task", "regression", "--unlabelled")
     assert "--task and --unlabelled contradict each other" in contradiction
     assert not (tmp_path / "new").exists()
+
+
+def test_standardise(tmp_path):
+    (tmp_path / "a.csv").write_text("x,c,label\n1,5,0\n2,5,1\n6,5,1\n")
+    succeed("data", "import", "--format", "csv", tmp_path / "a.csv", tmp_path / "data")
+    base = ["data", "standardise", tmp_path / "data"]
+    done = gradreduce(*base, tmp_path / "train", "--workers", 2)
+    assert done.returncode == 0
+    assert "3 rows of 2 features in 1 shard" in done.stdout
+    assert "warning: 1 of 2 features are constant, and not divided: 1 (from 0 on)" in done.stderr
+    options = ["--like", tmp_path / "train", "-r", "inline", "--dtype", "float64", "--json"]
+    told = json.loads(succeed(*base, tmp_path / "test", *options))
+    shown = json.loads(succeed("data", "show", tmp_path / "test", "--json"))
+    assert (shown["sha256"], shown["standardised"]) == (told["sha256"], True)
+    assert shown["dtype"] == "float64"
+    assert "is not standardised" in fails(65, *base, tmp_path / "new", "--like", tmp_path / "data")
+    assert "is standardised already" in fails(
+        65, "data", "standardise", tmp_path / "train", tmp_path / "new"
+    )
+    assert "exists already" in fails(73, *base, tmp_path / "train")
+    assert "Features of sparse data are only divided" in succeed("data", "standardise", "--help")
+    shard = tmp_path / "data/shard-00000.arrow"
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 3] ^= 1
+    shard.write_bytes(content)
+    message = fails(65, *base, tmp_path / "new")
+    assert "shard-00000.arrow is damaged" in message
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "data", "test", "train"]
