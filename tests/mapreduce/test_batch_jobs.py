@@ -24,7 +24,8 @@ WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine",
 
 RUNNERS = {
     "inline": ["-r", "inline"],
-    "local": ["-r", "local"],
+    # Two map tasks and two reduce tasks; else four of each on two cores, and more on more.
+    "local": ["-r", "local", "--num-cores", "1"],
     "fork": ["-r", "parallel", "--workers", "2", "--start-method", DEFAULT_START_METHOD],
     "forkserver": ["-r", "parallel", "--workers", "3", "--start-method", "forkserver"],
 }
