@@ -139,6 +139,7 @@ class _Training:
         self._plan = run.config.plan
         self._model = self._plan.create_model()
         self._execution = execution
+        self._blocks = len(block_bounds(self._model.size, execution.blocks))
         self._keep = keep
         self._events = events
         self._job_class = job_class
@@ -175,11 +176,10 @@ class _Training:
             )
         content = {**vars(self._execution), "keep": self._keep, "code_sha256": code_sha256()}
         self._run.write_json("execution.json", content, once=False)
-        blocks = len(block_bounds(self._model.size, self._execution.blocks))
-        if blocks < self._execution.blocks:
+        if self._blocks < self._execution.blocks:
             self._warn(
-                f"the model's {self._model.size:,} parameters make {blocks} block(s) of whole "
-                f"pages of {PAGE:,}, not {self._execution.blocks}"
+                f"the model's {self._model.size:,} parameters make {self._blocks} block(s) of "
+                f"whole pages of {PAGE:,}, not {self._execution.blocks}"
             )
 
     def _start(self) -> Position:
@@ -245,7 +245,7 @@ class _Training:
         Doing it again changes nothing, so it does not matter where a driver was killed.
         """
         plan, completed = self._plan, position.completed
-        self._run.prune_rounds(completed)
+        self._run.prune_rounds(completed, self._blocks)
         is_due = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
         if is_due or plan.is_done(position.memory):
             self._save_checkpoint(position)

@@ -41,6 +41,9 @@ Array = npt.NDArray[Any]
 FORMAT = "gradreduce-run"
 FORMAT_VERSION = 1
 
+#: Arrays of a block that are not of its length.
+SHORT = ("memory", "history")
+
 _BLOCK_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.block")
 
 
@@ -77,7 +80,7 @@ class Block:
         ``params``, the state's arrays by name, ``memory``, and in block 0 ``history``.
     origins : dict of str to int
         The round in whose file each of them lies: one that a round does not change is not written
-        again.
+        again, if it is of the block's length.
     """
 
     arrays: dict[str, Array]
@@ -85,12 +88,15 @@ class Block:
 
     @classmethod
     def of(cls, completed: int, arrays: dict[str, Array], before: "Block | None" = None) -> "Block":
-        """A block to be published; arrays that the one before has too stay where they are."""
-        known = before.arrays if before else {}
-        origins = {
-            name: before.origins[name] if before and known.get(name) is array else completed
-            for name, array in arrays.items()
-        }
+        """A block to be published; arrays that the one before has too stay where they are.
+
+        But for the short ones: for them it is not worth to keep a whole file.
+        """
+        origins = dict.fromkeys(arrays, completed)
+        if before is not None:
+            for name, array in arrays.items():
+                if name not in SHORT and before.arrays.get(name) is array:
+                    origins[name] = before.origins[name]
         return cls(arrays, origins)
 
     def rounds(self) -> set[int]:
@@ -346,13 +352,15 @@ class RunDir:
 
     def complete_rounds(self) -> dict[int, int]:
         """Rounds whose blocks are all there, with their number of blocks."""
+        return dict(sorted(self._complete()))
+
+    def _complete(self) -> list[tuple[int, int]]:
+        """Rounds and their number of blocks; a resumed run may have one in two numbers of them."""
         found: dict[tuple[int, int], int] = defaultdict(int)
         for path in self.rounds.glob("*.block"):
             if match := _BLOCK_NAME.fullmatch(path.name):
                 found[int(match[1]), int(match[3])] += 1
-        return {
-            completed: blocks for (completed, blocks), count in found.items() if count == blocks
-        }
+        return [(completed, blocks) for (completed, blocks), n in found.items() if n == blocks]
 
     def read_round(self, completed: int, blocks: int) -> Position:
         """The whole state after a round."""
@@ -363,8 +371,21 @@ class RunDir:
         return Position(completed, joined.pop("params"), joined, history, memories[0])
 
     def publish_round(self, position: Position, blocks: int) -> int:
-        """Publish the whole state after a round; returns the number of blocks."""
+        """Publish the whole state after a round; returns the number of blocks.
+
+        If it is there already, in as many blocks, it stays as it is; what is left of a damaged one
+        is replaced.
+        """
         bounds = block_bounds(position.params.size, blocks)
+        if (position.completed, len(bounds)) in self._complete():
+            try:
+                self.read_round(position.completed, len(bounds))
+                return len(bounds)
+            except (MissingInputError, WireError):
+                pass
+        for number in range(len(bounds)):
+            path = self.block_path(position.completed, number, len(bounds))
+            path.unlink(missing_ok=True)
         for number, (start, stop) in enumerate(bounds):
             arrays = {"params": position.params[start:stop], "memory": position.memory}
             arrays.update({name: array[start:stop] for name, array in position.state.items()})
@@ -386,17 +407,16 @@ class RunDir:
         for folder in (self.path, self.rounds, self.checkpoints, self.evaluations):
             remove_leftovers(folder)
 
-    def prune_rounds(self, keep: int) -> None:
-        """Delete the blocks of all rounds but one and what it needs, and what killed tasks left."""
+    def prune_rounds(self, keep: int, blocks: int) -> None:
+        """Delete all blocks but those of a round and what they need, and what killed tasks left."""
         remove_leftovers(self.rounds)
-        blocks = self.complete_rounds().get(keep, 0)
-        needed = {keep}
+        needed = set()
         for number in range(blocks):
             message = self._read_file(keep, number, blocks, ())
-            needed |= set(message.meta["elsewhere"].values())
+            for at in (keep, *message.meta["elsewhere"].values()):
+                needed.add(self.block_path(at, number, blocks))
         for path in self.rounds.glob("*.block"):
-            match = _BLOCK_NAME.fullmatch(path.name)
-            if match and int(match[1]) not in needed:
+            if _BLOCK_NAME.fullmatch(path.name) and path not in needed:
                 path.unlink(missing_ok=True)
 
     def latest_round(self, warn: Callable[[str], None] = lambda message: None) -> Position | None:
@@ -404,7 +424,7 @@ class RunDir:
 
         ``warn`` is told of damaged ones.
         """
-        for completed, blocks in sorted(self.complete_rounds().items(), reverse=True):
+        for completed, blocks in sorted(self._complete(), reverse=True):
             try:
                 return self.read_round(completed, blocks)
             except (MissingInputError, WireError) as error:

@@ -153,6 +153,22 @@ def test_rounds_that_are_over_are_removed(data, tmp_path):
     assert list(run.complete_rounds()) == [10]
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "lbfgs"])
+def test_a_stopped_run_goes_on_from_its_last_round(data, tmp_path, optimizer):
+    """Rounds that are there already are not written again, and not in the way."""
+    settings = {"optimizer": optimizer, "rounds": 9}
+    _, _, expected = train(data, tmp_path / "whole", **settings)
+    run = driver.create(tmp_path / "run", Settings("softmax", **settings), data / "train", None)
+    execution = Execution("inline", rounds_per_job=2)
+    training = driver._Training(run, execution, 0, Events(), driver.ChainJob)
+    position = training._start()
+    for _ in range(2):
+        position = training._advance(position)
+    again = driver._Training(run, execution, 0, Events(), driver.ChainJob)
+    assert again._start().completed == 4
+    assert driver.train(run, execution, 0, Events()).model_sha256 == expected.model_sha256
+
+
 def test_limit_rows_takes_the_first_rows_only(data, tmp_path):
     run, seen, _ = train(data, tmp_path / "run", limit_rows=250, batch_size=0, rounds=2)
     assert [event.rows for event in seen if isinstance(event, RoundCompleted)] == [250, 250]
