@@ -33,7 +33,7 @@ def vectors(leaves, dtype="float32", seed=0):
 def sums(rows, losses):
     """A fresh partial result for each leaf: combining may reuse its memory."""
     return [
-        VectorSum(i + 1, float(loss), row.copy())
+        VectorSum(i + 1, i + 0.5, float(loss), row.copy())
         for i, (row, loss) in enumerate(zip(rows, losses, strict=True))
     ]
 
@@ -90,6 +90,7 @@ class TestTree:
         assert total.vector.tobytes() == naive.tree_sum(list(rows), naive.add).tobytes()
         assert total.loss == naive.tree_sum(losses.tolist(), lambda a, b: a + b)
         assert total.count == leaves * (leaves + 1) // 2
+        assert total.weight == leaves * leaves / 2
 
     def test_the_order_of_additions_matters_to_these_vectors(self):
         """Else the test above would hold for any order."""
@@ -206,8 +207,8 @@ class TestAggregator:
     """What each aggregator promises. Items are made by ``sums``."""
 
     @staticmethod
-    def item(values=(1.0, -0.0, 0.0), count=3, loss=0.5, dtype="float32"):
-        return VectorSum(count, loss, np.array(values, dtype))
+    def item(values=(1.0, -0.0, 0.0), count=3, weight=3.0, loss=0.5, dtype="float32"):
+        return VectorSum(count, weight, loss, np.array(values, dtype))
 
     def test_zero_returns_the_other_itself(self, name):
         aggregator = AGGREGATORS[name]
@@ -227,10 +228,10 @@ class TestAggregator:
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     def test_combine_and_finalize(self, name, dtype):
         aggregator = AGGREGATORS[name]
-        left = aggregator.lift(self.item((1.5, 2, -8), 3, 0.25, dtype))
-        right = aggregator.lift(self.item((0.5, 6, 3), 5, 4.0, dtype))
+        left = aggregator.lift(self.item((1.5, 2, -8), 2, 2.5, 0.25, dtype))
+        right = aggregator.lift(self.item((0.5, 6, 3), 5, 5.5, 4.0, dtype))
         total = aggregator.combine(left, right)
-        assert (total.count, total.loss) == (8, 4.25)
+        assert (total.count, total.weight, total.loss) == (7, 8, 4.25)
         mean = aggregator.finalize(total)
         assert mean.dtype == dtype
         assert mean.tolist() == [0.25, 1.0, -0.625]
@@ -240,10 +241,10 @@ class TestAggregator:
         aggregator = AGGREGATORS[name]
         vector = np.random.default_rng(seed).standard_normal(7).astype(dtype)
         vector[:4] = [-0.0, math.nan, math.inf, 1e-45]
-        item = aggregator.lift(VectorSum(seed, float(vector[4]) / 3, vector))
+        item = aggregator.lift(VectorSum(seed, seed / 7, float(vector[4]) / 3, vector))
         line = WireProtocol().write("k", aggregator.to_message(item))
         found = aggregator.from_message(WireProtocol().read(line)[1])
-        assert (found.count, found.loss) == (item.count, item.loss)
+        assert (found.count, found.weight, found.loss) == (item.count, item.weight, item.loss)
         assert found.vector.dtype == vector.dtype
         assert found.vector.tobytes() == vector.tobytes()
 

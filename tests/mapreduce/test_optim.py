@@ -104,7 +104,8 @@ class TestOptimizers:
     def test_state_starts_at_zero(self, name, weight_decay):
         params, _ = problem(5, "float32")
         state = optim.create(name, rates, optim.Options(0.9, weight_decay)).init(params)
-        expected = {"sgd": set(), "momentum": {"velocity"}, "adam": {"mean", "mean_square"}}
+        expected = {"sgd": set(), "momentum": {"velocity"}, "adagrad": {"squares"}}
+        expected |= dict.fromkeys(("adam", "adamw"), {"mean", "mean_square"})
         assert set(state) == expected[name]
         assert not any(array.any() for array in state.values())
 
