@@ -18,8 +18,8 @@ import re  # noqa: E402
 import sys  # noqa: E402
 from importlib import import_module  # noqa: E402
 from pathlib import Path  # noqa: E402
+from typing import Any  # noqa: E402
 
-from benchmarks.paired import Result  # noqa: E402
 from mapreduce.runners.parallel import available_cores  # noqa: E402
 
 # Modules, or MODULE.FUNCTION.
@@ -29,6 +29,7 @@ NAMES = (
     "memory",
     "mnist",
     "startup",
+    "levels",
     "sparse.lbfgs",
     "sparse.online",
     "word_count.textbook",
@@ -36,6 +37,7 @@ NAMES = (
     "word_count.ten_lines",
     "word_count.vectorized_large",
     "word_count.memory",
+    "cuda.products",
 )
 #: Up to gigabytes of text, and up to an hour: only by --full or by name.
 LARGE = ("word_count.vectorized_large", "word_count.memory")
@@ -61,7 +63,7 @@ neighbouring runs, with their range. Below 1 we are faster.
 """
 
 
-def page(before: str, results: dict[str, Result]) -> str:
+def page(before: str, results: dict[str, Any]) -> str:
     """A page with new sections for some benchmarks, and those it had for others."""
     parts = re.split(r"^<!-- ([\w.]+) -->\n", before, flags=re.MULTILINE)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
@@ -83,12 +85,11 @@ def selected(wanted: list[str], full: bool) -> list[str]:
     return found or usual
 
 
-def run(name: str, quick: bool) -> Result:
-    """The result of one benchmark."""
+def run(name: str, quick: bool) -> Any:
+    """The result of one benchmark: a ``Result``, or what has its ``lines`` and ``verdict``."""
     module, _, function = name.partition(".")
     measure = getattr(import_module(f"benchmarks.{module}"), function or "benchmark")
-    result: Result = measure(quick)
-    return result
+    return measure(quick)
 
 
 def main() -> int:
@@ -107,7 +108,8 @@ def main() -> int:
         result = run(name, arguments.quick)
         print("\n".join(result.lines()), flush=True)
         missed |= "MISSED" in result.verdict()
-        if not arguments.quick:
+        # What could not be measured leaves the page as it is.
+        if not arguments.quick and (result.ours or result.peers):
             PAGE.write_text(page(PAGE.read_text() if PAGE.exists() else "", {name: result}))
     return int(missed)
 

@@ -31,8 +31,8 @@ def main() -> None:
             # Written by a pass that does not count.
             run(f"{usual} -d {text} --cache_file {cache} -k")
         seconds = run(
-            f"{usual} -d {text} --cache_file {cache} --bfgs --passes {PASSES} --l2 {L2 * len(labels)} "
-            f"--holdout_off -f {model}"
+            f"{usual} -d {text} --cache_file {cache} --bfgs --passes {PASSES} "
+            f"--l2 {L2 * len(labels)} --holdout_off -f {model}"
         )
     run(f"{usual} -d {text} -t -i {model} -p {out}")
     scores = np.array([float(line.split()[0]) for line in out.read_text().splitlines()])

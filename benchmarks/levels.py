@@ -1,0 +1,235 @@
+"""Levels of parallelism: the same sum of gradients by threads, processes, map/reduce and a device.
+
+All call the loop of :func:`gradient`, over the same slices of the same rows, and add the slices up
+along the canonical tree. So all give the same bits, whatever the level and the number of workers,
+even where Python itself executes the loop.
+"""
+
+import hashlib
+import statistics
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from typing import Any
+
+import numba
+import numpy as np
+import numpy.typing as npt
+
+from mapreduce import run as run_job
+from mapreduce.collect.tree import Node, TreeFold
+from mapreduce.job import Job
+from mapreduce.runners.parallel import available_cores
+from mapreduce.strategies.sync import ranges
+
+Array = npt.NDArray[np.float64]
+Level = Callable[["Problem", int], Array]
+
+FEATURES = 32
+SLICE_ROWS = 1024
+
+
+def loop(features, targets, weights, start, stop, out):
+    """Gradient of half the squared error, summed over some rows."""
+    for i in range(start, stop):
+        score = 0.0
+        for j in range(features.shape[1]):
+            score += features[i, j] * weights[j]
+        error = score - targets[i]
+        for j in range(features.shape[1]):
+            out[j] += error * features[i, j]
+
+
+compiled = numba.njit(nogil=True, error_model="numpy")(loop)
+
+
+@numba.njit(nogil=True, parallel=True, error_model="numpy")
+def all_slices(features, targets, weights, rows, out):
+    """The gradients of all slices, by Numba's own threads; none adds to another's sum."""
+    for s in numba.prange(len(out)):
+        stop = min((s + 1) * rows, len(features))
+        compiled(features, targets, weights, s * rows, stop, out[s])
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Rows, the targets of a linear model, and weights at which the gradient is taken."""
+
+    features: Array
+    targets: Array
+    weights: Array
+
+    @classmethod
+    def make(cls, rows: int) -> "Problem":
+        generator = np.random.default_rng(0)
+        features = generator.standard_normal((rows, FEATURES))
+        truth, weights = generator.standard_normal((2, FEATURES))
+        return cls(features, features @ truth, weights)
+
+    @property
+    def slices(self) -> int:
+        return -(-len(self.features) // SLICE_ROWS)
+
+    def gradient(self, number: int, run: Callable[..., None]) -> Array:
+        """The gradient of one slice."""
+        out = np.zeros(FEATURES)
+        stop = min((number + 1) * SLICE_ROWS, len(self.features))
+        run(self.features, self.targets, self.weights, number * SLICE_ROWS, stop, out)
+        return out
+
+
+def total(gradients: Iterable[Array], leaves: int) -> Array:
+    """The sum of the slices' gradients, along the canonical tree."""
+    fold: TreeFold[Array] = TreeFold(leaves, np.add)
+    for number, gradient in enumerate(gradients):
+        fold.add(Node(0, number), gradient)
+    return fold.result()
+
+
+def by_threads(problem: Problem, workers: int, run: Callable[..., None]) -> Array:
+    with ThreadPoolExecutor(workers) as pool:
+        found = pool.map(lambda number: problem.gradient(number, run), range(problem.slices))
+        return total(found, problem.slices)
+
+
+def by_prange(problem: Problem, workers: int) -> Array:
+    numba.set_num_threads(workers)
+    out = np.zeros((problem.slices, FEATURES))
+    all_slices(problem.features, problem.targets, problem.weights, SLICE_ROWS, out)
+    return total(out, problem.slices)
+
+
+_shared: Problem | None = None
+
+
+def _one(number: int) -> Array:
+    assert _shared is not None
+    return _shared.gradient(number, compiled)
+
+
+def by_processes(problem: Problem, workers: int) -> Array:
+    """Forked processes, which have the rows already and send back gradients through pipes."""
+    global _shared
+    _shared = problem
+    with get_context("fork").Pool(workers) as pool:
+        chunk = -(-problem.slices // workers)
+        return total(pool.imap(_one, range(problem.slices), chunk), problem.slices)
+
+
+class GradientJob(Job):
+    """Mappers add up the slices they are told; the reducer completes the tree."""
+
+    def mapper(self, _: None, line: str) -> Iterator[tuple[str, list[Any]]]:
+        assert _shared is not None
+        start, stop = map(int, line.split())
+        fold: TreeFold[Array] = TreeFold(_shared.slices, np.add)
+        for number in range(start, stop):
+            fold.add(Node(0, number), _one(number))
+        for node, gradient in fold.nodes():
+            yield "gradient", [*node, gradient.tolist()]
+
+    def reducer(self, key: str, parts: Iterator[list[Any]]) -> Iterator[tuple[str, list[float]]]:
+        assert _shared is not None
+        fold: TreeFold[Array] = TreeFold(_shared.slices, np.add)
+        for level, number, gradient in parts:
+            fold.add(Node(level, number), np.array(gradient))
+        yield key, fold.result().tolist()
+
+
+def by_map_reduce(problem: Problem, workers: int) -> Array:
+    """A job of its own, with the start and the end of its processes."""
+    global _shared
+    _shared = problem
+    lines = [f"{start} {stop}" for start, stop in ranges(problem.slices, workers)]
+    tasks = ["-D", f"mapreduce.job.maps={workers}", "-D", "mapreduce.job.reduces=1"]
+    result = run_job(
+        GradientJob, lines=lines, arguments=["--workers", workers, "--no-conf", *tasks]
+    )
+    ((_, gradient),) = result.pairs
+    return np.array(gradient)
+
+
+LEVELS: dict[str, Level] = {
+    "Python's own loop in threads, under the GIL": partial(by_threads, run=loop),
+    "compiled loop in threads, without the GIL": partial(by_threads, run=compiled),
+    "compiled loop, Numba's prange": by_prange,
+    "compiled loop in processes": by_processes,
+    "compiled loop in a map/reduce job": by_map_reduce,
+}
+
+
+def digest(gradient: Array) -> str:
+    return hashlib.sha256(gradient.tobytes()).hexdigest()[:12]
+
+
+def serial_fraction(times: dict[int, float]) -> float:
+    """Amdahl's: the share that no worker helps with, by the mean over the numbers of workers.
+
+    ``T(n) / T(1) = s + (1 - s) / n`` (G. Amdahl, Validity of the Single Processor Approach, 1967).
+    Below 0 the machine did better than the formula allows; above 1 workers were in the way.
+    """
+    found = [(n * times[n] / times[1] - 1) / (n - 1) for n in times if n > 1]
+    return statistics.mean(found) if found else float("nan")
+
+
+@dataclass
+class Levels:
+    """What the benchmark found: seconds by level and number of workers."""
+
+    rows: int
+    times: dict[str, dict[int, list[float]]]
+    digests: set[str]
+
+    def verdict(self) -> str:
+        """Whether all levels gave the same bits."""
+        same = len(self.digests) == 1
+        return f"{'holds' if same else 'MISSED'}: {len(self.digests)} digest(s), 1 wanted"
+
+    def lines(self) -> list[str]:
+        """The result as a Markdown section."""
+        counts = sorted({n for times in self.times.values() for n in times})
+        heads = [f"{n} worker{'s' if n > 1 else ''}, s" for n in counts]
+        lines = [
+            "## Levels of parallelism",
+            "",
+            f"The sum of the gradients of a linear model over {self.rows:,} × {FEATURES} float64, "
+            f"in slices of {SLICE_ROWS:,}, by one loop and along one tree: median (range) of the "
+            "seconds, warm. Every level and every number of workers gave the same bits, "
+            f"`{min(self.digests)}…`. The serial fraction is Amdahl's, fitted.",
+            "",
+            f"| level | {' | '.join(heads)} | speed-up | serial fraction |",
+            f"|---|{'---|' * len(counts)}---|---|",
+        ]
+        for level, times in self.times.items():
+            middle = {n: statistics.median(found) for n, found in times.items()}
+            cells = [f"{middle[n]:.3g} ({min(times[n]):.3g}–{max(times[n]):.3g})" for n in counts]
+            speed_up = middle[1] / middle[counts[-1]]
+            fitted = serial_fraction(middle)
+            lines.append(f"| {level} | {' | '.join(cells)} | {speed_up:.2f} | {fitted:.2f} |")
+        lines.append(f"| on a CUDA device | {'– | ' * len(counts)}– | – |")
+        return [*lines, "", "Not measured on a device.", "", f"Limit: {self.verdict()}.", ""]
+
+
+def benchmark(quick: bool) -> Levels:
+    """All levels with 1, 2, 4 … workers, up to the number of cores."""
+    rows, repeats = (4_000, 1) if quick else (500_000, 5)
+    problem = Problem.make(rows)
+    counts = sorted({1, *(2**n for n in range(1, 10) if 2**n <= available_cores())})
+    times: dict[str, dict[int, list[float]]] = {}
+    digests = set()
+    for level, run in LEVELS.items():
+        times[level] = {n: [] for n in counts}
+        # A second's work for Python takes the compiled loop milliseconds.
+        is_slow = level.startswith("Python")
+        for n in counts:
+            digests.add(digest(run(problem, n)))
+        for _ in range(1 if is_slow else repeats):
+            for n in counts:
+                started = time.perf_counter()
+                found = run(problem, n)
+                times[level][n].append(time.perf_counter() - started)
+                digests.add(digest(found))
+    return Levels(rows, times, digests)
