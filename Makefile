@@ -13,11 +13,11 @@ demo: $(VENV)/.demo
 	@$(BIN)/python -m benchmarks.demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # What does not start clusters, kill drivers or train for long.
 test-fast: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto -m "not slow and not fault"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not fault"
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
