@@ -1,11 +1,17 @@
-"""``gradreduce data``: make, show and verify datasets."""
+"""``gradreduce data``: make, standardise, show and verify datasets."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapreduce.cli.common import FOLDER, print_json
+from mapreduce.cli.common import (
+    FOLDER,
+    output_options,
+    print_json,
+    quiet_mrjob,
+    runner_options,
+)
 
 if TYPE_CHECKING:
     from mapreduce.data.importer import Source
@@ -16,7 +22,7 @@ FILE = click.Path(path_type=Path)
 
 @click.group()
 def data() -> None:
-    """Make, show and verify datasets.
+    """Make, standardise, show and verify datasets.
 
     A dataset is a folder of Arrow files, the shards, and a manifest with their digests.
     """
@@ -169,6 +175,53 @@ def _tell(folder: Path, manifest: "Manifest") -> None:
 
 
 @data.command()
+@click.argument("folder", metavar="DATA", type=FOLDER)
+@click.argument("out", type=FOLDER)
+@click.option("--like", type=FOLDER, help="Take the statistics of this standardised dataset.")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64"]),
+    default="float32",
+    show_default=True,
+    help="Of the standardised features.",
+)
+@runner_options()
+@output_options
+def standardise(
+    folder: Path, out: Path, like: Path | None, dtype: str, as_json: bool, **values: Any
+) -> None:
+    """Make the dataset OUT of DATA, with each feature standardised.
+
+    From each feature its mean is taken, and it is divided by its population standard deviation.
+    Features of sparse data are only divided, since they would not be sparse without their zeros.
+    A constant feature is not divided. Rows count by their weights, if they have any.
+
+    Standardise the data to test on --like those to train on, with the same means and deviations.
+    """
+    quiet_mrjob()
+    from mapreduce import options
+    from mapreduce.executors import standardise as job
+
+    defaults = {option.name: option.default for option in options.EXECUTION}
+    execution = options.execution({**defaults, **values})
+    manifest, statistics = job.standardise(
+        folder.absolute(), out.absolute(), dtype, execution, like and like.absolute()
+    )
+    constant = statistics.constant.tolist()
+    if constant:
+        shown = ", ".join(map(str, constant[:8])) + (", …" if len(constant) > 8 else "")
+        click.echo(
+            f"warning: {len(constant)} of {manifest.features:,} features are constant, and not "
+            f"divided: {shown} (from 0 on)",
+            err=True,
+        )
+    if as_json:
+        print_json({"rows": manifest.rows, "constant": constant, "sha256": manifest.sha256})
+    else:
+        _tell(out, manifest)
+
+
+@data.command()
 @click.argument("folder", type=FOLDER)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def show(folder: Path, as_json: bool) -> None:
@@ -191,6 +244,7 @@ def show(folder: Path, as_json: bool) -> None:
         "weighted": manifest.weighted,
         "shards": len(manifest.shards),
         "bytes": sum(shard.bytes for shard in manifest.shards),
+        "standardised": manifest.standardised is not None,
         "seed": manifest.seed,
         "source": manifest.source,
         "sha256": manifest.sha256,
@@ -199,7 +253,7 @@ def show(folder: Path, as_json: bool) -> None:
         print_json(content)
         return
     for name, value in content.items():
-        click.echo(f"{name:12}{f'{value:,}' if type(value) is int else value}")
+        click.echo(f"{name:14}{f'{value:,}' if type(value) is int else value}")
 
 
 @data.command()

@@ -60,6 +60,25 @@ class ShardEntry:
 
 
 @dataclass(frozen=True)
+class Standardised:
+    """What was done to the features of a standardised dataset.
+
+    Attributes
+    ----------
+    file : str
+        Name, within the dataset's folder, of the means and the scales.
+    sha256 : str
+        Of that file.
+    centred : bool
+        Whether the mean was taken from each feature, too.
+    """
+
+    file: str
+    sha256: str
+    centred: bool
+
+
+@dataclass(frozen=True)
 class Manifest:
     """What a dataset holds.
 
@@ -91,6 +110,8 @@ class Manifest:
         Rows of each class; None exactly if ``classes`` is.
     weighted : bool
         Whether each row has a weight.
+    standardised : Standardised or None
+        None if the features are those of the source.
     """
 
     rows: int
@@ -107,6 +128,7 @@ class Manifest:
     target: str | None = None
     class_rows: tuple[int, ...] | None = None
     weighted: bool = False
+    standardised: Standardised | None = None
 
     def to_json(self) -> str:
         """The manifest's file, the same text for the same manifest."""
@@ -182,6 +204,8 @@ def _parse(content: Any, path: Path) -> Manifest:
     for name in ("classes", "class_rows"):
         if content[name] is not None:
             content[name] = _tuple(content[name])
+    if content["standardised"] is not None:
+        content["standardised"] = Standardised(**content["standardised"])
     missing = {field.name for field in fields(Manifest)} - content.keys() - {"shards"}
     if missing:
         raise KeyError(*sorted(missing))
@@ -209,6 +233,8 @@ def _check(manifest: Manifest) -> None:
         _expect("classes", manifest.classes, kinds in ({int}, {str}) and ordered)
     _check_layout(manifest)
     _check_target(manifest)
+    if manifest.standardised is not None:
+        _check_standardised(manifest.standardised)
     for shard in manifest.shards:
         _check_shard(shard)
     names = [shard.file for shard in manifest.shards]
@@ -246,10 +272,20 @@ def _check_target(manifest: Manifest) -> None:
         _equal("rows", manifest.rows, "the sum of class_rows", sum(class_rows))
 
 
-def _check_shard(shard: ShardEntry) -> None:
-    name: object = shard.file
+def _check_standardised(standardised: Standardised) -> None:
+    centred: object = standardised.centred
+    _expect("centred", centred, type(centred) is bool)
+    _check_name(standardised.file)
+    _digests(standardised.file, standardised.sha256)
+
+
+def _check_name(name: object) -> None:
     # A name that leads out of the folder would read somebody else's file.
     _expect("file", name, isinstance(name, str) and name == Path(name).name not in ("", ".."))
+
+
+def _check_shard(shard: ShardEntry) -> None:
+    _check_name(shard.file)
     _digests(shard.file, shard.sha256, shard.rest_sha256)
     _numbers(f"bytes of {shard.file}", 1, shard.bytes)
     end = 0

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from hdfs_utils.publish import storage_errors
 from mapreduce.data import manifest as manifests
+from mapreduce.data import standardisation
 from mapreduce.data.batch import Batch, Csr
 from mapreduce.data.csr import check, concatenate
 from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry
@@ -384,12 +385,14 @@ class Dataset:
         return self._shards[index]
 
     def verify(self) -> None:
-        """Compare every shard with its digest.
+        """Compare every shard, and the statistics of a standardised dataset, with their digests.
 
         Raises
         ------
         DataError, MissingInputError
-            The first shard that is damaged or missing.
+            The first file that is damaged or missing.
         """
+        if self.manifest.standardised is not None:
+            standardisation.load(self.folder, self.manifest)
         for index in range(len(self.manifest.shards)):
             self.shard(index).verify()

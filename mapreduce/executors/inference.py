@@ -83,7 +83,7 @@ class InferenceJob(Job):
 
 
 def run_job(
-    job_class: type[InferenceJob],
+    job_class: type[Job],
     options: dict[str, object],
     keys: Sequence[str],
     execution: Execution,

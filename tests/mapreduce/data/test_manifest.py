@@ -16,6 +16,7 @@ from mapreduce.errors import DataError, MissingInputError
 FIELDS = (
     *("format", "format_version", "rows", "features", "shape", "dtype", "scale", "classes"),
     *("seed", "source", "shards", "layout", "nonzeros", "target", "class_rows", "weighted"),
+    "standardised",
 )
 SHARD_FIELDS = ("file", "rows", "bytes", "sha256", "batches", "rest_sha256")
 BATCH_FIELDS = ("offset", "length", "rows", "sha256")
@@ -25,6 +26,12 @@ PLACES = [
     *(("shards", 1, "batches", 2, field) for field in BATCH_FIELDS),
 ]
 FREE = [("scale",), ("seed",), ("source",), ("classes",)]
+
+
+HARMLESS = [
+    *((("scale",), 1.5), (("source",), {}), (("weighted",), True)),
+    (("standardised",), None),
+]
 
 
 def name(value):
@@ -85,7 +92,12 @@ def test_another_manifest_is_not_overwritten(dataset, copy, content):
 @pytest.mark.parametrize("place", PLACES, ids=name)
 @pytest.mark.parametrize("value", [None, "x", -1, 1.5, True, [], {}, [[]], math.nan], ids=name)
 def test_value_of_the_wrong_kind(load_changed, folder, place, value):
-    if (place, value) in [(("scale",), 1.5), (("source",), {}), (("weighted",), True)]:
+    if (place, value) in [
+        (("scale",), 1.5),
+        (("source",), {}),
+        (("weighted",), True),
+        (("standardised",), None),
+    ]:
         load_changed(place, value)
         return
     if place == ("shards", 1, "file") and value == "x":
@@ -122,6 +134,10 @@ def test_value_of_the_wrong_kind(load_changed, folder, place, value):
         (("class_rows",), [50, 0, 0, -1, 1]),
         (("class_rows",), [20, 10, 10, 11]),
         (("weighted",), 1),
+        (("standardised",), {"file": "x", "sha256": "0" * 64}),
+        (("standardised",), {"file": "x", "sha256": "0" * 63, "centred": True}),
+        (("standardised",), {"file": "../x", "sha256": "0" * 64, "centred": True}),
+        (("standardised",), {"file": "x", "sha256": "0" * 64, "centred": 1}),
         (("seed",), "1"),
         (("shards", 1, "rows"), 21),
         (("shards", 1, "bytes"), 10),

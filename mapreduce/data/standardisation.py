@@ -1,0 +1,195 @@
+"""Standardising: each feature minus its mean, divided by its standard deviation.
+
+What some rows say of every feature are :class:`Moments`: mean and sum of squared differences from
+it, by two passes over the rows and in float64. Moments of more rows follow from those of parts,
+by the formula of T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for computing the sample
+variance", 1983, which subtracts no large numbers from each other.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from hdfs_utils.publish import put_if_absent, storage_errors
+from mapreduce.data.batch import Array, Batch, Csr
+from mapreduce.data.manifest import Manifest, Standardised
+from mapreduce.errors import DataError, MissingInputError
+
+FILE = "standardisation.arrow"
+_SCHEMA = pa.schema([pa.field("mean", pa.float64(), False), pa.field("scale", pa.float64(), False)])
+_CHUNK_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What some rows say of every feature.
+
+    Attributes
+    ----------
+    rows : int
+    weight : float
+        Sum of the rows' weights; that of rows without weights is their number.
+    mean : array (features,), float64
+        Weighted; of the features as a model sees them, and zeros count.
+    squares : array (features,), float64
+        Weighted sum of squared differences from the mean.
+    """
+
+    rows: int
+    weight: float
+    mean: Array
+    squares: Array
+
+
+def moments(batch: Batch) -> Moments:
+    """Moments of a batch."""
+    weights = np.ones(batch.rows) if batch.weights is None else batch.weights
+    weight = float(weights.sum())
+    columns = batch.features.shape[1]
+    if weight == 0:
+        return Moments(batch.rows, 0.0, np.zeros(columns), np.zeros(columns))
+    if isinstance(batch.features, Csr):
+        return _sparse_moments(batch.features, batch.scale, weights, weight)
+    x = batch.features.astype(np.float64) * batch.scale
+    mean = (weights[:, None] * x).sum(axis=0) / weight
+    x -= mean
+    # What rounding left of the mean is taken away (the corrected two-pass algorithm).
+    rest = (weights[:, None] * x).sum(axis=0)
+    squares = (weights[:, None] * (x * x)).sum(axis=0) - rest * rest / weight
+    return Moments(batch.rows, weight, mean, np.maximum(squares, 0.0))
+
+
+def _sparse_moments(features: Csr, scale: float, weights: Array, weight: float) -> Moments:
+    used = slice(features.indptr[0], features.indptr[-1])
+    indices = features.indices[used]
+    x = features.values[used].astype(np.float64) * scale
+    by_entry = np.repeat(weights, np.diff(features.indptr))
+
+    def sums(values: Array) -> Array:
+        return np.bincount(indices, values, features.columns)
+
+    mean = sums(by_entry * x) / weight
+    difference = x - mean[indices]
+    zeros = np.maximum(weight - sums(by_entry), 0.0)
+    squares = sums(by_entry * difference * difference) + zeros * mean * mean
+    return Moments(len(features), weight, mean, squares)
+
+
+def combine(left: Moments, right: Moments) -> Moments:
+    """Moments of the rows of both."""
+    rows = left.rows + right.rows
+    weight = left.weight + right.weight
+    if right.weight == 0 or left.weight == 0:
+        counted = left if right.weight == 0 else right
+        return Moments(rows, counted.weight, counted.mean, counted.squares)
+    share = right.weight / weight
+    difference = right.mean - left.mean
+    squares = left.squares + right.squares + difference * difference * (left.weight * share)
+    return Moments(rows, weight, left.mean + difference * share, squares)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """What is taken from each feature, and by what it is divided.
+
+    Attributes
+    ----------
+    mean : array (features,), float64
+        Zeros where features are not centred.
+    scale : array (features,), float64
+        Population standard deviation; 1 for a feature that is constant.
+    constant : array (k,), int64
+        Numbers of these features, from 0 on; empty if the statistics come from a file.
+    """
+
+    mean: Array
+    scale: Array
+    constant: Array
+
+    def apply(self, batch: Batch, dtype: str) -> Array | Csr:
+        """The standardised features, in a dtype.
+
+        A number that is too large for it becomes infinite.
+        """
+        kind = np.dtype(dtype)
+        with np.errstate(over="ignore"):
+            if isinstance(batch.features, Csr):
+                rows = batch.features
+                used = slice(rows.indptr[0], rows.indptr[-1])
+                indices = rows.indices[used]
+                values = rows.values[used].astype(np.float64) * batch.scale / self.scale[indices]
+                return Csr(rows.indptr - used.start, indices, values.astype(kind), rows.columns)
+            out = np.empty(batch.features.shape, kind)
+            for start in range(0, batch.rows, _CHUNK_ROWS):
+                part = slice(start, start + _CHUNK_ROWS)
+                x = batch.features[part].astype(np.float64) * batch.scale
+                out[part] = (x - self.mean) / self.scale
+            return out
+
+    def save(self, folder: Path, *, centred: bool) -> Standardised:
+        """Write the statistics beside a dataset's shards, and describe them for the manifest."""
+        sink = pa.BufferOutputStream()
+        columns = [pa.array(self.mean), pa.array(self.scale)]
+        with pa.ipc.new_file(sink, _SCHEMA) as writer:
+            writer.write_batch(pa.record_batch(columns, schema=_SCHEMA))
+        content = sink.getvalue().to_pybytes()
+        put_if_absent(folder / FILE, content, sync=True)
+        return Standardised(FILE, hashlib.sha256(content).hexdigest(), centred)
+
+
+def finish(total: Moments, *, centred: bool) -> Statistics:
+    """The statistics that follow from the moments of all rows.
+
+    A feature counts as constant if its variance is not above what rounding alone may give, as for
+    scikit-learn's ``StandardScaler``.
+    """
+    variance = total.squares / total.weight
+    epsilon = float(np.finfo(np.float64).eps)
+    rounding = total.rows * epsilon * variance + (total.rows * total.mean * epsilon) ** 2
+    constant = variance <= rounding
+    scale = np.where(constant, 1.0, np.sqrt(variance))
+    mean = total.mean if centred else np.zeros_like(total.mean)
+    return Statistics(mean, scale, np.flatnonzero(constant))
+
+
+def load(folder: Path, manifest: Manifest) -> Statistics:
+    """The statistics that a dataset was standardised with.
+
+    Raises
+    ------
+    MissingInputError
+        The file is gone.
+    DataError
+        The dataset is not standardised, or the file is damaged.
+    """
+    described = manifest.standardised
+    if described is None:
+        raise DataError(
+            f"{folder} is not standardised. Make a standardised dataset of it with 'gradreduce "
+            f"data standardise'"
+        )
+    path = folder / described.file
+    with storage_errors("read", path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise MissingInputError(
+                f"{path} does not exist, though the dataset's manifest names it. Standardise the "
+                f"data again"
+            ) from None
+    if hashlib.sha256(content).hexdigest() != described.sha256:
+        raise DataError(
+            f"{path} is damaged: its sha256 is not that in the manifest. Standardise the data again"
+        )
+    with pa.ipc.open_file(pa.BufferReader(content)) as reader:
+        table = reader.read_all()
+    if table.schema != _SCHEMA or table.num_rows != manifest.features:
+        raise DataError(
+            f"{path} holds {table.num_rows} rows of {table.schema.names}: expected "
+            f"{manifest.features} of mean and scale. Standardise the data again"
+        )
+    mean, scale = (table[name].to_numpy() for name in ("mean", "scale"))
+    return Statistics(mean, scale, np.empty(0, np.int64))

@@ -1,0 +1,247 @@
+"""Standardising a dataset: a job for the statistics, and one that applies them.
+
+The moments of record batches are the leaves of the canonical tree, so that the statistics have the
+same bits for any number of workers.
+"""
+
+import json
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from hdfs_utils.publish import remove_leftovers_of, storage_errors, temporary_name
+from mapreduce.collect.tree import Node, ShuffledFold, TreeFold
+from mapreduce.data import standardisation
+from mapreduce.data.batch import Array, Csr
+from mapreduce.data.importer import check_absent
+from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry, Standardised
+from mapreduce.data.shards import Dataset, sparse_row_bytes, write_shard
+from mapreduce.data.standardisation import Moments, Statistics, combine, moments
+from mapreduce.errors import DataError
+from mapreduce.executors.chain import Execution
+from mapreduce.executors.inference import run_job
+from mapreduce.job import Job, MRStep
+from mapreduce.strategies.sync import ranges
+from mapreduce.wire import Message, WireProtocol
+
+Pairs = Iterator[tuple[str, Message]]
+
+
+class StandardiseJob(Job):
+    """Adds up the moments of record batches; or, with ``--out``, writes standardised shards.
+
+    The folder of ``--out`` holds the statistics. What is written there takes its name when it is
+    complete, so that a task may be run twice.
+    """
+
+    INPUT_PROTOCOL = WireProtocol
+    INTERNAL_PROTOCOL = WireProtocol
+    OUTPUT_PROTOCOL = WireProtocol
+
+    def configure_args(self) -> None:
+        super().configure_args()
+        self.add_passthru_arg("--data", help="folder of the dataset")
+        self.add_passthru_arg("--out", help="folder of the statistics, for the shards")
+        self.add_passthru_arg("--like", help="description of the statistics, as JSON")
+        self.add_passthru_arg("--dtype", help="of the standardised features")
+
+    def steps(self) -> list[MRStep]:
+        if self.options.out is None:
+            return [MRStep(mapper=self.map_moments, reducer=self.add_up)]
+        return [MRStep(mapper=self.write)]
+
+    @cached_property
+    def _dataset(self) -> Dataset:
+        return Dataset(Path(self.options.data))
+
+    def map_moments(self, key: str, _: Message) -> Pairs:
+        start, stop = map(int, key.split("-"))
+        leaves = _leaves(self._dataset.manifest)
+        fold: TreeFold[Moments] = TreeFold(len(leaves), combine, "the statistics")
+        for leaf in range(start, stop):
+            shard, first, last = leaves[leaf]
+            fold.add(Node(0, leaf), moments(self._dataset.shard(shard).rows(first, last)))
+        for node, partial in fold.nodes():
+            meta = {"rows": partial.rows, "leaves": len(leaves), "node": [*node]}
+            yield "statistics", Message(meta, _arrays(partial))
+
+    def add_up(self, key: str, partials: Iterable[Message]) -> Pairs:
+        fold: ShuffledFold[Moments] | None = None
+        for message in partials:
+            fold = fold or ShuffledFold(message.meta["leaves"], combine, "the statistics")
+            fold.receive(Node(*message.meta["node"]), _moments(message), message.digest or 0)
+        assert fold is not None, "a reducer gets at least one value"
+        total = fold.result()
+        yield key, Message({"rows": total.rows}, _arrays(total))
+
+    @cached_property
+    def _statistics(self) -> Statistics:
+        described = Standardised(**json.loads(self.options.like))
+        manifest = replace(self._dataset.manifest, standardised=described)
+        return standardisation.load(Path(self.options.out), manifest)
+
+    def write(self, key: str, _: Message) -> Pairs:
+        number = int(key)
+        manifest = self._dataset.manifest
+        rows = self._dataset.shard(number).rows(0, manifest.shards[number].rows)
+        features = self._statistics.apply(rows, self.options.dtype)
+        path = Path(self.options.out) / f"shard-{number:05d}.arrow"
+        _check_finite(features, self._dataset.folder / manifest.shards[number].file)
+        row_bytes = None
+        if isinstance(features, Csr):
+            itemsize = features.dtype.itemsize
+            row_bytes = sparse_row_bytes(manifest.rows, manifest.nonzeros, itemsize)
+        temporary = temporary_name(path)
+        try:
+            entry = write_shard(temporary, features, rows.labels, rows.weights, row_bytes)
+            with storage_errors("write", path):
+                temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        yield key, Message(asdict(replace(entry, file=path.name)))
+
+
+def _arrays(partial: Moments) -> dict[str, Array]:
+    return {
+        "weight": np.array(partial.weight),
+        "mean": partial.mean,
+        "squares": partial.squares,
+    }
+
+
+def _moments(message: Message) -> Moments:
+    arrays = message.arrays
+    weight = float(arrays["weight"])
+    return Moments(message.meta["rows"], weight, arrays["mean"], arrays["squares"])
+
+
+def _leaves(manifest: Manifest) -> list[tuple[int, int, int]]:
+    """(shard, start, stop) of all record batches, in order."""
+    leaves = []
+    for number, shard in enumerate(manifest.shards):
+        start = 0
+        for batch in shard.batches:
+            leaves.append((number, start, start + batch.rows))
+            start += batch.rows
+    return leaves
+
+
+def _check_finite(features: Array | Csr, path: Path) -> None:
+    values = features.values if isinstance(features, Csr) else features
+    if np.isfinite(values).all():
+        return
+    place = np.argwhere(~np.isfinite(values))[0]
+    if isinstance(features, Csr):
+        row = int(np.searchsorted(features.indptr, place[0], "right")) - 1
+        column = int(features.indices[place[0]])
+    else:
+        row, column = map(int, place)
+    raise DataError(
+        f"{path}, row {row}, feature {column}: standardised it is no finite "
+        f"{values.dtype.name}. Try --dtype float64; or does the data differ much from what it is "
+        f"standardised like?"
+    )
+
+
+def standardise(
+    data: Path, out: Path, dtype: str, execution: Execution, like: Path | None = None
+) -> tuple[Manifest, Statistics]:
+    """Make a standardised dataset of another.
+
+    Dense features are centred and scaled, sparse ones are scaled only. Labels, weights and the
+    order of the rows stay. The folder appears under its name when it is complete.
+
+    Parameters
+    ----------
+    data : Path
+    out : Path
+        Must not exist, or be an empty folder.
+    dtype : {"float32", "float64"}
+        Of the standardised features.
+    execution : Execution
+        How to run the jobs.
+    like : Path, optional
+        A standardised dataset whose statistics to take.
+
+    Returns
+    -------
+    Manifest, Statistics
+
+    Raises
+    ------
+    OutputError
+        ``out`` is there already, or its folder cannot be written.
+    MissingInputError, DataError
+        A dataset is missing or damaged, ``data`` is standardised already, ``like`` is not, or they
+        do not fit each other.
+    """
+    check_absent(out)
+    manifest = Dataset(data).manifest
+    if manifest.standardised is not None:
+        raise DataError(f"{data} is standardised already. Name the dataset that it was made of")
+    given = None if like is None else _statistics_of(like, manifest, data)
+    centred = manifest.layout == "dense"
+    with storage_errors("create", out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers_of(out)
+        partial = temporary_name(out)
+        partial.mkdir()
+    try:
+        statistics = given or standardisation.finish(
+            _total(data, manifest, execution), centred=centred
+        )
+        described = statistics.save(partial, centred=centred)
+        options = {
+            "--data": data,
+            "--out": partial,
+            "--like": json.dumps(asdict(described)),
+            "--dtype": dtype,
+        }
+        keys = [f"{shard:08d}" for shard in range(len(manifest.shards))]
+        written = dict(run_job(StandardiseJob, options, keys, execution))
+        standardised = replace(
+            manifest,
+            dtype=dtype,
+            scale=1.0,
+            shards=tuple(_entry(written[key]) for key in keys),
+            standardised=described,
+        )
+        standardised.save(partial)
+        with storage_errors("create", out):
+            partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return standardised, statistics
+
+
+def _entry(message: Message) -> ShardEntry:
+    content = dict(message.meta)
+    batches = tuple(BatchEntry(**batch) for batch in content.pop("batches"))
+    return ShardEntry(**content, batches=batches)
+
+
+def _total(data: Path, manifest: Manifest, execution: Execution) -> Moments:
+    leaves = len(_leaves(manifest))
+    keys = [f"{a:08d}-{b:08d}" for a, b in ranges(leaves, execution.workers)]
+    ((_, message),) = run_job(StandardiseJob, {"--data": data}, keys, execution)
+    return _moments(message)
+
+
+def _statistics_of(like: Path, manifest: Manifest, data: Path) -> Statistics:
+    other = Dataset(like).manifest
+    statistics = standardisation.load(like, other)
+    for name in ("layout", "features"):
+        ours, theirs = getattr(manifest, name), getattr(other, name)
+        if ours != theirs:
+            raise DataError(
+                f"{data} cannot be standardised like {like}: {name} {ours}, there {theirs}"
+            )
+    return statistics
+
+
+if __name__ == "__main__":
+    StandardiseJob.run()
