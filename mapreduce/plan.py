@@ -485,7 +485,7 @@ def check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifes
             f"{', '.join(map(repr, classes[:5]))}{', …' if len(classes) > 5 else ''}. Train softmax"
         )
     if data.layout == "sparse" and not kind.takes_sparse:
-        able = [other for other in models.MODELS if models.find(other).takes_sparse]
+        able = [other for other in models.MODELS if models.load(other).takes_sparse]
         raise DataError(
             f"{name} takes dense rows alone, the training data are sparse. Models that take them: "
             f"{', '.join(able)}"

@@ -49,7 +49,12 @@ def find(spec: str) -> "type[Model]":
     UsageError
         The specification is unknown or malformed.
     """
-    module, _, class_name = MODELS[parse(spec)[0]][0].partition(":")
+    return load(parse(spec)[0])
+
+
+def load(name: str) -> "type[Model]":
+    """The class of one of :data:`MODELS`."""
+    module, _, class_name = MODELS[name][0].partition(":")
     kind: type[Model] = getattr(import_module(module), class_name)
     return kind
 

@@ -4,11 +4,13 @@ import json
 import math
 from dataclasses import FrozenInstanceError, fields, replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mapreduce import plan as plans
+from mapreduce.data.batch import Batch
 from mapreduce.data.manifest import Manifest, ShardEntry
 from mapreduce.errors import DataError, UsageError
 from mapreduce.plan import Plan, Settings, default_slice_rows
@@ -16,13 +18,28 @@ from mapreduce.plan import Plan, Settings, default_slice_rows
 SHARDS = (300, 300, 123)
 
 
-def dataset(shard_rows=SHARDS, features=4, classes=(0, 1, 2), seed=0):
+def dataset(shard_rows=SHARDS, features=4, classes=(0, 1, 2), seed=0, **changes):
+    """A manifest: of dense rows of classes, unless ``changes`` says otherwise."""
     shards = tuple(
         ShardEntry(f"{i}.arrow", rows, 1000, "0" * 64, (), "0" * 64)
         for i, rows in enumerate(shard_rows)
     )
-    shape = (features,)
-    return Manifest(sum(shard_rows), features, shape, "uint8", 1.0, classes, seed, {}, shards)
+    rows = sum(shard_rows)
+    manifest = Manifest(
+        rows,
+        features,
+        (features,),
+        "uint8",
+        1.0,
+        classes,
+        seed,
+        {},
+        shards,
+        nonzeros=rows * features,
+        target=None if classes is None else "class",
+        class_rows=None if classes is None else (rows, *[0] * (len(classes) - 1)),
+    )
+    return replace(manifest, **changes)
 
 
 def make(data=None, evaluation=None, **settings):
@@ -206,9 +223,11 @@ class TestFile:
             make().rounds = 3
 
 
+NUMBERS = {"classes": None, "target": "number"}
+
 BAD = [
     ("--strategy", {"strategy": "asynchronous"}),
-    ("--optimizer", {"optimizer": "adamw"}),
+    ("--optimizer", {"optimizer": "newton"}),
     ("--dtype", {"dtype": "float16"}),
     ("--slice-rows", {"slice_rows": 0}),
     ("--slice-rows 33", {"batch_size": 100, "slice_rows": 33}),
@@ -226,6 +245,36 @@ BAD = [
     *(("--momentum", {"momentum": value}) for value in (-0.1, 1.0, math.nan, math.inf)),
     *(("--learning-rate", {"learning_rate": v}) for v in (0.0, -1.0, math.nan, math.inf)),
     *(("--weight-decay", {"weight_decay": v}) for v in (-0.1, math.nan, math.inf)),
+    *(
+        (option, {option.strip("-").replace("-", "_"): value})
+        for option in ("--l1", "--l2", "--tol")
+        for value in (-0.1, math.nan, math.inf)
+    ),
+    *(("--clip-norm", {"clip_norm": v}) for v in (0.0, -1.0, math.nan, math.inf)),
+    ("--non-finite", {"non_finite": "ignore"}),
+    ("--history-size", {"history_size": 0}),
+    ("--class-weight: 'balance'", {"class_weight": "balance"}),
+    ("--class-weight: ''", {"class_weight": ""}),
+    ("--class-weight: ''", {"class_weight": "0=1,"}),
+    ("--class-weight: '3=2'", {"class_weight": "0=1,3=2"}),
+    *(
+        (f"--class-weight: '1={v}': expected a finite, non", {"class_weight": f"0=1,1={v}"})
+        for v in ("-1", "nan", "inf", "x", "")
+    ),
+    ("--class-weight: at least one", {"class_weight": "0=0,1=0,2=0"}),
+    *(
+        (f"--l1 0.1: {name} has no step", {"l1": 0.1, "optimizer": name})
+        for name in ("adagrad", "adam", "adamw", "lbfgs")
+    ),
+    *(
+        (f"{option}: L-BFGS has no such option", {"optimizer": "lbfgs", **changes})
+        for option, changes in (
+            ("--clip-norm", {"clip_norm": 1.0}),
+            ("--weight-decay", {"weight_decay": 0.1}),
+            ("--non-finite skip", {"non_finite": "skip"}),
+        )
+    ),
+    ("--batch-size 722: L-BFGS takes all 723", {"optimizer": "lbfgs", "batch_size": 722}),
     ("schedule 'linear'", {"schedule": "linear"}),
     ("schedule 'step:0'", {"schedule": "step:0"}),
     ("model 'forest'", {"model": "forest"}),
@@ -252,15 +301,51 @@ class TestRefusal:
             make(batch_size=100, slice_rows=33)
 
     @pytest.mark.parametrize(
-        ("data", "message"),
+        ("model", "data", "message"),
         [
-            ({"classes": None}, "the training data have no labels"),
-            ({"classes": (7,)}, "the training data have only one class, 7"),
+            ("softmax", {"classes": None}, "the training data have no labels"),
+            ("linear", {"classes": None}, "the training data have no labels"),
+            ("mlp:3", {"classes": (7,)}, "the training data have only one class, 7"),
+            ("logistic", {"classes": (7,)}, "the training data have only one class, 7"),
+            (
+                "softmax",
+                NUMBERS,
+                "softmax predicts a class, the labels of the training data are numbers: train "
+                r"another model \(linear\), or import the data with --task classification",
+            ),
+            (
+                "linear",
+                {},
+                "linear predicts a number, the labels of the training data are classes: train "
+                r"another model \(logistic, softmax\), or import the data with --task regression",
+            ),
+            (
+                "logistic",
+                {},
+                "logistic knows two classes, the training data have 3: 0, 1, 2. Train",
+            ),
+            ("svm", {"classes": tuple("abcdef")}, "have 6: 'a', 'b', 'c', 'd', 'e', …. Train"),
+            ("hinge-svm", {}, "hinge-svm knows two classes"),
+            (
+                "mlp:3",
+                {"layout": "sparse"},
+                "mlp:3 takes dense rows alone, the training data are sparse. Models that take "
+                "them: linear, logistic, svm, hinge-svm",
+            ),
+            ("softmax", {"layout": "sparse"}, "softmax takes dense rows alone"),
         ],
     )
-    def test_data_that_cannot_be_trained_on(self, data, message):
+    def test_data_that_cannot_be_trained_on(self, model, data, message):
         with pytest.raises(DataError, match=message):
-            make(dataset(**data))
+            make(dataset(**data), model=model)
+
+    @pytest.mark.parametrize("model", ["linear", "logistic", "svm", "hinge-svm"])
+    @pytest.mark.parametrize("layout", ["dense", "sparse"])
+    def test_data_that_linear_models_can_be_trained_on(self, model, layout):
+        kind = NUMBERS if model == "linear" else {"classes": (0, 1)}
+        data = dataset(**kind, layout=layout)
+        plan = make(data, data, model=model)
+        assert plan.data.classes == (0 if model == "linear" else 2)
 
     @pytest.mark.parametrize(
         ("data", "message"),
@@ -268,8 +353,103 @@ class TestRefusal:
             ({"features": 5}, "the model takes 4 features, the data have 5"),
             ({"classes": (0, 3, 4)}, "not trained on: 3, 4"),
             ({"classes": None}, "the data to evaluate on have no labels"),
+            ({"classes": None, "target": "number"}, "labels of another kind"),
+            ({"layout": "sparse"}, "the data to evaluate on are sparse, those to train on dense"),
         ],
     )
     def test_data_that_cannot_be_evaluated_on(self, data, message):
         with pytest.raises(DataError, match=message):
             make(evaluation=dataset(**data))
+
+    def test_class_weights_of_numbers(self):
+        for spec in ("balanced", "0=1"):
+            with pytest.raises(UsageError, match="labels of the training data are no classes"):
+                make(dataset(**NUMBERS), model="linear", class_weight=spec)
+
+
+class TestClassWeights:
+    def test_by_label(self):
+        """Labels as text may hold what separates others."""
+        data = dataset(classes=("a", "b", "x=y"))
+        plan = make(data, class_weight="x=y=2.5,b=0")
+        assert plan.class_weight == (1.0, 0.0, 2.5)
+
+    def test_balanced(self):
+        """As scikit-learn: rows / (classes * rows of the class)."""
+        plan = make(dataset([90], class_rows=(60, 20, 10)), class_weight="balanced")
+        np.testing.assert_allclose(plan.class_weight, [0.5, 1.5, 3.0])
+
+    def test_times_the_weights_of_rows(self):
+        plan = make(class_weight="0=2,2=0.5")
+        labels = np.array([2, 0, 1, 0], np.int32)
+        batch = Batch(np.ones((4, 4)), labels)
+        assert plan.weighted(batch).weights.tolist() == [0.5, 2, 1, 2]
+        batch = replace(batch, weights=np.array([4.0, 3, 2, 0]))
+        weighted = plan.weighted(batch)
+        assert weighted.weights.tolist() == [2, 6, 2, 0]
+        assert weighted.labels is labels
+        assert batch.weights.tolist() == [4, 3, 2, 0]
+        assert make().weighted(batch) is batch
+
+
+class TestSearch:
+    """L-BFGS takes all rows in every round, and ends by itself."""
+
+    def test_defaults(self):
+        plan = make(optimizer="lbfgs", evaluation=dataset([10], seed=9))
+        assert (plan.batch_size, plan.rounds_per_epoch) == (723, 1)
+        assert (plan.rounds, plan.eval_every) == (100, 100)
+
+    @pytest.mark.parametrize("size", [0, 723, 724])
+    def test_all_rows_by_name(self, size):
+        assert make(optimizer="lbfgs", batch_size=size, epochs=7).rounds == 7
+
+    def test_its_own_settings(self):
+        plan = make(optimizer="lbfgs", rounds=9, eval_every=2, evaluation=dataset([10]), l2=0.1)
+        assert (plan.rounds, plan.eval_every) == (9, 2)
+
+    @pytest.mark.parametrize("optimizer", ["sgd", "adam", "lbfgs"])
+    def test_what_needs_scalars_of_all_blocks(self, optimizer):
+        assert make(optimizer=optimizer).needs_scalars == (optimizer == "lbfgs")
+        if optimizer != "lbfgs":
+            assert make(optimizer=optimizer, clip_norm=1.0).needs_scalars
+            assert make(optimizer=optimizer, non_finite="skip").needs_scalars
+
+    def test_others_never_end_by_themselves(self):
+        memory = np.ones(100)
+        assert make(optimizer="lbfgs").is_done(memory)
+        assert not make(optimizer="lbfgs").is_done(np.zeros(100))
+        assert not make(non_finite="skip").is_done(memory)
+
+
+class TestSparseSlices:
+    """A slice's gradient has fewer elements than the slice has entries, if that can be."""
+
+    @staticmethod
+    def data(rows, features, per_row):
+        return dataset(
+            [rows], features, (0, 1), layout="sparse", nonzeros=rows * per_row, dtype="float32"
+        )
+
+    @pytest.mark.parametrize(
+        ("rows", "features", "per_row", "expected"),
+        [
+            (100_000, 1_000, 10, 2048),
+            (100_000, 10_240, 10, 2048),
+            (100_000, 10_241, 10, 4096),
+            (100_000, 40_960, 10, 8192),
+            (1_000_000, 10_000_000, 100, 262_144),
+            (4 * 2048, 10_000_000, 10, 2048),
+            (4 * 2048 + 1, 10_000_000, 10, 4096),
+            (10, 1_000_000, 1, 2048),
+        ],
+    )
+    def test_default(self, rows, features, per_row, expected):
+        data = self.data(rows, features, per_row)
+        for settings in ({"batch_size": 0}, {"optimizer": "lbfgs"}):
+            assert make(data, model="logistic", **settings).slice_rows == expected
+        assert make(data, model="logistic", batch_size=0, slice_rows=7).slice_rows == 7
+
+    def test_not_of_a_part_of_the_rows(self):
+        plan = make(self.data(100_000, 1_000_000, 3), model="logistic", batch_size=128)
+        assert plan.slice_rows == 32
