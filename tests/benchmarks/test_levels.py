@@ -14,8 +14,8 @@ def test_every_level_gives_the_same_bits():
     command = [sys.executable, "-m", "benchmarks", "--quick", "levels"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "holds: 1 digest(s), 1 wanted" in done.stdout
-    rows = re.findall(r"^\| (.*?) \| ([\d.e-]+) ", done.stdout, re.MULTILINE)
-    assert [name for name, _ in rows] == list(levels.LEVELS)
+    rows = re.findall(r"^\| (.*?) \| (\d[\d.e-]*) ", done.stdout, re.MULTILINE)
+    assert [name for name, _ in rows] == ["level", *levels.LEVELS]
 
 
 @pytest.mark.parametrize("serial", [0.0, 0.25, 1.0])
