@@ -111,9 +111,14 @@ def csr_gradient_sparse(
     """
     _check("csr_gradient_sparse", indptr, indices, values, delta.size, columns)
     entries = slice(indptr[0], indptr[-1])
-    touched, places = np.unique(indices[entries], return_inverse=True)
+    found = indices[entries]
+    ordered = np.sort(found)
+    touched = ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(found) else ordered
+    # Of the table, only what is looked up is ever written.
+    table = np.empty(columns, np.int32)
+    table[touched] = np.arange(len(touched), dtype=np.int32)
     sums = np.empty(len(touched), delta.dtype)
-    _csr_gradient(indptr - indptr[0], places, values[entries], delta, sums)
+    _csr_gradient(indptr - indptr[0], table[found], values[entries], delta, sums)
     return touched.astype(np.int32, copy=False), sums
 
 

@@ -82,10 +82,16 @@ def add(left: Vector, right: Vector) -> Vector:
 
 
 def _merge(left: SparseVector, right: SparseVector) -> Vector:
-    indices = np.union1d(left.indices, right.indices)
+    ordered = np.sort(np.concatenate([left.indices, right.indices]))
+    is_new = np.ones(len(ordered), bool)
+    np.not_equal(ordered[1:], ordered[:-1], out=is_new[1:])
+    indices = ordered[is_new]
     if len(indices) > DENSITY * left.size:
         return add(left.to_dense(), right)
+    # Of the table, only what is looked up is ever written.
+    table = np.empty(left.size, np.int32)
+    table[indices] = np.arange(len(indices), dtype=np.int32)
     values = np.zeros(len(indices), left.values.dtype)
-    values[np.searchsorted(indices, left.indices)] = left.values
-    values[np.searchsorted(indices, right.indices)] += right.values
+    values[table[left.indices]] = left.values
+    values[table[right.indices]] += right.values
     return SparseVector(indices, values, left.size)
