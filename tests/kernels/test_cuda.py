@@ -2,6 +2,8 @@
 
 import ctypes
 import itertools
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -119,6 +121,16 @@ class TestMemory:
         np.testing.assert_array_equal(out, expected)
         np.testing.assert_array_equal(memory.to_host(memory.to_device(x)), x)
         assert memory.to_host(x) is x
+
+
+@needs_device
+def test_the_programs_of_the_page():
+    page = (Path(__file__).parents[2] / "docs" / "cuda.md").read_text()
+    start, use = re.findall(r"^```python\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE)
+    names = {}
+    exec(start, {})
+    exec(use, names)
+    np.testing.assert_array_equal(names["out"], np.full((2, 4), 3))
 
 
 OUT_OF_MEMORY = CudaAPIError(2, "Call to cuMemAlloc results in CUDA_ERROR_OUT_OF_MEMORY")
