@@ -143,8 +143,8 @@ def test_dense_rows_with_numbers_and_weights(tmp_path, tiny_shards):
     rows = Rows(features, features[:, 0] / 7, weights)
     written = import_rows(Source([rows], (3,), 1.0, 0, {}), tmp_path / "out", seed=0)
     assert (written.layout, written.nonzeros, written.target) == ("dense", 180, "number")
-    batch = Dataset(tmp_path / "out").shard(0).rows(1, 11)
-    by_key = np.argsort(order.keys(0, 0, 0, 60), kind="stable")[1:11]
+    batch = Dataset(tmp_path / "out").shard(0).rows(1, 7)
+    by_key = np.argsort(order.keys(0, 0, 0, 60), kind="stable")[1:7]
     assert np.array_equal(batch.features, features[by_key])
     assert np.array_equal(batch.labels, features[by_key, 0] / 7)
     assert np.array_equal(batch.weights, weights[by_key])
@@ -251,18 +251,9 @@ def test_rows_that_only_look_wrong(folder, tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("offsets", "found"),
-    [
-        ([0, 1, 4], "different offsets"),
-        ([0, 5, 4], "do not ascend"),
-        ([-1, 2, 4], "do not ascend"),
-        ([0, 2, 400], "beyond the entries"),
-    ],
-)
-def test_offsets_that_a_kernel_could_not_bear(folder, tmp_path, monkeypatch, offsets, found):
+def test_columns_and_values_with_different_offsets(folder, tmp_path, monkeypatch):
     good = [0, 2, 4]
-    made = iter([offsets, good] if found != "different offsets" else [good, offsets])
+    made = iter([good, [0, 1, 4]])
     original = pa.ListArray.from_arrays
 
     class Forged:
@@ -272,12 +263,16 @@ def test_offsets_that_a_kernel_could_not_bear(folder, tmp_path, monkeypatch, off
 
     monkeypatch.setattr(pa, "ListArray", Forged)
     rows = Csr(np.int32(good), np.int32([0, 6, 2, 3]), np.ones(4, np.float32), COLUMNS)
-    try:
-        shard = reopened(folder, tmp_path / "shard", rows)
-    except pa.ArrowInvalid:
-        pytest.skip("Arrow does not write such a file")
-    with pytest.raises(DataError, match=found):
+    shard = reopened(folder, tmp_path / "shard", rows)
+    with pytest.raises(DataError, match="columns and values with different offsets"):
         shard.rows(0, 1)
+
+
+@pytest.mark.parametrize("indptr", [[0, 5, 4], [-1, 2, 4], [0, 2, 400], [3, 2, 4]])
+def test_offsets_that_a_kernel_could_not_bear(indptr):
+    # Arrow writes no such file.
+    rows = Csr(np.int32(indptr), np.int32([0, 6, 2, 3]), np.ones(4, np.float32), COLUMNS)
+    assert csr.check(rows) == "offsets of rows that do not ascend, or lead beyond the entries"
 
 
 @pytest.mark.parametrize(
