@@ -139,6 +139,60 @@ def mlp_loss_and_gradient(x, labels, layers):
     return loss, gradients
 
 
+# Linear models
+
+
+def linear_loss(loss, score, target):
+    """Loss of one row and its derivative by the score; targets of classes are 0 and 1."""
+    if math.isnan(score):
+        return math.nan, math.nan
+    if loss == "squared":
+        return (score - target) ** 2 / 2, score - target
+    sign = 1.0 if target == 1 else -1.0
+    margin = sign * score
+    if loss == "logistic":
+        # log(1 + exp(-m)) = -m + log(1 + exp(m)): of the two, the one that cannot overflow.
+        value = math.log1p(math.exp(-margin)) if margin > 0 else softplus(-margin)
+        return value, sigmoid(score) - target
+    slack = max(0.0, 1.0 - margin)
+    if loss == "squared_hinge":
+        return slack * slack, -2.0 * sign * slack
+    return slack, -sign if slack else 0.0
+
+
+def softplus(x):
+    """``log(1 + exp(x))`` for x >= 0."""
+    return x + math.log1p(math.exp(-x))
+
+
+def sigmoid(score):
+    if score >= 0:
+        return 1 / (1 + math.exp(-score))
+    return math.exp(score) / (1 + math.exp(score))
+
+
+def linear_loss_and_gradient(loss, x, targets, weight, bias, weights=None):
+    """Loss and gradient (weight, then bias) of ``x @ weight + bias``, summed over rows."""
+    rows, inputs = x.shape
+    losses, deltas = [], []
+    for i in range(rows):
+        terms = [float(x[i, k]) * float(weight[k]) for k in range(inputs)]
+        value, delta = linear_loss(loss, total([*terms, float(bias)]), float(targets[i]))
+        factor = 1.0 if weights is None else float(weights[i])
+        losses.append(factor * value)
+        deltas.append(factor * delta)
+    gradient = [total([float(x[i, k]) * deltas[i] for i in range(rows)]) for k in range(inputs)]
+    return total(losses), np.array([*gradient, total(deltas)])
+
+
+def csr_to_dense(indptr, indices, values, columns):
+    dense = np.zeros((len(indptr) - 1, columns), values.dtype)
+    for i in range(len(indptr) - 1):
+        for k in range(indptr[i], indptr[i + 1]):
+            dense[i, indices[k]] += values[k]
+    return dense
+
+
 # Sums
 
 
@@ -233,6 +287,38 @@ def adam(value, gradients, rates, weight_decay, beta1=0.9, beta2=0.999, epsilon=
         value = value - rate * m_hat / (math.sqrt(v_hat) + epsilon)
         values.append(value)
     return values
+
+
+def clip(gradient, most):
+    """Scaled down to a Euclidean norm (Pascanu, Mikolov and Bengio 2013)."""
+    norm = math.sqrt(math.fsum(float(g) ** 2 for g in gradient))
+    return [float(g) * (most / norm if norm > most else 1.0) for g in gradient]
+
+
+def proximal(value, threshold):
+    """The point ``u`` with the least ``(u - value)**2 / 2 + threshold * abs(u)``."""
+    if value > threshold:
+        return value - threshold
+    if value < -threshold:
+        return value + threshold
+    return 0.0
+
+
+def two_loops(gradient, steps, changes):
+    """L-BFGS's direction (Nocedal and Wright, Numerical Optimization, algorithm 7.4), in float64.
+
+    ``steps`` and ``changes`` are the last ones, the oldest first.
+    """
+    q = np.array(gradient, np.float64)
+    alphas = []
+    for s, y in reversed(list(zip(steps, changes, strict=True))):
+        alphas.append(float(s @ q) / float(y @ s))
+        q = q - alphas[-1] * y
+    if steps:
+        q = q * (float(steps[-1] @ changes[-1]) / float(changes[-1] @ changes[-1]))
+    for s, y in zip(steps, changes, strict=True):
+        q = q + (alphas.pop() - float(y @ q) / float(y @ s)) * s
+    return -q
 
 
 # Texts
