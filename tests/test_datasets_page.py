@@ -1,0 +1,54 @@
+"""Every command of docs/datasets.md works as it stands there."""
+
+import json
+import re
+from dataclasses import fields
+
+import pytest
+
+from mapreduce.cli.data import FORMATS
+from mapreduce.data.manifest import FORMAT_VERSION, Manifest, load
+from test_readme import ROOT, blocks, shell
+
+TEXT = (ROOT / "docs" / "datasets.md").read_text()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The files that the page speaks of."""
+    lines = [f"{i},{i % 3},{i % 2}" for i in range(12)]
+    (tmp_path / "table.csv").write_text("\n".join(["size,price,label", *lines]) + "\n")
+    return tmp_path
+
+
+def test_commands_in_order(folder):
+    from_csv, hashing, standardising = blocks("sh", TEXT)
+    shown = shell(from_csv, folder)
+    assert "12 rows of 2 features in 1 shard" in shown
+    assert "are as they were written" in shown
+    shell(hashing, folder)
+    assert load(folder / "hashed").features == 1024
+    (folder / "plain").rename(folder / "more")
+    shell("cp -r more plain", folder)
+    shell(standardising, folder)
+    trained, tested = (load(folder / name).standardised for name in ("train", "test"))
+    assert trained == tested is not None
+
+
+def test_tables_are_complete():
+    formats = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]*\|$", TEXT, re.MULTILINE)
+    assert set(formats) == set(FORMATS)
+    table = TEXT.partition("## manifest.json")[2]
+    names = {
+        name
+        for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    assert names == {field.name for field in fields(Manifest)}
+    assert f"`format_version` is {FORMAT_VERSION}" in table
+    assert json.dumps(None) in table
+
+
+def test_links_point_to_files():
+    for target in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
+        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target
