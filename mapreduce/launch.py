@@ -1,13 +1,12 @@
 """Runs jobs: any MRJob of a file or a module, from the command line or from a notebook.
 
-:func:`load_job` finds the class, :func:`execute` runs it with mrjob's own arguments, and
-:func:`run` is for programs and notebooks, which want pairs instead of lines.
+:func:`load_job`, of :mod:`mapreduce.loading`, finds the class, :func:`execute` runs it with mrjob's
+own arguments, and :func:`run` is for programs and notebooks, which want pairs instead of lines.
 """
 
 import contextlib
 import difflib
 import glob
-import importlib
 import inspect
 import logging
 import os
@@ -18,27 +17,19 @@ import threading
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from pathlib import Path
-from types import FrameType, ModuleType, TracebackType
+from types import FrameType
 from typing import Any
 
 import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
 
-import mrjob  # isort: skip
 from mrjob.job import MRJob  # isort: skip
 from mrjob.parse import is_uri  # isort: skip
-from mrjob.step import StepFailedException  # isort: skip
 
 from hdfs_utils.errors import StorageError
-from mapreduce import compat
-from mapreduce.errors import (
-    GradreduceError,
-    Interrupted,
-    MissingInputError,
-    OutputError,
-    UsageError,
-)
+from mapreduce.errors import Interrupted, MissingInputError, OutputError, UsageError
+from mapreduce.loading import load_job as load_job
+from mapreduce.user_errors import user_error, user_errors, user_part
 
 DEFAULT_RUNNER = "parallel"
 
@@ -47,9 +38,6 @@ _LOCAL_RUNNERS = ("inline", "local", "parallel")
 
 #: Those of them that start the job's script, for all steps or for some.
 _STARTING_RUNNERS = ("local", "parallel")
-
-_OWN = (str(Path(__file__).parent) + os.sep, str(Path(mrjob.__file__).parent) + os.sep)
-_EXAMPLES = _OWN[1] + "examples" + os.sep
 
 
 @dataclass(frozen=True)
@@ -156,138 +144,6 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-# Finding the class
-
-
-def load_job(target: str) -> type[MRJob]:
-    """The job class that the command line names.
-
-    Parameters
-    ----------
-    target : str
-        ``path/job.py``, ``package.module``, or one of them with ``:Class``.
-
-    Raises
-    ------
-    MissingInputError
-        There is no such file or module.
-    UsageError
-        It defines no job, or several of which none is named.
-    GradreduceError
-        It cannot be imported; the message holds the traceback.
-    """
-    place, name = _split(target)
-    module = _import(place)
-    if not name:
-        return _only_job(module, place)
-    try:
-        found = attrgetter(name)(module)
-    except AttributeError:
-        found = None
-    if not (inspect.isclass(found) and issubclass(found, MRJob)):
-        what = "has no" if found is None else "has no job class"
-        raise UsageError(f"{place} {what} {name}. {_candidates(_jobs(module), place, name)}")
-    return found
-
-
-def _split(target: str) -> tuple[str, str]:
-    place, colon, name = target.rpartition(":")
-    if not colon or Path(target).is_file():
-        return target, ""
-    return place, name
-
-
-def _import(place: str) -> ModuleType:
-    path = Path(place)
-    is_module = all(part.isidentifier() for part in place.split("."))
-    is_file = path.is_file() or path.suffix == ".py" or not is_module
-    if is_file and not path.is_file():
-        wrong = "is no file" if path.exists() else "does not exist"
-        close = difflib.get_close_matches(path.name, _scripts(path.parent), n=1)
-        hint = f"Did you mean {path.parent / close[0]}?" if close else "Expected a file with a job"
-        raise MissingInputError(f"{place} {wrong}. {hint}")
-    try:
-        with _refused_runs(place):
-            if is_file:
-                return compat.import_script(path)
-            sys.path.insert(0, str(Path.cwd()))
-            return importlib.import_module(place)
-    except (KeyboardInterrupt, Interrupted, UsageError):
-        raise
-    except BaseException as error:
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        if not is_file and missing and f"{place}.".startswith(f"{missing}."):
-            raise MissingInputError(
-                f"there is no module {missing!r}, and no file {place}. A job is named by its file, "
-                f"path/job.py, or by a module that can be imported from here"
-            ) from error
-        raise _user_error(f"{place} cannot be imported", error) from error
-
-
-def _scripts(folder: Path) -> list[str]:
-    return [path.name for path in folder.glob("*.py")] if folder.is_dir() else []
-
-
-@contextlib.contextmanager
-def _refused_runs(place: str) -> Iterator[None]:
-    """A script without a ``__main__`` guard would run its job as it is imported, and then again."""
-
-    def refuse(cls: type) -> None:
-        raise UsageError(
-            f"{place} runs {cls.__name__} as it is imported. Guard the call: "
-            f"if __name__ == '__main__': {cls.__name__}.run()"
-        )
-
-    theirs = MRJob.__dict__["run"]
-    MRJob.run = classmethod(refuse)
-    try:
-        yield
-    finally:
-        MRJob.run = theirs
-
-
-def _jobs(module: ModuleType) -> list[type[MRJob]]:
-    """Job classes that a module defines, without those that others of them extend."""
-    found = {
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value)
-        and issubclass(value, MRJob)
-        and value.__module__ == module.__name__
-    }
-    bases = {base for job in found for base in job.__mro__[1:]}
-    return sorted(found - bases, key=lambda job: job.__name__)
-
-
-def _only_job(module: ModuleType, place: str) -> type[MRJob]:
-    jobs = _jobs(module)
-    if len(jobs) == 1:
-        return jobs[0]
-    if jobs:
-        raise UsageError(f"{place} defines {len(jobs)} jobs. {_candidates(jobs, place)}")
-    imported = [
-        value
-        for value in vars(module).values()
-        if inspect.isclass(value) and issubclass(value, MRJob) and value.__name__ != "Job"
-    ]
-    raise UsageError(
-        f"{place} defines no job, which is a subclass of mrjob's MRJob. "
-        f"{_candidates([job for job in imported if job is not MRJob], place)}"
-    )
-
-
-def _candidates(jobs: list[type[MRJob]], place: str, wanted: str = "") -> str:
-    names = [job.__name__ for job in jobs]
-    if close := difflib.get_close_matches(wanted, names, n=1):
-        return f"Did you mean {place}:{close[0]}?"
-    if not names:
-        return "Expected path/job.py or path/job.py:Class"
-    return f"Name one: {', '.join(f'{place}:{name}' for name in names)}"
-
-
-# Running it
-
-
 def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -> None:
     """Run a job as its script would, with ``-r parallel`` if no runner is named.
 
@@ -319,14 +175,14 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
     with _signals(), argv([job_class.mr_job_script() or place, *arguments]):
         job = _instance(job_class, list(arguments), place)
         if job.is_task():
-            with _user_errors(place, "the task failed"):
+            with user_errors(place, "the task failed"):
                 job.execute()
             return
         job.options.runner = job.options.runner or DEFAULT_RUNNER
         job.set_up_logging(quiet=job.options.quiet, verbose=job.options.verbose, stream=sys.stderr)
         with _output_folder(job), _runner(job, place) as runner:
             try:
-                with _user_errors(place, "the job failed"):
+                with user_errors(place, "the job failed"):
                     runner.run()
                 if job._should_cat_output():
                     _write(runner.cat_output())
@@ -381,7 +237,7 @@ def _instance(job_class: Any, arguments: list[str], place: str = "") -> Any:
         frames = list(traceback.walk_tb(error.__traceback__))
         last = frames[-1][0].f_code
         if not (last.co_name == "error" and last.co_filename == inspect.getfile(MRJob)):
-            raise _user_error(f"{place} cannot be started", error) from error
+            raise user_error(f"{place} cannot be started", error) from error
         jobs = [frame.f_locals.get("self") for frame, _ in frames]
         parser = next((job.arg_parser for job in jobs if isinstance(job, MRJob)), None)
         hint = _option_hint(str(error), parser)
@@ -413,9 +269,9 @@ def _runner(job: Any, place: str = "") -> Iterator[Any]:
     try:
         made = job.make_runner()
     except Exception as error:
-        if _user_part(error.__traceback__):
+        if user_part(error.__traceback__):
             # Of the job's steps(), jobconf() and the like. A notebook shows tracebacks by itself.
-            raise (_user_error(f"{place} cannot be started", error) if place else error) from None
+            raise (user_error(f"{place} cannot be started", error) if place else error) from None
         if isinstance(error, FileNotFoundError):
             raise MissingInputError(f"{error.filename} does not exist") from error
         if isinstance(error, ValueError | TypeError | NotImplementedError):
@@ -554,45 +410,3 @@ def _output_errors() -> Iterator[None]:
         if isinstance(error, BrokenPipeError):
             raise Interrupted(signal.SIGPIPE) from None
         raise StorageError(f"cannot write the output: {error.strerror or error}") from error
-
-
-# Errors of the user's own code
-
-
-@contextlib.contextmanager
-def _user_errors(place: str, what: str) -> Iterator[None]:
-    """Tell exceptions of the user's code, which the runner ``inline`` lets through."""
-    try:
-        yield
-    except (Exception, SystemExit) as error:
-        if isinstance(error, StepFailedException) or hasattr(error, "exit_code"):
-            raise
-        frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-        if not any(code.co_name == "execute" and code.co_filename in _MRJOB for code in frames):
-            if isinstance(error, ValueError | NotImplementedError):
-                raise UsageError(str(error)) from error
-            raise
-        raise _user_error(f"{place}: {what}", error) from error
-
-
-_MRJOB = {inspect.getfile(MRJob)}
-
-
-def _user_error(what: str, error: BaseException) -> GradreduceError:
-    """An error whose message ends with the user's part of a traceback."""
-    error.__traceback__ = _user_part(error.__traceback__)
-    shown = "".join(traceback.format_exception(error)).rstrip()
-    return GradreduceError(f"{what}: {type(error).__name__}: {error}\n{shown}")
-
-
-def _user_part(frames: TracebackType | None) -> TracebackType | None:
-    """A traceback from its first frame in the user's code on; None if there is no such frame."""
-    while frames is not None:
-        name = frames.tb_frame.f_code.co_filename
-        own = name.startswith("<frozen") or (
-            name.startswith(_OWN) and not name.startswith(_EXAMPLES)
-        )
-        if not own:
-            break
-        frames = frames.tb_next
-    return frames

@@ -82,6 +82,7 @@ def fails(code, *arguments, **options):
     done = gradreduce("run", *arguments, **options)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
     assert "mapreduce/launch.py" not in done.stderr
+    assert "mapreduce/loading.py" not in done.stderr
     assert "This should not happen" not in done.stderr
     return done.stderr
 
@@ -216,7 +217,7 @@ class TestFinding:
         assert len(frames) == 2
         assert all(str(script) in frame for frame in frames)
         done = gradreduce("run", script, text, "--debug")
-        assert "mapreduce/launch.py" in done.stderr
+        assert "mapreduce/loading.py" in done.stderr
 
     def test_a_file_that_is_no_python_or_misses_a_module(self, write, text):
         assert "SyntaxError" in fails(1, write("class :\n"), text)
