@@ -1,6 +1,7 @@
 """What every model promises. A new member joins by a specification in ``SPECS``."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,19 +14,54 @@ from mapreduce.data.batch import Batch
 from mapreduce.errors import UsageError
 from mapreduce.models.base import Workspace
 
-SPECS = ("softmax", "mlp:4", "mlp:5,3", "mlp:1,2,3")
+LINEAR = {"linear": "squared", "logistic": "logistic", "svm": "squared_hinge", "hinge-svm": "hinge"}
+SPECS = ("softmax", "mlp:4", "mlp:5,3", "mlp:1,2,3", *LINEAR)
 DTYPES = ("float32", "float64")
 FEATURES, CLASSES = 6, 3
 
 
-def make(spec, dtype="float64", features=FEATURES, classes=CLASSES):
-    return models.create(spec, features, classes, dtype)
+def classes_of(spec):
+    kind = models.find(spec)
+    return 0 if kind.regression else 2 if kind.binary else CLASSES
 
 
-def random_batch(rows, dtype="float64", seed=0, features=FEATURES, classes=CLASSES):
-    generator = np.random.default_rng(seed)
-    labels = generator.integers(0, classes, rows).astype(np.int32)
-    return Batch(generator.standard_normal((rows, features)).astype(dtype), labels)
+def make(spec, dtype="float64", features=FEATURES, classes=None):
+    return models.create(spec, features, classes_of(spec) if classes is None else classes, dtype)
+
+
+def random_labels(spec, rows, seed=0):
+    """Classes, or numbers where a model predicts some."""
+    generator = np.random.default_rng(seed + 1)
+    if models.find(spec).regression:
+        return generator.standard_normal(rows) * 2
+    return generator.integers(0, classes_of(spec), rows).astype(np.int32)
+
+
+def random_batch(spec, rows, dtype="float64", seed=0):
+    features = np.random.default_rng(seed).standard_normal((rows, FEATURES)).astype(dtype)
+    return Batch(features, random_labels(spec, rows, seed))
+
+
+def random_weights(rows, seed=0):
+    return np.random.default_rng(seed + 2).choice([0.0, 0.5, 1.0, 2.0, 3.25], rows)
+
+
+def naive_gradient(spec, model, params, batch):
+    """Loss and flat gradient by loops over plain numbers."""
+    x = batch.features if isinstance(batch.features, np.ndarray) else batch.features.to_dense()
+    if spec in LINEAR:
+        arguments = (x, batch.labels, params[:-1], params[-1], batch.weights)
+        return naive.linear_loss_and_gradient(LINEAR[spec], *arguments)
+    losses, parts = [], []
+    for i in range(len(x)):
+        row = slice(i, i + 1)
+        loss, gradient = naive.mlp_loss_and_gradient(
+            x[row], batch.labels[row], layers_of(model, params)
+        )
+        weight = 1.0 if batch.weights is None else float(batch.weights[i])
+        losses.append(weight * loss)
+        parts.append(weight * flatten(gradient))
+    return math.fsum(losses), np.sum(parts, axis=0) if parts else np.zeros(model.size)
 
 
 def random_params(model, seed=0):
@@ -42,7 +78,8 @@ def layers_of(model, flat):
     """Pairs (weight, bias) of a flat vector, by its layout: layer after layer."""
     layers, offset = [], 0
     shapes = [parameter.shape for parameter in model.parameters]
-    for (inputs, outputs), _ in zip(shapes[::2], shapes[1::2], strict=True):
+    for shape, _ in zip(shapes[::2], shapes[1::2], strict=True):
+        inputs, outputs = (*shape, 1)[:2]
         weight = flat[offset : offset + inputs * outputs].reshape(inputs, outputs)
         offset += inputs * outputs
         layers.append((weight, flat[offset : offset + outputs]))
@@ -62,7 +99,7 @@ def test_every_model_is_tested():
 class TestConformance:
     @pytest.mark.parametrize("seed", range(3))
     def test_gradient_by_central_differences(self, spec, seed):
-        model, batch = make(spec), random_batch(9, seed=seed)
+        model, batch = make(spec), random_batch(spec, 9, seed=seed)
         params = random_params(model, seed)
         loss, gradient = gradient_of(model, params, batch)
         for index in range(model.size):
@@ -74,23 +111,63 @@ class TestConformance:
             slope = (losses[0] - losses[1]) / 2e-6
             assert gradient[index] == pytest.approx(slope, rel=1e-6, abs=1e-8 * max(1, loss))
 
+    @pytest.mark.parametrize("seed", range(2))
+    def test_weighted_gradient_by_central_differences(self, spec, seed):
+        """Along random directions."""
+        model, batch = make(spec), random_batch(spec, 9, seed=seed)
+        batch = replace(batch, weights=random_weights(9, seed))
+        params = random_params(model, seed)
+        _, gradient = gradient_of(model, params, batch)
+        for number in range(5):
+            direction = random_params(model, 100 + number)
+            ends = [gradient_of(model, params + h * direction, batch)[0] for h in (1e-6, -1e-6)]
+            assert gradient @ direction == pytest.approx((ends[0] - ends[1]) / 2e-6, rel=1e-5)
+
     # Fixed seeds: an activation within rounding of zero may fall on either side of ReLU's kink.
     @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 3e-6), ("float64", 1e-14)])
     @pytest.mark.parametrize("rows", range(13))
     def test_against_naive(self, spec, dtype, tolerance, rows):
-        model, batch = make(spec, dtype), random_batch(rows, dtype, seed=rows)
+        model, batch = make(spec, dtype), random_batch(spec, rows, dtype, seed=rows)
         params = random_params(model, seed=rows)
-        loss, gradient = gradient_of(model, params, batch)
-        expected_loss, expected = naive.mlp_loss_and_gradient(
-            batch.features, batch.labels, layers_of(model, params)
+        for weights in (None, random_weights(rows, rows)):
+            batch = replace(batch, weights=weights)
+            loss, gradient = gradient_of(model, params, batch)
+            expected_loss, expected = naive_gradient(spec, model, params, batch)
+            bound = tolerance * max(1, rows, 4 * expected_loss)
+            assert loss == pytest.approx(expected_loss, abs=bound)
+            np.testing.assert_allclose(gradient, expected, rtol=0, atol=bound)
+
+    @given(rows=st.integers(1, 8), seed=st.integers(0, 2**32 - 1), data=st.data())
+    def test_weights_are_repeated_rows(self, spec, rows, seed, data):
+        """And a row of weight 0 is not there."""
+        model, batch = make(spec), random_batch(spec, rows, seed=seed)
+        params = random_params(model, seed)
+        counts = np.array(data.draw(st.lists(st.integers(0, 3), min_size=rows, max_size=rows)))
+        repeated = np.repeat(np.arange(rows), counts)
+        expected = gradient_of(
+            model, params, Batch(batch.features[repeated], batch.labels[repeated])
         )
-        bound = tolerance * max(1, rows, expected_loss)
-        assert loss == pytest.approx(expected_loss, abs=bound)
-        np.testing.assert_allclose(gradient, flatten(expected), rtol=0, atol=bound)
+        weighted = replace(batch, weights=counts.astype(float))
+        assert weighted.weight == len(repeated)
+        found = gradient_of(model, params, weighted)
+        assert found[0] == pytest.approx(expected[0], rel=1e-12)
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-10, atol=1e-11)
+        score, correct = model.score(params, weighted, Workspace())
+        assert score == pytest.approx(expected[0], rel=1e-12)
+        assert correct == model.score(params, batch, Workspace())[1]
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_weights_of_one_change_no_bit(self, spec, dtype):
+        model, batch = make(spec, dtype), random_batch(spec, 11, dtype)
+        params = random_params(model)
+        expected = gradient_of(model, params, batch)
+        found = gradient_of(model, params, replace(batch, weights=np.ones(11)))
+        assert found[0] == expected[0]
+        assert found[1].tobytes() == expected[1].tobytes()
 
     @given(rows=st.integers(1, 8), seed=st.integers(0, 2**32 - 1))
     def test_sum_of_single_rows(self, spec, rows, seed):
-        model, batch = make(spec), random_batch(rows, seed=seed)
+        model, batch = make(spec), random_batch(spec, rows, seed=seed)
         params, workspace = random_params(model, seed), Workspace()
         loss, gradient = gradient_of(model, params, batch, workspace)
         single = [
@@ -105,10 +182,10 @@ class TestConformance:
     def test_a_used_workspace_changes_no_bit(self, spec, dtype):
         """Slices of other sizes before, and NaN left over in the arrays."""
         model, workspace = make(spec, dtype), Workspace()
-        params, batch = random_params(model), random_batch(7, dtype)
+        params, batch = random_params(model), random_batch(spec, 7, dtype)
         expected = gradient_of(model, params, batch)
         for rows in (1, 30):
-            other = random_batch(rows, dtype)
+            other = random_batch(spec, rows, dtype)
             gradient_of(model, np.full_like(params, np.nan), other, workspace)
             loss, gradient = gradient_of(model, params, batch, workspace)
             assert loss == expected[0]
@@ -116,11 +193,18 @@ class TestConformance:
 
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_score_and_probabilities(self, spec, dtype):
-        model, batch = make(spec, dtype), random_batch(20, dtype)
+        model, batch = make(spec, dtype), random_batch(spec, 20, dtype)
         params = random_params(model)
         logits = model.logits(params, batch, Workspace()).copy()
         loss, correct = model.score(params, batch, Workspace())
         assert loss == gradient_of(model, params, batch)[0]
+        if model.regression:
+            x = naive.affine(batch.features, params[:-1, None], params[-1:])
+            tolerance = 1e-5 if dtype == "float32" else 1e-13
+            np.testing.assert_allclose(logits, x, atol=tolerance)
+            assert correct == 0
+            return
+        assert logits.shape == (20, classes_of(spec))
         assert correct == naive.correct(logits, batch.labels)
         probabilities = model.probabilities(params, batch, Workspace())
         tolerance = 1e-5 if dtype == "float32" else 1e-13
@@ -130,7 +214,7 @@ class TestConformance:
     @pytest.mark.parametrize("stored", ["uint8", "float32", "float64"])
     def test_features_are_scaled(self, spec, dtype, stored):
         model = make(spec, dtype)
-        params, labels = random_params(model), np.array([0, 2], np.int32)
+        params, labels = random_params(model), random_labels(spec, 2)
         features = np.arange(2 * FEATURES).reshape(2, FEATURES).astype(stored)
         features.flags.writeable = False
         scaled = naive.scale(features, 0.125, dtype)
@@ -140,7 +224,7 @@ class TestConformance:
         assert found[1].tobytes() == expected[1].tobytes()
 
     def test_a_nan_is_seen(self, spec):
-        model, batch = make(spec), random_batch(5)
+        model, batch = make(spec), random_batch(spec, 5)
         batch.features[2, 1] = np.nan
         loss, gradient = gradient_of(model, random_params(model), batch)
         assert math.isnan(loss)
@@ -158,6 +242,18 @@ class TestConformance:
         parts = [part for layer in layers_of(model, flat) for part in layer]
         for number, part in enumerate(parts, 1):
             assert (part == number).all()
+
+    @given(st.data())
+    def test_penalties_are_on_weights_alone(self, spec, data):
+        model = make(spec)
+        flat = np.zeros(model.size)
+        for weight, _ in layers_of(model, flat):
+            weight[...] = 1
+        start = data.draw(st.integers(0, model.size))
+        stop = data.draw(st.integers(start, model.size))
+        found = model.penalised(start, stop)
+        assert found.dtype == model.dtype
+        assert found.tolist() == flat[start:stop].tolist()
 
     def test_named(self, spec):
         model = make(spec)
@@ -215,8 +311,9 @@ class TestInit:
         model = make("mlp:5")
         assert len({model.init(seed).tobytes() for seed in range(20)}) == 20
 
-    def test_softmax_starts_from_zeros(self):
-        assert not make("softmax").init(3).any()
+    @pytest.mark.parametrize("spec", ["softmax", *LINEAR])
+    def test_convex_models_start_from_zeros(self, spec):
+        assert not make(spec).init(3).any()
 
 
 class TestWorkspace:
@@ -244,6 +341,7 @@ class TestSpecification:
             ("softmax", ("softmax", ())),
             ("mlp:7", ("mlp", (7,))),
             ("mlp:256,128", ("mlp", (256, 128))),
+            ("hinge-svm", ("hinge-svm", ())),
         ],
     )
     def test_parse(self, spec, expected):
@@ -251,7 +349,9 @@ class TestSpecification:
 
     @pytest.mark.parametrize("spec", ["", "transformer", "MLP:3", "softmaxx", "mlp3", ":3"])
     def test_unknown(self, spec):
-        with pytest.raises(UsageError, match=r"unknown model '.*': expected one of softmax, mlp:W"):
+        with pytest.raises(
+            UsageError, match=r"unknown model '.*': expected one of softmax, linear, "
+        ):
             models.parse(spec)
 
     @pytest.mark.parametrize(
@@ -262,10 +362,11 @@ class TestSpecification:
         with pytest.raises(UsageError, match=r"model 'mlp.*': expected mlp:WIDTH\[,WIDTH...\]"):
             models.create(spec, 4, 2, "float32")
 
-    @pytest.mark.parametrize("spec", ["softmax:", "softmax:3"])
-    def test_softmax_takes_no_arguments(self, spec):
-        with pytest.raises(UsageError, match=r"model 'softmax:.*': expected softmax"):
-            models.create(spec, 4, 2, "float32")
+    @pytest.mark.parametrize("name", ["softmax", *LINEAR])
+    @pytest.mark.parametrize("arguments", [":", ":3"])
+    def test_most_take_no_arguments(self, name, arguments):
+        with pytest.raises(UsageError, match=rf"model '{name}:.*': expected {name}, with"):
+            models.create(name + arguments, 4, 2, "float32")
 
     def test_shapes(self):
         model = models.create("mlp:5,4", 3, 2, "float32")
