@@ -313,3 +313,19 @@ def test_rows_in_another_order_and_joined(numbers, cut, other_cut):
 def test_too_many_entries_for_their_offsets():
     with pytest.raises(DataError, match=r"2 rows hold 2147483648 entries: expected at most"):
         csr.from_lengths(np.array([2**31 - 1, 1]), np.empty(0, "i4"), np.empty(0, "f4"), 1)
+
+
+@given(
+    st.lists(st.lists(st.integers(-1, 4), max_size=3), min_size=1, max_size=5),
+    st.integers(0, 4),
+    st.integers(1, 5),
+)
+def test_check_looks_at_the_rows_of_a_slice(rows, start, count):
+    indptr = np.cumsum([0, *map(len, rows)], dtype=np.int32)
+    indices = np.int32([column for row in rows for column in row])
+    part = Csr(indptr, indices, np.ones(len(indices), np.float32), 4)[start : start + count]
+    good = [
+        row == sorted(set(row)) and all(0 <= column < 4 for column in row)
+        for row in rows[start : start + count]
+    ]
+    assert (csr.check(part) is None) == all(good)
