@@ -1,10 +1,6 @@
 """From the name of a kernel and a device to the function that computes it."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from ctypes.util import find_library
 from importlib import import_module
 from typing import Any
 
@@ -92,7 +88,14 @@ def choose(device: str) -> str:
         return device
     if device != "auto":
         raise ValueError(f"unknown device {device!r}: expected auto, {', '.join(DEVICES)}")
-    if find_library("cuda") is None and "NUMBA_CUDA_DRIVER" not in os.environ:
+    # Here, since no job on the CPU needs them.
+    import os
+    import subprocess
+    import sys
+    from ctypes.util import find_library
+
+    told = {"NUMBA_CUDA_DRIVER", "NUMBA_ENABLE_CUDASIM"} & os.environ.keys()
+    if find_library("cuda") is None and not told:
         return "cpu"
     program = "from kernels import cuda; import sys; sys.exit(not cuda.available())"
     path = os.pathsep.join(filter(None, sys.path))

@@ -246,17 +246,17 @@ class _Training:
         """
         plan, completed = self._plan, position.completed
         self._run.prune_rounds(completed, self._blocks)
-        is_due = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
-        if is_due or plan.is_done(position.memory):
+        is_found = plan.is_done(position.memory)
+        if is_found or plan.is_checkpoint(completed) or plan.is_evaluation(completed):
             self._save_checkpoint(position)
-        if plan.is_evaluation(completed):
+        if is_found or plan.is_evaluation(completed):
             self._evaluate(completed)
         losses = self._run.evaluation_losses()
         if plan.patience and losses:
             best = min(losses, key=lambda done: losses[done])
             if sum(done > best for done in losses) >= plan.patience:
                 return True
-        return completed >= plan.rounds or plan.is_done(position.memory)
+        return completed >= plan.rounds or is_found
 
     def _evaluate(self, completed: int) -> None:
         name, data = f"evaluations/{completed:08d}.json", self._run.config.evaluation

@@ -92,6 +92,13 @@ PLAN = (
     Option("--seed", int, 0, "of the initial parameters and the order of the slices"),
     Option("--dtype", str, "float32", "of the parameters", ("float32", "float64")),
     Option(
+        "--device",
+        str,
+        "cpu",
+        "where gradients are computed; auto: cuda, if it can be used",
+        ("auto", "cpu", "cuda"),
+    ),
+    Option(
         "--eval-every",
         int,
         None,

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kernels import dispatch
 from mapreduce import models, optim
 from mapreduce.data import order
 from mapreduce.data.batch import Batch
@@ -106,6 +107,8 @@ class Plan:
     seed : int
         Of the initial parameters and of the order of the slices.
     dtype : {"float32", "float64"}
+    device : {"cpu", "cuda"}
+        Where gradients are computed: its roundings differ from the other's.
     eval_every, checkpoint_every : int
         Rounds between evaluations and between checkpoints. The last round is always both.
     patience : int
@@ -134,6 +137,7 @@ class Plan:
     rounds: int
     seed: int
     dtype: str
+    device: str
     eval_every: int
     checkpoint_every: int
     patience: int
@@ -177,7 +181,9 @@ class Plan:
 
     def create_model(self) -> Model:
         """The model, for the shape of the data."""
-        return models.create(self.model, self.data.features, self.data.classes, self.dtype)
+        return models.create(
+            self.model, self.data.features, self.data.classes, self.dtype, self.device
+        )
 
     def create_schedule(self) -> optim.Schedule:
         """From the round to its learning rate."""
@@ -314,6 +320,7 @@ class Settings:
     limit_rows: int | None = None
     seed: int = 0
     dtype: str = "float32"
+    device: str = "cpu"
     eval_every: int | None = None
     checkpoint_every: int | None = None
     patience: int = 0
@@ -377,6 +384,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         rounds=1,
         seed=settings.seed,
         dtype=settings.dtype,
+        device=_device(settings.device),
         eval_every=1,
         checkpoint_every=1,
         patience=settings.patience,
@@ -407,6 +415,7 @@ def _check_settings(settings: Settings) -> None:
         ("--optimizer", settings.optimizer, optim.OPTIMIZERS),
         ("--dtype", settings.dtype, DTYPES),
         ("--non-finite", settings.non_finite, NON_FINITE),
+        ("--device", settings.device, ("auto", *dispatch.DEVICES)),
     ):
         expect(value in known, option, f"one of {', '.join(known)}", repr(value))
     for option, number in (
@@ -496,10 +505,28 @@ def check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifes
             raise DataError("the data to evaluate on have no labels")
         if evaluation.target != data.target:
             raise DataError("the data to evaluate on have labels of another kind")
+        if evaluation.standardised != data.standardised and (
+            (evaluation.standardised or {}).get("sha256") != (data.standardised or {}).get("sha256")
+        ):
+            raise DataError(
+                "the data to evaluate on were not standardised by the statistics of the data to "
+                "train on: 'gradreduce data standardise DATA OUT --like TRAIN'"
+            )
         if evaluation.layout != data.layout:
             raise DataError(
                 f"the data to evaluate on are {evaluation.layout}, those to train on {data.layout}"
             )
+
+
+def _device(wanted: str) -> str:
+    """The device of a plan: ``auto`` is what there is where the plan is made."""
+    found = dispatch.choose("cpu" if wanted == "cpu" else "auto")
+    if wanted == "cuda" and found != "cuda":
+        raise UsageError(
+            "--device cuda: this machine has no CUDA device that can be used. What is missing, "
+            "python -c 'from kernels import cuda; cuda.require()' says; or take --device cpu"
+        )
+    return found
 
 
 def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:

@@ -59,7 +59,7 @@ def load(name: str) -> "type[Model]":
     return kind
 
 
-def create(spec: str, features: int, classes: int, dtype: str) -> "Model":
+def create(spec: str, features: int, classes: int, dtype: str, device: str = "cpu") -> "Model":
     """The model of a specification, for data of a given shape.
 
     Parameters
@@ -69,6 +69,8 @@ def create(spec: str, features: int, classes: int, dtype: str) -> "Model":
     features, classes : int
         A model that predicts numbers has no use for classes.
     dtype : {"float32", "float64"}
+    device : {"cpu", "cuda"}
+        Where its kernels run.
 
     Raises
     ------
@@ -77,4 +79,4 @@ def create(spec: str, features: int, classes: int, dtype: str) -> "Model":
     """
     arguments = parse(spec)[1]
     options: dict[str, Any] = {"hidden": arguments} if arguments else {}
-    return find(spec)(features, classes, dtype, **options)
+    return find(spec)(features, classes, dtype, device, **options)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kernels import dispatch
+from kernels import arrays, dispatch
 from mapreduce.collect.vectors import Vector
 from mapreduce.data.batch import Batch, Csr
 from mapreduce.errors import UsageError
@@ -23,9 +23,16 @@ class Parameter(NamedTuple):
 
 
 class Workspace:
-    """Arrays that one thread uses again for every slice."""
+    """Arrays that one thread uses again for every slice.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    device : str
+        Where they are.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = device
         self._arrays: dict[str, Array] = {}
 
     def array(self, name: str, shape: tuple[int, int], dtype: npt.DTypeLike) -> Array:
@@ -33,7 +40,7 @@ class Workspace:
         size = shape[0] * shape[1]
         array = self._arrays.get(name)
         if array is None or array.size < size or array.dtype != dtype:
-            array = self._arrays[name] = np.empty(size, dtype)
+            array = self._arrays[name] = arrays.empty(size, dtype, self._device)
         return array[:size].reshape(shape)
 
 
@@ -62,11 +69,14 @@ class Model(ABC):
         Whether it knows exactly two classes.
     regression : bool
         Whether it predicts a number, not a class.
+    stays_on_device : bool
+        Whether :meth:`gradient` takes parameters, result and workspace on the model's device.
     """
 
     takes_sparse: ClassVar[bool] = False
     binary: ClassVar[bool] = False
     regression: ClassVar[bool] = False
+    stays_on_device: ClassVar[bool] = True
 
     def __init__(self, features: int, classes: int, dtype: str, device: str = "cpu") -> None:
         self.features = features
@@ -75,12 +85,13 @@ class Model(ABC):
         self.device = device
         self.parameters = self._parameters()
         self.size = sum(math.prod(parameter.shape) for parameter in self.parameters)
-        self._scale = self._kernel("scale")
-        self._softmax = self._kernel("softmax")
-        self._score = self._kernel("score")
+        self._kernels: dict[str, Any] = {}
 
     def _kernel(self, name: str) -> Any:
-        return dispatch.get(name, self.device)
+        # Not before it is called: a process that has started CUDA cannot hand it on.
+        if name not in self._kernels:
+            self._kernels[name] = dispatch.get(name, self.device)
+        return self._kernels[name]
 
     @abstractmethod
     def _parameters(self) -> list[Parameter]:
@@ -136,12 +147,12 @@ class Model(ABC):
     def score(self, params: Array, batch: Batch, workspace: Workspace) -> tuple[float, int]:
         """Sum of the losses, in nats, and number of rows that are classified correctly."""
         logits = self.logits(params, batch, workspace)
-        result: tuple[float, int] = self._score(logits, batch.labels, batch.weights)
+        result: tuple[float, int] = self._kernel("score")(logits, batch.labels, batch.weights)
         return result
 
     def probabilities(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
         """Probabilities (rows, classes) of a batch, in the workspace's memory."""
-        result: Array = self._softmax(self.logits(params, batch, workspace))
+        result: Array = self._kernel("softmax")(self.logits(params, batch, workspace))
         return result
 
     def views(self, flat: Array) -> list[Array]:
@@ -194,5 +205,5 @@ class Model(ABC):
         if features.dtype == self.dtype and batch.scale == 1.0:
             return features
         out = workspace.array("inputs", features.shape, self.dtype)
-        result: Array = self._scale(features, batch.scale, out)
+        result: Array = self._kernel("scale")(features, batch.scale, out)
         return result

@@ -21,6 +21,8 @@ class LinearModel(Model):
     """
 
     takes_sparse = True
+    # Scores are few: what is done with them between two kernels is done on the host.
+    stays_on_device = False
     loss: ClassVar[str]
     #: Second derivative of the loss by the score, where the score is 0.
     second: ClassVar[float]
@@ -38,7 +40,7 @@ class LinearModel(Model):
         features = batch.features
         if isinstance(features, Csr):
             self._kernel("csr_gradient")(*self._entries(features), delta, weight_grad)
-            weight_grad *= self.dtype.type(batch.scale)
+            self._rescale(weight_grad, batch.scale)
             bias_grad[0] = delta.sum()
         else:
             x = self._inputs(batch, workspace)
@@ -59,7 +61,7 @@ class LinearModel(Model):
         indices, values = self._kernel("csr_gradient_sparse")(
             *self._entries(features), delta, self.features
         )
-        values *= self.dtype.type(batch.scale)
+        self._rescale(values, batch.scale)
         # The bias is the last element.
         return loss, SparseVector(
             np.append(indices, np.int32(self.features)),
@@ -102,6 +104,12 @@ class LinearModel(Model):
         x = self._inputs(batch, workspace)
         self._kernel("affine")(x, weight.reshape(-1, 1), bias, out, relu=False)
         return out[:, 0]
+
+    def _rescale(self, sums: Array, scale: float) -> None:
+        if scale != 1.0:
+            sums *= self.dtype.type(scale)
+            # Not -0.0 where it underflows: a sum of sparse vectors takes what is absent for 0.0.
+            sums += 0
 
     def _entries(self, rows: Csr) -> tuple[Array, Array, Array]:
         return rows.indptr, rows.indices, rows.values.astype(self.dtype, copy=False)

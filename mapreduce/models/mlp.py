@@ -19,11 +19,19 @@ class MLP(Model):
         Widths of the hidden layers, from the input on.
     """
 
-    def __init__(self, features: int, classes: int, dtype: str, hidden: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        features: int,
+        classes: int,
+        dtype: str,
+        device: str = "cpu",
+        *,
+        hidden: tuple[int, ...],
+    ) -> None:
         if not hidden or min(hidden) < 1:
             raise UsageError("mlp needs the widths of its hidden layers, as in mlp:256,128")
         self.widths = [features, *hidden, classes]
-        super().__init__(features, classes, dtype)
+        super().__init__(features, classes, dtype, device)
 
     def _parameters(self) -> list[Parameter]:
         parameters = []

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from kernels import dispatch
+from kernels import arrays, dispatch
+from mapreduce.collect.vectors import Vector
 from mapreduce.data.batch import Batch
 from mapreduce.data.shards import Dataset
 from mapreduce.models.base import Workspace
@@ -48,8 +49,14 @@ class Session:
         self._threads = threads
         self._local = threading.local()
         self._params: tuple[tuple[int, int], Array] | None = None
+        self._on_device: tuple[Array, Array] | None = None
         #: The strategy's object with the options it was made with, kept for the next task.
         self.strategy: tuple[tuple[int, ...], Any] | None = None
+
+    @property
+    def device(self) -> str:
+        """Where parameters, intermediate results and gradients are."""
+        return self.model.device if self.model.stays_on_device else "cpu"
 
     @cached_property
     def data(self) -> Dataset:
@@ -64,7 +71,7 @@ class Session:
     def workspace(self) -> Workspace:
         """Of the calling thread."""
         if not hasattr(self._local, "workspace"):
-            self._local.workspace = Workspace()
+            self._local.workspace = Workspace(self.device)
         workspace: Workspace = self._local.workspace
         return workspace
 
@@ -79,8 +86,42 @@ class Session:
             self._params = key, self.run.read_params(completed, blocks)
         return self._params[1]
 
+    def gradient(
+        self, completed: int, blocks: int, batch: Batch, vector: Callable[[], Array]
+    ) -> tuple[float, Vector]:
+        """Loss and gradient of a batch, as :class:`mapreduce.models.base.Model` gives them.
+
+        Parameters
+        ----------
+        completed, blocks : int
+            Whose parameters.
+        batch : Batch
+        vector : callable
+            Gives memory for a dense gradient.
+        """
+        model, workspace = self.model, self.workspace
+        if self.device == "cpu":
+            params = self.params(completed, blocks)
+            found = model.sparse_gradient(params, batch, workspace)
+            if found is not None:
+                return found
+            out = vector()
+            return model.gradient(params, batch, out, workspace), out
+        out = workspace.array("gradient", (1, model.size), model.dtype).reshape(model.size)
+        loss = model.gradient(self._device_params(completed, blocks), batch, out, workspace)
+        return loss, arrays.to_host(out, vector())
+
+    def _device_params(self, completed: int, blocks: int) -> Array:
+        """As :meth:`params`, on the device: copied once in a round."""
+        params = self.params(completed, blocks)
+        if self._on_device is None or self._on_device[0] is not params:
+            self._on_device = params, arrays.to_device(params, self.device)
+        return self._on_device[1]
+
     def warm_up(self) -> None:
-        """Compile all kernels that training calls."""
+        """Compile all kernels that training calls, but for a device that forks cannot share."""
+        if self.model.device != "cpu":
+            return
         batch = self.batch(Slice(0, 0, min(2, self.plan.data.shard_rows[0])))
         params, gradient = (np.zeros(self.model.size, self.model.dtype) for _ in range(2))
         self.model.gradient(params, batch, gradient, self.workspace)

@@ -176,7 +176,6 @@ class Sync:
     def _fold(self, reference: Reference) -> TreeFold[VectorSum]:
         session = self.session
         slices = session.plan.slices(reference.completed)
-        params = session.params(reference.completed, reference.blocks)
         fold: TreeFold[VectorSum] = TreeFold(len(slices), self._combine, "the gradient")
 
         def curvature(batch: Batch) -> Array | None:
@@ -187,11 +186,9 @@ class Sync:
             batch = session.batch(rows)
             # What is not finite is looked for in the sum, and told with its place.
             with np.errstate(all="ignore"):
-                sparse = session.model.sparse_gradient(params, batch, session.workspace)
-                if sparse is not None:
-                    return VectorSum(batch.rows, batch.weight, *sparse, curvature(batch))
-                vector = self._vector()
-                loss = session.model.gradient(params, batch, vector, session.workspace)
+                loss, vector = session.gradient(
+                    reference.completed, reference.blocks, batch, self._vector
+                )
             return VectorSum(batch.rows, batch.weight, loss, vector, curvature(batch))
 
         mine = range(reference.start, reference.stop)
@@ -427,7 +424,8 @@ class Sync:
             else:
                 updates, state = optimizer.update(mean.gradient, arrays, params, completed)
                 params = params + updates
-            if plan.l1:
+            # Of a round that is skipped nothing remains.
+            if plan.l1 and params is not block.arrays["params"]:
                 rate = self.session.schedule(completed)
                 params = _soft_threshold(params, rate * plan.l1 * self._penalised(number))
         self._check_updated(completed, number, params)
