@@ -505,9 +505,10 @@ def check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifes
             raise DataError("the data to evaluate on have no labels")
         if evaluation.target != data.target:
             raise DataError("the data to evaluate on have labels of another kind")
-        if evaluation.standardised != data.standardised and (
-            (evaluation.standardised or {}).get("sha256") != (data.standardised or {}).get("sha256")
-        ):
+        statistics = [
+            found and found.sha256 for found in (evaluation.standardised, data.standardised)
+        ]
+        if statistics[0] != statistics[1]:
             raise DataError(
                 "the data to evaluate on were not standardised by the statistics of the data to "
                 "train on: 'gradreduce data standardise DATA OUT --like TRAIN'"
