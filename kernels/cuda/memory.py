@@ -19,12 +19,22 @@ def is_on_device(array: Array) -> bool:
 
 
 def to_device(array: Array) -> Array:
-    """An array as Numba's kernels take it; what is on the device is not copied."""
+    """An array as Numba's kernels take it; what is on the device is not copied.
+
+    Raises
+    ------
+    ValueError
+        An array on the device is not C-contiguous.
+    """
     if not is_on_device(array):
         return cuda.to_device(np.ascontiguousarray(array))
-    if hasattr(array, "__cuda_ndarray__"):
-        return array
-    return cuda.as_cuda_array(array)
+    known = array if hasattr(array, "__cuda_ndarray__") else cuda.as_cuda_array(array)
+    if known.size and not known.is_c_contiguous():
+        raise ValueError(
+            f"expected a C-contiguous array on the device, found strides {known.strides} for the "
+            f"shape {tuple(known.shape)}"
+        )
+    return known
 
 
 def to_host(array: Array) -> Array:

@@ -122,6 +122,11 @@ class TestMemory:
         np.testing.assert_array_equal(memory.to_host(memory.to_device(x)), x)
         assert memory.to_host(x) is x
 
+    @needs_device
+    def test_what_is_transposed_on_the_device_is_refused(self):
+        with pytest.raises(ValueError, match=r"expected a C-contiguous array on the device, found"):
+            memory.to_device(memory.to_device(normal(1, (5, 4))).T)
+
 
 @needs_device
 def test_the_programs_of_the_page():
