@@ -1,58 +1,63 @@
 r"""Words of a text: counting them, and the partitions in which Hadoop puts them.
 
 A word is a match of ``[\w']+``, as Python understands ``\w``, in a lower-cased line. Lines of ASCII
-are taken apart by a compiled loop. All others are Python's: Unicode says what is a letter, and the
+are taken apart by compiled loops. All others are Python's: Unicode says what is a letter, and the
 small letter of a sigma depends on its neighbours.
+
+The loops have few branches that a processor cannot foresee, as none for each byte has: they make
+small letters of 32 bytes at once, find the words' ends in 64-bit masks, and take a word of up to
+eight bytes for one number. Numba supports little-endian machines alone.
 """
 
 import re
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from llvmlite import ir
+from numba import extending, types
 
 from kernels.cpu import inline, jit
 
 Bytes = npt.NDArray[np.uint8]
 Integers = npt.NDArray[np.integer]
-_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 TAB, LF = 0x09, 0x0A
 
-# What a byte adds to a word, its small letter; 0 if it ends the word. Lines of ASCII first, then
-# what Python makes of others: what is left beyond ASCII there belongs to words.
-_ASCII = np.zeros(256, np.uint8)
-for _byte in range(0x80):
-    if re.match(r"[\w']", chr(_byte)):
-        _ASCII[_byte] = ord(chr(_byte).lower())
-_LOWERED = np.arange(256, dtype=np.uint8)
-_LOWERED[:0x80] = _ASCII[:0x80]
 _SEPARATORS = re.compile(r"[^\x00-\x7f\w]+")
 
 # Python takes about so many bytes of lines at once, in so many ranges at most: few enough for what
 # it makes of them to stay in the cache, enough to hide what a call costs.
 _PENDING_BYTES, _PENDING_RANGES = 1 << 18, 1 << 12
 
-# Words looked up at once: their slots' cache lines have to stay in the first-level cache.
-_BATCH = 64
+# Bytes taken apart at once: with all that is made of them, they have to stay in the second-level
+# cache, together with the slots of their words.
+_CHUNK = 1 << 12
+# Letters are looked at 64 at a time, from any multiple of 64 up to the end of a chunk.
+_PADDING = 64
 
-# A word of up to 8 bytes is its own key: there is no NUL in it. The key of any other has this byte
-# on top, which does not occur in UTF-8, and a hash below.
+# A word of up to 8 bytes is its own key, the first byte lowest: there is no NUL in it. The key of
+# any other has this byte on top, which does not occur in UTF-8, and a hash below.
 _PACKED = np.uint64(8)
 _LONG = np.uint64(0xFF << 56)
-_FNV_BASIS, _FNV_PRIME = np.uint64(0xCBF29CE484222325), np.uint64(0x100000001B3)
+_ALL = np.uint64(2**64 - 1)
+# 2**64 over the golden ratio, as Knuth has it for multiplicative hashing.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ONE, _TWO = np.uint64(1), np.uint64(2)
 
 
 class WordCounter:
     """How often each word occurs in blocks of text.
 
-    A hash table with open addressing. Words are numbered as they come; a slot holds the key of a
-    word and its number, which leads to its count and its bytes.
+    A hash table with open addressing. A slot holds the key of a word and a number: the count of a
+    short word, whose key says all about it. Long words are numbered as they come, and it is this
+    number, which leads to the count and the bytes.
 
     Parameters
     ----------
     capacity : int
-        Slots to begin with: a power of two from 2 on. Their number doubles when half are taken.
+        Slots to begin with: a power of two from 2 on. Their number doubles when half may be taken
+        after the next few kilobytes.
 
     Raises
     ------
@@ -65,15 +70,23 @@ class WordCounter:
             raise ValueError(f"WordCounter: capacity {capacity}, expected a power of two from 2 on")
         self._capacity = capacity
         self._ranges = np.empty((_PENDING_RANGES, 2), np.int64)
+        self._bounds = np.empty(_CHUNK + 1, np.uint64)
+        self._keys = np.empty(_CHUNK // 2 + 1, np.uint64)
         self.clear()
 
     def clear(self) -> None:
         """Forget all words, and let go of the memory that they took."""
+        self._letters: Bytes = np.empty(_CHUNK + _PADDING, np.uint8)
         self._slots = np.zeros((self._capacity, 2), np.uint64)
-        self._counts: npt.NDArray[np.int64] = np.empty(self._capacity // 2, np.int64)
-        self._offsets: npt.NDArray[np.int64] = np.zeros(self._capacity // 2 + 1, np.int64)
-        self._data: Bytes = np.empty(4 * self._capacity, np.uint8)
-        self._words = np.zeros(1, np.int64)
+        self._make_long_words(self._capacity)
+        # All words, and long ones.
+        self._words = np.zeros(2, np.int64)
+
+    def _make_long_words(self, size: int) -> None:
+        self._data: Bytes = np.empty(size, np.uint8)
+        # No more long words than these fit into the data.
+        self._counts: npt.NDArray[np.int64] = np.empty(size // 9, np.int64)
+        self._offsets: npt.NDArray[np.int64] = np.zeros(size // 9 + 1, np.int64)
 
     def add(self, block: bytes | bytearray | memoryview) -> None:
         """Count the words of a block of whole lines.
@@ -85,18 +98,21 @@ class WordCounter:
             UTF-8 or, where that fails, all of it as Latin-1.
         """
         if memoryview(block).nbytes:
-            self._scan(np.frombuffer(block, np.uint8), _ASCII)
+            self._scan(np.frombuffer(block, np.uint8), False)
 
-    def _scan(self, text: Bytes, letters: Bytes) -> None:
+    def _scan(self, text: Bytes, lowered: bool) -> None:
         # The loop is compiled for read-only arrays alone, whatever the block is.
         text.flags.writeable = False
         position = np.array([0, -1, 0, 0, 0], np.int64)
         while position[0] < text.size:
             wanted = _count(
                 text,
-                letters,
+                lowered,
                 position,
                 self._ranges,
+                self._letters,
+                self._bounds,
+                self._keys,
                 self._slots,
                 self._counts,
                 self._offsets,
@@ -106,23 +122,27 @@ class WordCounter:
             if position[2]:
                 ranges = self._ranges[: position[2]].tolist()
                 position[2:4] = 0
-                lowered = _lower(b"".join([text[start:stop].data for start, stop in ranges]))
-                self._scan(np.frombuffer(lowered, np.uint8), _LOWERED)
+                lines = _lower(b"".join([text[start:stop].data for start, stop in ranges]))
+                self._scan(np.frombuffer(lines, np.uint8), True)
             if wanted:
-                self._make_room(int(wanted))
+                self._make_room(int(wanted), int(position[4]))
 
-    def _make_room(self, length: int) -> None:
-        """Grow what is too small for one more word."""
-        words = len(self)
-        if words == self._counts.size:
-            self._counts = _grown(self._counts, words, 2 * words)
-            self._offsets = _grown(self._offsets, words + 1, 2 * words + 1)
-            slots = np.zeros((4 * words, 2), np.uint64)
+    def _make_room(self, size: int, words: int) -> None:
+        """Grow what is too small for a chunk of this size and with so many words."""
+        if size + _PADDING > self._letters.size:
+            self._letters = np.empty(size + _PADDING, np.uint8)
+        while 2 * (len(self) + words) > len(self._slots):
+            slots = np.zeros((2 * len(self._slots), 2), np.uint64)
             _move(self._slots, slots)
             self._slots = slots
-        used = int(self._offsets[words])
-        if used + length > self._data.size:
-            self._data = _grown(self._data, used, max(used + length, 2 * self._data.size))
+        long = int(self._words[1])
+        used = int(self._offsets[long])
+        if used + size > self._data.size:
+            data, counts, offsets = self._data, self._counts, self._offsets
+            self._make_long_words(max(used + size, 2 * data.size))
+            self._data[:used] = data[:used]
+            self._counts[:long] = counts[:long]
+            self._offsets[: long + 1] = offsets[: long + 1]
 
     def __len__(self) -> int:
         return int(self._words[0])
@@ -130,14 +150,14 @@ class WordCounter:
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
-        arrays = (self._ranges, self._slots, self._counts, self._offsets, self._data)
-        return sum(array.nbytes for array in arrays)
+        long_words = (self._counts, self._offsets, self._data)
+        chunk = (self._ranges, self._letters, self._bounds, self._keys)
+        return sum(array.nbytes for array in (self._slots, *long_words, *chunk))
 
     def items(self) -> tuple[Integers, Bytes, npt.NDArray[np.int64]]:
-        """All words and their counts, in the order in which the words were first counted.
+        """All words and their counts.
 
-        Where a block has lines beyond ASCII, that is not quite their order in the text; but it is
-        the same for the same blocks.
+        They are in no particular order, but in the same for the same blocks and the same capacity.
 
         Returns
         -------
@@ -147,18 +167,18 @@ class WordCounter:
             The words in UTF-8. No later call changes them.
         counts : array (n,), int64
         """
-        words = len(self)
-        used = int(self._offsets[words])
-        offsets: Integers = self._offsets[: words + 1].copy()
-        if used < 2**31:
-            offsets = offsets.astype(np.int32)
-        return offsets, self._data[:used], self._counts[:words].copy()
-
-
-def _grown(array: npt.NDArray[_Scalar], used: int, size: int) -> npt.NDArray[_Scalar]:
-    grown = np.empty(size, array.dtype)
-    grown[:used] = array[:used]
-    return grown
+        # Neither 0, which this makes the largest number, nor that of a long word.
+        is_short = self._slots[:, 0] - _ONE < _LONG - _ONE
+        keys, short_counts = self._slots.take(np.flatnonzero(is_short), axis=0).T
+        padded = np.ascontiguousarray(keys).view(np.uint8)
+        is_letter = padded != 0
+        long = int(self._words[1])
+        data = np.concatenate((padded.compress(is_letter), self._data[: self._offsets[long]]))
+        offsets: Integers = np.zeros(len(self) + 1, np.int32 if data.size < 2**31 else np.int64)
+        ends = offsets[1 : keys.size + 1]
+        np.cumsum(np.bitwise_count(is_letter.view(np.uint64)), dtype=ends.dtype, out=ends)
+        offsets[keys.size :] = self._offsets[: long + 1] + offsets[keys.size]
+        return offsets, data, np.concatenate((short_counts.astype(np.int64), self._counts[:long]))
 
 
 def _lower(lines: bytes) -> bytes:
@@ -179,30 +199,116 @@ def _decode(line: bytes) -> str:
         return line.decode("latin-1")
 
 
+_intrinsic: Any = extending.intrinsic
+
+
+def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, kind: Any) -> Any:
+    """Of this kind, to an item of an array: those are the arguments."""
+    array = context.make_array(signature.args[0])(context, builder, arguments[0])
+    return builder.bitcast(builder.gep(array.data, [arguments[1]]), kind.as_pointer())
+
+
+@_intrinsic
+def _nonzero(_, array, at):
+    """Which of 64 bytes from here on are not 0: a bit each, the first byte's lowest."""
+
+    def codegen(context, builder, signature, arguments):
+        kind = ir.VectorType(ir.IntType(8), 64)
+        values = builder.load(_pointer(context, builder, signature, arguments, kind), align=1)
+        is_nonzero = builder.icmp_unsigned("!=", values, ir.Constant(kind, None))
+        return builder.bitcast(is_nonzero, ir.IntType(64))
+
+    return types.uint64(array, at), codegen
+
+
+@_intrinsic
+def _eight(_, array, at):
+    """Eight bytes from here on, the first lowest."""
+
+    def codegen(context, builder, signature, arguments):
+        kind = ir.IntType(64)
+        return builder.load(_pointer(context, builder, signature, arguments, kind), align=1)
+
+    return types.uint64(array, at), codegen
+
+
+@_intrinsic
+def _prefetch(_, array, at):
+    """Have an item of an array brought to the cache, without waiting for it."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = _pointer(context, builder, signature, arguments, ir.IntType(8))
+        flag = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, flag, flag, flag])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
+        # To be written, to be kept in all levels, data.
+        builder.call(prefetch, [pointer, flag(1), flag(3), flag(1)])
+
+    return types.void(array, at), codegen
+
+
+@_intrinsic
+def _trailing_zeros(_, value):
+    """The place of the lowest 1 of a number that is not 0."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.cttz(arguments[0], ir.IntType(1)(1))
+
+    return value(value), codegen
+
+
+@inline
+def _letter(byte):
+    # What a byte adds to a word, its small letter; 0 if it ends the word. What is beyond ASCII
+    # here belongs to words. Bytes alone are computed with, so that 32 and more are taken at once.
+    is_capital = np.uint8(byte - np.uint8(0x41)) < np.uint8(26)
+    small = np.uint8(byte | np.uint8(0x20 if is_capital else 0))
+    is_letter = np.uint8(small - np.uint8(0x61)) < np.uint8(26)
+    is_digit = np.uint8(byte - np.uint8(0x30)) < np.uint8(10)
+    is_other = (byte == np.uint8(0x5F)) | (byte == np.uint8(0x27)) | (byte >= np.uint8(0x80))
+    return small if is_letter | is_digit | is_other else np.uint8(0)
+
+
 @jit
-def _count(text, letters, position, ranges, slots, counts, offsets, data, words):
+def _count(
+    text,
+    lowered,
+    position,
+    ranges,
+    letters,
+    bounds,
+    keys,
+    slots,
+    counts,
+    offsets,
+    data,
+    words,
+):
     # position: where to begin, the next byte beyond ASCII if it is not before that, the number of
-    # ranges of lines left to Python, the bytes in them, and what nobody reads.
-    # Returns the length of a word for which room has to be made before the next call, or 0.
-    keys, spans = np.empty(_BATCH, np.uint64), np.empty((_BATCH, 2), np.int64)
-    at, beyond, pending, pending_bytes, _ = position
-    unread = np.uint64(0)
+    # ranges of lines left to Python, the bytes in them, and the words of the chunk that is next.
+    # Returns the size of a chunk for which room has to be made before the next call, or 0.
+    at, beyond, pending, pending_bytes, found = position
     wanted = 0
     while at < text.size:
         stop = text.size
-        if letters[0x80] == 0:
+        if not lowered:
             if beyond < at:
                 beyond = _next_beyond_ascii(text, at)
             stop = _line_start(text, at, beyond)
-        while at < stop and wanted == 0:
-            at, batch = _next_words(text, at, stop, letters, keys, spans)
-            added, unseen = _add_words(
-                text, letters, keys[:batch], spans, slots, counts, offsets, data, words
-            )
-            unread ^= unseen
-            if added < batch:
-                at = spans[added, 0]
-                wanted = spans[added, 1]
+        while at < stop:
+            size = _chunk_size(text, at, stop)
+            found = 0
+            has_room = size + _PADDING <= len(letters)
+            if has_room:
+                found = _find_words(text[at : at + size], letters, bounds)
+                has_slots = 2 * (words[0] + found) <= len(slots)
+                has_room = has_slots and offsets[words[1]] + size <= len(data)
+            if not has_room:
+                wanted = size
+                break
+            _make_keys(letters, bounds, keys[:found], slots)
+            _add_words(letters, bounds, keys[:found], slots, counts, offsets, data, words)
+            at += size
         if wanted or at == text.size or pending == len(ranges) or pending_bytes >= _PENDING_BYTES:
             break
         at = _line_stop(text, beyond)
@@ -215,7 +321,7 @@ def _count(text, letters, position, ranges, slots, counts, offsets, data, words)
     position[1] = beyond
     position[2] = pending
     position[3] = pending_bytes
-    position[4] = np.int64(unread)
+    position[4] = found
     return wanted
 
 
@@ -252,97 +358,117 @@ def _line_stop(text, at):
 
 
 @jit
-def _next_words(text, at, stop, letters, keys, spans):
-    # Indices without a sign: Numba looks at any other whether it counts from the end.
-    one = np.uint64(1)
-    at, stop = np.uint64(at), np.uint64(stop)
-    batch = 0
-    while at < stop and batch < _BATCH:
-        letter = letters[text[at]]
-        if letter == 0:
-            at += one
-            continue
-        start = at
-        key = np.uint64(0)
-        while letter != 0:
-            key = (key << np.uint64(8)) | np.uint64(letter)
-            at += one
-            if at == stop:
-                break
-            letter = letters[text[at]]
-        if at - start > _PACKED:
-            # FNV-1a
-            key = _FNV_BASIS
-            for i in range(start, at):
-                key = (key ^ np.uint64(letters[text[i]])) * _FNV_PRIME
-            key |= _LONG
-        keys[batch] = key
-        spans[batch, 0] = start
-        spans[batch, 1] = at - start
-        batch += 1
-    return np.int64(at), batch
+def _chunk_size(text, at, stop):
+    # No word is cut: a chunk ends before one that is not whole, or is one that is larger.
+    size = min(stop - at, _CHUNK)
+    if at + size < stop:
+        while size > 0 and _letter(text[at + size - 1]) != 0:
+            size -= 1
+        if size == 0:
+            size = _CHUNK
+            while at + size < stop and _letter(text[at + size]) != 0:
+                size += 1
+    return size
 
 
 @jit
-def _add_words(text, letters, keys, spans, slots, counts, offsets, data, words):
-    mask = np.uint64(len(slots) - 1)
-    # Nothing here waits for anything, so that the slots come from memory together and not one by
-    # one. What is read has to be returned, or the compiler would leave the reading out.
-    unread = np.uint64(0)
-    for i in range(len(keys)):
-        unread ^= slots[_home(keys[i], mask), 0]
-    for i in range(len(keys)):
-        key = keys[i]
-        slot = _home(key, mask)
-        while True:
-            if slots[slot, 0] == key:
-                word = slots[slot, 1]
-                if key < _LONG or _equal(text, letters, spans, i, offsets, data, word):
-                    counts[word] += 1
-                    break
-            elif slots[slot, 0] == 0:
-                number = _append(text, letters, spans, i, counts, offsets, data, words)
-                if number < 0:
-                    return i, unread
-                slots[slot, 0] = key
-                slots[slot, 1] = number
-                break
-            slot = (slot + np.uint64(1)) & mask
-    return len(keys), unread
+def _find_words(text, letters, bounds):
+    # Word i of the chunk is from bounds[2 * i] to bounds[2 * i + 1]. Numba looks at an index with a
+    # sign whether it counts from the end; others are meant here.
+    for i in range(text.size):
+        letters[i] = _letter(text[i])
+    letters[text.size : text.size + _PADDING] = 0
+    found = np.uint64(0)
+    last = np.uint64(0)
+    for block in range(0, text.size + 1, 64):
+        inside = _nonzero(letters, block)
+        edges = inside ^ (inside << _ONE | last)
+        last = inside >> np.uint64(63)
+        while edges != 0:
+            bounds[found] = np.uint64(block) + _trailing_zeros(edges)
+            edges &= edges - _ONE
+            found += _ONE
+    return np.int64(found >> _ONE)
+
+
+@jit
+def _make_keys(letters, bounds, keys, slots):
+    for i in range(np.uint64(len(keys))):
+        start, stop = bounds[i * _TWO], bounds[i * _TWO + _ONE]
+        key = _eight(letters, start)
+        if stop - start <= _PACKED:
+            key &= _ALL >> (np.uint64(64) - (stop - start) * np.uint64(8))
+        else:
+            key = stop - start
+            for j in range(start, stop - _PACKED, _PACKED):
+                key = _mixed(key, _eight(letters, j))
+            key = _mixed(key, _eight(letters, stop - _PACKED)) | _LONG
+        keys[i] = key
+        _prefetch(slots, _TWO * _home(key, slots))
 
 
 @inline
-def _home(key, mask):
-    # The upper half of the product depends on all bits of the key.
-    product = key * np.uint64(0x9E3779B97F4A7C15)
-    return (product ^ (product >> np.uint64(32))) & mask
+def _mixed(key, eight):
+    product = (key ^ eight) * _GOLDEN
+    return product ^ (product >> np.uint64(32))
+
+
+@inline
+def _home(key, slots):
+    # The upper bits of the product depend on all bits of the key.
+    return (key * _GOLDEN) >> (np.uint64(64) - _trailing_zeros(np.uint64(len(slots))))
 
 
 @jit
-def _append(text, letters, spans, i, counts, offsets, data, words):
-    start, length = spans[i, 0], spans[i, 1]
-    word = words[0]
+def _add_words(letters, bounds, keys, slots, counts, offsets, data, words):
+    mask = np.uint64(len(slots) - 1)
+    for i in range(np.uint64(len(keys))):
+        key = keys[i]
+        slot = _home(key, slots)
+        while True:
+            if slots[slot, 0] == key:
+                if key < _LONG:
+                    slots[slot, 1] += _ONE
+                    break
+                word = slots[slot, 1]
+                if _equal(letters, bounds, i, offsets, data, word):
+                    counts[word] += 1
+                    break
+            elif slots[slot, 0] == 0:
+                slots[slot, 0] = key
+                slots[slot, 1] = 1
+                if key >= _LONG:
+                    slots[slot, 1] = _append(letters, bounds, i, counts, offsets, data, words)
+                words[0] += 1
+                break
+            slot = (slot + _ONE) & mask
+
+
+@jit
+def _append(letters, bounds, i, counts, offsets, data, words):
+    start, stop = bounds[i * _TWO], bounds[i * _TWO + _ONE]
+    word = words[1]
     offset = offsets[word]
-    if word == counts.size or offset + length > data.size:
-        return -1
-    for j in range(length):
-        data[offset + j] = letters[text[start + j]]
+    for j in range(stop - start):
+        data[np.uint64(offset) + j] = letters[start + j]
     counts[word] = 1
-    offsets[word + 1] = offset + length
-    words[0] = word + 1
+    offsets[word + 1] = offset + np.int64(stop - start)
+    words[1] = word + 1
     return word
 
 
 @jit
-def _equal(text, letters, spans, i, offsets, data, word):
-    start, length = spans[i, 0], spans[i, 1]
-    offset = offsets[word]
-    if offsets[word + np.uint64(1)] - offset != length:
+def _equal(letters, bounds, i, offsets, data, word):
+    start, stop = bounds[i * _TWO], bounds[i * _TWO + _ONE]
+    offset = np.uint64(offsets[word])
+    length = np.uint64(offsets[word + _ONE]) - offset
+    if length != stop - start:
         return False
-    j = 0
-    while j < length and data[offset + j] == letters[text[start + j]]:
-        j += 1
-    return j == length
+    last = length - _PACKED
+    for j in range(np.uint64(0), last, _PACKED):
+        if _eight(letters, start + j) != _eight(data, offset + j):
+            return False
+    return _eight(letters, start + last) == _eight(data, offset + last)
 
 
 @jit
@@ -351,9 +477,9 @@ def _move(slots, larger):
     for i in range(len(slots)):
         key = slots[i, 0]
         if key != 0:
-            slot = _home(key, mask)
+            slot = _home(key, larger)
             while larger[slot, 0] != 0:
-                slot = (slot + np.uint64(1)) & mask
+                slot = (slot + _ONE) & mask
             larger[slot, 0] = key
             larger[slot, 1] = slots[i, 1]
 

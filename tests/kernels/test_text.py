@@ -89,7 +89,8 @@ class TestWordCounter:
         check(kernel("WordCounter"), "\n".join(f"A{char}b" for char in chars[:0x3000]).encode())
 
     def test_every_byte(self, kernel):
-        check(kernel("WordCounter"), b"\n".join(b"A%cb" % byte for byte in range(256)))
+        for pattern in (b"A%cb", b"%cA", b"A%c", b"%c"):
+            check(kernel("WordCounter"), b"\n".join(pattern % byte for byte in range(256)))
 
     @pytest.mark.parametrize("block", [b"", b"\n", b"\n\n\n", b" ", b"\r\n", b"\xff", "é".encode()])
     def test_little(self, kernel, block):
@@ -118,9 +119,11 @@ class TestWordCounter:
     @pytest.mark.parametrize(
         "words",
         [
-            # The low 56 bits of their hashes are the same; the hash of the one spells the other.
-            (b"aihpnbloppolpg", b"mdhbmmdholfphc"),
-            (b"afblaomjhcepmb", b"zxbvmaex"),
+            # Their hashes are the same, also that of a word and of its beginning; the hash of the
+            # one spells the other.
+            (b"przudwhyjnpokfxm", b"przudwhyjnpokfxmeusyapny"),
+            (b"hdmmrgpsaaaaaaaa", b"hcgcsvtacmsncxyc"),
+            (b"pvxdolvtkfjfokzl", b"lrtavcnu"),
         ],
     )
     def test_words_of_the_same_hash(self, kernel, words):
@@ -129,11 +132,44 @@ class TestWordCounter:
             check(kernel("WordCounter"), b"%s %s %s" % (first, second, first), capacity)
             check(kernel("WordCounter"), b"%s %s %s" % (second, first, first), capacity)
 
-    def test_words_keep_their_order(self, kernel):
+    def test_the_order_is_that_of_the_blocks(self, kernel):
         words = [b"w%d" % (i * 7919 % 5000) for i in range(9000)]
-        counter = kernel("WordCounter")(2)
-        counter.add(b"\n".join(words))
-        assert list(counted(counter)) == list(dict.fromkeys(words))
+        blocks = [b"\n".join(words), b"longer_than_8 \xe9\n", b" ".join(w * 3 for w in words)]
+        counters = kernel("WordCounter")(2), kernel("WordCounter")(2)
+        for counter in counters:
+            for block in blocks:
+                counter.add(block)
+        first, second = ([array.tobytes() for array in counter.items()] for counter in counters)
+        assert first == second
+
+    @pytest.mark.parametrize("size", range(41))
+    def test_every_length(self, kernel, size):
+        generator = random.Random(size)
+        for alphabet in (b"aB", b"a \n", b"zZ'_09\0\t-@[`{/:\x7f"):
+            for _ in range(20):
+                check(kernel("WordCounter"), bytes(generator.choices(alphabet, k=size)), 2)
+
+    def test_lengths_around_a_key(self, kernel):
+        """Words of which others are the beginning or the end, packed in a key or not."""
+        words = [b"abcdefghijklmnopqrstuvwxyz"[i:j] for i in range(27) for j in range(i, 27)]
+        words += [letter * n for n in range(1, 40) for letter in (b"a", b"_", b"'")]
+        for separator in (b" ", b"\0", b", "):
+            check(kernel("WordCounter"), separator.join(words * 2), 2)
+
+    # The kernel takes chunks of 4 KiB, and masks of 64 bytes.
+    @pytest.mark.parametrize("place", [1, 64, 4032, 4096, 8192])
+    @pytest.mark.parametrize("size", [1, 2, 7, 8, 9, 63, 64, 65, 4095, 4096, 4097, 8192])
+    def test_edges_of_chunks(self, kernel, place, size):
+        word = (b"It's_A9" * (size // 7 + 1))[:size]
+        for fill in (b" ", b"x ", b"x", b"Word, "):
+            for before in range(place - 3, place + 4):
+                start = (fill * (before // len(fill) + 1))[: max(before - 1, 0)]
+                for text in (start + b" " + word, start + b" " + word + b"." + word + b"\n b"):
+                    check(kernel("WordCounter"), text)
+
+    def test_no_word_and_many(self, kernel):
+        for block in (b" " * 10_000, b"a " * 10_000, b" a" * 10_000, b"\0" * 4097 + b"a"):
+            check(kernel("WordCounter"), block, 2)
 
     def test_bytes_beyond_ascii_anywhere(self, kernel):
         """Around the ends of pages and lines, with ASCII lines between."""
@@ -190,6 +226,10 @@ class TestWordCounter:
         counter = kernel("WordCounter")()
         counter.add(memoryview(b"xxa bxx")[2:5])
         assert counted(counter) == {b"a": 1, b"b": 1}
+        for size in (1, 8, 9, 64, 4096, 5000):
+            counter.clear()
+            counter.add(memoryview(b"x" * 3 * size)[size : 2 * size])
+            assert counted(counter) == {b"x" * size: 1}
 
     @pytest.mark.parametrize("capacity", [-2, 0, 1, 3, 100])
     def test_capacities(self, kernel, capacity):
