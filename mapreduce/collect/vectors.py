@@ -75,7 +75,8 @@ def add(left: Vector, right: Vector) -> Vector:
         # What arrived is a view of the record; the sum needs memory of its own.
         left = left.copy()
     if isinstance(right, SparseVector):
-        left[right.indices] += right.values
+        with np.errstate(all="ignore"):
+            left[right.indices] += right.values
         return left
     total: Array = _add_into(left, right)
     return total
@@ -93,5 +94,7 @@ def _merge(left: SparseVector, right: SparseVector) -> Vector:
     table[indices] = np.arange(len(indices), dtype=np.int32)
     values = np.zeros(len(indices), left.values.dtype)
     values[table[left.indices]] = left.values
-    values[table[right.indices]] += right.values
+    # What is not finite is looked for in the sum of all.
+    with np.errstate(all="ignore"):
+        values[table[right.indices]] += right.values
     return SparseVector(indices, values, left.size)
