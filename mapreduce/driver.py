@@ -230,7 +230,8 @@ class _Training:
         with self._watch():
             run_rounds(self._run, completed, stop, self._execution, self._job_class)
         latest = self._run.latest_round(self._warn)
-        if latest is None or latest.completed != stop:
+        is_whole = latest is not None and (latest.completed == stop or plan.is_done(latest.memory))
+        if latest is None or not is_whole:
             found = "none" if latest is None else f"round {latest.completed}"
             raise DataError(
                 f"the job ended, but of the rounds up to {stop} the last that is whole is {found}. "

@@ -299,7 +299,8 @@ class Sync:
     ) -> Iterator[tuple[str, Message]]:
         """Step a block, publish it, and emit its share of the next round's references.
 
-        ``stop`` is the number of completed rounds at which the job ends.
+        ``stop`` is the number of completed rounds at which the job ends, if the optimizer does not
+        find what it searches before.
         """
         number = block_of(key)
         completed, fold = self._receive(number, messages)
@@ -441,7 +442,8 @@ class Sync:
         needed = block.rounds() | after.rounds()
         run.remove_blocks(number, blocks, needed, before=completed)
         self._published[number] = completed + 1, after
-        if completed + 1 < stop:
+        # The steps after the search has ended have nothing to do.
+        if completed + 1 < stop and not plan.is_done(memory):
             share = references(plan, completed + 1, self.tasks, blocks)
             start, end = (len(share) * edge // blocks for edge in (number, number + 1))
             for reference in share[start:end]:
