@@ -13,8 +13,8 @@ from mapreduce import driver
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.events import Events
 from mapreduce.executors.chain import ChainJob, Execution, run_rounds
-from mapreduce.plan import Settings
 from mapreduce.runners.parallel import available_cores
+from mapreduce.settings import Settings
 
 
 @contextlib.contextmanager

@@ -23,7 +23,7 @@ from mapreduce import run as run_job
 from mapreduce.collect.tree import Node, TreeFold
 from mapreduce.job import Job
 from mapreduce.runners.parallel import available_cores
-from mapreduce.strategies.sync import ranges
+from mapreduce.strategies.references import ranges
 
 Array = npt.NDArray[np.float64]
 Level = Callable[["Problem", int], Array]

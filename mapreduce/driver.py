@@ -30,9 +30,10 @@ from mapreduce.events import (
 from mapreduce.executors.chain import ChainJob, Execution, run_rounds
 from mapreduce.executors.evaluate import EvaluateJob, evaluate
 from mapreduce.optim.contract import PAGE, GlobalTransformation
-from mapreduce.plan import Plan, Settings, make
+from mapreduce.plan import Plan
 from mapreduce.rundir import Position, RunConfig, RunDir, block_bounds
 from mapreduce.runners import pool
+from mapreduce.settings import Settings, make
 from mapreduce.strategies.session import session
 
 #: Seconds between two looks for rounds that were published meanwhile.

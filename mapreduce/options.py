@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mapreduce.executors.chain import Execution
-    from mapreduce.plan import Settings
+    from mapreduce.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ PROFILE = Option(
 
 def settings(values: Mapping[str, Any]) -> "Settings":
     """The settings of a plan, from the values of :data:`PLAN`."""
-    from mapreduce.plan import Settings
+    from mapreduce.settings import Settings
 
     return Settings(**{option.name: values[option.name] for option in PLAN})
 

@@ -12,9 +12,9 @@ import programs
 from mapreduce import driver
 from mapreduce.events import Events
 from mapreduce.executors.chain import Execution
-from mapreduce.plan import Settings
 from mapreduce.rundir import RunDir
 from mapreduce.runners.spawn import DEFAULT_START_METHOD
+from mapreduce.settings import Settings
 
 # Five pages of parameters, so that there can be several blocks; eight slices a round, the last
 # round of an epoch has fewer, and so have the last slices of the shards.

@@ -70,8 +70,8 @@ def _prepare(
     from mapreduce import checkpoint, options
     from mapreduce.data.manifest import load
     from mapreduce.errors import DataError
-    from mapreduce.plan import check_fits
     from mapreduce.rundir import RunDir
+    from mapreduce.settings import check_fits
 
     directory = RunDir(run.absolute())
     config = directory.config

@@ -152,7 +152,7 @@ def _train(
 
 def _show_plan(plan: "Plan", execution: "Execution", values: dict[str, Any]) -> None:
     from mapreduce.rundir import block_bounds
-    from mapreduce.strategies.sync import merge_levels, ranges
+    from mapreduce.strategies.references import merge_levels, ranges
 
     model = plan.create_model()
     leaves = plan.leaves(0)

@@ -14,8 +14,9 @@ from mapreduce import numeric
 from mapreduce.job import Job, MRStep
 from mapreduce.rundir import RunDir, block_bounds
 from mapreduce.runners import spawn
+from mapreduce.strategies.references import merge_levels, references
 from mapreduce.strategies.session import session
-from mapreduce.strategies.sync import Sync, merge_levels, references
+from mapreduce.strategies.sync import Sync
 from mapreduce.wire import Message, WireProtocol
 
 Pairs = Iterator[tuple[str, Message]]

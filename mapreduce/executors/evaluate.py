@@ -13,7 +13,7 @@ from mapreduce.errors import NonFiniteError
 from mapreduce.executors.chain import Execution
 from mapreduce.executors.inference import SLICE_ROWS, InferenceJob, run_job
 from mapreduce.rundir import RunDir
-from mapreduce.strategies.sync import ranges
+from mapreduce.strategies.references import ranges
 from mapreduce.wire import Message
 
 Pairs = Iterator[tuple[str, Message]]

@@ -25,7 +25,7 @@ from mapreduce.errors import DataError
 from mapreduce.executors.chain import Execution
 from mapreduce.executors.inference import run_job
 from mapreduce.job import Job, MRStep
-from mapreduce.strategies.sync import ranges
+from mapreduce.strategies.references import ranges
 from mapreduce.wire import Message, WireProtocol
 
 Pairs = Iterator[tuple[str, Message]]

@@ -19,103 +19,29 @@ it owns a block and its part of the optimizer's state, and nothing else.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from kernels import dispatch
 from mapreduce.collect.aggregator import MeanAggregator, VectorSum
-from mapreduce.collect.tree import Node, ShuffledFold, TreeFold, root
+from mapreduce.collect.tree import Node, ShuffledFold, TreeFold
 from mapreduce.collect.vectors import SparseVector, Vector
 from mapreduce.data.batch import Batch
 from mapreduce.errors import MissingNodesError, NonFiniteError
 from mapreduce.optim.contract import PAGE, GlobalTransformation, Shared
-from mapreduce.plan import Plan, Slice
+from mapreduce.plan import Slice
 from mapreduce.rundir import Array, Block, block_bounds
+from mapreduce.strategies.references import (
+    Reference,
+    block_key,
+    block_of,
+    merge_levels,
+    references,
+)
 from mapreduce.strategies.session import Session
 from mapreduce.wire import Message
 
 _first_non_finite = dispatch.get("first_non_finite")
-
-#: Smallest number of aligned pieces per map task, from which its range is made up.
-_PIECES = 8
-
-
-class Reference(NamedTuple):
-    """Some slices of a round, and where the parameters for it are.
-
-    Attributes
-    ----------
-    completed : int
-        Rounds completed before; also the number of the round, from 0.
-    start, stop : int
-        Leaves of the round's tree.
-    blocks : int
-        Number of blocks in which the parameters were published.
-    """
-
-    completed: int
-    start: int
-    stop: int
-    blocks: int
-
-    def to_key(self) -> str:
-        """All references have equal length, so that a file of them can be split into even parts."""
-        return f"{self.completed:08d}.{self.start:08d}-{self.stop:08d}.{self.blocks:05d}"
-
-    @classmethod
-    def from_key(cls, key: str) -> "Reference":
-        return cls(int(key[:8]), int(key[9:17]), int(key[18:26]), int(key[27:]))
-
-
-def alignment(leaves: int, tasks: int) -> int:
-    """Level of the nodes that the ranges of map tasks are made up of.
-
-    Small enough to give even ranges, and so large that a range has few complete nodes.
-    """
-    return max(0, (leaves // (tasks * _PIECES)).bit_length() - 1)
-
-
-def ranges(leaves: int, tasks: int) -> list[tuple[int, int]]:
-    """Ranges of leaves for at most so many map tasks: even, aligned, none empty."""
-    piece = 1 << alignment(leaves, tasks)
-    pieces = -(-leaves // piece)
-    edges = [min(pieces * i // tasks * piece, leaves) for i in range(tasks)] + [leaves]
-    return [(a, b) for a, b in pairwise(edges) if a < b]
-
-
-def references(plan: Plan, completed: int, tasks: int, blocks: int) -> list[Reference]:
-    """The references of a round, for at most so many map tasks."""
-    parts = ranges(plan.leaves(completed), tasks)
-    return [Reference(completed, start, stop, blocks) for start, stop in parts]
-
-
-def merge_levels(leaves: int, tasks: int, fan_in: int) -> list[int]:
-    """Levels of the tree at which a step of its own merges partial sums.
-
-    With them no reducer merges more than ``fan_in`` partial sums of a block; 0 means no limit.
-    """
-    if not fan_in:
-        return []
-    step = fan_in.bit_length() - 1
-    return list(range(alignment(leaves, tasks) + step, root(leaves).level, step))
-
-
-def block_key(block: int) -> str:
-    """The key of a block: its number in base 31.
-
-    Java's hash of a string is its digits' value in base 31 plus a constant, so Hadoop's own
-    HashPartitioner gives consecutive blocks to different reducers.
-    """
-    digits = (block // 961, block // 31 % 31, block % 31)
-    return "".join(chr(ord("0") + digit) for digit in digits)
-
-
-def block_of(key: str) -> int:
-    """The block of a key that starts with :func:`block_key`."""
-    top, middle, low = (ord(char) - ord("0") for char in key[:3])
-    return (top * 31 + middle) * 31 + low
 
 
 class Sync:

@@ -19,8 +19,8 @@ from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import write_shard
 from mapreduce.events import Events
 from mapreduce.executors.chain import Execution
-from mapreduce.plan import Settings
 from mapreduce.rundir import RunDir
+from mapreduce.settings import Settings
 
 pytestmark = pytest.mark.fault
 

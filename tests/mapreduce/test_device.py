@@ -32,5 +32,5 @@ def test_no_device(tmp_path):
     if dispatch.choose("auto") == "cuda":
         pytest.skip("there is a device")
     datasets.blobs(tmp_path / "data", (4,), 2, 2)
-    with pytest.raises(AssertionError, match="--device cuda|can be used"):
+    with pytest.raises(AssertionError, match="can be used"):
         train(tmp_path, "run", "--device cuda", simulated=False)

@@ -10,8 +10,8 @@ import datasets
 from mapreduce import checkpoint, driver
 from mapreduce.events import Evaluated, Events, RoundCompleted, RunEnded
 from mapreduce.executors.chain import Execution
-from mapreduce.plan import Settings
 from mapreduce.rundir import RunDir, block_bounds
+from mapreduce.settings import Settings
 
 
 @pytest.fixture(scope="module")

@@ -21,8 +21,8 @@ from mapreduce.events import Evaluated, Events, RoundCompleted
 from mapreduce.executors.chain import Execution
 from mapreduce.executors.predict import predict
 from mapreduce.models.base import Workspace
-from mapreduce.plan import Settings
 from mapreduce.rundir import RunDir
+from mapreduce.settings import Settings
 
 SPECS = ("linear", "logistic", "svm", "hinge-svm")
 DTYPES = ("float32", "float64")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import naive
 from mapreduce import optim
 from mapreduce.errors import UsageError
+from mapreduce.optim.contract import Shared
 
 STEPS = 12
 DECAYS = (0.0, 0.01)
@@ -105,9 +106,163 @@ class TestOptimizers:
         params, _ = problem(5, "float32")
         state = optim.create(name, rates, optim.Options(0.9, weight_decay)).init(params)
         expected = {"sgd": set(), "momentum": {"velocity"}, "adagrad": {"squares"}}
-        expected |= dict.fromkeys(("adam", "adamw"), {"mean", "mean_square"})
+        expected |= {other: {"mean", "mean_square"} for other in ("adam", "adamw")}
         assert set(state) == expected[name]
         assert not any(array.any() for array in state.values())
+
+
+class Blocks:
+    """An optimizer that looks at the whole gradient first, run over blocks."""
+
+    def __init__(self, name, params, cuts=(), **options):
+        self.optimizer = optim.create(name, rates, optim.Options(**options))
+        assert isinstance(self.optimizer, optim.GlobalTransformation)
+        self.params = params
+        self.parts = [slice(a, b) for a, b in pairwise([0, *cuts, len(params)])]
+        self.states = [self.optimizer.init(params[part]) for part in self.parts]
+        self.memory = self.optimizer.memory()
+
+    def step(self, number, gradient, value=1.0):
+        inputs = [
+            (gradient[part], state, self.params[part])
+            for part, state in zip(self.parts, self.states, strict=True)
+        ]
+        with np.errstate(all="ignore"):
+            sums = sum(self.optimizer.sums(*arguments, self.memory) for arguments in inputs)
+        shared = Shared(sums, value, self.memory)
+        done = [self.optimizer.update(*arguments, number, shared) for arguments in inputs]
+        self.params = np.concatenate([params for params, _, _ in done])
+        self.states = [state for _, state, _ in done]
+        memories = {memory.tobytes() for _, _, memory in done}
+        assert len(memories) == 1
+        self.memory = done[0][2]
+        return done
+
+
+class TestClipping:
+    @pytest.mark.parametrize("name", optim.ELEMENTWISE)
+    @pytest.mark.parametrize("cuts", [(), (7, 30)])
+    @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 3e-6), ("float64", 1e-13)])
+    def test_against_naive(self, name, cuts, dtype, tolerance):
+        params, gradients = problem(40, dtype, 4)
+        gradients[3:6] *= dtype_of(gradients)(1e-4)
+        found = Blocks(name, params, cuts, clip_norm=0.7)
+        values = []
+        for step, gradient in enumerate(gradients):
+            found.step(step, gradient)
+            values.append(found.params)
+        clipped = np.array([naive.clip(gradient, 0.7) for gradient in gradients])
+        norms = np.linalg.norm(gradients.astype(float), axis=1)
+        assert (norms > 0.7).any() and (norms < 0.7).any()
+        np.testing.assert_allclose(
+            np.linalg.norm(clipped, axis=1), np.minimum(norms, 0.7), rtol=1e-12
+        )
+        steps = [rates(step) for step in range(STEPS)]
+        expected = np.array(
+            [
+                NAIVE[name](float(value), clipped[:, i].tolist(), steps, 0.0)
+                for i, value in enumerate(params)
+            ]
+        ).T
+        np.testing.assert_allclose(np.array(values), expected, rtol=0, atol=tolerance * 10)
+        assert found.memory.tolist() == [0]
+
+    def test_a_short_gradient_stays_as_it_is(self):
+        params, gradients = problem(20, "float32")
+        gradient = gradients[0] / np.float32(1e6)
+        bits = []
+        for options in ({"clip_norm": 1e9}, {}):
+            optimizer = optim.create("sgd", rates, optim.Options(**options))
+            if options:
+                bits.append(Blocks("sgd", params, **options).step(0, gradient)[0][0].tobytes())
+            else:
+                updates, _ = optimizer.update(gradient, optimizer.init(params), params, 0)
+                bits.append((params + updates).tobytes())
+        assert bits[0] == bits[1]
+
+    def test_squares_are_added_in_float64(self):
+        """Those of these gradients would be infinite, and 0, in float32."""
+        for size in (1e25, 1e-30):
+            params = np.zeros(4, np.float32)
+            blocks = Blocks("sgd", params, clip_norm=size)
+            ((moved, _, _),) = blocks.step(0, np.full(4, size, np.float32))
+            np.testing.assert_allclose(moved, -0.1 * size / 2, rtol=1e-6)
+
+
+class TestSkipping:
+    @pytest.mark.parametrize("name", optim.ELEMENTWISE)
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+    @pytest.mark.parametrize("in_value", [False, True])
+    def test_a_round_that_is_not_finite_leaves_no_trace(self, name, bad, in_value):
+        """Not even in the bits, in no block, and -0.0 stays -0.0."""
+        params, gradients = problem(40, "float32")
+        params[[0, 30]] = -0.0
+        blocks = Blocks(name, params, (7, 30), skip_non_finite=True)
+        undisturbed = Blocks(name, params, (7, 30), skip_non_finite=True)
+        skipped = 0
+        for step, gradient in enumerate(gradients):
+            if step in (0, 5, 6):
+                poisoned = gradient.copy()
+                if not in_value:
+                    poisoned[35] = bad
+                before = [(params.tobytes(), state) for params, state in zip_of(blocks)]
+                done = blocks.step(step, poisoned, bad if in_value else 1.0)
+                after = [(params.tobytes(), state) for params, state, _ in done]
+                assert after == before
+                # The very objects: blocks are not written again.
+                assert all(new is old for (_, new), (_, old) in zip(after, before, strict=True))
+                skipped += 1
+                assert blocks.memory.tolist() == [skipped]
+            else:
+                for one in (blocks, undisturbed):
+                    one.step(step, gradient)
+                assert blocks.params.tobytes() == undisturbed.params.tobytes()
+        assert undisturbed.memory.tolist() == [0]
+
+    def test_is_not_done_unless_asked_for(self):
+        params, gradients = problem(4, "float64")
+        blocks = Blocks("sgd", params, clip_norm=1.0)
+        gradients[0][2] = math.nan
+        with np.errstate(all="ignore"):
+            ((moved, _, memory),) = blocks.step(0, gradients[0])
+        assert math.isnan(moved[2])
+        assert memory.tolist() == [0]
+
+    @given(st.integers(0, 6), st.integers(1, 30))
+    def test_what_is_counted(self, bad, size):
+        optimizer = optim.create("sgd", rates, optim.Options(skip_non_finite=True))
+        gradient = np.arange(1.0, size + 1)
+        gradient[:bad] = math.inf
+        squares, count = optimizer.sums(gradient, {}, gradient, optimizer.memory())
+        assert count == min(bad, size)
+        assert squares == sum(i * i for i in range(bad + 1, size + 1))
+
+
+def dtype_of(array):
+    return array.dtype.type
+
+
+def zip_of(blocks):
+    """Parameters and state of each block."""
+    return [
+        (blocks.params[part], state)
+        for part, state in zip(blocks.parts, blocks.states, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", optim.ELEMENTWISE)
+def test_elementwise_optimizers_need_no_scalars(name):
+    assert isinstance(optim.create(name, rates), optim.Transformation)
+    for options in ({"clip_norm": 1.0}, {"skip_non_finite": True}):
+        created = optim.create(name, rates, optim.Options(**options))
+        assert isinstance(created, optim.GlobalTransformation)
+        assert created.precondition is None
+
+
+def test_every_optimizer_is_tested():
+    assert set(NAIVE) == set(optim.ELEMENTWISE)
+    assert set(optim.OPTIMIZERS) == {*NAIVE, "lbfgs"}
+    assert isinstance(optim.create("lbfgs", rates), optim.GlobalTransformation)
 
 
 def test_adam_takes_its_constants():

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mapreduce import plan as plans
+from mapreduce import settings as making
 from mapreduce.data.batch import Batch
 from mapreduce.data.manifest import Manifest, ShardEntry
 from mapreduce.errors import DataError, UsageError
-from mapreduce.plan import Plan, Settings, default_slice_rows
+from mapreduce.plan import Plan
+from mapreduce.settings import Settings, default_slice_rows
 
 SHARDS = (300, 300, 123)
 
@@ -43,7 +44,7 @@ def dataset(shard_rows=SHARDS, features=4, classes=(0, 1, 2), seed=0, **changes)
 
 
 def make(data=None, evaluation=None, **settings):
-    return plans.make(Settings(**{"model": "softmax", **settings}), data or dataset(), evaluation)
+    return making.make(Settings(**{"model": "softmax", **settings}), data or dataset(), evaluation)
 
 
 @st.composite
@@ -229,6 +230,7 @@ BAD = [
     ("--strategy", {"strategy": "asynchronous"}),
     ("--optimizer", {"optimizer": "newton"}),
     ("--dtype", {"dtype": "float16"}),
+    ("--device", {"device": "opencl"}),
     ("--slice-rows", {"slice_rows": 0}),
     ("--slice-rows 33", {"batch_size": 100, "slice_rows": 33}),
     ("--slice-rows 200", {"batch_size": 100, "slice_rows": 200}),
