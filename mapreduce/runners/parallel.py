@@ -46,7 +46,7 @@ _BATCH_MAPS_PER_WORKER = 1
 _LEAST_MAP_BYTES, _MAP_BYTES = 1 << 20, 256 << 20
 
 #: MiB for records, if the user does not say.
-_MEMORY = 512
+_MEMORY = 400
 
 
 class TaskFailedException(StepFailedException):

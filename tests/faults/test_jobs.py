@@ -93,7 +93,7 @@ def seed():
 
 
 @pytest.mark.parametrize("combiner", ["", COMBINER])
-@pytest.mark.parametrize("memory", [16, 512])
+@pytest.mark.parametrize("memory", [16, 400])
 def test_workers_killed_at_random_moments(text, expected, tmp_path, seed, memory, combiner):
     """Five times in each job, in map as in reduce tasks."""
     options = ["--memory", memory, "-D", "mapreduce.job.maps=12", "-D", "mapreduce.job.reduces=5"]
