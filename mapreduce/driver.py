@@ -6,14 +6,13 @@ follows from the files that are complete there; starting and resuming are the sa
 
 import contextlib
 import hashlib
-import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from mapreduce import checkpoint, lease, numeric
+from mapreduce import checkpoint, lease, numeric, signals
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.manifest import load as load_manifest
 from mapreduce.errors import DataError, Interrupted, MissingInputError
@@ -119,7 +118,7 @@ def train(
         As tasks and runner do. The run can be resumed.
     """
     config = run.config
-    with lease.held(run.path, take_over=take_over), _signals():
+    with lease.held(run.path, take_over=take_over), signals.handled_by(_interrupt):
         events.subscribe(JsonLines(run.path / "events.jsonl"))
         _check_data(config.data, config.plan.data.sha256)
         if config.evaluation and config.plan.eval_sha256:
@@ -159,7 +158,7 @@ class _Training:
                 while not self._settle(position):
                     position = self._advance(position)
             except Interrupted:
-                with _signals_blocked():
+                with signals.blocked():
                     self._save_checkpoint(self._run.latest_round() or position)
                 raise
             return self._end(position.completed)
@@ -361,31 +360,5 @@ def code_sha256() -> str:
     return digest.hexdigest()
 
 
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
-    """SIGINT and SIGTERM raise :class:`Interrupted`, in the main thread."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise Interrupted(number)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, interrupt) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _signals_blocked() -> Iterator[None]:
-    """A second Ctrl-C does not cut off what the first one made necessary."""
-    blocked = {signal.SIGINT, signal.SIGTERM}
-    signal.pthread_sigmask(signal.SIG_BLOCK, blocked)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, blocked)
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted(number)

@@ -13,7 +13,6 @@ import os
 import re
 import signal
 import sys
-import threading
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from mrjob.job import MRJob  # isort: skip
 from mrjob.parse import is_uri  # isort: skip
 
 from hdfs_utils.errors import StorageError
+from mapreduce import signals
 from mapreduce.errors import Interrupted, MissingInputError, OutputError, UsageError
 from mapreduce.loading import load_job as load_job
 from mapreduce.user_errors import user_error, user_errors, user_part
@@ -172,7 +172,7 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
     if sys.stdin is None:
         # It was closed; nothing is read from it then.
         sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
-    with _signals(), argv([job_class.mr_job_script() or place, *arguments]):
+    with _interrupts(), argv([job_class.mr_job_script() or place, *arguments]):
         job = _instance(job_class, list(arguments), place)
         if job.is_task():
             with user_errors(place, "the task failed"):
@@ -203,29 +203,19 @@ def argv(given: list[str]) -> Iterator[None]:
         sys.argv = before
 
 
-@contextlib.contextmanager
-def _signals() -> Iterator[None]:
+def _interrupts() -> contextlib.AbstractContextManager[None]:
     """SIGINT and SIGTERM raise :class:`Interrupted`, once: nothing cuts off the cleaning up."""
-    numbers = (signal.SIGINT, signal.SIGTERM)
     driver = os.getpid()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         if os.getpid() != driver:
             # A process of mrjob's pool: it ends its task and then itself, without a traceback.
             raise SystemExit(128 + number)
-        for other in numbers:
+        for other in signals.NUMBERS:
             signal.signal(other, signal.SIG_IGN)
         raise Interrupted(number)
 
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = [signal.signal(number, interrupt) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+    return signals.handled_by(interrupt)
 
 
 def _instance(job_class: Any, arguments: list[str], place: str = "") -> Any:

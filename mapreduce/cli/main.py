@@ -12,7 +12,7 @@ from mapreduce import __version__
 #: Name of a command, where it is, and its line in the help: nothing is imported for the help.
 COMMANDS = {
     "run": ("mapreduce.cli.run:run", "Run a job for mrjob, as it is, on all cores."),
-    "data": ("mapreduce.cli.data:data", "Make, show and verify datasets."),
+    "data": ("mapreduce.cli.data:data", "Make, standardise, show and verify datasets."),
     "train": ("mapreduce.cli.train:train", "Train a model by map/reduce rounds."),
     "resume": ("mapreduce.cli.train:resume", "Go on with a training that was stopped."),
     "evaluate": ("mapreduce.cli.inference:evaluate", "Accuracy and loss of a run's model."),
