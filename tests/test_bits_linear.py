@@ -11,7 +11,7 @@ import programs
 from mapreduce import checkpoint, driver
 from mapreduce.data.batch import Csr
 from mapreduce.data.importer import Rows, Source, import_rows
-from mapreduce.events import Events
+from mapreduce.events import Events, RunStarted, Warned
 from mapreduce.executors.chain import Execution
 from mapreduce.rundir import RunDir
 from mapreduce.settings import Settings
@@ -128,6 +128,75 @@ def test_resume_on_other_workers_and_blocks(data, references, tmp_path, plan):
         assert not training._settle(position)
     found = driver.train(run, Execution("parallel", 2, blocks=2), 0, Events())
     assert found.model_sha256 == references[plan]
+
+
+def stopped_run(data, path, plan, execution, jobs, settle=True):
+    """A run after some jobs, of which the driver was then killed."""
+    run = driver.create(path, settings_of(plan), data, None)
+    training = driver._Training(run, execution, 0, Events(), driver.ChainJob)
+    with training._workers():
+        position = training._start()
+        for _ in range(jobs):
+            position = training._advance(position)
+            if settle:
+                training._settle(position)
+    return run, position
+
+
+def resumed(run, execution):
+    """Where a resumed run started, what it warned of, and the hash at its end."""
+    seen = []
+    ended = driver.train(run, execution, 0, Events(seen.append))
+    starts = [event.completed for event in seen if isinstance(event, RunStarted)]
+    warnings = [event.message for event in seen if isinstance(event, Warned)]
+    return starts, warnings, ended.model_sha256
+
+
+@pytest.mark.parametrize("plan", ["lbfgs", "clip"])
+@pytest.mark.parametrize("lost", [0, 2])
+def test_stopped_between_the_blocks_of_a_round(data, references, tmp_path, plan, lost):
+    """The round before is whole still, with the files that its arrays lie in."""
+    execution = Execution("parallel", 1, blocks=3, rounds_per_job=6)
+    run, position = stopped_run(data, tmp_path / "run", plan, execution, 1, settle=False)
+    assert position.completed == 6
+    run.block_path(6, lost, 3).unlink()
+    assert resumed(run, execution) == ([5], [], references[plan])
+
+
+@pytest.mark.parametrize("at_checkpoint", [True, False])
+def test_a_missing_file_that_a_round_needs(data, references, tmp_path, at_checkpoint):
+    """It is told, and the run goes on from a checkpoint: that of the same round, or an older."""
+    execution = Execution("parallel", 1, blocks=3, rounds_per_job=4)
+    run, position = stopped_run(data, tmp_path / "run", "lbfgs", execution, 1)
+    model = run.config.plan.create_model()
+    checkpoint.save(run, model, position)
+    if not at_checkpoint:
+        training = driver._Training(run, execution, 0, Events(), driver.ChainJob)
+        with training._workers():
+            position = training._advance(training._start())
+        training._settle(position)
+    block = run.read_block(position.completed, 1, 3)
+    needed = min(block.rounds())
+    assert needed < position.completed
+    missing = run.block_path(needed, 1, 3)
+    missing.unlink()
+    starts, warnings, found = resumed(run, execution)
+    assert starts == [4]
+    # Rounds before it need the file as well, as far as they are there.
+    assert warnings
+    assert all(f"{missing} does not exist" in warning for warning in warnings)
+    assert found == references["lbfgs"]
+
+
+def test_a_damaged_round_is_in_nobodys_way(data, references, tmp_path):
+    """A checkpoint of the same round is there: it takes the place of the damaged files."""
+    execution = Execution("parallel", 1, blocks=3, rounds_per_job=4)
+    run, position = stopped_run(data, tmp_path / "run", "clip", execution, 1)
+    checkpoint.save(run, run.config.plan.create_model(), position)
+    path = run.block_path(4, 1, 3)
+    path.write_bytes(path.read_bytes()[:-9])
+    starts, warnings, found = resumed(run, execution)
+    assert (starts, len(warnings), found) == ([4], 1, references["clip"])
 
 
 @pytest.mark.fault

@@ -1,17 +1,25 @@
 """The training loop against a plain loop, and what the plan's options mean."""
 
 import json
+import tempfile
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import datasets
 from mapreduce import checkpoint, driver
+from mapreduce.data.manifest import Manifest
+from mapreduce.data.shards import write_shard
+from mapreduce.errors import MissingInputError, NonFiniteError
 from mapreduce.events import Evaluated, Events, RoundCompleted, RunEnded
 from mapreduce.executors.chain import Execution
-from mapreduce.rundir import RunDir, block_bounds
+from mapreduce.rundir import Block, RunDir, block_bounds
 from mapreduce.settings import Settings
+from mapreduce.wire import read_message
 
 
 @pytest.fixture(scope="module")
@@ -192,6 +200,165 @@ def test_another_numeric_profile_is_a_warning(data, tmp_path):
     messages = [event.message for event in seen if type(event).__name__ == "Warned"]
     assert len(messages) == 1
     assert "cpu: z80, now " in messages[0]
+
+
+# Rounds whose gradient is not finite
+
+
+@pytest.fixture(scope="module")
+def extreme(tmp_path_factory):
+    """40 rows in 10 slices; of one slice the gradient overflows, whatever the parameters."""
+    folder = tmp_path_factory.mktemp("extreme") / "data"
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((40, 5)).astype(np.float32)
+    y = generator.integers(0, 2, 40).astype(np.int32)
+    x[24:28, 3], y[24:28] = 3e38, 1
+    folder.mkdir()
+    shards = (write_shard(folder / "shard-00000.arrow", x, y),)
+    rows = tuple(np.bincount(y).tolist())
+    of_classes = {"target": "class", "nonzeros": 200, "class_rows": rows}
+    Manifest(40, 5, (5,), "float32", 1.0, (0, 1), 0, {}, shards, **of_classes).save(folder)
+    return folder
+
+
+STEEP = {"model": "logistic", "batch_size": 12, "slice_rows": 4, "rounds": 12}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "l1"),
+    [("sgd", 0.0), ("sgd", 0.01), ("momentum", 0.01), ("adagrad", 0.0), ("adam", 0.0)],
+)
+def test_skipped_rounds_leave_parameters_and_state_as_they_are(extreme, tmp_path, optimizer, l1):
+    settings = Settings(**STEEP, optimizer=optimizer, non_finite="skip", l1=l1)
+    run = driver.create(tmp_path / "run", settings, extreme, None)
+    plan = run.config.plan
+    bad = {
+        step for step in range(plan.rounds) if any(rows.start == 24 for rows in plan.slices(step))
+    }
+    assert len(bad) == 3
+    execution = Execution("inline", rounds_per_job=1)
+    training = driver._Training(run, execution, 0, Events(), driver.ChainJob)
+    position = training._start()
+    origins = {"params": 0}
+    for step in range(plan.rounds):
+        before = position
+        position = training._advance(position)
+        block = run.read_block(step + 1, 0, 1)
+        if step in bad:
+            assert position.params.tobytes() == before.params.tobytes()
+            assert position.state.keys() == before.state.keys()
+            for name, array in position.state.items():
+                assert array.tobytes() == before.state[name].tobytes()
+            assert position.memory.tolist() == [before.memory[0] + 1]
+            # Nor are they written again.
+            assert block.origins["params"] == origins["params"]
+        else:
+            assert position.params.tobytes() != before.params.tobytes()
+            assert position.memory.tolist() == before.memory.tolist()
+            assert block.origins["params"] == step + 1
+        origins = block.origins
+        assert np.isfinite(position.params).all()
+    assert position.memory.tolist() == [3]
+
+
+def test_an_error_names_where_a_gradient_is_not_finite(extreme, tmp_path):
+    run = driver.create(tmp_path / "run", Settings(**STEEP), extreme, None)
+    plan = run.config.plan
+    slices = [plan.slices(step) for step in range(plan.rounds)]
+    starts = [[rows.start for rows in drawn] for drawn in slices]
+    step = next(step for step, drawn in enumerate(starts) if 24 in drawn)
+    with pytest.raises(NonFiniteError) as error:
+        driver.train(run, Execution("inline"), 0, Events())
+    place = f"round {step}, slice {starts[step].index(24)} (shard 0, rows 24 to 27): the gradient"
+    assert str(error.value).startswith(f"{place} of parameter weight is -inf, the loss ")
+
+
+def test_clipping_does_not_hide_what_is_not_finite(extreme, tmp_path):
+    run = driver.create(tmp_path / "run", Settings(**STEEP, clip_norm=1.0), extreme, None)
+    with pytest.raises(NonFiniteError, match="of parameter weight is -inf"):
+        driver.train(run, Execution("inline"), 0, Events())
+
+
+# Files of rounds
+
+
+class TestBlocks:
+    """Arrays that a round does not change stay in the file of an earlier one."""
+
+    @staticmethod
+    def files(run):
+        return sorted(int(path.name[:8]) for path in run.rounds.glob("*.block"))
+
+    @given(st.lists(st.sets(st.sampled_from("abc")), max_size=8), st.booleans())
+    def test_are_read_as_they_were_published(self, rounds, with_history):
+        """Whatever changes when; and what is there are the files needed, and no others."""
+        with tempfile.TemporaryDirectory() as folder:
+            run = RunDir(Path(folder))
+            run.rounds.mkdir()
+            arrays = {name: np.full(3, 0.5) for name in ("params", *"abc")}
+            arrays["memory"] = np.zeros(1)
+            block = Block.of(0, arrays)
+            run.publish_block(0, 0, 1, block)
+            written = dict.fromkeys(arrays, 0)
+            for completed, changed in enumerate(rounds, 1):
+                new = {name: np.full(3, float(completed)) for name in changed}
+                arrays = {**block.arrays, **new}
+                if with_history:
+                    arrays["history"] = np.full((1, 3), float(completed))
+                before, block = block, Block.of(completed, arrays, block)
+                # A process that has just begun knows of blocks what it reads.
+                run.publish_block(completed, 0, 1, block)
+                found = run.read_block(completed, 0, 1)
+                short = {"memory", "history"} & arrays.keys()
+                written |= dict.fromkeys({*changed, *short}, completed)
+                assert found.origins == block.origins == written
+                assert found.arrays.keys() == arrays.keys()
+                for name, array in arrays.items():
+                    assert found.arrays[name].tobytes() == array.tobytes()
+                alone = run.read_block(completed, 0, 1, ["params"])
+                assert alone.arrays.keys() == {"params"}
+                stored = read_message(run.block_path(completed, 0, 1)).arrays
+                assert stored.keys() == {*changed, *short}
+                run.remove_blocks(0, 1, before.rounds() | block.rounds(), before=completed - 1)
+                kept = {completed, completed - 1} | before.rounds() | block.rounds()
+                assert self.files(run) == sorted(kept)
+            run.prune_rounds(len(rounds), 1)
+            assert self.files(run) == sorted({len(rounds), *block.rounds()})
+
+    def test_of_a_search(self, data, tmp_path):
+        """A round writes one pair of vectors; old files go when no array in them is needed."""
+        created = driver.create(
+            tmp_path / "run",
+            Settings("softmax", optimizer="lbfgs", history_size=2, rounds=9, tol=0.0),
+            data / "train",
+            None,
+        )
+        execution = Execution("inline", rounds_per_job=1)
+        training = driver._Training(created, execution, 0, Events(), driver.ChainJob)
+        position = training._start()
+        while position.completed < 9:
+            position = training._advance(position)
+            at = position.completed
+            stored = set(read_message(created.block_path(at, 0, 1)).arrays)
+            slots = {name for name in stored if name[0] in "sy" and name[1:].isdigit()}
+            assert len(slots) in (0, 2)
+            assert {"params", "memory", "history"} <= stored
+            training._settle(position)
+            block = created.read_block(at, 0, 1)
+            assert self.files(created) == sorted(block.rounds() | {at})
+        # The first round's file is needed as long as a slot was never filled.
+        assert 0 not in {block.origins[name] for name in ("s0", "s1", "y0", "y1")}
+
+    def test_a_missing_file_is_named(self, tmp_path):
+        run = RunDir(tmp_path)
+        run.rounds.mkdir()
+        first = Block.of(0, {"params": np.zeros(3), "a": np.ones(3)})
+        run.publish_block(0, 0, 1, first)
+        run.publish_block(1, 0, 1, Block.of(1, {**first.arrays, "params": np.ones(3)}, first))
+        run.block_path(0, 0, 1).unlink()
+        assert run.read_block(1, 0, 1, ["params"]).arrays["params"].tolist() == [1] * 3
+        with pytest.raises(MissingInputError, match=r"00000000\.00000-of-00001\.block does not ex"):
+            run.read_block(1, 0, 1)
 
 
 @pytest.mark.parametrize("size", [1, 16_384, 16_385, 100_000, 200_000])
