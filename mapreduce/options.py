@@ -86,7 +86,7 @@ PLAN = (
     Option("--tol", float, 1e-6, "lbfgs ends when the gradient's norm is at most this"),
     Option("--batch-size", int, None, "rows of a round; 0 for all rows (default: 128; lbfgs: all)"),
     Option("--slice-rows", int, None, "rows of one gradient, a divisor of the batch size"),
-    Option("--epochs", int, None, "passes over the data (default: 1)"),
+    Option("--epochs", int, None, "passes over the data (default: 1; lbfgs: at most 100)"),
     Option("--rounds", int, None, "updates of the model, instead of --epochs"),
     Option("--limit-rows", int, None, "train on the first N rows only"),
     Option("--seed", int, 0, "of the initial parameters and the order of the slices"),
