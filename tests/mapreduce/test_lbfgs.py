@@ -18,7 +18,7 @@ from mapreduce.events import Events
 from mapreduce.executors.chain import Execution
 from mapreduce.optim.contract import PAGE, Shared
 from mapreduce.optim.lbfgs import LONGEST, MOST_TRIALS, SHORTEST, is_done, lbfgs
-from mapreduce.plan import Settings
+from mapreduce.settings import Settings
 
 # The package has a function of this name.
 module = import_module("mapreduce.optim.lbfgs")
