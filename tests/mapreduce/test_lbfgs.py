@@ -316,6 +316,7 @@ class TestLineSearch:
                 search.advance()
                 assert search.memory[module._PAIRS] == 0
             assert search.params[0] > 2
+            assert not search.state("s0").any()
 
 
 class TestEnds:
