@@ -7,11 +7,14 @@ What is compiled is kept in ``$NUMBA_CACHE_DIR``, else in the user's cache folde
 can write: Numba executes what it finds there.
 """
 
+import contextlib
+import fcntl
 import gc
 import importlib
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -94,9 +97,40 @@ class _TellOnce(event.Listener):
 
 event.register("numba:compile", _TellOnce())
 
+
+@contextlib.contextmanager
+def _locked() -> Iterator[None]:
+    """Let no other process keep compiled code meanwhile.
+
+    Numba looks in an index for a free name and writes both: of two processes at once that compile
+    a kernel for different types, one would find the other's code from then on.
+    """
+    folder = Path(os.environ["NUMBA_CACHE_DIR"])
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / ".lock").open("ab")
+    except OSError:
+        # Then nothing can be kept either.
+        yield
+        return
+    with file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 # error_model: a division by zero gives an infinity as IEEE 754 has it, instead of a branch.
-jit: Any = numba.njit(nogil=True, cache=True, error_model="numpy")
-"""Decorator of every compiled loop of this package."""
+_njit: Any = numba.njit(nogil=True, cache=True, error_model="numpy")
+
+
+def jit(function: Any) -> Any:
+    """Decorator of every compiled loop of this package."""
+    dispatcher = _njit(function)
+    # There is none where $NUMBA_DISABLE_JIT has Python itself run the loops.
+    cache = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
+    if cache is not None:
+        cache.save = _locked()(cache.save)
+    return dispatcher
+
 
 inline: Any = numba.njit(nogil=True, error_model="numpy", inline="always")
 """Decorator for the functions of :mod:`kernels.scalar` that a loop calls."""

@@ -49,6 +49,34 @@ def test_a_job_that_runs_inline_tells_it_too(tmp_path):
     assert done.stdout.count("\n") > 100
 
 
+LOOKS_AT_THE_LOCK = """
+import fcntl, os
+from numba.core import caching
+
+keep = caching.IndexDataCacheFile.save
+
+def save(self, key, data):
+    with open(os.environ["NUMBA_CACHE_DIR"] + "/.lock", "ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            print("free")
+        except BlockingIOError:
+            print("held")
+    keep(self, key, data)
+
+caching.IndexDataCacheFile.save = save
+"""
+
+
+def test_one_process_at_a_time_keeps_compiled_code(tmp_path):
+    command = [sys.executable, "-c", LOOKS_AT_THE_LOCK + PROGRAM]
+    env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "new")}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert "held" in done.stdout
+    assert "free" not in done.stdout
+    assert list((tmp_path / "new").rglob("*.nbi"))
+
+
 def test_numbas_own_variable_wins(tmp_path):
     told = python(NUMBA_CACHE_DIR=str(tmp_path / "mine"), XDG_CACHE_HOME=str(tmp_path / "other"))
     assert str(tmp_path / "mine") in told
