@@ -173,7 +173,7 @@ def lbfgs(quick: bool) -> Result:
 
 def online(quick: bool) -> Result:
     """One pass of minibatches."""
-    rows, batch = (20_000, 2_000) if quick else (300_000, 7_500)
+    rows, batch = (20_000, 2_000) if quick else (300_000, 10_000)
     settings = Settings(
         "logistic", optimizer="adagrad", learning_rate=0.5, batch_size=batch, epochs=1
     )
