@@ -9,7 +9,9 @@ parts. Each replaces its own section of the page, which says what machine it was
 # Set before NumPy is loaded: one BLAS thread, as in every process of a run.
 from mapreduce import numeric
 
-numeric.pin("native")
+if __name__ == "__main__":
+    # It may start the program anew, which is not for those who import this.
+    numeric.pin("native")
 
 import argparse  # noqa: E402
 import logging  # noqa: E402
