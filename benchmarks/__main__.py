@@ -13,16 +13,16 @@ if __name__ == "__main__":
     # It may start the program anew, which is not for those who import this.
     numeric.pin("native")
 
-import argparse  # noqa: E402
-import logging  # noqa: E402
-import platform  # noqa: E402
-import re  # noqa: E402
-import sys  # noqa: E402
-from importlib import import_module  # noqa: E402
-from pathlib import Path  # noqa: E402
-from typing import Any  # noqa: E402
+import argparse
+import logging
+import platform
+import re
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-from mapreduce.runners.parallel import available_cores  # noqa: E402
+from mapreduce.runners.parallel import available_cores
 
 # Modules, or MODULE.FUNCTION.
 NAMES = (
