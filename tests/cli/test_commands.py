@@ -159,7 +159,7 @@ def test_import_csv(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["--model", "cnn"], "unknown model 'cnn': expected one of softmax, mlp:WIDTH"),
+        (["--model", "cnn"], "unknown model 'cnn': expected one of softmax, linear, "),
         (["--model", "mlp"], "model 'mlp': expected mlp:WIDTH"),
         (["--model", "mlp:0"], "expected mlp:WIDTH"),
         (["--optimizer", "sdg"], "'sdg' is not one of"),
@@ -174,7 +174,7 @@ def test_import_csv(tmp_path):
         (["--workers", "0"], "--workers: expected a positive number"),
         (["--blocks", "0"], "--blocks: expected a positive number"),
         (["--runner", "hadop"], "'hadop' is not one of"),
-        (["--modle", "x"], "Did you mean '--model'"),
+        (["--modle", "x"], "Did you mean one of: '--model'"),
         (["extra"], "unexpected extra argument"),
         (["--numeric-profile", "exact"], "'exact' is not one of"),
     ],
