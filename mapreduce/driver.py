@@ -144,6 +144,7 @@ class _Training:
         self._events = events
         self._job_class = job_class
         self._completed = 0
+        self._skipped = 0
 
     def run(self) -> RunEnded:
         result = self._run.read_json("result.json")
@@ -248,6 +249,13 @@ class _Training:
         plan, completed = self._plan, position.completed
         self._run.prune_rounds(completed, self._blocks)
         is_found = plan.is_done(position.memory)
+        skipped = plan.skipped(position.memory)
+        if skipped > self._skipped:
+            self._skipped = skipped
+            self._warn(
+                f"{skipped:,} of {completed:,} rounds were skipped, since their gradient was not "
+                f"finite: try a smaller --learning-rate or --schedule warmup"
+            )
         if is_found or plan.is_checkpoint(completed) or plan.is_evaluation(completed):
             self._save_checkpoint(position)
         if is_found or plan.is_evaluation(completed):

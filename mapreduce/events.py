@@ -1,6 +1,7 @@
 """What happens while a model is trained: typed events that anybody may subscribe to."""
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -134,6 +135,11 @@ class JsonLines:
         if isinstance(event, RoundCompleted) and event.completed <= self._recorded:
             return
         record = {"event": type(event).__name__, "time": round(time.time(), 3), **asdict(event)}
+        # JSON has no NaN: of a round that was skipped the loss is null.
+        record = {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in record.items()
+        }
         with self._path.open("a") as file:
             file.write(json.dumps(record) + "\n")
 

@@ -42,12 +42,15 @@ class DataReference:
     features : int
     classes : int
         0 if the labels are numbers.
+    standardised : str or None
+        Digest of the statistics that the features were standardised by.
     """
 
     sha256: str
     shard_rows: tuple[int, ...]
     features: int
     classes: int
+    standardised: str | None = None
 
 
 @dataclass(frozen=True)
@@ -189,6 +192,10 @@ class Plan:
     def is_done(self, memory: npt.NDArray[np.float64]) -> bool:
         """Whether the optimizer has found what it searches, by what it remembers."""
         return self.optimizer == "lbfgs" and bool(optim.is_done(memory))
+
+    def skipped(self, memory: npt.NDArray[np.float64]) -> int:
+        """Rounds that were skipped, by what the optimizer remembers."""
+        return int(memory[0]) if self.non_finite == "skip" else 0
 
     def weighted(self, batch: Batch) -> Batch:
         """Rows of the data with the weights of their classes."""

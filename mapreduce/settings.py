@@ -100,7 +100,13 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
     if full:
         batch_size = rows
     plan = Plan(
-        data=DataReference(data.sha256, shard_rows, data.features, len(data.classes or ())),
+        data=DataReference(
+            sha256=data.sha256,
+            shard_rows=shard_rows,
+            features=data.features,
+            classes=len(data.classes or ()),
+            standardised=_statistics(data),
+        ),
         model=settings.model,
         strategy=settings.strategy,
         optimizer=settings.optimizer,
@@ -192,7 +198,7 @@ def _check_settings(settings: Settings) -> None:
             ("--non-finite skip", settings.non_finite == "skip"),
         ):
             if is_given:
-                raise UsageError(f"{option}: L-BFGS has no such option; for a penalty take --l2")
+                raise UsageError(f"{option}: L-BFGS has no such option. Leave it out")
     expect(
         settings.epochs is None or settings.rounds is None,
         "--epochs and --rounds",
@@ -236,19 +242,11 @@ def check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifes
             f"{', '.join(able)}"
         )
     if evaluation is not None:
-        check_fits(evaluation, data.features, classes)
+        check_fits(evaluation, data.features, classes, _statistics(data))
         if evaluation.target is None:
             raise DataError("the data to evaluate on have no labels")
         if evaluation.target != data.target:
             raise DataError("the data to evaluate on have labels of another kind")
-        statistics = [
-            found and found.sha256 for found in (evaluation.standardised, data.standardised)
-        ]
-        if statistics[0] != statistics[1]:
-            raise DataError(
-                "the data to evaluate on were not standardised by the statistics of the data to "
-                "train on: 'gradreduce data standardise DATA OUT --like TRAIN'"
-            )
         if evaluation.layout != data.layout:
             raise DataError(
                 f"the data to evaluate on are {evaluation.layout}, those to train on {data.layout}"
@@ -294,13 +292,22 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
     return tuple(weights.values())
 
 
-def check_fits(data: Manifest, features: int, classes: tuple[int | str, ...]) -> None:
+def check_fits(
+    data: Manifest, features: int, classes: tuple[int | str, ...], standardised: str | None
+) -> None:
     """Refuse data that a model cannot take.
+
+    Parameters
+    ----------
+    data : Manifest
+    features, classes, standardised
+        Of the data that the model was trained on; see :class:`mapreduce.plan.DataReference`.
 
     Raises
     ------
     DataError
-        Other features than the model's, or a class that was not among those trained on.
+        Other features than the model's, a class that was not among those trained on, or features
+        that were not standardised as those were.
     """
     if data.features != features:
         raise DataError(
@@ -313,6 +320,18 @@ def check_fits(data: Manifest, features: int, classes: tuple[int | str, ...]) ->
             f"the data have classes that were not trained on: {', '.join(map(repr, unseen[:5]))}"
             f"{', …' if len(unseen) > 5 else ''}. The model knows {len(classes)} classes"
         )
+    if _statistics(data) != standardised:
+        raise DataError(
+            "the data were not standardised as those that the model was trained on. Use "
+            "'gradreduce data standardise DATA OUT --like TRAIN'"
+            if standardised
+            else "the data are standardised, those that the model was trained on were not"
+        )
+
+
+def _statistics(data: Manifest) -> str | None:
+    """Digest of what the features of a dataset were standardised by."""
+    return data.standardised.sha256 if data.standardised else None
 
 
 def _limit(shard_rows: tuple[int, ...], limit: int | None) -> tuple[int, ...]:

@@ -72,7 +72,12 @@ ADVICE = {
     "--columns",
     help="parquet: the features' columns, joined by commas, or one of lists. [default: all others]",
 )
-@click.option("--unlabelled", is_flag=True, help="The data have no labels, or none to be kept.")
+@click.option(
+    "--unlabelled",
+    is_flag=True,
+    help="The data have no labels: csv, parquet: all columns are features; libsvm: its labels "
+    "are left out.",
+)
 @click.option(
     "--hash-bits",
     type=int,

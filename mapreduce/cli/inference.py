@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 @runner_options()
 @output_options
 def evaluate(run: Path, data: Path, as_json: bool, **values: Any) -> None:
-    """Score the model of RUN on the dataset DATA: sums over all rows, divided once."""
+    """Score the model of RUN on the dataset DATA: sums over all rows, divided once.
+
+    The accuracy counts rows; the loss is the weighted mean, if rows have weights.
+    """
     from mapreduce.executors import evaluate as job
 
     directory, completed, execution = _prepare(run, data, values, labelled=True)
@@ -76,7 +79,8 @@ def _prepare(
     directory = RunDir(run.absolute())
     config = directory.config
     manifest = load(data)
-    check_fits(manifest, config.plan.data.features, config.classes)
+    trained_on = config.plan.data
+    check_fits(manifest, trained_on.features, config.classes, trained_on.standardised)
     if labelled and manifest.target is None:
         raise DataError(f"{data} has no labels to compare predictions with")
     model = config.plan.create_model()

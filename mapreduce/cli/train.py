@@ -140,6 +140,11 @@ def _train(
     if values["as_json"]:
         print_json(summary)
         return
+    if run.config.plan.optimizer == "lbfgs" and not ended.stopped_early:
+        click.echo(
+            f"not converged within {ended.completed:,} rounds: more --rounds, or a larger --tol",
+            err=True,
+        )
     if ended.stopped_early and run.config.plan.optimizer == "lbfgs":
         click.echo(f"converged after {ended.completed:,} rounds")
     elif ended.stopped_early:

@@ -1,6 +1,7 @@
 """The training loop against a plain loop, and what the plan's options mean."""
 
 import json
+import re
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -372,3 +373,20 @@ def test_blocks_are_whole_pages_and_cover_everything(size, blocks):
     assert len(bounds) == min(blocks, -(-size // 16_384))
     sizes = [-(-(stop - start) // 16_384) for start, stop in bounds]
     assert max(sizes) - min(sizes) <= 1
+
+
+def test_skipped_rounds_are_told_and_leave_json_that_others_can_read(data, tmp_path):
+    """The first update is too long: every gradient from then on is not finite."""
+    run, seen, _ = train(
+        data, tmp_path / "run", learning_rate=1e38, non_finite="skip", rounds=4, dtype="float32"
+    )
+    (told,) = {event.message for event in seen if type(event).__name__ == "Warned"}
+    assert re.match(r"[123] of 4 rounds were skipped", told)
+
+    def refuse(text):
+        raise AssertionError(text)
+
+    lines = (run.path / "events.jsonl").read_text().splitlines()
+    losses = [json.loads(line, parse_constant=refuse).get("loss") for line in lines]
+    assert None in losses
+    json.dumps(run.summary(), allow_nan=False)

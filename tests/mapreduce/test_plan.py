@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mapreduce import settings as making
 from mapreduce.data.batch import Batch
-from mapreduce.data.manifest import Manifest, ShardEntry
+from mapreduce.data.manifest import Manifest, ShardEntry, Standardised
 from mapreduce.errors import DataError, UsageError
 from mapreduce.plan import Plan
 from mapreduce.settings import Settings, default_slice_rows
@@ -455,3 +455,21 @@ class TestSparseSlices:
     def test_not_of_a_part_of_the_rows(self):
         plan = make(self.data(100_000, 1_000_000, 3), model="logistic", batch_size=128)
         assert plan.slice_rows == 32
+
+
+STATISTICS, OTHERS = (Standardised("standardisation.arrow", digit * 64, True) for digit in "01")
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "found", "message"),
+    [
+        (STATISTICS, OTHERS, "were not standardised as those"),
+        (STATISTICS, None, "were not standardised as those"),
+        (None, OTHERS, "the data are standardised, those that the model was trained on were not"),
+    ],
+)
+def test_data_that_were_standardised_otherwise(trained_on, found, message):
+    train, test = dataset(standardised=trained_on), dataset(standardised=found)
+    with pytest.raises(DataError, match=message):
+        making.make(Settings("softmax"), train, test)
+    assert making.make(Settings("softmax"), train, train).eval_sha256 == train.sha256
