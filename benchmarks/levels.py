@@ -215,7 +215,7 @@ class Levels:
 
 def benchmark(quick: bool) -> Levels:
     """All levels with 1, 2, 4 … workers, up to the number of cores."""
-    rows, repeats = (4_000, 1) if quick else (500_000, 5)
+    rows, repeats = (4_000, 1) if quick else (200_000, 5)
     problem = Problem.make(rows)
     counts = sorted({1, *(2**n for n in range(1, 10) if 2**n <= available_cores())})
     times: dict[str, dict[int, list[float]]] = {}
