@@ -111,7 +111,7 @@ def main() -> int:
         print("\n".join(result.lines()), flush=True)
         missed |= "MISSED" in result.verdict()
         # What could not be measured leaves the page as it is.
-        if not arguments.quick and (result.ours or result.peers):
+        if not arguments.quick and result.measured:
             PAGE.write_text(page(PAGE.read_text() if PAGE.exists() else "", {name: result}))
     return int(missed)
 

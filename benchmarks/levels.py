@@ -183,6 +183,11 @@ class Levels:
     times: dict[str, dict[int, list[float]]]
     digests: set[str]
 
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to show."""
+        return bool(self.times)
+
     def verdict(self) -> str:
         """Whether all levels gave the same bits."""
         same = len(self.digests) == 1

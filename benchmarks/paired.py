@@ -47,6 +47,11 @@ class Result:
         our_times = self.ours[: len(their_times)]
         return [ours / theirs for ours, theirs in zip(our_times, their_times, strict=True)]
 
+    @property
+    def measured(self) -> bool:
+        """Whether there is anything to show."""
+        return bool(self.ours or self.peers)
+
     def verdict(self) -> str:
         """Whether the limits hold, with the numbers that decide."""
         limits = [*([((self.limit[0],), self.limit[1])] if self.limit else []), *self.limits]
