@@ -397,6 +397,10 @@ class RunDir:
 
     def remove_blocks(self, number: int, blocks: int, keep: set[int], before: int) -> None:
         """Delete the files of a block of all rounds before one, but of those to be kept."""
+        if min(keep) >= before:
+            # Nothing lies in earlier rounds, and those before the last are gone already.
+            self.block_path(before - 1, number, blocks).unlink(missing_ok=True)
+            return
         for path in self.rounds.glob(f"*.{number:05d}-of-{blocks:05d}.block"):
             completed = int(path.name[:8])
             if completed < before and completed not in keep:
