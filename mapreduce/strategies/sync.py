@@ -66,6 +66,7 @@ class Sync:
         self._aggregator = MeanAggregator()
         self._spare: list[Array] = []
         self._published: dict[int, tuple[int, Block]] = {}
+        self._masks: dict[int, Array] = {}
         optimizer = session.optimizer
         self._global = optimizer if isinstance(optimizer, GlobalTransformation) else None
 
@@ -295,7 +296,10 @@ class Sync:
         return Mean(total.count, total.weight, total.loss, gradient, curvature)
 
     def _penalised(self, number: int) -> Array:
-        return self.session.model.penalised(*self.bounds[number])
+        """Of a block, which elements a penalty applies to: the same in every round."""
+        if number not in self._masks:
+            self._masks[number] = self.session.model.penalised(*self.bounds[number])
+        return self._masks[number]
 
     @property
     def _pages(self) -> int:
