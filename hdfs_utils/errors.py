@@ -23,3 +23,35 @@ class IncompleteOutputError(StorageError):
     """A folder of output was not finished by the job that wrote it."""
 
     exit_code = 65
+
+
+class ClusterError(Exception):
+    """A Hadoop cluster cannot be started, used or found."""
+
+    exit_code = 69
+
+
+class RequirementError(ClusterError):
+    """A program that the cluster needs is missing or has the wrong version."""
+
+
+class DownloadError(ClusterError):
+    """Hadoop could not be downloaded, or is not what was expected."""
+
+
+class PortError(ClusterError):
+    """A port of the cluster is used by another program."""
+
+
+class DaemonError(ClusterError):
+    """A process of the cluster ended or did not become ready in time."""
+
+
+class NotRunningError(ClusterError):
+    """No cluster runs, or the process that was asked for does not."""
+
+
+class AddressError(StorageError):
+    """A URI makes no sense, or names a filesystem that is not known."""
+
+    exit_code = 2

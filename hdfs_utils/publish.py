@@ -2,28 +2,33 @@
 
 A file is written under a temporary name in its own folder and then takes its name in one step. What
 carries the name is therefore complete, whenever the writer was killed and however often it was run.
-Temporary names start with a dot and end with ``.tmp``; :func:`remove_leftovers` deletes those that
-a killed writer left.
+Temporary names start with a dot and end with ``.tmp``; :func:`hdfs_utils.folders.remove_leftovers`
+deletes those that a killed writer left.
+
+Paths may be of any filesystem (:mod:`hdfs_utils.paths`). On S3 nothing can be renamed, but a file
+appears when it is whole.
 """
 
 import contextlib
 import errno
 import os
 import secrets
-import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar, cast
 
 from hdfs_utils.errors import ConflictError, CreateError, IncompleteOutputError, StorageError
+from hdfs_utils.paths import AnyPath, RemotePath
 
 Buffer = bytes | bytearray | memoryview
 
 SUCCESS = "_SUCCESS"
 
+_P = TypeVar("_P", bound=AnyPath)
+
 
 @contextlib.contextmanager
-def storage_errors(action: str, path: Path) -> Iterator[None]:
+def storage_errors(action: str, path: AnyPath) -> Iterator[None]:
     """Turn an ``OSError`` into a :class:`StorageError` that says what was done to which file.
 
     If the action is ``create``, into a :class:`CreateError`.
@@ -43,22 +48,22 @@ def storage_errors(action: str, path: Path) -> Iterator[None]:
         raise kind(f"cannot {action} {path}: {error.strerror or error}{advice}") from error
 
 
-def temporary_name(path: Path) -> Path:
+def temporary_name(path: _P) -> _P:
     """A new name beside a path, for writing what will be published there."""
-    return path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    return cast(_P, path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"))
 
 
-def put_if_absent(path: Path, *content: Buffer, sync: bool = False) -> bool:
+def put_if_absent(path: AnyPath, *content: Buffer, sync: bool = False) -> bool:
     """Publish a file under a name that it will keep.
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
         The folder must exist.
     content : bytes-like
         One or more pieces of the file, in order.
     sync : bool
-        Whether the bytes must be on the disk before the name is.
+        Whether the bytes must be on this machine's disk before the name is.
 
     Returns
     -------
@@ -72,28 +77,71 @@ def put_if_absent(path: Path, *content: Buffer, sync: bool = False) -> bool:
     StorageError
         The file could not be written; nothing is left of it.
     """
+    try:
+        create(path, *content, sync=sync)
+    except FileExistsError:
+        with storage_errors("write", path):
+            same = path.read_bytes() == b"".join(map(_octets, content))
+        if same:
+            return False
+        raise ConflictError(
+            f"{path} exists with other content: what is written now differs from what was "
+            f"written before under the same name"
+        ) from None
+    return True
+
+
+def create(path: AnyPath, *content: Buffer, sync: bool = False) -> None:
+    """Publish a file under a name that no other has.
+
+    On S3 two writers at the same moment may both succeed; the later one's content stays.
+
+    Raises
+    ------
+    FileExistsError
+        Something has the name already.
+    StorageError
+        The file could not be written; nothing is left of it.
+    """
+    if isinstance(path, RemotePath):
+        _publish_remote(path, *content, overwrite=False)
+        return
     temporary = temporary_name(path)
+    taken = False
     with storage_errors("write", path):
         try:
-            _write(temporary, *content, sync=sync)
+            write_new(temporary, *content, sync=sync)
             try:
                 # A link, unlike a rename, does not replace what is there.
                 os.link(temporary, path)
             except FileExistsError:
-                if path.read_bytes() == b"".join(map(_octets, content)):
-                    return False
-                raise ConflictError(
-                    f"{path} exists with other content: what is written now differs from what was "
-                    f"written before under the same name"
-                ) from None
+                taken = True
         finally:
             temporary.unlink(missing_ok=True)
-        if sync:
-            _sync_folder(path.parent)
-    return True
+        if sync and not taken:
+            sync_folder(path.parent)
+    if taken:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
 
 
-def replace(path: Path, content: Buffer) -> None:
+def _publish_remote(path: RemotePath, *content: Buffer, overwrite: bool) -> None:
+    """Publish a file of another filesystem, by renaming where it can."""
+    if not path.can_rename:
+        if not overwrite and path.exists():
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        path.write_bytes(*content)
+        return
+    temporary = temporary_name(path)
+    try:
+        temporary.write_bytes(*content)
+        temporary.rename(path, overwrite=overwrite)
+    except BaseException:
+        with contextlib.suppress(StorageError):
+            temporary.unlink(missing_ok=True)
+        raise
+
+
+def replace(path: AnyPath, content: Buffer) -> None:
     """Publish a file in place of an earlier one, synced to the disk.
 
     Raises
@@ -101,14 +149,17 @@ def replace(path: Path, content: Buffer) -> None:
     StorageError
         The file could not be written; the earlier one is still there.
     """
+    if isinstance(path, RemotePath):
+        _publish_remote(path, content, overwrite=True)
+        return
     temporary = temporary_name(path)
     with storage_errors("write", path):
         try:
-            _write(temporary, content, sync=True)
+            write_new(temporary, content, sync=True)
             temporary.rename(path)
         finally:
             temporary.unlink(missing_ok=True)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
 def write_all(file: BinaryIO, *content: Buffer) -> None:
@@ -133,14 +184,18 @@ def _octets(content: Buffer) -> memoryview:
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
-def _write(path: Path, *content: Buffer, sync: bool) -> None:
+def write_new(path: AnyPath, *content: Buffer, sync: bool) -> None:
+    """Write a file that is not there yet, under its own name."""
+    if isinstance(path, RemotePath):
+        path.write_bytes(*content)
+        return
     with path.open("xb", buffering=0) as file:
         write_all(file, *content)
         if sync:
             os.fsync(file.fileno())
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -148,25 +203,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Delete what killed writers left under temporary names in a folder nobody else writes to."""
-    with storage_errors("tidy up", folder):
-        for leftover in folder.glob(".*.tmp"):
-            if leftover.is_dir() and not leftover.is_symlink():
-                shutil.rmtree(leftover)
-            else:
-                leftover.unlink(missing_ok=True)
-
-
-def remove_leftovers_of(path: Path) -> None:
-    """Delete what killed writers of one name left beside it; that of living ones stays."""
-    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
-        pid = leftover.name.split(".")[-3]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
-            shutil.rmtree(leftover, ignore_errors=True)
-
-
-def require_success(folder: Path) -> None:
+def require_success(folder: AnyPath) -> None:
     """Refuse a folder of job output that its job did not finish.
 
     Raises
@@ -174,12 +211,17 @@ def require_success(folder: Path) -> None:
     IncompleteOutputError
         The folder holds ``_temporary``, or parts and no ``_SUCCESS``.
     """
-    if (folder / "_temporary").exists():
+    require_finished(folder, {path.name for path in folder.iterdir()} if folder.is_dir() else set())
+
+
+def require_finished(folder: object, names: Collection[str]) -> None:
+    """As :func:`require_success`, of a folder whose files' names are known already."""
+    if "_temporary" in names:
         raise IncompleteOutputError(
             f"{folder} holds _temporary: the job that wrote it was stopped. Run that job again "
             f"into a new folder"
         )
-    if not (folder / SUCCESS).exists() and any(folder.glob("part-*")):
+    if SUCCESS not in names and any(name.startswith("part-") for name in names):
         raise IncompleteOutputError(
             f"{folder} holds parts but no {SUCCESS}: the job that wrote it did not finish. Run "
             f"that job again into a new folder"

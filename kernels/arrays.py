@@ -11,12 +11,16 @@ def empty(size: int, dtype: npt.DTypeLike, device: str) -> Any:
     """An uninitialised array (size,) on a device: NumPy's, or Numba's for CUDA."""
     if device == "cpu":
         return np.empty(size, dtype)
-    return import_module("numba.cuda").device_array(size, np.dtype(dtype))
+    with import_module("kernels.cuda.memory").Call("an array") as call:
+        return call.scratch(size, np.dtype(dtype))
 
 
 def to_device(array: Any, device: str) -> Any:
     """An array on a device; not copied if it is there."""
-    return array if device == "cpu" else import_module("kernels.cuda.memory").to_device(array)
+    if device == "cpu":
+        return array
+    with import_module("kernels.cuda.memory").Call("an array") as call:
+        return call.read(array)
 
 
 def to_host(array: Any, out: Any) -> Any:

@@ -71,8 +71,7 @@ def get(kernel: str, device: str = "cpu") -> Callable[..., Any]:
 def choose(device: str) -> str:
     """The device that ``auto`` stands for here: ``cuda`` if there is one, else ``cpu``.
 
-    Others are returned as they are. To find out, CUDA is started in a process of its own: one that
-    has started it cannot hand it on to those that it forks.
+    Others are returned as they are.
 
     Parameters
     ----------
@@ -88,6 +87,15 @@ def choose(device: str) -> str:
         return device
     if device != "auto":
         raise ValueError(f"unknown device {device!r}: expected auto, {', '.join(DEVICES)}")
+    return "cpu" if lacking() else "cuda"
+
+
+def lacking() -> str | None:
+    """Why no CUDA device can be used here, and what to do; None if one can.
+
+    To find out, CUDA is started in a process of its own: one that has started it cannot hand it on
+    to those that it forks.
+    """
     # Here, since no job on the CPU needs them.
     import os
     import subprocess
@@ -96,9 +104,18 @@ def choose(device: str) -> str:
 
     told = {"NUMBA_CUDA_DRIVER", "NUMBA_ENABLE_CUDASIM"} & os.environ.keys()
     if find_library("cuda") is None and not told:
-        return "cpu"
-    program = "from kernels import cuda; import sys; sys.exit(not cuda.available())"
+        return (
+            "expected an NVIDIA GPU and its driver, found no library libcuda. Next: look what "
+            "`nvidia-smi` shows, or compute on the device 'cpu'"
+        )
+    program = "from kernels import cuda; cuda.require()"
     path = os.pathsep.join(filter(None, sys.path))
     environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True)
-    return "cpu" if done.returncode else "cuda"
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
+    if not done.returncode:
+        return None
+    # The last line of the traceback, without the name of the error.
+    last = (done.stderr.strip().splitlines() or ["the process that tried it was killed"])[-1]
+    return last.partition("Error: ")[2] or last

@@ -58,6 +58,10 @@ class NonFiniteError(GradreduceError):
     """A gradient or a loss is NaN or infinite."""
 
 
+class DeviceError(GradreduceError):
+    """The device that a plan computes on is missing, or fails."""
+
+
 class Interrupted(BaseException):
     """A signal asked the driver to stop. Like KeyboardInterrupt it is no ``Exception``."""
 

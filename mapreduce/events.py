@@ -9,6 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hdfs_utils.paths import AnyPath, RemotePath
+from hdfs_utils.publish import replace
+
 
 @dataclass(frozen=True)
 class Event:
@@ -43,6 +46,19 @@ class RoundCompleted(Event):
     completed: int
     rows: int
     loss: float
+
+
+@dataclass(frozen=True)
+class JobSubmitted(Event):
+    """A job of the training was given to a cluster.
+
+    Attributes
+    ----------
+    application : str
+        Its identifier there.
+    """
+
+    application: str
 
 
 @dataclass(frozen=True)
@@ -116,16 +132,16 @@ class Events:
 class JsonLines:
     """Appends events to a file, one JSON object on each line.
 
-    Rounds that the file has already, from before a crash, are not written again.
+    Rounds that the file has already, from before a crash, are not written again. A file of another
+    filesystem is written anew about once in a second, since not all of them can append.
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        _end_line(path)
+    def __init__(self, path: AnyPath) -> None:
+        self._lines = _Remote(path) if isinstance(path, RemotePath) else _Local(path)
         self._recorded = max(
             (event["completed"] for event in read(path) if event["event"] == "RoundCompleted"),
             default=0,
@@ -140,20 +156,59 @@ class JsonLines:
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in record.items()
         }
+        self._lines.write(json.dumps(record) + "\n", soon=not isinstance(event, RoundCompleted))
+
+    def close(self) -> None:
+        """Write what has not been written yet."""
+        self._lines.flush()
+
+
+class _Local:
+    """Lines of a file that can be appended to."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        # A last line that a killed writer cut short: the next one stands by itself.
+        if path.exists() and path.stat().st_size:
+            with path.open("rb+") as file:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":
+                    file.write(b"\n")
+
+    def write(self, line: str, *, soon: bool) -> None:
         with self._path.open("a") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(line)
+
+    def flush(self) -> None:
+        pass
 
 
-def _end_line(path: Path) -> None:
-    """End a last line that a killed writer cut short, so that the next one stands by itself."""
-    if path.exists() and path.stat().st_size:
-        with path.open("rb+") as file:
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
+class _Remote:
+    """Lines of a file that can only be written as a whole."""
+
+    def __init__(self, path: RemotePath) -> None:
+        self._path = path
+        try:
+            self._content = path.read_bytes()
+        except FileNotFoundError:
+            self._content = b""
+        self._written = len(self._content)
+        self._at = time.monotonic()
+
+    def write(self, line: str, *, soon: bool) -> None:
+        self._content += line.encode()
+        # The longer the file is, the less often.
+        if soon or time.monotonic() - self._at > 1 + len(self._content) / 1e6:
+            self.flush()
+
+    def flush(self) -> None:
+        if len(self._content) > self._written:
+            replace(self._path, self._content)
+            self._written = len(self._content)
+        self._at = time.monotonic()
 
 
-def read(path: Path) -> list[dict[str, Any]]:
+def read(path: AnyPath) -> list[dict[str, Any]]:
     """The events of a file; a last line that was cut short is left out."""
     try:
         lines = path.read_text().splitlines()

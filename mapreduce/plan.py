@@ -89,6 +89,9 @@ class Plan:
     seed : int
         Of the initial parameters and of the order of the slices.
     dtype : {"float32", "float64"}
+    precision : {"full", "mixed"}
+        Whether rows, parameters and activations are stored as ``dtype`` while a gradient is
+        computed, or as float16.
     device : {"cpu", "cuda"}
         Where gradients are computed: its roundings differ from the other's.
     eval_every, checkpoint_every : int
@@ -119,6 +122,7 @@ class Plan:
     rounds: int
     seed: int
     dtype: str
+    precision: str
     device: str
     eval_every: int
     checkpoint_every: int
@@ -126,6 +130,17 @@ class Plan:
     eval_sha256: str | None
 
     # What follows from the attributes
+
+    @property
+    def is_mixed(self) -> bool:
+        return self.precision == "mixed"
+
+    @property
+    def first_loss_scale(self) -> float | None:
+        """Of the sum of the losses of a slice: 2**16 for a mean over its rows, rounded down."""
+        if not self.is_mixed:
+            return None
+        return max(1.0, 2.0 ** (16 - (self.slice_rows - 1).bit_length()))
 
     @property
     def rows(self) -> int:
@@ -178,6 +193,7 @@ class Plan:
             weight_decay=self.weight_decay,
             clip_norm=self.clip_norm,
             skip_non_finite=self.non_finite == "skip",
+            loss_scale=self.first_loss_scale,
             pairs=self.history_size,
             rounds=self.rounds,
             tol=self.tol,
@@ -195,7 +211,7 @@ class Plan:
 
     def skipped(self, memory: npt.NDArray[np.float64]) -> int:
         """Rounds that were skipped, by what the optimizer remembers."""
-        return int(memory[0]) if self.non_finite == "skip" else 0
+        return int(memory[0]) if self.non_finite == "skip" or self.is_mixed else 0
 
     def weighted(self, batch: Batch) -> Batch:
         """Rows of the data with the weights of their classes."""

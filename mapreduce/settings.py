@@ -28,6 +28,7 @@ SEARCH_ROUNDS = 100
 
 STRATEGIES = ("sync",)
 DTYPES = ("float32", "float64")
+PRECISIONS = ("full", "mixed")
 NON_FINITE = ("error", "skip")
 
 
@@ -56,6 +57,7 @@ class Settings:
     limit_rows: int | None = None
     seed: int = 0
     dtype: str = "float32"
+    precision: str = "full"
     device: str = "cpu"
     eval_every: int | None = None
     checkpoint_every: int | None = None
@@ -86,6 +88,11 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
     _check_settings(settings)
     kind = models.find(settings.model)
     check_kind(kind, settings.model, data, evaluation)
+    if settings.precision == "mixed" and data.layout == "sparse":
+        raise UsageError(
+            "--precision mixed: the training data are sparse, and mixed precision is for dense "
+            "rows, whose products it makes faster. Take --precision full"
+        )
     shard_rows = _limit(tuple(shard.rows for shard in data.shards), settings.limit_rows)
     rows = sum(shard_rows)
     searches = settings.optimizer == "lbfgs"
@@ -126,6 +133,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         rounds=1,
         seed=settings.seed,
         dtype=settings.dtype,
+        precision=settings.precision,
         device=_device(settings.device),
         eval_every=1,
         checkpoint_every=1,
@@ -156,6 +164,7 @@ def _check_settings(settings: Settings) -> None:
         ("--strategy", settings.strategy, STRATEGIES),
         ("--optimizer", settings.optimizer, optim.OPTIMIZERS),
         ("--dtype", settings.dtype, DTYPES),
+        ("--precision", settings.precision, PRECISIONS),
         ("--non-finite", settings.non_finite, NON_FINITE),
         ("--device", settings.device, ("auto", *dispatch.DEVICES)),
     ):
@@ -196,9 +205,18 @@ def _check_settings(settings: Settings) -> None:
             ("--clip-norm", clip is not None),
             ("--weight-decay", decay > 0),
             ("--non-finite skip", settings.non_finite == "skip"),
+            ("--precision mixed", settings.precision == "mixed"),
+            ("--learning-rate", rate != Settings.learning_rate),
+            ("--momentum", settings.momentum != Settings.momentum),
+            ("--schedule", settings.schedule != Settings.schedule),
         ):
             if is_given:
                 raise UsageError(f"{option}: L-BFGS has no such option. Leave it out")
+    if settings.precision == "mixed" and settings.dtype != "float32":
+        raise UsageError(
+            f"--precision mixed: parameters and sums are float32, found --dtype {settings.dtype}. "
+            f"Leave out one of them"
+        )
     expect(
         settings.epochs is None or settings.rounds is None,
         "--epochs and --rounds",
@@ -255,13 +273,11 @@ def check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifes
 
 def _device(wanted: str) -> str:
     """The device of a plan: ``auto`` is what there is where the plan is made."""
-    found = dispatch.choose("cpu" if wanted == "cpu" else "auto")
-    if wanted == "cuda" and found != "cuda":
+    if wanted == "cuda" and (reason := dispatch.lacking()):
         raise UsageError(
-            "--device cuda: this machine has no CUDA device that can be used. What is missing, "
-            "python -c 'from kernels import cuda; cuda.require()' says; or take --device cpu"
+            f"--device cuda: this machine has no CUDA device that can be used: {reason}"
         )
-    return found
+    return dispatch.choose(wanted)
 
 
 def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
@@ -273,8 +289,12 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
     if spec == "balanced":
         return tuple(data.rows / (len(data.classes) * rows) for rows in data.class_rows)
     weights = dict.fromkeys(map(str, data.classes), 1.0)
+    named: set[str] = set()
     for part in spec.split(","):
         label, separator, number = part.rpartition("=")
+        if label in named:
+            raise UsageError(f"--class-weight: {label!r} has two weights, the second in {part!r}")
+        named.add(label)
         if not separator or label not in weights:
             known = ", ".join(list(weights)[:5])
             raise UsageError(

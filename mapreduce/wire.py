@@ -23,12 +23,12 @@ import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from hdfs_utils.paths import AnyPath, RemotePath
 from kernels import dispatch
 from mapreduce.errors import WireError
 
@@ -168,12 +168,12 @@ def decode(frame: Buffer, what: str = "a record", key: bytes = b"") -> Message:
     return Message(header.meta, arrays, header.digest)
 
 
-def read_message(path: Path, names: Iterable[str] | None = None) -> Message:
+def read_message(path: AnyPath, names: Iterable[str] | None = None) -> Message:
     """A frame that is a file, with some of its arrays; of the others not a byte is read.
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
     names : iterable of str, optional
         Default: all. A name that the frame does not have is left out.
 
@@ -185,6 +185,9 @@ def read_message(path: Path, names: Iterable[str] | None = None) -> Message:
         It is truncated or damaged.
     """
     what = str(path)
+    if isinstance(path, RemotePath):
+        # One request for all costs less than one for each array.
+        return _selected(decode(path.read_bytes(), what), names)
     with path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         head = memoryview(file.read(_HEAD_BYTES))
@@ -204,6 +207,14 @@ def read_message(path: Path, names: Iterable[str] | None = None) -> Message:
                     raise WireError(f"{what} was truncated while it was read")
                 arrays[entry.name] = header.array(entry, content.data.toreadonly(), what)
     return Message(header.meta, arrays, header.digest)
+
+
+def _selected(message: Message, names: Iterable[str] | None) -> Message:
+    if names is None:
+        return message
+    wanted = set(names)
+    arrays = {name: array for name, array in message.arrays.items() if name in wanted}
+    return Message(message.meta, arrays, message.digest)
 
 
 _HEAD_BYTES = 4096

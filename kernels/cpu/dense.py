@@ -1,6 +1,8 @@
 """Dense layers: products by BLAS, the elementwise rest by compiled loops.
 
-Arrays are C-contiguous; ``dtype`` is float32 or float64, the same for all arguments of a call.
+Arrays are C-contiguous; ``dtype`` is float32 or float64, the same for all arguments of a call. Any
+of them may be stored as float16 instead, others of the call then being float32: see
+:mod:`kernels.cpu.half`.
 Products are asked of NumPy and not from inside compiled code, since there Numba needs SciPy for
 BLAS. With one BLAS thread a product of a fixed shape has the same bits at any memory alignment.
 """
@@ -10,12 +12,14 @@ import numpy.typing as npt
 
 from kernels import scalar
 from kernels.cpu import inline, jit
+from kernels.cpu.half import widened
 
 Array = npt.NDArray[np.floating]
 
 _relu = inline(scalar.relu)
 
 
+@widened("out")
 def scale(x: npt.NDArray[np.generic], factor: float, out: Array) -> Array:
     """Convert features to the working dtype and multiply them: ``out = x * factor``.
 
@@ -24,7 +28,7 @@ def scale(x: npt.NDArray[np.generic], factor: float, out: Array) -> Array:
     x : array (rows, features), uint8, float32 or float64
     factor : float
         What one unit of ``x`` stands for, 1/255 for the bytes of an image.
-    out : array (rows, features), float32 or float64
+    out : array (rows, features), float16, float32 or float64
         Overwritten, and returned.
     """
     _expect("scale", "out", out, x.shape)
@@ -38,6 +42,7 @@ def _scale(x, factor, out):
         out[i] = x[i] * factor
 
 
+@widened("out")
 def affine(x: Array, weight: Array, bias: Array, out: Array, relu: bool) -> Array:
     """A layer's forward pass: ``out = x @ weight + bias``, then ReLU if asked.
 
@@ -76,6 +81,7 @@ def _add_bias_relu(z, bias):
             z[i, j] = _relu(z[i, j] + bias[j])
 
 
+@widened("weight_grad", "bias_grad")
 def affine_gradient(x: Array, delta: Array, weight_grad: Array, bias_grad: Array) -> None:
     """A layer's gradients, summed over rows: ``x.T @ delta`` and the column sums of ``delta``.
 
@@ -103,6 +109,7 @@ def _column_sums(a, out):
             out[j] += a[i, j]
 
 
+@widened("out")
 def relu_backward(delta: Array, weight: Array, activation: Array, out: Array) -> Array:
     """Carry a gradient back through a layer and the ReLU below it.
 

@@ -19,7 +19,9 @@ def add_into(left: Array, right: Array) -> Array:
         raise ValueError(
             f"add_into: {left.dtype}{left.shape} and {right.dtype}{right.shape} differ"
         )
-    return np.add(left, right, out=left)
+    # What is not finite is seen in the sum: whoever takes it looks.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.add(left, right, out=left)
 
 
 def first_non_finite(a: Array) -> int:

@@ -5,12 +5,16 @@ import threading
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 from numba import cuda
 
 from kernels.cuda import SIMULATED
 from kernels.cuda.memory import Array
 
 _REAL = {"float32": ("sgemm", ctypes.c_float), "float64": ("dgemm", ctypes.c_double)}
+
+#: What cuBLAS calls the types of matrices, CUDA_R_16F and CUDA_R_32F.
+HALF, SINGLE = 2, 0
 
 
 class _Handles(threading.local):
@@ -53,7 +57,8 @@ def product(a: Array, b: Array, out: Array, transpose_a: bool, transpose_b: bool
     Parameters
     ----------
     a, b, out : device array, two-dimensional, C-contiguous, of one dtype
-        The last is overwritten.
+        The last is overwritten. It is float32 also if the others are float16: then tensor cores
+        multiply them, and add in float32.
     """
     rows, columns = out.shape
     depth = a.shape[0] if transpose_a else a.shape[1]
@@ -62,6 +67,10 @@ def product(a: Array, b: Array, out: Array, transpose_a: bool, transpose_b: bool
     if _handles.handle is None:
         _handles.handle = _bindings.create()
     name, real = _REAL[str(out.dtype)]
+    factors: tuple[int, ...] = ()
+    result: tuple[int, ...] = ()
+    if a.dtype == np.float16:
+        name, factors, result = "sgemm_ex", (HALF,), (SINGLE,)
     one, zero = real(1), real(0)
     getattr(_bindings, name)(
         _handles.handle,
@@ -72,11 +81,14 @@ def product(a: Array, b: Array, out: Array, transpose_a: bool, transpose_b: bool
         depth,
         ctypes.addressof(one),
         _address(b),
+        *factors,
         max(1, b.shape[1]),
         _address(a),
+        *factors,
         max(1, a.shape[1]),
         ctypes.addressof(zero),
         _address(out),
+        *result,
         columns,
     )
 

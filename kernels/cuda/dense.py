@@ -1,10 +1,12 @@
 """Dense layers: products by cuBLAS where it is there, else by tiles, and the elementwise rest.
 
 Arrays are C-contiguous, on the host or on the device; ``dtype`` is float32 or float64, the same for
-all arguments of a call. The functions are those of :mod:`kernels.cpu.dense`, which says what each
-argument is.
+all arguments of a call. Any of them may be stored as float16 instead, others of the call then being
+float32: products and sums are of float32, and results rounded once. The functions are those of
+:mod:`kernels.cpu.dense`, which says what each argument is.
 """
 
+import numpy as np
 from numba import cuda
 
 from kernels import scalar
@@ -29,13 +31,16 @@ def scale(x: Array, factor: float, out: Array) -> Array:
     ----------
     x : array (rows, features), uint8, float32 or float64
     factor : float
-    out : array (rows, features), float32 or float64
+    out : array (rows, features), float16, float32 or float64
         Overwritten, and returned. The same bits as on the CPU.
     """
     _expect("scale", "out", out, x.shape)
     with Call("scale") as call:
-        unit = out.dtype.type(factor)
-        _scale[blocks(out.size), THREADS](flat(call.read(x)), unit, flat(call.write(out)))
+        result = call.write(out)
+        wide = _wide(call, result)
+        unit = wide.dtype.type(factor)
+        _scale[blocks(out.size), THREADS](flat(call.read(x)), unit, flat(wide))
+        _store_if_half(wide, result)
     return out
 
 
@@ -60,23 +65,24 @@ def affine(x: Array, weight: Array, bias: Array, out: Array, relu: bool) -> Arra
     """
     _expect("affine", "bias", bias, tuple(weight.shape[1:]))
     with Call("affine") as call:
-        z = call.write(out)
+        result = call.write(out)
+        z = _wide(call, result)
         product(call.read(x), call.read(weight), z)
         add_bias = _add_bias_relu if relu else _add_bias
-        add_bias[blocks(out.size), THREADS](flat(z), call.read(bias))
+        add_bias[blocks(out.size), THREADS](flat(z), call.read(bias), flat(result))
     return out
 
 
 @jit
-def _add_bias(z, bias):
+def _add_bias(z, bias, out):
     for i in range(cuda.grid(1), z.size, cuda.gridsize(1)):
-        z[i] += bias[i % bias.size]
+        out[i] = out.dtype.type(z[i] + z.dtype.type(bias[i % bias.size]))
 
 
 @jit
-def _add_bias_relu(z, bias):
+def _add_bias_relu(z, bias, out):
     for i in range(cuda.grid(1), z.size, cuda.gridsize(1)):
-        z[i] = _relu(z[i] + bias[i % bias.size])
+        out[i] = out.dtype.type(_relu(z[i] + z.dtype.type(bias[i % bias.size])))
 
 
 def affine_gradient(x: Array, delta: Array, weight_grad: Array, bias_grad: Array) -> None:
@@ -92,9 +98,14 @@ def affine_gradient(x: Array, delta: Array, weight_grad: Array, bias_grad: Array
     """
     _expect("affine_gradient", "bias_grad", bias_grad, tuple(delta.shape[1:]))
     with Call("affine_gradient") as call:
-        delta = call.read(delta)
-        product(call.read(x), delta, call.write(weight_grad), transpose_a=True)
-        _column_sums[blocks(bias_grad.size), THREADS](delta, call.write(bias_grad))
+        delta, result = call.read(delta), call.write(weight_grad)
+        wide = _wide(call, result)
+        product(call.read(x), delta, wide, transpose_a=True)
+        _store_if_half(wide, result)
+        result = call.write(bias_grad)
+        sums = _wide(call, result)
+        _column_sums[blocks(bias_grad.size), THREADS](delta, sums)
+        _store_if_half(sums, result)
 
 
 @jit
@@ -102,9 +113,9 @@ def _column_sums(a, out):
     # A thread for each column: neighbours read neighbouring numbers, row after row as the CPU does.
     rows, columns = a.shape
     for j in range(cuda.grid(1), columns, cuda.gridsize(1)):
-        total = a.dtype.type(0)
+        total = out.dtype.type(0)
         for i in range(rows):
-            total += a[i, j]
+            total += out.dtype.type(a[i, j])
         out[j] = total
 
 
@@ -126,17 +137,39 @@ def relu_backward(delta: Array, weight: Array, activation: Array, out: Array) ->
     _expect("relu_backward", "activation", activation, tuple(out.shape))
     with Call("relu_backward") as call:
         below = call.write(out)
-        product(call.read(delta), call.read(weight), below, transpose_b=True)
-        _mask[blocks(out.size), THREADS](flat(below), flat(call.read(activation)))
+        wide = _wide(call, below)
+        product(call.read(delta), call.read(weight), wide, transpose_b=True)
+        _mask[blocks(out.size), THREADS](flat(wide), flat(call.read(activation)), flat(below))
     return out
 
 
 @jit
-def _mask(delta, activation):
+def _mask(delta, activation, out):
     for i in range(cuda.grid(1), delta.size, cuda.gridsize(1)):
         # "not >" would hide the gradient where the activation is NaN.
-        if activation[i] <= 0:
-            delta[i] = 0
+        is_off = delta.dtype.type(activation[i]) <= 0
+        out[i] = out.dtype.type(delta.dtype.type(0) if is_off else delta[i])
+
+
+def _wide(call: Call, result: Array) -> Array:
+    """Where sums are taken: in the result itself, or in float32 if that is float16."""
+    if result.dtype != np.float16:
+        return result
+    sums = call.scratch(result.size, np.float32)
+    return (
+        sums.reshape(result.shape) if result.size else cuda.device_array(result.shape, sums.dtype)
+    )
+
+
+def _store_if_half(wide: Array, result: Array) -> None:
+    if wide is not result:
+        _store[blocks(wide.size), THREADS](flat(wide), flat(result))
+
+
+@jit
+def _store(wide, out):
+    for i in range(cuda.grid(1), wide.size, cuda.gridsize(1)):
+        out[i] = out.dtype.type(wide[i])
 
 
 def product(
@@ -147,7 +180,7 @@ def product(
     Parameters
     ----------
     a, b, out : device array, two-dimensional
-        The last is overwritten.
+        The last is overwritten: float32 or float64, also if the others are float16.
 
     Raises
     ------
@@ -160,7 +193,7 @@ def product(
         raise ValueError(
             f"matmul: ({rows}, {depth}) and ({other}, {columns}) give no {tuple(out.shape)}"
         )
-    if cublas.available():
+    if a.dtype == b.dtype and cublas.available():
         cublas.product(a, b, out, transpose_a, transpose_b)
     else:
         tiled_product(a, b, out, transpose_a, transpose_b)
@@ -184,8 +217,8 @@ def _product(a, b, transpose_a, transpose_b, out):
     # together: each number is read once from the device's memory, then TILE times from the shared
     # memory of the block, and EACH times from a register.
     left = cuda.shared.array((DEPTH, _PADDED), a.dtype)
-    right = cuda.shared.array((DEPTH, _PADDED), a.dtype)
-    sums = cuda.local.array((EACH, EACH), a.dtype)
+    right = cuda.shared.array((DEPTH, _PADDED), b.dtype)
+    sums = cuda.local.array((EACH, EACH), out.dtype)
     for i in range(EACH):
         for j in range(EACH):
             sums[i, j] = 0
@@ -200,7 +233,8 @@ def _product(a, b, transpose_a, transpose_b, out):
         for k in range(DEPTH):
             for i in range(EACH):
                 for j in range(EACH):
-                    sums[i, j] += left[k, row + i * SIDE] * right[k, column + j * SIDE]
+                    factor = out.dtype.type(left[k, row + i * SIDE])
+                    sums[i, j] += factor * out.dtype.type(right[k, column + j * SIDE])
         cuda.syncthreads()
     for i in range(EACH):
         for j in range(EACH):
@@ -220,7 +254,7 @@ def _load(tile, matrix, is_depth_first, first, depth, start, stop):
         else:
             k, i = place % DEPTH, place // DEPTH
         if first + k >= depth or start + i >= stop:
-            tile[k, i] = 0
+            tile[k, i] = tile.dtype.type(0)
         elif is_depth_first:
             tile[k, i] = matrix[first + k, start + i]
         else:

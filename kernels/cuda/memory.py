@@ -4,6 +4,7 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from numba import cuda
 
 from kernels.cuda.errors import explained
@@ -85,9 +86,9 @@ class Call:
             return to_device(array)
         return self._result(array, cuda.to_device(array))
 
-    def scratch(self, size: int, dtype: type) -> Array:
-        """A flat array on the device, not initialised."""
-        return cuda.device_array(size, dtype)
+    def scratch(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """An array on the device, not initialised."""
+        return cuda.device_array(shape, dtype)
 
     def _result(self, host: Array, device: Array) -> Array:
         self._results.append((host, device))

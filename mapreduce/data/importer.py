@@ -18,12 +18,14 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from hdfs_utils.publish import remove_leftovers_of, storage_errors, temporary_name, write_all
+from hdfs_utils.folders import remove_leftovers_of
+from hdfs_utils.publish import storage_errors, temporary_name, write_all
 from mapreduce.data import csr, order
 from mapreduce.data.batch import Csr
+from mapreduce.data.copying import check_absent
 from mapreduce.data.manifest import Manifest, ShardEntry
 from mapreduce.data.shards import rows_per_shard, sparse_row_bytes, write_shard
-from mapreduce.errors import DataError, OutputError
+from mapreduce.errors import DataError
 
 Array = npt.NDArray[Any]
 
@@ -112,21 +114,6 @@ def import_rows(source: Source, out: Path, seed: int) -> Manifest:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return manifest
-
-
-def check_absent(out: Path) -> None:
-    """Refuse to write where something is.
-
-    Raises
-    ------
-    OutputError
-        The path is a file, or a folder that is not empty.
-    """
-    with storage_errors("create", out):
-        if out.is_dir() and not any(out.iterdir()):
-            return
-        if out.exists():
-            raise OutputError(f"{out} exists already. Name another folder, or remove it first")
 
 
 def _shuffle(source: Source, folder: Path, seed: int) -> Manifest:

@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import put_if_absent, storage_errors
 from mapreduce.errors import DataError, MissingInputError
+from mapreduce.hints import missing, names_in
 
 MANIFEST = "manifest.json"
 FORMAT = "gradreduce-dataset"
@@ -140,12 +142,12 @@ class Manifest:
         """Digest of the dataset: of the manifest, which holds the digests of all shards."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: AnyPath) -> None:
         """Write the manifest into a folder, which makes it a dataset."""
         put_if_absent(folder / MANIFEST, self.to_json().encode(), sync=True)
 
 
-def load(folder: Path) -> Manifest:
+def load(folder: AnyPath) -> Manifest:
     """Read the manifest of a dataset.
 
     Raises
@@ -162,10 +164,11 @@ def load(folder: Path) -> Manifest:
         try:
             content = path.read_bytes()
         except FileNotFoundError:
-            found = f"holds no {MANIFEST}" if folder.is_dir() else "does not exist"
-            raise _no_dataset(folder, found) from None
+            if folder.is_dir():
+                raise _no_dataset(folder, f"holds no {MANIFEST}.") from None
+            raise _no_dataset(folder, missing(str(folder), names_in)) from None
         except NotADirectoryError:
-            raise _no_dataset(folder, "is no folder") from None
+            raise _no_dataset(folder, "is no folder.") from None
         except IsADirectoryError:
             raise DataError(f"{path} is a folder: expected a file. Import the data again") from None
     try:
@@ -178,14 +181,14 @@ def load(folder: Path) -> Manifest:
         ) from error
 
 
-def _no_dataset(folder: Path, found: str) -> MissingInputError:
+def _no_dataset(folder: AnyPath, found: str) -> MissingInputError:
     return MissingInputError(
-        f"{folder} is no dataset: it {found}. Make a dataset with 'gradreduce data import' or "
+        f"{folder} is no dataset: it {found} Make a dataset with 'gradreduce data import' or "
         f"'gradreduce data digits'"
     )
 
 
-def _parse(content: Any, path: Path) -> Manifest:
+def _parse(content: Any, path: AnyPath) -> Manifest:
     if not isinstance(content, dict):
         raise TypeError(f"expected an object, found {type(content).__name__}")
     if content.pop("format") != FORMAT:

@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import storage_errors
 from mapreduce.data import manifest as manifests
 from mapreduce.data import standardisation
@@ -172,7 +173,7 @@ class Shard:
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
     entry : ShardEntry
         What the manifest says of it.
     manifest : Manifest
@@ -187,7 +188,7 @@ class Shard:
         columns do.
     """
 
-    def __init__(self, path: Path, entry: ShardEntry, manifest: Manifest) -> None:
+    def __init__(self, path: AnyPath, entry: ShardEntry, manifest: Manifest) -> None:
         self.path = path
         self.entry = entry
         self._manifest = manifest
@@ -197,19 +198,45 @@ class Shard:
                     f"{path} does not exist, though the dataset's manifest names it. Import the "
                     f"data again"
                 )
-            size = path.stat().st_size
+            size = path.size() if isinstance(path, RemotePath) else path.stat().st_size
             if size != entry.bytes:
                 raise DataError(
                     f"{path} has {size} bytes, the manifest says {entry.bytes}: it was truncated "
                     f"or replaced. Import the data again"
                 )
-            self._view = memoryview(np.memmap(path, np.uint8, "r"))  # type: ignore[arg-type]
+            self._view = self._mapped()
         found = _rest_sha256(self._view, entry.batches)
         if found != entry.rest_sha256:
             raise self._damaged("outside of its record batches", found, entry.rest_sha256)
         self._reader = self._open()
         self._ends = list(accumulate(batch.rows for batch in entry.batches))
         self._batches: dict[int, Batch] = {}
+
+    def _mapped(self) -> memoryview:
+        """The file's bytes: of a remote one those around its record batches, and zeros.
+
+        The zeros take no memory; the record batches are read in their place when they are needed.
+        """
+        if isinstance(self.path, RemotePath):
+            self._content = np.zeros(self.entry.bytes, np.uint8)
+            position = 0
+            for batch in (*self.entry.batches, None):
+                end = self.entry.bytes if batch is None else batch.offset
+                self._fetch(position, end - position)
+                position = end if batch is None else batch.offset + batch.length
+            return memoryview(self._content)  # type: ignore[arg-type]
+        return memoryview(np.memmap(self.path, np.uint8, "r"))  # type: ignore[arg-type]
+
+    def _fetch(self, offset: int, length: int) -> None:
+        """Read a range of a remote file into its place."""
+        if length and isinstance(self.path, RemotePath):
+            found = self.path.read_range(offset, length)
+            if len(found) != length:
+                raise DataError(
+                    f"{self.path} ended at byte {offset + len(found)} while it was read; the "
+                    f"manifest says {self.entry.bytes} bytes. Import the data again"
+                )
+            self._content[offset : offset + length] = np.frombuffer(found, np.uint8)
 
     def _open(self) -> Any:
         manifest = self._manifest
@@ -311,6 +338,7 @@ class Shard:
 
     def _check(self, index: int) -> None:
         entry = self.entry.batches[index]
+        self._fetch(entry.offset, entry.length)
         found = hashlib.sha256(self._view[entry.offset : entry.offset + entry.length]).hexdigest()
         if found != entry.sha256:
             where = (
@@ -357,7 +385,7 @@ class Dataset:
 
     Parameters
     ----------
-    folder : Path
+    folder : Path or RemotePath
 
     Attributes
     ----------
@@ -369,7 +397,7 @@ class Dataset:
         See :func:`mapreduce.data.manifest.load`.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: AnyPath) -> None:
         self.folder = folder
         self._shards: dict[int, Shard] = {}
 

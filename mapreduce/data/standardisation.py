@@ -8,11 +8,11 @@ variance", 1983, which subtracts no large numbers from each other.
 
 import hashlib
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import put_if_absent, storage_errors
 from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.manifest import Manifest, Standardised
@@ -129,7 +129,7 @@ class Statistics:
                 out[part] = (x - self.mean) / self.scale
             return out
 
-    def save(self, folder: Path, *, centred: bool) -> Standardised:
+    def save(self, folder: AnyPath, *, centred: bool) -> Standardised:
         """Write the statistics beside a dataset's shards, and describe them for the manifest."""
         sink = pa.BufferOutputStream()
         columns = [pa.array(self.mean), pa.array(self.scale)]
@@ -155,7 +155,7 @@ def finish(total: Moments, *, centred: bool) -> Statistics:
     return Statistics(mean, scale, np.flatnonzero(constant))
 
 
-def load(folder: Path, manifest: Manifest) -> Statistics:
+def load(folder: AnyPath, manifest: Manifest) -> Statistics:
     """The statistics that a dataset was standardised with.
 
     Raises

@@ -4,6 +4,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mapreduce.errors import UsageError
+from mapreduce.hints import did_you_mean
 
 if TYPE_CHECKING:
     from mapreduce.models.base import Model
@@ -30,7 +31,9 @@ def parse(spec: str) -> tuple[str, tuple[int, ...]]:
     name, separator, rest = spec.partition(":")
     if name not in MODELS:
         forms = ", ".join(form for _, form in MODELS.values())
-        raise UsageError(f"unknown model {spec!r}: expected one of {forms}")
+        raise UsageError(
+            f"unknown model {spec!r}: expected one of {forms}.{did_you_mean(name, MODELS)}"
+        )
     form = MODELS[name][1]
     try:
         arguments = tuple(int(part) for part in rest.split(",")) if separator else ()

@@ -1,7 +1,9 @@
 """What a model is: a shape of its parameters, and pure functions of a flat vector of them."""
 
+import contextlib
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -10,9 +12,30 @@ import numpy.typing as npt
 from kernels import arrays, dispatch
 from mapreduce.collect.vectors import Vector
 from mapreduce.data.batch import Batch, Csr
-from mapreduce.errors import UsageError
+from mapreduce.errors import DeviceError, UsageError
 
 Array = npt.NDArray[Any]
+
+
+@contextlib.contextmanager
+def device_errors(device: str) -> Iterator[None]:
+    """Have what is wrong with a device told as an error of ours, in one line.
+
+    Raises
+    ------
+    DeviceError
+        In the place of :class:`kernels.cuda.errors.CudaError`.
+    """
+    if device == "cpu":
+        yield
+        return
+    # Here, since no job on the CPU needs it.
+    from kernels.cuda.errors import CudaError
+
+    try:
+        yield
+    except CudaError as error:
+        raise DeviceError(f"--device {device}: {error}") from error
 
 
 class Parameter(NamedTuple):
@@ -53,7 +76,7 @@ class Model(ABC):
         Columns of a batch.
     classes : int
     dtype : {"float32", "float64"}
-        Of the parameters, the gradient and all intermediate values.
+        Of the parameters. What is computed from parameters stored as float16 is stored so too.
     device : str
         Where the kernels run.
 
@@ -102,18 +125,29 @@ class Model(ABC):
         """Initial parameters (size,), from a seed."""
 
     @abstractmethod
-    def gradient(self, params: Array, batch: Batch, out: Array, workspace: Workspace) -> float:
+    def gradient(
+        self,
+        params: Array,
+        batch: Batch,
+        out: Array,
+        workspace: Workspace,
+        loss_scale: float = 1.0,
+    ) -> float:
         """Gradient and loss of a batch, summed over its rows.
 
         Parameters
         ----------
-        params : array (size,)
+        params : array (size,), of the model's dtype or float16
+            With float16, the rows, activations and their gradients are stored as float16 as well;
+            sums, the outputs and the loss are not.
         batch : Batch
             With labels.
-        out : array (size,)
-            Overwritten by the sum of the rows' gradients.
+        out : array (size,), of the dtype of ``params``
+            Overwritten by the sum of the rows' gradients, times ``loss_scale``.
         workspace : Workspace
             Of the calling thread.
+        loss_scale : float
+            For float16, in which small gradients would vanish; 1 for others.
 
         Returns
         -------
@@ -197,13 +231,23 @@ class Model(ABC):
             offset = end
         return mask
 
-    def _inputs(self, batch: Batch, workspace: Workspace) -> Array:
-        """The batch's features in the model's dtype, scaled; not copied if that changes nothing."""
+    def _inputs(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+        """The features in the parameters' dtype, scaled; not copied if that changes nothing."""
         features = batch.features
         if isinstance(features, Csr):
             raise UsageError(f"{type(self).__name__.lower()} takes no sparse features")
-        if features.dtype == self.dtype and batch.scale == 1.0:
+        if features.dtype == params.dtype and batch.scale == 1.0:
             return features
-        out = workspace.array("inputs", features.shape, self.dtype)
+        out = workspace.array("inputs", features.shape, params.dtype)
         result: Array = self._kernel("scale")(features, batch.scale, out)
+        return result
+
+    def _stored(
+        self, delta: Array, params: Array, loss_scale: float, workspace: Workspace
+    ) -> Array:
+        """The loss's gradient by the outputs (rows, outputs), as the layers below them take it."""
+        if delta.dtype == params.dtype:
+            return delta
+        out = workspace.array("delta", delta.shape, params.dtype)
+        result: Array = self._kernel("scale")(delta, loss_scale, out)
         return result

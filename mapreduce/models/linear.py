@@ -34,7 +34,14 @@ class LinearModel(Model):
         # The loss is convex: every starting point leads to the same minimum.
         return np.zeros(self.size, self.dtype)
 
-    def gradient(self, params: Array, batch: Batch, out: Array, workspace: Workspace) -> float:
+    def gradient(
+        self,
+        params: Array,
+        batch: Batch,
+        out: Array,
+        workspace: Workspace,
+        loss_scale: float = 1.0,
+    ) -> float:
         delta, loss = self._derivative(params, batch, workspace)
         weight_grad, bias_grad = self.views(out)
         features = batch.features
@@ -43,9 +50,9 @@ class LinearModel(Model):
             self._rescale(weight_grad, batch.scale)
             bias_grad[0] = delta.sum()
         else:
-            x = self._inputs(batch, workspace)
-            grad = weight_grad.reshape(-1, 1)
-            self._kernel("affine_gradient")(x, delta.reshape(-1, 1), grad, bias_grad)
+            x = self._inputs(params, batch, workspace)
+            column = self._stored(delta.reshape(-1, 1), params, loss_scale, workspace)
+            self._kernel("affine_gradient")(x, column, weight_grad.reshape(-1, 1), bias_grad)
         return loss
 
     def sparse_gradient(
@@ -81,7 +88,7 @@ class LinearModel(Model):
             self._kernel("csr_gradient")(indptr, indices, values * values, delta, weight_part)
             weight_part *= self.dtype.type(batch.scale**2)
         else:
-            x = self._inputs(batch, Workspace())
+            x = self._inputs(delta, batch, Workspace())
             np.matmul(delta, x * x, out=weight_part)
         return out
 
@@ -101,7 +108,7 @@ class LinearModel(Model):
             scores = out[:, 0]
             self._kernel("csr_scores")(*self._entries(features), weight, bias[0], scores)
             return scores
-        x = self._inputs(batch, workspace)
+        x = self._inputs(params, batch, workspace)
         self._kernel("affine")(x, weight.reshape(-1, 1), bias, out, relu=False)
         return out[:, 0]
 

@@ -52,26 +52,36 @@ class MLP(Model):
     def logits(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
         return self._forward(params, batch, workspace)[-1]
 
-    def gradient(self, params: Array, batch: Batch, out: Array, workspace: Workspace) -> float:
+    def gradient(
+        self,
+        params: Array,
+        batch: Batch,
+        out: Array,
+        workspace: Workspace,
+        loss_scale: float = 1.0,
+    ) -> float:
         activations = self._forward(params, batch, workspace)
         delta = activations.pop()
         loss: float = self._kernel("softmax_cross_entropy")(delta, batch.labels, batch.weights)
+        delta = self._stored(delta, params, loss_scale, workspace)
         layers = list(zip(self._layers(params), self._layers(out), activations, strict=True))
         for i, ((weight, _), (weight_grad, bias_grad), x) in reversed(list(enumerate(layers))):
             self._kernel("affine_gradient")(x, delta, weight_grad, bias_grad)
             if i:
-                below = workspace.array(f"delta{i}", x.shape, self.dtype)
+                below = workspace.array(f"delta{i}", x.shape, params.dtype)
                 delta = self._kernel("relu_backward")(delta, weight, x, below)
         return loss
 
     def _forward(self, params: Array, batch: Batch, workspace: Workspace) -> list[Array]:
         """The inputs, each hidden layer's output and the logits."""
         affine = self._kernel("affine")
-        outputs = [self._inputs(batch, workspace)]
+        outputs = [self._inputs(params, batch, workspace)]
         layers = self._layers(params)
         for i, (weight, bias) in enumerate(layers):
-            out = workspace.array(f"layer{i}", (batch.rows, len(bias)), self.dtype)
-            outputs.append(affine(outputs[-1], weight, bias, out, relu=i < len(layers) - 1))
+            is_hidden = i < len(layers) - 1
+            dtype = params.dtype if is_hidden else self.dtype
+            out = workspace.array(f"layer{i}", (batch.rows, len(bias)), dtype)
+            outputs.append(affine(outputs[-1], weight, bias, out, relu=is_hidden))
         return outputs
 
     def _layers(self, flat: Array) -> list[tuple[Any, Any]]:

@@ -20,12 +20,20 @@ class Softmax(Model):
         return np.zeros(self.size, self.dtype)
 
     def logits(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
-        return self._affine(params, self._inputs(batch, workspace), workspace)
+        return self._affine(params, self._inputs(params, batch, workspace), workspace)
 
-    def gradient(self, params: Array, batch: Batch, out: Array, workspace: Workspace) -> float:
-        x = self._inputs(batch, workspace)
+    def gradient(
+        self,
+        params: Array,
+        batch: Batch,
+        out: Array,
+        workspace: Workspace,
+        loss_scale: float = 1.0,
+    ) -> float:
+        x = self._inputs(params, batch, workspace)
         delta = self._affine(params, x, workspace)
         loss: float = self._kernel("softmax_cross_entropy")(delta, batch.labels, batch.weights)
+        delta = self._stored(delta, params, loss_scale, workspace)
         weight_grad, bias_grad = self.views(out)
         self._kernel("affine_gradient")(x, delta, weight_grad, bias_grad)
         return loss

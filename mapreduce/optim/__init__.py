@@ -17,12 +17,11 @@ from mapreduce.errors import UsageError
 from mapreduce.optim.contract import (
     Array,
     GlobalTransformation,
-    Scalars,
     Schedule,
-    Shared,
     State,
     Transformation,
 )
+from mapreduce.optim.guarded import guarded, loss_scale
 from mapreduce.optim.lbfgs import is_done, lbfgs
 
 __all__ = [
@@ -37,6 +36,7 @@ __all__ = [
     "guarded",
     "is_done",
     "lbfgs",
+    "loss_scale",
     "schedule",
 ]
 
@@ -115,42 +115,6 @@ def scale_by_adagrad(epsilon: float = 1e-8) -> Transformation:
     return Transformation(lambda params: {"squares": np.zeros_like(params)}, update)
 
 
-def guarded(
-    inner: Transformation, clip_norm: float | None = None, skip_non_finite: bool = False
-) -> GlobalTransformation:
-    """An optimizer that looks at the whole gradient first.
-
-    Parameters
-    ----------
-    inner : Transformation
-    clip_norm : float, optional
-        A gradient with a larger Euclidean norm is scaled down to it (Pascanu, Mikolov and Bengio
-        2013).
-    skip_non_finite : bool
-        Whether a round whose gradient has a NaN or an infinity leaves parameters and state as they
-        are. ``memory[0]`` counts such rounds.
-    """
-
-    def sums(gradient: Array, state: State, params: Array, memory: Scalars) -> Scalars:
-        finite = np.isfinite(gradient)
-        kept = np.where(finite, gradient, 0).astype(np.float64)
-        return np.array([kept @ kept, gradient.size - np.count_nonzero(finite)])
-
-    def update(
-        gradient: Array, state: State, params: Array, step: int, shared: Shared
-    ) -> tuple[Array, State, Scalars]:
-        squares, bad = shared.sums
-        if skip_non_finite and (bad or not math.isfinite(shared.value)):
-            return params, state, shared.memory + 1
-        norm = math.sqrt(squares)
-        if clip_norm is not None and norm > clip_norm:
-            gradient = gradient * gradient.dtype.type(clip_norm / norm)
-        updates, state = inner.update(gradient, state, params, step)
-        return params + updates, state, shared.memory
-
-    return GlobalTransformation(inner.init, update, sums, 2, lambda: np.zeros(1))
-
-
 #: Optimizers that look at each element alone.
 ELEMENTWISE = ("sgd", "momentum", "adagrad", "adam", "adamw")
 #: Names that :func:`create` knows.
@@ -170,6 +134,7 @@ class Options:
         gradient (Loshchilov and Hutter 2019); for others a term of the gradient.
     clip_norm : float, optional
     skip_non_finite : bool
+    loss_scale : float, optional
         See :func:`guarded`.
     pairs : int
     rounds : int
@@ -181,6 +146,7 @@ class Options:
     weight_decay: float = 0.0
     clip_norm: float | None = None
     skip_non_finite: bool = False
+    loss_scale: float | None = None
     pairs: int = 10
     rounds: int = 1
     tol: float = 0.0
@@ -217,9 +183,8 @@ def create(
     decay = [add_decayed_weights(options.weight_decay)] if options.weight_decay else []
     stages = [*members[name], *decay] if name == "adamw" else [*decay, *members[name]]
     inner = chain(*stages, scale_by_learning_rate(schedule))
-    if options.clip_norm is None and not options.skip_non_finite:
-        return inner
-    return guarded(inner, options.clip_norm, options.skip_non_finite)
+    guards = (options.clip_norm, options.skip_non_finite, options.loss_scale)
+    return inner if guards == (None, False, None) else guarded(inner, *guards)
 
 
 def schedule(spec: str, learning_rate: float, rounds: int) -> Schedule:

@@ -5,14 +5,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from hdfs_utils.paths import AnyPath, path_of, version
 from kernels import arrays, dispatch
+from mapreduce import optim
 from mapreduce.collect.vectors import Vector
 from mapreduce.data.batch import Batch
 from mapreduce.data.shards import Dataset
@@ -31,13 +32,13 @@ class Session:
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
         Of the run.
     threads : int
         Slices that are computed at once.
     """
 
-    def __init__(self, path: Path, threads: int) -> None:
+    def __init__(self, path: AnyPath, threads: int) -> None:
         # Cores are used by slices, and only single-threaded products have reproducible bits.
         threadpool_limits(1, "blas")
         self.run = RunDir(path)
@@ -49,7 +50,8 @@ class Session:
         self._threads = threads
         self._local = threading.local()
         self._params: tuple[tuple[int, int], Array] | None = None
-        self._on_device: tuple[Array, Array] | None = None
+        self._memory: tuple[tuple[int, int], Array] | None = None
+        self._copied: tuple[Array, Array, float] | None = None
         #: The strategy's object with the options it was made with, kept for the next task.
         self.strategy: tuple[tuple[int, ...], Any] | None = None
 
@@ -61,7 +63,7 @@ class Session:
     @cached_property
     def data(self) -> Dataset:
         """The training data."""
-        return Dataset(Path(self.config.data))
+        return Dataset(path_of(self.config.data))
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:
@@ -86,6 +88,20 @@ class Session:
             self._params = key, self.run.read_params(completed, blocks)
         return self._params[1]
 
+    def memory(self, completed: int, blocks: int) -> Array:
+        """What the optimizer remembers after some rounds, the same in every block."""
+        key = (completed, blocks)
+        if self._memory is None or self._memory[0] != key:
+            block = self.run.read_block(completed, 0, blocks, ["memory"])
+            self._memory = key, block.arrays["memory"]
+        return self._memory[1]
+
+    def keep(self, completed: int, blocks: int, params: Array, memory: Array) -> None:
+        """Know :meth:`params` and :meth:`memory` after some rounds without reading them."""
+        self._params = (completed, blocks), params
+        self._memory = (completed, blocks), memory
+        self._copied = None
+
     def gradient(
         self, completed: int, blocks: int, batch: Batch, vector: Callable[[], Array]
     ) -> tuple[float, Vector]:
@@ -100,23 +116,40 @@ class Session:
             Gives memory for a dense gradient.
         """
         model, workspace = self.model, self.workspace
-        if self.device == "cpu":
+        if self.device == "cpu" and not self.plan.is_mixed:
             params = self.params(completed, blocks)
             found = model.sparse_gradient(params, batch, workspace)
             if found is not None:
                 return found
             out = vector()
             return model.gradient(params, batch, out, workspace), out
-        out = workspace.array("gradient", (1, model.size), model.dtype).reshape(model.size)
-        loss = model.gradient(self._device_params(completed, blocks), batch, out, workspace)
-        return loss, arrays.to_host(out, vector())
+        params, scale = self._stored(completed, blocks)
+        stored = workspace.array("gradient", (1, model.size), params.dtype).reshape(model.size)
+        loss = model.gradient(params, batch, stored, workspace, scale)
+        out = vector()
+        if self.device == "cpu":
+            out[:] = stored
+        elif self.plan.is_mixed:
+            out[:] = arrays.to_host(stored, np.empty(model.size, params.dtype))
+        else:
+            arrays.to_host(stored, out)
+        return loss, out
 
-    def _device_params(self, completed: int, blocks: int) -> Array:
-        """As :meth:`params`, on the device: copied once in a round."""
+    def _stored(self, completed: int, blocks: int) -> tuple[Array, float]:
+        """As :meth:`params`, on the device and in the dtype that gradients are computed from.
+
+        Copied once in a round. Beside them the scale of the loss.
+        """
         params = self.params(completed, blocks)
-        if self._on_device is None or self._on_device[0] is not params:
-            self._on_device = params, arrays.to_device(params, self.device)
-        return self._on_device[1]
+        if self._copied is None or self._copied[0] is not params:
+            copy, scale = params, 1.0
+            if self.plan.is_mixed:
+                scale = optim.loss_scale(self.memory(completed, blocks))
+                # What float16 cannot hold makes the loss infinite, which is told.
+                with np.errstate(over="ignore"):
+                    copy = params.astype(np.float16)
+            self._copied = params, arrays.to_device(copy, self.device), scale
+        return self._copied[1:]
 
     def warm_up(self) -> None:
         """Compile all kernels that training calls, but for a device that forks cannot share."""
@@ -145,12 +178,13 @@ class Session:
             yield waiting.popleft().result()
 
 
-_sessions: dict[tuple[Path, int, int], Session] = {}
+_sessions: dict[tuple[AnyPath, int, int], Session] = {}
 
 
-def session(path: Path, threads: int) -> Session:
+def session(path: AnyPath, threads: int) -> Session:
     """The process's session for a run; another run's is dropped."""
-    key = (path, threads, (path / "run.json").stat().st_ino)
+    # A run that was removed and started again is another one.
+    key = (path, threads, version(path / "run.json"))
     if key not in _sessions:
         _sessions.clear()
         _sessions[key] = Session(path, threads)

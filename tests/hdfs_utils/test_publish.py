@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from hdfs_utils.errors import ConflictError, IncompleteOutputError, StorageError
+from hdfs_utils.folders import remove_leftovers
 from hdfs_utils.publish import (
     SUCCESS,
     put_if_absent,
-    remove_leftovers,
     replace,
     require_success,
     storage_errors,

@@ -60,22 +60,27 @@ class TestTiles:
         assert {rows for rows, _, _ in TILES} == {columns for _, columns, _ in TILES} == set(EDGES)
 
     @needs_device
-    @pytest.mark.parametrize(("transpose_a", "transpose_b"), TRANSPOSED)
-    @pytest.mark.parametrize(("rows", "columns", "depth"), TILES)
-    def test_products(self, rows, columns, depth, transpose_a, transpose_b):
-        a, b = operands(rows, columns, depth, transpose_a, transpose_b)
+    @pytest.mark.parametrize("flip", [False, True])
+    @pytest.mark.parametrize("tile", range(len(TILES)))
+    def test_products(self, tile, flip):
+        """Each factor of each size as it is and transposed, and stored in two ways."""
+        rows, columns, depth = TILES[tile]
+        transpose_a, transpose_b = flip, flip ^ (tile % 2 == 1)
+        dtype = "float16" if flip ^ (tile // 2 % 2 == 1) else "float32"
+        a, b = operands(rows, columns, depth, transpose_a, transpose_b, dtype)
         out = memory.to_device(np.full((rows, columns), np.nan, np.float32))
         factors = memory.to_device(a), memory.to_device(b)
         dense.tiled_product(*factors, out, transpose_a, transpose_b)
         assert_is_product(out.copy_to_host(), a, b, transpose_a, transpose_b)
 
     @pytest.mark.skipif(not SIMULATED, reason="for the simulator, whose tiles are small elsewhere")
-    @pytest.mark.parametrize(("rows", "columns"), [(65, 3), (3, 66)])
-    def test_tiles_of_the_size_that_gpus_have(self, monkeypatch, rows, columns):
-        sizes = {"SIDE": 16, "EACH": 4, "DEPTH": 16, "TILE": 64, "_PADDED": 65}
+    @pytest.mark.parametrize(("rows", "columns"), [(33, 3), (3, 34)])
+    def test_tiles_of_the_proportions_that_gpus_have(self, monkeypatch, rows, columns):
+        """Of half the side: 64 threads instead of 256, which take turns in one interpreter."""
+        sizes = {"SIDE": 8, "EACH": 4, "DEPTH": 8, "TILE": 32, "_PADDED": 33}
         for name, size in sizes.items():
             monkeypatch.setattr(dense, name, size)
-        a, b = operands(rows, columns, 17, False, True)
+        a, b = operands(rows, columns, 9, False, True)
         out = memory.to_device(np.full((rows, columns), np.nan, np.float32))
         dense.tiled_product(memory.to_device(a), memory.to_device(b), out, False, True)
         assert_is_product(out.copy_to_host(), a, b, False, True)
@@ -210,9 +215,24 @@ class Blas:
 
         return call
 
+    def sgemm_ex(
+        self, handle, ta, tb, m, n, k, alpha, a, atype, lda, b, btype, ldb, beta, c, ctype, ldc
+    ):
+        """Of float16 factors, float32 results."""
+        assert (atype, btype, ctype) == (2, 2, 0)
+        left = self.widened(a, lda * (m if ta else k))
+        right = self.widened(b, ldb * (k if tb else n))
+        at = left.ctypes.data, lda, right.ctypes.data, ldb
+        self.sgemm(handle, ta, tb, m, n, k, alpha, *at, beta, c, ldc)
+
+    @staticmethod
+    def widened(address, size):
+        numbers = (ctypes.c_uint16 * size).from_address(address)
+        return np.frombuffer(numbers, np.float16).astype(np.float32)
+
 
 class TestCublas:
-    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
     @pytest.mark.parametrize(("transpose_a", "transpose_b"), TRANSPOSED)
     @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 4), (2, 7, 0), (0, 3, 2), (9, 1, 6)])
     def test_arguments(self, monkeypatch, shape, transpose_a, transpose_b, dtype):
@@ -220,7 +240,7 @@ class TestCublas:
         monkeypatch.setattr(cublas._handles, "handle", 7)
         monkeypatch.setattr(cublas, "_address", lambda array: array.ctypes.data)
         a, b = operands(*shape, transpose_a, transpose_b, dtype)
-        out = np.full(shape[:2], np.nan, dtype)
+        out = np.full(shape[:2], np.nan, "float32" if dtype == "float16" else dtype)
         cublas.product(a, b, out, transpose_a, transpose_b)
         assert_is_product(out, a, b, transpose_a, transpose_b)
 

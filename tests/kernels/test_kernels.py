@@ -124,6 +124,69 @@ class TestDense:
         np.testing.assert_array_equal(out, [[1, 0, 0, smallest, 1]])
 
 
+class TestHalf:
+    """Arrays stored as float16: computed as if they were float32, and rounded once."""
+
+    @staticmethod
+    def assert_stored(found, exact, magnitude, terms):
+        """Within the roundings of float32 sums, and half a unit in float16's last place."""
+        assert found.dtype == np.float16
+        slack = (terms + 2) * np.finfo(np.float32).eps * np.abs(magnitude)
+        slack += np.abs(exact) * 2.0**-11 + 2.0**-25
+        assert np.all(np.abs(found.astype(float) - exact) <= slack)
+
+    @pytest.mark.parametrize("relu", [False, True])
+    @pytest.mark.parametrize(("rows", "inputs", "outputs"), [*SHAPES, (0, 3, 2)])
+    def test_affine(self, kernel, rows, inputs, outputs, relu):
+        x, weight = normal(1, (rows, inputs), "float16"), normal(2, (inputs, outputs), "float16")
+        bias, out = normal(3, outputs, "float16"), np.full((rows, outputs), np.nan, "float16")
+        assert kernel("affine")(x, weight, bias, out, relu=relu) is out
+        exact = naive.affine(x, weight, bias, relu)
+        magnitude = naive.affine(abs(x), abs(weight), abs(bias))
+        self.assert_stored(out, exact, magnitude, inputs)
+        # The outputs of a network, which are not stored as float16.
+        wide = np.full((rows, outputs), np.nan, "float32")
+        kernel("affine")(x, weight, bias, wide, relu=relu)
+        assert_product(wide, exact, magnitude, inputs)
+        assert_same_bits(wide.astype("float16"), out)
+
+    @pytest.mark.parametrize(("rows", "inputs", "outputs"), [*SHAPES, (0, 3, 2)])
+    def test_gradients(self, kernel, rows, inputs, outputs):
+        x, delta = normal(1, (rows, inputs), "float16"), normal(2, (rows, outputs), "float16")
+        weight = normal(3, (inputs, outputs), "float16")
+        weight_grad, bias_grad = np.full_like(weight, np.nan), np.full(outputs, np.nan, "float16")
+        kernel("affine_gradient")(x, delta, weight_grad, bias_grad)
+        magnitude = naive.affine_gradient(abs(x), abs(delta))
+        for found, exact, size in zip(
+            (weight_grad, bias_grad), naive.affine_gradient(x, delta), magnitude, strict=True
+        ):
+            self.assert_stored(found, exact, size, rows)
+        active, out = np.maximum(x, 0), np.full_like(x, np.nan)
+        assert kernel("relu_backward")(delta, weight, active, out) is out
+        magnitude = naive.relu_backward(abs(delta), abs(weight), active)
+        self.assert_stored(out, naive.relu_backward(delta, weight, active), magnitude, outputs)
+
+    @pytest.mark.parametrize("stored", ["uint8", "float32"])
+    def test_scale(self, kernel, stored):
+        x = (np.arange(250).reshape(5, 50)).astype(stored)
+        out = np.full(x.shape, np.nan, "float16")
+        assert kernel("scale")(x, 1 / 255, out) is out
+        assert_same_bits(out, naive.scale(x, 1 / 255, "float32").astype("float16"))
+
+    def test_what_float16_cannot_hold(self, kernel):
+        x = np.array([[65519, 65520, -1e9, 2.0**-24, 2.0**-25, math.nan]], "float32")
+        out = np.empty(x.shape, "float16")
+        kernel("scale")(x, 1.0, out)
+        expected = [[65504, math.inf, -math.inf, 2.0**-24, 0, math.nan]]
+        np.testing.assert_array_equal(out, expected)
+        # Sums have room for more: only what is stored overflows.
+        ones, large = np.ones((1, 3), "float16"), np.array([[6e4], [6e4], [-6e4]], "float16")
+        sums, bias = np.empty((1, 1), "float16"), np.zeros(1, "float16")
+        assert kernel("affine")(ones, large, bias, sums, relu=False)[0, 0] == large[0, 0]
+        ones[0, 2] = 0
+        assert kernel("affine")(ones, large, bias, sums, relu=False)[0, 0] == math.inf
+
+
 class TestSoftmax:
     @settings(max_examples=4 if SIMULATED else 40)
     @given(

@@ -230,6 +230,8 @@ BAD = [
     ("--strategy", {"strategy": "asynchronous"}),
     ("--optimizer", {"optimizer": "newton"}),
     ("--dtype", {"dtype": "float16"}),
+    ("--precision", {"precision": "half"}),
+    ("--precision mixed: parameters and sums", {"precision": "mixed", "dtype": "float64"}),
     ("--device", {"device": "opencl"}),
     ("--slice-rows", {"slice_rows": 0}),
     ("--slice-rows 33", {"batch_size": 100, "slice_rows": 33}),
@@ -263,6 +265,7 @@ BAD = [
         (f"--class-weight: '1={v}': expected a finite, non", {"class_weight": f"0=1,1={v}"})
         for v in ("-1", "nan", "inf", "x", "")
     ),
+    ("--class-weight: '1' has two weights", {"class_weight": "1=2,0=1,1=3"}),
     ("--class-weight: at least one", {"class_weight": "0=0,1=0,2=0"}),
     *(
         (f"--l1 0.1: {name} has no step", {"l1": 0.1, "optimizer": name})
@@ -274,6 +277,10 @@ BAD = [
             ("--clip-norm", {"clip_norm": 1.0}),
             ("--weight-decay", {"weight_decay": 0.1}),
             ("--non-finite skip", {"non_finite": "skip"}),
+            ("--precision mixed", {"precision": "mixed"}),
+            ("--learning-rate", {"learning_rate": 0.2}),
+            ("--momentum", {"momentum": 0.5}),
+            ("--schedule", {"schedule": "cosine"}),
         )
     ),
     ("--batch-size 722: L-BFGS takes all 723", {"optimizer": "lbfgs", "batch_size": 722}),

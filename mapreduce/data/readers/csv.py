@@ -4,7 +4,7 @@ import contextlib
 import csv as csv_module
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ def source(
     task: str = "classification",
     weights: str | None = None,
     hash_bits: int | None = None,
+    drop: Sequence[str] = (),
 ) -> Source:
     """Rows of one or more CSV files of the same columns, gzipped or not.
 
@@ -54,6 +55,8 @@ def source(
         Hash the features to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`. A column is one of
         numbers if all of its fields are, for which the files are read once more; fields may be
         empty.
+    drop : sequence of str
+        Names or numbers of columns to leave out, whatever they hold.
 
     Raises
     ------
@@ -85,6 +88,7 @@ def source(
         task=task,
         dtype=dtype,
         hash_bits=hash_bits,
+        drop=drop,
         kind="names" if header else "numbers, as there is no header,",
     )
     if hash_bits is not None:

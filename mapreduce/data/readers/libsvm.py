@@ -66,6 +66,8 @@ def source(
         raise UsageError("no source: name the libsvm files")
     if features is None:
         features = min(max(map(_largest_index, paths)) + zero_based, MOST_FEATURES)
+        if features < 1 and not any(map(_has_rows, paths)):
+            raise DataError(f"{', '.join(map(str, paths))}: expected at least one row, found none")
         if features < 1:
             raise DataError(
                 f"{', '.join(map(str, paths))}: found no index, so that the number of features is "
@@ -129,6 +131,13 @@ def _largest_index(path: Path) -> int:
             numbers += digits * np.int64(10**place)
             largest = max(largest, int(numbers.max()))
     return largest
+
+
+def _has_rows(path: Path) -> bool:
+    """Whether a line has more than white space and a comment."""
+    return any(
+        line.partition(b"#")[0].strip() for _, block in _blocks(path) for line in block.splitlines()
+    )
 
 
 class _Form:

@@ -1,6 +1,6 @@
 """Parquet: columns of numbers, or one column of lists of numbers, and a column of labels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -28,6 +28,7 @@ def source(
     columns: list[str] | None = None,
     dtype: str = "float32",
     hash_bits: int | None = None,
+    drop: Sequence[str] = (),
 ) -> Source:
     """Rows of one or more Parquet files of one schema.
 
@@ -49,6 +50,8 @@ def source(
     hash_bits : int, optional
         Hash the features to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`. They may be
         numbers, texts or dates, and may be missing.
+    drop : sequence of str
+        Columns to leave out, whatever they hold.
 
     Raises
     ------
@@ -74,6 +77,7 @@ def source(
         dtype=dtype,
         columns=columns,
         hash_bits=hash_bits,
+        drop=drop,
     )
     if hash_bits is not None:
         words = {i for i in roles.features if _is_word(schema.types[i])}
@@ -226,6 +230,7 @@ def _narrowed(roles: Roles) -> Roles:
         label=None if roles.label is None else used.index(roles.label),
         weights=None if roles.weights is None else used.index(roles.weights),
         texts=frozenset(used.index(column) for column in roles.texts),
+        dropped=frozenset(),
     )
 
 

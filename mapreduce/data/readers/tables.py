@@ -1,5 +1,6 @@
 """Rows of tables: which columns are features, label and weight, and what may stand in them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ class Roles:
         Features are hashed to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`.
     texts : frozenset of int
         Features that are texts; only if they are hashed.
+    dropped : frozenset of int
+        Columns that are left out.
     """
 
     names: list[str]
@@ -44,13 +47,15 @@ class Roles:
     dtype: np.dtype[Any]
     hash_bits: int | None = None
     texts: frozenset[int] = frozenset()
+    dropped: frozenset[int] = frozenset()
 
     @property
     def words(self) -> frozenset[int]:
-        """The columns that need not hold numbers: texts, and classes."""
+        """The columns that need not hold numbers: texts, classes, and what is left out."""
+        words = self.texts | self.dropped
         if self.label is None or self.task != "classification":
-            return self.texts
-        return self.texts | {self.label}
+            return words
+        return words | {self.label}
 
     def width(self, columns: int) -> int:
         """Features of a dataset whose table has so many columns of them."""
@@ -63,6 +68,8 @@ class Roles:
         }
         if self.weights is not None:
             described["weights"] = self.names[self.weights]
+        if self.dropped:
+            described["drop"] = [self.names[column] for column in sorted(self.dropped)]
         if self.hash_bits is not None:
             described["hash_bits"] = self.hash_bits
         return described
@@ -146,6 +153,7 @@ def assign(
     dtype: str,
     columns: list[str] | None = None,
     hash_bits: int | None = None,
+    drop: Sequence[str] = (),
     kind: str = "names",
 ) -> Roles:
     """The roles of columns.
@@ -167,6 +175,8 @@ def assign(
         The features. Default: all that is not label or weight.
     hash_bits : int, optional
         See :class:`Roles`.
+    drop : sequence of str
+        Columns to leave out.
     kind : str
         What the names are, for messages.
 
@@ -189,16 +199,26 @@ def assign(
     if hash_bits is not None and not 1 <= hash_bits <= MOST_BITS:
         raise UsageError(f"--hash-bits: expected 1 to {MOST_BITS}, found {hash_bits}")
     weight = None if weights is None else find("--weights", weights)
+    dropped = frozenset(find("--drop", name) for name in drop)
     target = None
     if labelled and label is not None:
         target = find("--label", label)
+    elif labelled and weights == DEFAULT_LABEL:
+        raise UsageError(
+            f"--weights {weights}: that is what the column of labels is called. Name the labels' "
+            f"column with --label, or say --unlabelled"
+        )
     elif labelled:
-        others = [name for i, name in enumerate(names) if i != weight]
+        others = [name for i, name in enumerate(names) if i != weight and i not in dropped]
         if others:
             target = names.index(DEFAULT_LABEL if DEFAULT_LABEL in others else others[-1])
     if target is not None and target == weight:
         raise UsageError(f"--label and --weights are both {names[target]}: name two columns")
-    taken = {target, weight}
+    if dropped & {target, weight}:
+        raise UsageError(
+            f"--drop {','.join(drop)}: a column that is label or weight cannot be left out"
+        )
+    taken = {target, weight} | dropped
     if columns is None:
         features = [i for i in range(len(names)) if i not in taken]
     else:
@@ -210,7 +230,7 @@ def assign(
             )
     if not features:
         raise DataError(f"{path} has no column beside the label's{' and weight' * bool(weights)}")
-    return Roles(names, features, target, weight, task, np.dtype(dtype), hash_bits)
+    return Roles(names, features, target, weight, task, np.dtype(dtype), hash_bits, dropped=dropped)
 
 
 def preview(names: list[str]) -> str:
@@ -255,9 +275,16 @@ def numbers(
         bad &= pc.is_valid(column).to_numpy(zero_copy_only=False)
     if bad.any():
         row = int(bad.argmax())
-        shown = column[row].as_py()
-        raise bad_value(path, first, name, row, f"expected a finite number, found {shown}")
+        expected = f"expected a finite number, found {column[row].as_py()}{_advice(found[row])}"
+        raise bad_value(path, first, name, row, expected)
     return found
+
+
+def _advice(number: Any) -> str:
+    """What to do if a number is beyond the largest of its dtype."""
+    if number.dtype != np.float32 or np.isnan(number):
+        return ""
+    return "; numbers beyond 3.4e38 overflow float32: take --dtype float64"
 
 
 def texts(column: Any) -> Any:
@@ -308,7 +335,8 @@ def numbers_of_lists(
         bad = int((~np.isfinite(found)).argmax())
     if bad >= 0:
         shown = "nothing" if values[bad].as_py() is None else values[bad].as_py()
-        expected = f"expected finite numbers, found {shown} at place {bad % length}"
+        advice = "" if shown == "nothing" else _advice(found[bad])
+        expected = f"expected finite numbers, found {shown} at place {bad % length}{advice}"
         raise bad_value(*where, bad // length, expected)
     return found
 

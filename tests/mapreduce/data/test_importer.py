@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hdfs_utils.errors import CreateError, StorageError
 from mapreduce.data import importer, manifest, order, shards
-from mapreduce.data.importer import Rows, Source, check_absent, import_rows
+from mapreduce.data.copying import check_absent
+from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.errors import DataError, OutputError
 
 DTYPES = ["uint8", "float32", "float64"]

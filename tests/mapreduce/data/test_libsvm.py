@@ -227,11 +227,17 @@ def test_several_files_gzipped_or_not_share_their_features(write):
 @pytest.mark.parametrize("text", ["", "\n\n", "# 1 2:3\n"])
 def test_no_rows(write, tmp_path, text):
     path = write(text)
-    with pytest.raises(DataError, match=r"a\.svm: found no index, so that the number of features"):
+    expected = r"a\.svm: expected at least one row"
+    with pytest.raises(DataError, match=expected):
         libsvm.source([path], "classification", "float32")
-    with pytest.raises(DataError, match=r"a\.svm: expected at least one row"):
+    with pytest.raises(DataError, match=expected):
         import_rows(libsvm.source([path], "classification", "float32", 3), tmp_path / "out", seed=0)
     assert not (tmp_path / "out").exists()
+
+
+def test_rows_without_an_index(write):
+    with pytest.raises(DataError, match=r"a\.svm: found no index, so that the number of features"):
+        libsvm.source([write("1\n0 # 1:2\n")], "classification", "float32")
 
 
 def test_bad_files_and_options(write, tmp_path, monkeypatch):

@@ -1,0 +1,380 @@
+"""Filesystems by URI, as pyarrow has them.
+
+==================  =======================================================================
+``file://``, none   this machine's files
+``s3://``           pyarrow's own
+``hdfs://``         hdfs-native: no JVM; also ``viewfs://``
+``webhdfs://``      fsspec's, over HTTP, where the name node's port is out of reach; also
+                    ``swebhdfs://``; needs the package ``requests``
+==================  =======================================================================
+
+``hdfs:///path``, without a name node, means that of the cluster which this machine's client is
+configured for (``HADOOP_CONF_DIR`` or ``HADOOP_HOME``), or of the one that
+``gradreduce cluster up`` has started. Name services of several name nodes and Kerberos are
+configured as for Hadoop's own client: hdfs-native reads the same files and ticket cache.
+"""
+
+import contextlib
+import getpass
+import os
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from xml.etree import ElementTree
+
+from hdfs_utils.errors import AddressError, StorageError
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+#: Times that hdfs-native asks the name nodes before it gives up, about ten seconds in all. Its own
+#: default takes minutes.
+NAME_NODE_ATTEMPTS = 5
+
+#: Seconds that WebHDFS may take to answer.
+WEBHDFS_SECONDS = 60
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A filesystem, and what it is good for.
+
+    Attributes
+    ----------
+    filesystem : pyarrow.fs.FileSystem
+    root : str
+        What stands in front of its paths in a URI.
+    rename : callable or None
+        ``rename(source, target, overwrite)`` gives a file or a folder another name in one step; if
+        the name is taken and ``overwrite`` is false, it raises a ``FileExistsError``. None on S3,
+        where nothing has a name but whole files.
+    """
+
+    filesystem: "fs.FileSystem"
+    root: str
+    rename: Callable[[str, str, bool], None] | None
+
+    def open(self, path: str) -> Any:
+        """A new file, for writing."""
+        # pyarrow would compress what is called .gz.
+        return self.filesystem.open_output_stream(path, compression=None)
+
+
+def is_remote(place: str) -> bool:
+    """Whether a path is a URI of another filesystem than this machine's.
+
+    Raises
+    ------
+    AddressError
+        Its scheme is none that is known.
+    """
+    scheme, separator, _ = place.partition("://")
+    if not separator:
+        return False
+    if scheme not in ("file", *_MAKERS):
+        raise AddressError(
+            f"{place}: {scheme}:// is no filesystem known here. Expected a path, or one of "
+            f"{', '.join(f'{known}://' for known in ('file', *_MAKERS))}"
+        )
+    return scheme != "file"
+
+
+def filesystem(uri: str) -> "tuple[fs.FileSystem, str]":
+    """The filesystem of a URI, and the path in it.
+
+    Parameters
+    ----------
+    uri : str
+        Or a path of this machine.
+
+    Raises
+    ------
+    AddressError
+        The URI makes no sense, or names no cluster and none is configured.
+    StorageError
+        A package is missing.
+    """
+    if not is_remote(uri):
+        from pyarrow import fs
+
+        return fs.LocalFileSystem(), str(Path(uri.removeprefix("file://")).absolute())
+    found, path = storage(uri)
+    return found.filesystem, path
+
+
+def storage(uri: str) -> tuple[Storage, str]:
+    """As :func:`filesystem`, for a URI that is remote, with what more there is to know."""
+    scheme, _, rest = uri.partition("://")
+    authority, _, path = rest.partition("/")
+    if set(authority) & set("@?#"):
+        raise AddressError(
+            f"{uri}: expected {scheme}://HOST:PORT/PATH, found {authority!r} as host"
+        )
+    path = posixpath.normpath(f"/{path}")
+    if scheme == "s3":
+        path = f"{authority}{path}".rstrip("/")
+        authority, root = "", "s3://"
+    else:
+        authority = authority or _default_authority(uri, scheme)
+        root = f"{scheme}://{authority}"
+    # A client has threads, which a fork does not copy. What hdfs-native keeps for all clients, its
+    # connections to data nodes in the three seconds after a use, it does: a child that is forked
+    # then may wait a minute for the first answer.
+    key = os.getpid(), scheme, authority
+    if key not in _known:
+        _known[key] = _MAKERS[scheme](root, authority)
+    return _known[key], path
+
+
+_known: dict[tuple[int, str, str], Storage] = {}
+
+
+def _default_authority(uri: str, scheme: str) -> str:
+    """The name node of the cluster that is configured here."""
+    default = default_filesystem()
+    parts = urlsplit(default or "")
+    if parts.scheme != scheme or not parts.netloc:
+        found = f"the default filesystem is {default}" if default else "no cluster is configured"
+        raise AddressError(
+            f"{uri} names no host, and {found}. Write {scheme}://HOST:PORT/PATH, set "
+            f"HADOOP_CONF_DIR, or start a cluster of your own: gradreduce cluster up"
+        )
+    return parts.netloc
+
+
+def default_filesystem() -> str | None:
+    """``fs.defaultFS`` of Hadoop's configuration, or of our own cluster, if it is up."""
+    configured = _site("core-site.xml").get("fs.defaultFS")
+    if configured:
+        return configured.rstrip("/")
+    running = _running_cluster()
+    return running.hdfs_uri if running is not None else None
+
+
+def configuration_folder() -> Path | None:
+    """Where Hadoop's configuration is, as its own client finds it."""
+    if folder := os.environ.get("HADOOP_CONF_DIR"):
+        return Path(folder)
+    if home := os.environ.get("HADOOP_HOME"):
+        return Path(home) / "etc" / "hadoop"
+    return None
+
+
+def _site(name: str) -> dict[str, str]:
+    return properties(configuration_folder(), name)
+
+
+def properties(folder: Path | None, name: str) -> dict[str, str]:
+    """The properties in a file of Hadoop's configuration; none if it is not there.
+
+    Raises
+    ------
+    AddressError
+        The file is damaged.
+    """
+    if folder is None or not (folder / name).is_file():
+        return {}
+    try:
+        root = ElementTree.parse(folder / name).getroot()  # noqa: S314  (the user's own file)
+    except ElementTree.ParseError as error:
+        raise AddressError(f"{folder / name} is no configuration of Hadoop: {error}") from error
+    return {
+        entry.findtext("name", "").strip(): entry.findtext("value", "").strip()
+        for entry in root.iter("property")
+    }
+
+
+def _running_cluster() -> Any:
+    from hdfs_utils import cluster
+
+    return cluster.running()
+
+
+def _hdfs_options() -> dict[str, str]:
+    """What hdfs-native is told, unless Hadoop's configuration says otherwise."""
+    return {
+        "dfs.client.failover.max.attempts": str(NAME_NODE_ATTEMPTS),
+        # A small cluster has no other data node to take the place of one that is lost; the name
+        # node makes up for the replica later.
+        "dfs.client.block.write.replace-datanode-on-failure.best-effort": "true",
+    }
+
+
+def _hdfs(root: str, authority: str) -> Storage:
+    from pyarrow import fs
+
+    from hdfs_utils import native
+
+    configured = _site("hdfs-site.xml")
+    options = {name: value for name, value in _hdfs_options().items() if name not in configured}
+    host, _, port = authority.partition(":")
+    scheme = root.partition("://")[0]
+    handler = native.handler(scheme, host, int(port) if port else None, options)
+    return Storage(fs.PyFileSystem(handler), root, handler.fs.client.rename)
+
+
+def _webhdfs(root: str, authority: str) -> Storage:
+    try:
+        from fsspec.implementations.webhdfs import WebHDFS
+    except ImportError as error:
+        raise StorageError(
+            f"{root}: WebHDFS needs a package that is missing here: pip install requests"
+        ) from error
+    from pyarrow import fs
+
+    host, _, port = authority.partition(":")
+    secure = root.startswith("swebhdfs")
+    user = user_name()
+    web = WebHDFS(
+        host,
+        int(port or (9871 if secure else 9870)),
+        user=None if _kerberos() else user,
+        kerberos=_kerberos(),
+        data_proxy=lambda url: _reachable(url, host),
+        use_https=secure,
+        skip_instance_cache=True,
+    )
+    web.session.request = _limited(web.session.request)
+
+    def rename(source: str, target: str, overwrite: bool) -> None:
+        how = "OVERWRITE" if overwrite else "NONE"
+        try:
+            web._call("rename", "put", path=source, destination=target, renameoptions=how)
+        except (OSError, RuntimeError) as error:
+            # fsspec knows no error of its own for it.
+            if "already exists" in str(error):
+                raise FileExistsError(17, "File exists", f"{root}{target}") from error
+            raise
+
+    handled = fs.PyFileSystem(fs.FSSpecHandler(web))
+    return Storage(handled, root, rename)
+
+
+def _limited(request: Any) -> Any:
+    def within_time(*arguments: Any, **options: Any) -> Any:
+        return request(*arguments, **{"timeout": WEBHDFS_SECONDS, **options})
+
+    return within_time
+
+
+def user_name() -> str:
+    """Who one is to Hadoop: ``HADOOP_USER_NAME``, else this machine's user."""
+    return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+
+
+def _kerberos() -> bool:
+    return _site("core-site.xml").get("hadoop.security.authentication") == "kerberos"
+
+
+def _reachable(url: str, name_node: str) -> str:
+    """The URL of a data node, whose name may be known inside of the cluster only.
+
+    Where it is not known here, the data node is looked for at the address of the name node, as is
+    right for a cluster on one machine or behind one gateway.
+    """
+    import socket
+
+    parts = urlsplit(url)
+    try:
+        socket.getaddrinfo(parts.hostname, parts.port)
+    except OSError:
+        return parts._replace(netloc=f"{name_node}:{parts.port}").geturl()
+    return url
+
+
+def _s3(root: str, authority: str) -> Storage:
+    from pyarrow import fs
+
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    options: dict[str, Any] = {"request_timeout": 60, "connect_timeout": 10}
+    if endpoint:
+        options["endpoint_override"] = endpoint
+        options["scheme"] = urlsplit(endpoint).scheme or "https"
+    if region:
+        options["region"] = region
+    made = fs.S3FileSystem(allow_bucket_creation=False, **options)
+    return Storage(made, root, None)
+
+
+_MAKERS: dict[str, Callable[[str, str], Storage]] = {
+    "s3": _s3,
+    "hdfs": _hdfs,
+    "viewfs": _hdfs,
+    "webhdfs": _webhdfs,
+    "swebhdfs": _webhdfs,
+}
+
+
+_PASSED = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
+
+#: What the name node's or S3's errors mean, by a word in them, and what to do.
+_ADVICE = {
+    "SafeMode": "The name node is in safe mode: it starts, or misses blocks. Wait until "
+    "'hdfs dfsadmin -safemode get' says OFF, then run the command again",
+    "AccessControl": "Choose a path that you may write to, or ask for the permission: "
+    "hdfs dfs -chmod, -chown",
+    "QuotaExceeded": "The folder's quota is used up. Delete something there, or ask for more: "
+    "hdfs dfsadmin -setSpaceQuota, -setQuota",
+    "could only be": "The data nodes have no space left, or too few of them are alive: "
+    "hdfs dfsadmin -report",
+    "Connection refused": "Nothing answers at that address. Is the cluster up, and the port that "
+    "of the name node's RPC? 'gradreduce cluster status' tells of a cluster of your own",
+    "timed out": "The cluster does not answer in time. Is it up, and within reach of this machine?",
+    "lookup address": "The host's name is not known here",
+    "StandbyException": "The name node that was asked is a standby. Use the name service's name "
+    "and HADOOP_CONF_DIR",
+    "blocks not found": "No data node that has the file's blocks is alive: hdfs fsck PATH",
+    "ExpiredToken": "The credentials have expired. Get new ones, then run the command again",
+    "InvalidAccessKeyId": "The access key is not known. See 'aws configure list'",
+    "SignatureDoesNotMatch": "The secret key is not the access key's. See 'aws configure list'",
+    "ACCESS_DENIED": "These credentials may not do this. See 'aws configure list'",
+    "NETWORK_CONNECTION": "The service is out of reach. Check the region and the endpoint",
+    "NoSuchBucket": "There is no such bucket: aws s3 mb",
+    "NO_SUCH_BUCKET": "There is no such bucket: aws s3 mb",
+    "GSSAPI": "There is no Kerberos ticket, or it has expired: kinit",
+}
+
+
+@contextlib.contextmanager
+def remote_errors(uri: object) -> Iterator[None]:
+    """Say what went wrong at which URI.
+
+    That a file exists, or does not, passes as Python's own error; all else that a filesystem or
+    its client raises becomes a :class:`StorageError`.
+    """
+    try:
+        yield
+    except _PASSED:
+        raise
+    except Exception as error:
+        if not isinstance(error, OSError) and not _is_clients(error):
+            raise
+        text = _told(error)
+        advice = next((what for word, what in _ADVICE.items() if word in text), "")
+        raise StorageError(f"{uri}: {text}{f'. {advice}' if advice else ''}") from error
+
+
+def _told(error: Exception) -> str:
+    """What an error says, without the stack of the Java process that raised it."""
+    text = re.split(r"(?:\n|\\n)(?:\t|\\t)+at ", str(error))[0]
+    if match := re.match(r'\w*RPCError\("([\w.$]*?)(\w+)", "(.*)', text, re.DOTALL):
+        text = f"{match[2]}: {match[3]}"
+    text = " ".join(text.replace("\\n", " ").split())
+    return text if len(text) <= 400 else text[:399] + "…"
+
+
+def _is_clients(error: Exception) -> bool:
+    """Whether an exception is of a filesystem's client."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    places = (type(error).__module__, frame.tb_frame.f_globals.get("__name__", "") if frame else "")
+    return any(place.partition(".")[0] in _CLIENTS for place in places)
+
+
+_CLIENTS = ("pyarrow", "requests", "urllib3", "hdfs_native", "fsspec")

@@ -1,0 +1,109 @@
+"""Publishing folders, all of their files or none, and tidying up what killed writers left.
+
+A folder is written under a temporary name and renamed. On S3, where that cannot be done, it is
+published when its last file, its marker, is there.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from hdfs_utils.errors import StorageError
+from hdfs_utils.paths import AnyPath, RemotePath
+from hdfs_utils.publish import Buffer, storage_errors, sync_folder, temporary_name, write_new
+
+
+def publish_folder(
+    folder: AnyPath, files: Mapping[str, Buffer | Callable[[], Buffer]], marker: str
+) -> None:
+    """Publish a folder of files: all of them or none.
+
+    Parameters
+    ----------
+    folder : Path or RemotePath
+        Must not exist.
+    files : mapping of str to bytes-like or callable
+        Content by name, or what gives it when its turn comes.
+    marker : str
+        The file that is written last.
+
+    Raises
+    ------
+    FileExistsError
+        The folder is there already.
+    StorageError
+        It could not be written; nothing of it is to be seen.
+    """
+    order = sorted(files, key=lambda name: (name == marker, name))
+    atomic = not isinstance(folder, RemotePath) or folder.can_rename
+    if is_published(folder, marker):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(folder))
+    place = temporary_name(folder) if atomic else folder
+    with storage_errors("write", folder):
+        try:
+            place.mkdir(parents=True, exist_ok=not atomic)
+            for name in order:
+                content = files[name]
+                write_new(place / name, content() if callable(content) else content, sync=True)
+            if isinstance(place, Path):
+                sync_folder(place)
+            if atomic:
+                place.rename(folder)  # type: ignore[arg-type]
+            if isinstance(folder, Path):
+                sync_folder(folder.parent)
+        finally:
+            if atomic:
+                _remove_tree(place)
+
+
+def is_published(folder: AnyPath, marker: str) -> bool:
+    """Whether a folder of :func:`publish_folder` is there with all of its files."""
+    if isinstance(folder, RemotePath) and not folder.can_rename:
+        return (folder / marker).exists()
+    return folder.exists()
+
+
+def remove_folder(folder: AnyPath, marker: str) -> None:
+    """Delete a folder of :func:`publish_folder`; half of it never looks like one."""
+    if isinstance(folder, RemotePath) and not folder.can_rename:
+        (folder / marker).unlink(missing_ok=True)
+        folder.rmtree()
+        return
+    doomed = temporary_name(folder)
+    with storage_errors("remove", folder):
+        folder.rename(doomed)  # type: ignore[arg-type]
+        _remove_tree(doomed)
+
+
+def _remove_tree(folder: AnyPath) -> None:
+    if isinstance(folder, RemotePath):
+        with contextlib.suppress(StorageError):
+            folder.rmtree()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def remove_leftovers(folder: AnyPath) -> None:
+    """Delete what killed writers left under temporary names in a folder nobody else writes to."""
+    with storage_errors("tidy up", folder):
+        for leftover in folder.glob(".*.tmp"):
+            if isinstance(leftover, RemotePath):
+                if leftover.is_dir():
+                    leftover.rmtree()
+                else:
+                    leftover.unlink(missing_ok=True)
+            elif leftover.is_dir() and not leftover.is_symlink():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink(missing_ok=True)
+
+
+def remove_leftovers_of(path: Path) -> None:
+    """Delete what killed writers of one name left beside it; that of living ones stays."""
+    for leftover in path.parent.glob(f".{path.name}.*.tmp"):
+        pid = leftover.name.split(".")[-3]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+            shutil.rmtree(leftover, ignore_errors=True)

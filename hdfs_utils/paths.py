@@ -1,0 +1,339 @@
+"""Paths in any filesystem: ``pathlib.Path`` for this machine's, :class:`RemotePath` for others.
+
+:func:`path_of` makes the one or the other of what a user wrote. A remote path has those methods of
+``pathlib`` that make sense in all filesystems, under the same names, so that most code takes both.
+It is no ``os.PathLike``: whatever would open it as a file of this machine fails at once.
+"""
+
+import fnmatch
+import re
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from hdfs_utils.errors import StorageError
+from hdfs_utils.filesystem import Storage, is_remote, remote_errors, storage
+
+
+class RemotePath:
+    """A path in a filesystem that is not this machine's.
+
+    Parameters
+    ----------
+    uri : str
+        Such as ``hdfs://host:port/path``.
+
+    Raises
+    ------
+    AddressError, StorageError
+        See :func:`hdfs_utils.filesystem.filesystem`.
+
+    Notes
+    -----
+    What the filesystem refuses, or does not answer, is a :class:`hdfs_utils.errors.StorageError`;
+    that something exists or does not is Python's ``FileNotFoundError`` or ``FileExistsError``.
+    """
+
+    __slots__ = ("_path", "_root")
+
+    def __init__(self, uri: str) -> None:
+        found, path = storage(uri)
+        self._root = found.root
+        self._path = PurePosixPath(path)
+
+    def _at(self, path: PurePosixPath) -> "RemotePath":
+        made = object.__new__(RemotePath)
+        made._root, made._path = self._root, path
+        return made
+
+    @property
+    def storage(self) -> Storage:
+        """The filesystem; asked for anew, since after a fork the connection is another one."""
+        return storage(str(self))[0]
+
+    @property
+    def path(self) -> str:
+        """The path in the filesystem, as pyarrow takes it."""
+        return str(self._path)
+
+    def __str__(self) -> str:
+        return f"{self._root}{self._path}"
+
+    def __repr__(self) -> str:
+        return f"RemotePath({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemotePath) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __lt__(self, other: "RemotePath") -> bool:
+        return str(self) < str(other)
+
+    # Names
+
+    def __truediv__(self, name: "str | RemotePath") -> "RemotePath":
+        return self._at(self._path / str(name))
+
+    @property
+    def name(self) -> str:
+        return self._path.name
+
+    @property
+    def stem(self) -> str:
+        return self._path.stem
+
+    @property
+    def suffix(self) -> str:
+        return self._path.suffix
+
+    @property
+    def parent(self) -> "RemotePath":
+        return self._at(self._path.parent)
+
+    def with_name(self, name: str) -> "RemotePath":
+        return self._at(self._path.with_name(name))
+
+    def absolute(self) -> "RemotePath":
+        return self
+
+    # Looking
+
+    def _info(self) -> Any:
+        with remote_errors(self):
+            return self.storage.filesystem.get_file_info(self.path)
+
+    def _kind(self) -> str:
+        return str(self._info().type.name)
+
+    def exists(self) -> bool:
+        return self._kind() != "NotFound"
+
+    def is_file(self) -> bool:
+        return self._kind() == "File"
+
+    def is_dir(self) -> bool:
+        return self._kind() == "Directory"
+
+    def size(self) -> int:
+        """Bytes of the file.
+
+        Raises
+        ------
+        FileNotFoundError
+            There is no such file.
+        """
+        info = self._info()
+        if info.type.name != "File":
+            raise FileNotFoundError(2, "No such file", str(self))
+        return int(info.size)
+
+    def iterdir(self) -> Iterator["RemotePath"]:
+        for info in self._listed(recursive=False):
+            yield self._at(PurePosixPath(info.path))
+
+    def glob(self, pattern: str) -> Iterator["RemotePath"]:
+        """What lies in the folder itself, by the pattern of a name."""
+        for path in self.iterdir():
+            if fnmatch.fnmatchcase(path.name, pattern):
+                yield path
+
+    def rglob(self, pattern: str) -> Iterator["RemotePath"]:
+        """What lies in the folder and in those within, by the pattern of a name."""
+        for info in self._listed(recursive=True):
+            path = self._at(PurePosixPath(info.path))
+            if fnmatch.fnmatchcase(path.name, pattern):
+                yield path
+
+    def walk(self) -> Iterator[tuple["RemotePath", str, int]]:
+        """All that lies in the folder and in those within: path, kind of pyarrow's, size."""
+        for info in self._listed(recursive=True):
+            yield self._at(PurePosixPath(info.path)), info.type.name, info.size or 0
+
+    def _listed(self, recursive: bool) -> list[Any]:
+        """A folder that does not exist is empty, as in pathlib's globs and as on S3."""
+        from pyarrow import fs
+
+        selector = fs.FileSelector(self.path, allow_not_found=True, recursive=recursive)
+        with remote_errors(self):
+            return sorted(self.storage.filesystem.get_file_info(selector), key=lambda i: i.path)
+
+    # Reading
+
+    def open(self) -> Any:
+        """The file, for reading: a ``pyarrow.NativeFile``, which can seek."""
+        with remote_errors(self):
+            return self.storage.filesystem.open_input_file(self.path)
+
+    def read_bytes(self) -> bytes:
+        with remote_errors(self), self.open() as file:
+            return bytes(file.read())
+
+    def read_range(self, offset: int, length: int) -> bytes:
+        """So many bytes of the file from a place on, less only at its end."""
+        with remote_errors(self), self.open() as file:
+            file.seek(offset)
+            return bytes(file.read(length))
+
+    def read_text(self) -> str:
+        return self.read_bytes().decode()
+
+    # Changing
+
+    def mkdir(self, *, parents: bool = False, exist_ok: bool = False) -> None:
+        if not exist_ok and self.exists():
+            raise FileExistsError(17, "File exists", str(self))
+        with remote_errors(self):
+            self.storage.filesystem.create_dir(self.path, recursive=parents or exist_ok)
+
+    def write_bytes(self, *content: Any) -> None:
+        """Write a file, in pieces, in the place of any earlier one.
+
+        When it returns, all data nodes of HDFS that the file was given to have it. One that was
+        lost meanwhile may cost some attempts, until the name node chooses others.
+        """
+        for pause in (*_PAUSES, None):
+            try:
+                self._write(*content)
+                return
+            except StorageError as error:
+                if pause is None or not any(word in str(error) for word in _LOST):
+                    raise
+            time.sleep(pause)
+
+    def _write(self, *content: Any) -> None:
+        with remote_errors(self):
+            # Not closed after an error: that would wait for what was lost.
+            file = self.storage.open(self.path)
+            for piece in content:
+                view = memoryview(piece)
+                if view.nbytes:
+                    file.write(view.cast("B"))
+            file.close()
+
+    @property
+    def can_rename(self) -> bool:
+        """Whether files and folders can take another name in one step."""
+        return self.storage.rename is not None
+
+    def rename(self, target: "RemotePath", *, overwrite: bool = False) -> None:
+        """Give the file or folder another name in one step, where :attr:`can_rename`.
+
+        Raises
+        ------
+        FileExistsError
+            The name is taken, and is not to be overwritten.
+        """
+        rename = self.storage.rename
+        assert rename is not None, f"{self} cannot be renamed"
+        try:
+            with remote_errors(self):
+                rename(self.path, target.path, overwrite)
+        except FileExistsError:
+            # Hadoop's message has a stack.
+            raise FileExistsError(17, "File exists", str(target)) from None
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        try:
+            with remote_errors(self):
+                self.storage.filesystem.delete_file(self.path)
+        except FileNotFoundError:
+            if not missing_ok:
+                raise
+
+    def rmtree(self) -> None:
+        """Delete a folder and all in it; one that does not exist is no error."""
+        with remote_errors(self):
+            if self.is_dir():
+                self.storage.filesystem.delete_dir(self.path)
+
+
+#: What hdfs-native says of a data node that is lost, and seconds before it is asked again.
+_LOST = ("DataTransferError", "Failed to complete file", "Connection re", "early eof", "roken pipe")
+_PAUSES = (0.5, 1, 2, 4)
+
+#: A path in any filesystem.
+AnyPath = Path | RemotePath
+
+
+def matching(pattern: str) -> list[RemotePath]:
+    """What a URI with wildcards means, in order: ``*``, ``?``, ``[a-z]`` and ``{one,two}``.
+
+    A wildcard stands for no ``/``, as in Hadoop's own globs. What does not exist is left out.
+    """
+    found: set[RemotePath] = set()
+    for plain in _alternatives(pattern):
+        base = RemotePath(plain)
+        parts = base.path.split("/")
+        fixed = next((i for i, part in enumerate(parts) if _WILD.search(part)), len(parts))
+        start = base
+        for _ in parts[fixed:]:
+            start = start.parent
+        if fixed == len(parts):
+            found.update([base] if base.exists() else [])
+        else:
+            found.update(_descend(start, parts[fixed:]))
+    return sorted(found)
+
+
+_WILD = re.compile(r"[*?\[]")
+
+
+def _alternatives(pattern: str) -> Iterator[str]:
+    """A pattern for each choice of what stands between braces."""
+    match = re.search(r"\{([^{}]*)\}", pattern)
+    if match is None:
+        yield pattern
+        return
+    for choice in match[1].split(","):
+        yield from _alternatives(pattern[: match.start()] + choice + pattern[match.end() :])
+
+
+def _descend(folder: RemotePath, parts: list[str]) -> Iterator[RemotePath]:
+    name, rest = parts[0], parts[1:]
+    matches = folder.glob(name) if _WILD.search(name) else iter([folder / name])
+    for path in matches:
+        if rest:
+            yield from _descend(path, rest)
+        elif _WILD.search(name) or path.exists():
+            yield path
+
+
+def files_in(path: RemotePath) -> list[tuple[RemotePath, int]]:
+    """All files in a folder and in those within, or the file itself, with their sizes in bytes."""
+    if path.is_dir():
+        return [(found, size) for found, kind, size in path.walk() if kind == "File"]
+    return [(path, path.size())]
+
+
+def ordered(paths: Iterable[AnyPath]) -> list[AnyPath]:
+    """Paths by their names, as text."""
+    return sorted(paths, key=str)
+
+
+def version(path: AnyPath) -> int:
+    """A number that changes when a file is deleted and made again.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no such file.
+    """
+    if isinstance(path, RemotePath):
+        return hash(path.read_bytes())
+    return path.stat().st_ino
+
+
+def path_of(place: str) -> AnyPath:
+    """The path that a user's text means, of this machine or of another filesystem.
+
+    Raises
+    ------
+    AddressError
+        A URI whose scheme is not known, or that makes no sense.
+    """
+    if is_remote(place):
+        return RemotePath(place)
+    return Path(place.removeprefix("file://"))

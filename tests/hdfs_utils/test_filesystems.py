@@ -1,0 +1,261 @@
+"""One suite for all filesystems: what publishing relies upon holds in each of them."""
+
+import os
+import secrets
+import time
+
+import hdfs_native
+import pytest
+
+from hdfs_utils import filesystem
+from hdfs_utils.errors import AddressError, ConflictError, IncompleteOutputError, StorageError
+from hdfs_utils.folders import is_published, publish_folder, remove_folder, remove_leftovers
+from hdfs_utils.paths import RemotePath, ordered, path_of
+from hdfs_utils.publish import SUCCESS, create, put_if_absent, replace, require_success
+
+KINDS = (
+    "local",
+    "s3",
+    pytest.param("hdfs", marks=pytest.mark.cluster),
+    pytest.param("webhdfs", marks=pytest.mark.cluster),
+)
+
+
+@pytest.fixture(params=KINDS)
+def folder(request, tmp_path):
+    """A new folder in each of the filesystems."""
+    if request.param == "local":
+        yield tmp_path / "folder with space"
+    elif request.param == "s3":
+        yield path_of(f"{request.getfixturevalue('s3')}/{secrets.token_hex(4)}/folder with space")
+    else:
+        cluster = request.getfixturevalue("cluster")
+        web = cluster.namenode_url.replace("http://", "webhdfs://")
+        root = cluster.hdfs_uri if request.param == "hdfs" else web
+        path = path_of(f"{root}/tmp/{secrets.token_hex(4)}/folder with space")
+        yield path
+        path.parent.rmtree()
+
+
+@pytest.fixture
+def place(folder):
+    folder.mkdir(parents=True)
+    return folder
+
+
+def names(folder):
+    return [path.name for path in ordered(folder.iterdir())]
+
+
+def test_put_if_absent(place):
+    content = os.urandom(100_000)
+    assert put_if_absent(place / "file", content[:3], content[3:], sync=True)
+    assert (place / "file").read_bytes() == content
+    assert not put_if_absent(place / "file", content)
+    with pytest.raises(ConflictError, match="exists with other content"):
+        put_if_absent(place / "file", content[1:])
+    assert (place / "file").read_bytes() == content
+    assert names(place) == ["file"]
+
+
+def test_empty_file(place):
+    assert put_if_absent(place / "empty", b"", sync=True)
+    assert (place / "empty").read_bytes() == b""
+    assert (place / "empty").is_file()
+
+
+@pytest.mark.cluster
+def test_hdfs_native_is_given_bytes(cluster, monkeypatch):
+    # Any other buffer it takes element by element, some forty times as slow.
+    given = []
+
+    def write(self, buffer):
+        given.append(type(buffer))
+        return self.inner.write(buffer)
+
+    monkeypatch.setattr(hdfs_native.FileWriter, "write", write)
+    path = path_of(f"{cluster.hdfs_uri}/tmp/{secrets.token_hex(4)}")
+    content = os.urandom(100_000)
+    path.write_bytes(memoryview(content)[:10], content[10:])
+    assert given and set(given) == {bytes}
+    assert path.read_bytes() == content
+
+
+def test_create_refuses_a_name_that_is_taken(place):
+    create(place / "file", b"first")
+    with pytest.raises(FileExistsError):
+        create(place / "file", b"first")
+    assert names(place) == ["file"]
+
+
+def test_replace(place):
+    replace(place / "file", b"first")
+    replace(place / "file", b"second, which is longer")
+    replace(place / "file", b"3rd")
+    assert (place / "file").read_bytes() == b"3rd"
+    assert names(place) == ["file"]
+
+
+def test_folders_are_published_whole(place):
+    files = {"a": b"1" * 1000, "marker": b"m", "z": lambda: b"made late"}
+    publish_folder(place / "new" / "one", files, "marker")
+    one = place / "new" / "one"
+    assert names(one) == ["a", "marker", "z"]
+    assert (one / "z").read_bytes() == b"made late"
+    assert is_published(one, "marker")
+    with pytest.raises(FileExistsError):
+        publish_folder(one, {"marker": b"other"}, "marker")
+    assert names(one.parent) == ["one"]
+    remove_folder(one, "marker")
+    assert not one.exists()
+    assert not is_published(one, "marker")
+
+
+def test_a_folder_that_fails_is_not_seen(place):
+    def fail():
+        raise StorageError("the source is gone")
+
+    with pytest.raises(StorageError, match="the source is gone"):
+        publish_folder(place / "one", {"a": b"1", "b": fail, "marker": b"m"}, "marker")
+    assert not is_published(place / "one", "marker")
+    publish_folder(place / "one", {"a": b"2", "marker": b"m"}, "marker")
+    assert (place / "one" / "a").read_bytes() == b"2"
+
+
+def test_leftovers(place):
+    put_if_absent(place / ".file.12.abcd.tmp", b"half")
+    (place / ".folder.12.abcd.tmp").mkdir()
+    put_if_absent(place / ".folder.12.abcd.tmp" / "a", b"half")
+    put_if_absent(place / "file", b"whole")
+    remove_leftovers(place)
+    assert names(place) == ["file"]
+
+
+def test_looking(place):
+    for name in ("b.block", "a.block", "c.txt"):
+        put_if_absent(place / name, b"x")
+    publish_folder(place / "sub", {"d.block": b"y"}, "d.block")
+    assert [path.name for path in ordered(place.glob("*.block"))] == ["a.block", "b.block"]
+    deep = [path.name for path in ordered(place.rglob("*.block"))]
+    assert deep == ["a.block", "b.block", "d.block"]
+    assert names(place) == ["a.block", "b.block", "c.txt", "sub"]
+    assert (place / "sub").is_dir()
+    assert not (place / "sub").is_file()
+    assert (place / "a.block").is_file()
+    assert not (place / "none").exists()
+    assert list((place / "none").glob("*")) == []
+    path = place / "sub" / "d.block"
+    assert (path.name, path.stem, path.suffix) == ("d.block", "d", ".block")
+    assert path.parent == place / "sub"
+    assert path.with_name("e").parent == path.parent
+    assert path_of(str(path)) == path
+
+
+def test_reading_what_is_not_there(place):
+    with pytest.raises(FileNotFoundError):
+        (place / "none").read_bytes()
+    (place / "none").unlink(missing_ok=True)
+    with pytest.raises(FileNotFoundError):
+        (place / "none").unlink()
+
+
+def test_unlink(place):
+    put_if_absent(place / "file", b"x")
+    (place / "file").unlink()
+    assert names(place) == []
+
+
+def test_ranges(place):
+    if not isinstance(place, RemotePath):
+        pytest.skip("files of this machine are memory-mapped")
+    content = os.urandom(70_000)
+    put_if_absent(place / "file", content)
+    assert (place / "file").size() == len(content)
+    assert (place / "file").read_range(65_000, 3_000) == content[65_000:68_000]
+    assert (place / "file").read_range(69_990, 100) == content[69_990:]
+    with pytest.raises(FileNotFoundError):
+        (place / "none").size()
+    with pytest.raises(FileNotFoundError):
+        place.size()
+
+
+def test_output_of_jobs(place):
+    put_if_absent(place / "part-00000", b"x")
+    with pytest.raises(IncompleteOutputError, match="no _SUCCESS"):
+        require_success(place)
+    put_if_absent(place / SUCCESS, b"")
+    require_success(place)
+    publish_folder(place / "_temporary", {"0": b""}, "0")
+    with pytest.raises(IncompleteOutputError, match="holds _temporary"):
+        require_success(place)
+
+
+def test_after_a_fork(place):
+    """A connection is not taken over by a child: its threads are not there."""
+    put_if_absent(place / "file", b"from the parent")
+    if str(place).startswith("hdfs"):
+        # hdfs-native keeps connections to data nodes for three seconds after a use, for the child
+        # too, which then waits up to a minute for an answer. Trainings do not fork.
+        time.sleep(3.5)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            same = (place / "file").read_bytes() == b"from the parent"
+            put_if_absent(place / "child", b"from the child")
+        except BaseException:
+            same = False
+        os._exit(0 if same else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert (place / "child").read_bytes() == b"from the child"
+
+
+def test_pyarrow_reads_it(place):
+    put_if_absent(place / "file", b"content")
+    found, path = filesystem.filesystem(str(place / "file"))
+    with found.open_input_stream(path) as file:
+        assert file.read() == b"content"
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        ("ftp://host/x", "ftp:// is no filesystem known here"),
+        ("webhdfs://user@host/x", "expected webhdfs://HOST:PORT/PATH"),
+    ],
+)
+def test_addresses_that_make_no_sense(uri, message):
+    with pytest.raises(AddressError, match=message):
+        path_of(uri)
+
+
+def test_no_cluster_is_configured(monkeypatch, tmp_path):
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.setattr(filesystem, "_running_cluster", lambda: None)
+    with pytest.raises(AddressError, match="names no host, and no cluster is configured"):
+        path_of("hdfs:///x")
+
+
+def test_the_configured_cluster(monkeypatch, tmp_path):
+    (tmp_path / "core-site.xml").write_text(
+        "<configuration><property><name>fs.defaultFS</name><value>hdfs://there:8020/</value>"
+        "</property></configuration>"
+    )
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    assert str(path_of("hdfs:///x/../y")) == "hdfs://there:8020/y"
+    with pytest.raises(AddressError, match="the default filesystem is hdfs://there:8020"):
+        path_of("webhdfs:///x")
+    (tmp_path / "core-site.xml").write_text("<configuration>")
+    with pytest.raises(AddressError, match="is no configuration of Hadoop"):
+        path_of("hdfs:///x")
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "webhdfs"])
+def test_nothing_answers(monkeypatch, scheme):
+    monkeypatch.setattr(filesystem, "NAME_NODE_ATTEMPTS", 1)
+    with pytest.raises(StorageError, match=f"{scheme}://127.0.0.1:1/x: .*[Cc]onnection refused"):
+        path_of(f"{scheme}://127.0.0.1:1/x").exists()
+
+
+def test_no_such_bucket(s3):
+    with pytest.raises(StorageError, match="There is no such bucket"):
+        path_of("s3://nowhere-to-be-found/x").write_bytes(b"x")
