@@ -1,0 +1,282 @@
+"""Hadoop's configuration: small processes, short jobs, and faults that are noticed in seconds."""
+
+import getpass
+import os
+import shutil
+import socket
+from pathlib import Path
+from xml.etree import ElementTree
+
+from hdfs_utils.cluster.artifacts import VERSION
+from hdfs_utils.cluster.layout import LOOPBACK, Cluster
+
+#: Options of every virtual machine, the class path, and where the configuration is: node managers
+#: hand these variables on to the containers.
+JVM = "GRADREDUCE_JVM"
+CLASS_PATH = "GRADREDUCE_CLASS_PATH"
+
+#: Containers have them in their environment too, so that none is forgotten when the cluster stops.
+OWNER = "GRADREDUCE_CLUSTER_PROCESS"
+
+_HANDED_ON = (JVM, CLASS_PATH, OWNER)
+
+_TASK_CLASS_PATH = (
+    f"${CLASS_PATH}:$PWD:$PWD/*:job.jar/job.jar:job.jar/classes/:job.jar/lib/*:$HADOOP_CONF_DIR"
+)
+_TASK_OPTIONS = f"${JVM} -cp {_TASK_CLASS_PATH}"
+
+
+def write(cluster: Cluster) -> None:
+    """Write ``HADOOP_HOME``: configuration, programs and a link to the jars."""
+    conf = cluster.conf_dir
+    conf.mkdir(parents=True, exist_ok=True)
+    files: dict[str, dict[str, object]] = {
+        "core-site.xml": core(cluster),
+        "hdfs-site.xml": hdfs(cluster),
+        "hadoop-policy.xml": policy(cluster),
+        "yarn-site.xml": yarn(cluster),
+        "mapred-site.xml": mapred(cluster),
+        "capacity-scheduler.xml": scheduler(),
+        "resource-types.xml": {"yarn.resource-types": "yarn.io/gpu"},
+        "node-resources.xml": {"yarn.nodemanager.resource-type.yarn.io/gpu": cluster.gpus},
+    }
+    for name, values in files.items():
+        (conf / name).write_bytes(_xml(values))
+    here = Path(__file__).parent
+    shutil.copy(here / "log4j.properties", conf)
+    for name in ("hdfs", "datanode"):
+        # The jars hold no pages for these two, and the daemons do not start without the folder.
+        (conf / "webapps" / name / "WEB-INF").mkdir(parents=True, exist_ok=True)
+        (conf / "webapps" / name / "WEB-INF" / "web.xml").write_text("<web-app/>\n")
+    lines = [f"{LOOPBACK} localhost {socket.gethostname()}"]
+    lines += [f"{address} {name}" for name, address in cluster.hosts.items()]
+    (conf / "hosts").write_text("\n".join(lines) + "\n")
+    _write_programs(cluster, (here / "launcher.sh").read_text())
+    lib = cluster.home / "lib"
+    if not lib.is_symlink() or lib.readlink() != cluster.hadoop / "lib":
+        lib.unlink(missing_ok=True)
+        lib.symlink_to(cluster.hadoop / "lib")
+
+
+def jvm_options(cluster: Cluster, *, hosts: bool = True) -> list[str]:
+    """Options of every virtual machine: daemons, clients, application masters and tasks."""
+    options = [*cluster.java_options]
+    if cluster.archive:
+        options.append(f"-XX:SharedArchiveFile={cluster.archive}")
+    if hosts:
+        options.append(f"-Djdk.net.hosts.file={cluster.conf_dir / 'hosts'}")
+    return options
+
+
+def _write_programs(cluster: Cluster, text: str) -> None:
+    for name, value in {
+        "@JAVA_HOME@": str(cluster.java_home),
+        "@CONF_DIR@": str(cluster.conf_dir),
+        "@OPTIONS@": " ".join(jvm_options(cluster)),
+        "@CLASS_PATH@": cluster.class_path(),
+        "@VERSION@": VERSION,
+    }.items():
+        text = text.replace(name, value)
+    folder = cluster.home / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("hadoop", "hdfs", "yarn", "mapred"):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+
+
+def _xml(values: dict[str, object]) -> bytes:
+    root = ElementTree.Element("configuration")
+    for name, value in values.items():
+        entry = ElementTree.SubElement(root, "property")
+        ElementTree.SubElement(entry, "name").text = name
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+        ElementTree.SubElement(entry, "value").text = shown
+    ElementTree.indent(root)
+    text = ElementTree.tostring(root, "unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'.encode()
+
+
+def core(cluster: Cluster) -> dict[str, object]:
+    """File system and remote calls."""
+    user = getpass.getuser()
+    return {
+        "fs.defaultFS": cluster.hdfs_uri,
+        "hadoop.tmp.dir": cluster.folder / "tmp",
+        # Or every look-up of a group starts a program.
+        "hadoop.user.group.static.mapping.overrides": f"{user}={user}",
+        "hadoop.http.staticuser.user": user,
+        # Application masters listen on all addresses: see the policy.
+        "hadoop.security.authorization": True,
+        # All daemons start at once, and find each other by trying again.
+        "ipc.client.connect.retry.interval": 200,
+        "ipc.client.connect.max.retries": 50,
+    }
+
+
+def policy(cluster: Cluster) -> dict[str, object]:
+    """Who may call the daemons and application masters: this machine alone."""
+    return {
+        "security.service.authorization.default.acl": "*",
+        "security.service.authorization.default.hosts": ",".join(
+            (LOOPBACK, *cluster.hosts.values())
+        ),
+    }
+
+
+def hdfs(cluster: Cluster) -> dict[str, object]:
+    """The name node and what all data nodes share."""
+    return {
+        "dfs.replication": min(3, cluster.nodes),
+        "dfs.namenode.rpc-address": f"{LOOPBACK}:{cluster.port}",
+        "dfs.namenode.http-address": f"{LOOPBACK}:{cluster.port + 1}",
+        "dfs.namenode.name.dir": (cluster.data / "namenode").as_uri(),
+        # Nodes have names that only these processes know.
+        "dfs.namenode.datanode.registration.ip-hostname-check": False,
+        "dfs.namenode.safemode.extension": 0,
+        # A data node is dead after 2 * 3 + 10 * 1 = 16 seconds, by default after ten minutes.
+        "dfs.heartbeat.interval": 1,
+        "dfs.namenode.heartbeat.recheck-interval": 3000,
+        "dfs.namenode.stale.datanode.interval": 4000,
+        "dfs.namenode.avoid.read.stale.datanode": True,
+        "dfs.namenode.avoid.write.stale.datanode": True,
+        "dfs.namenode.redundancy.interval.seconds": 1,
+        "dfs.client.socket-timeout": 10000,
+        # Writers go on with the nodes that are left.
+        "dfs.client.block.write.replace-datanode-on-failure.best-effort": True,
+        "dfs.namenode.fs-limits.min-block-size": 65536,
+        "dfs.webhdfs.enabled": True,
+        # A page in a browser must not write to HDFS.
+        "dfs.webhdfs.rest-csrf.enabled": True,
+    }
+
+
+def datanode(cluster: Cluster, number: int) -> dict[str, object]:
+    """What one data node has of its own."""
+    port = cluster.node_port(number)
+    return {
+        "dfs.datanode.hostname": cluster.node_name(number),
+        "dfs.datanode.data.dir": (cluster.data / cluster.node_name(number)).as_uri(),
+        # HDFS knows a data node by the address from which it registers, which is always this one.
+        "dfs.datanode.address": f"{LOOPBACK}:{port}",
+        "dfs.datanode.http.address": f"{LOOPBACK}:{port + 1}",
+        "dfs.datanode.ipc.address": f"{LOOPBACK}:{port + 2}",
+    }
+
+
+def yarn(cluster: Cluster) -> dict[str, object]:
+    """The resource manager and what all node managers share."""
+    ports = {"address": 2, "scheduler.address": 3, "resource-tracker.address": 4}
+    ports |= {"admin.address": 5, "webapp.address": 6}
+    manager = "yarn.resourcemanager"
+    return {
+        **{f"{manager}.{key}": f"{LOOPBACK}:{cluster.port + n}" for key, n in ports.items()},
+        f"{manager}.hostname": LOOPBACK,
+        f"{manager}.connect.retry-interval.ms": 200,
+        # A container waits for a heartbeat of its node: 50 milliseconds, not a second.
+        f"{manager}.nodemanagers.heartbeat-interval-ms": 50,
+        f"{manager}.webapp.rest-csrf.enabled": True,
+        # A node is lost after 8 seconds, and what ran there with it. An application master that
+        # was killed is noticed at once; one may need long to start on a busy machine.
+        "yarn.nm.liveness-monitor.expiry-interval-ms": 8000,
+        "yarn.am.liveness-monitor.expiry-interval-ms": 60000,
+        f"{manager}.rm.container-allocation.expiry-interval-ms": 60000,
+        "yarn.client.nodemanager-connect.max-wait-ms": 4000,
+        "yarn.client.nodemanager-connect.retry-interval-ms": 500,
+        "yarn.client.application-client-protocol.poll-interval-ms": 50,
+        "yarn.nodemanager.aux-services": "mapreduce_shuffle",
+        "yarn.nodemanager.resource.memory-mb": 3072,
+        "yarn.nodemanager.resource.cpu-vcores": 3,
+        "yarn.nodemanager.vmem-check-enabled": False,
+        "yarn.nodemanager.pmem-check-enabled": False,
+        "yarn.nodemanager.webapp.rest-csrf.enabled": True,
+        # A full disk of a workstation is no reason to stop.
+        "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": 99,
+        "yarn.nodemanager.sleep-delay-before-sigkill.ms": 100,
+        "yarn.nodemanager.log.retain-seconds": 7 * 24 * 3600,
+        "yarn.nodemanager.env-whitelist": ",".join(
+            ("JAVA_HOME", "HADOOP_HOME", "HADOOP_CONF_DIR", "PATH", "LANG", *_HANDED_ON)
+        ),
+        "yarn.scheduler.minimum-allocation-mb": 128,
+        "yarn.timeline-service.enabled": False,
+    }
+
+
+def nodemanager(cluster: Cluster, number: int) -> dict[str, object]:
+    """What one node manager has of its own."""
+    name, port = cluster.node_name(number), cluster.node_port(number)
+    return {
+        "yarn.nodemanager.hostname": name,
+        "yarn.nodemanager.bind-host": cluster.node_address(number),
+        "yarn.nodemanager.address": f"{name}:{port + 4}",
+        "yarn.nodemanager.localizer.address": f"{name}:{port + 5}",
+        "yarn.nodemanager.webapp.address": f"{name}:{port + 6}",
+        "yarn.nodemanager.local-dirs": cluster.folder / "tmp" / name,
+        "yarn.nodemanager.log-dirs": cluster.logs / "containers" / name,
+    }
+
+
+def scheduler() -> dict[str, object]:
+    """One queue; tasks of a job go to different nodes."""
+    prefix = "yarn.scheduler.capacity"
+    return {
+        f"{prefix}.root.queues": "default",
+        f"{prefix}.root.default.capacity": 100,
+        f"{prefix}.maximum-am-resource-percent": 0.5,
+        f"{prefix}.node-locality-delay": 3,
+        f"{prefix}.per-node-heartbeat.multiple-assignments-enabled": False,
+        # Counts cores and GPUs too, not only memory.
+        f"{prefix}.resource-calculator": (
+            "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
+        ),
+    }
+
+
+def mapred(cluster: Cluster) -> dict[str, object]:
+    """Jobs and their history."""
+    return {
+        "mapreduce.framework.name": "yarn",
+        "mapreduce.application.classpath": f"${CLASS_PATH}",
+        "mapreduce.jobhistory.address": f"{LOOPBACK}:{cluster.port + 7}",
+        "mapreduce.jobhistory.webapp.address": f"{LOOPBACK}:{cluster.port + 8}",
+        "mapreduce.jobhistory.admin.address": f"{LOOPBACK}:{cluster.port + 9}",
+        "mapreduce.jobhistory.webapp.rest-csrf.enabled": True,
+        # Several node managers share a machine: each takes a free port for its map outputs.
+        "mapreduce.shuffle.port": 0,
+        # In the administrator's options, which a job's own cannot drop.
+        "yarn.app.mapreduce.am.admin-command-opts": _TASK_OPTIONS,
+        "mapreduce.admin.map.child.java.opts": _TASK_OPTIONS,
+        "mapreduce.admin.reduce.child.java.opts": _TASK_OPTIONS,
+        "yarn.app.mapreduce.am.command-opts": "-Xmx192m",
+        "yarn.app.mapreduce.am.resource.mb": 384,
+        "mapreduce.map.memory.mb": 512,
+        "mapreduce.map.java.opts": "-Xmx320m",
+        "mapreduce.reduce.memory.mb": 512,
+        "mapreduce.reduce.java.opts": "-Xmx320m",
+        "mapreduce.task.io.sort.mb": 64,
+        "mapreduce.job.maps": 2,
+        "mapreduce.map.speculative": False,
+        "mapreduce.reduce.speculative": False,
+        "mapreduce.client.submit.file.replication": min(3, cluster.nodes),
+        "yarn.app.mapreduce.am.scheduler.heartbeat.interval-ms": 50,
+        "mapreduce.client.completion.pollinterval": 100,
+        "mapreduce.client.progressmonitor.pollinterval": 100,
+        # A reducer gives up a lost node in seconds, by default in minutes.
+        "mapreduce.reduce.shuffle.connect.timeout": 3000,
+        "mapreduce.reduce.shuffle.read.timeout": 8000,
+        "mapreduce.reduce.shuffle.retry-delay.max.ms": 2000,
+        "mapreduce.task.timeout.check-interval-ms": 5000,
+    }
+
+
+def daemon_environment(cluster: Cluster, mark: str) -> dict[str, str]:
+    """Only what a daemon needs: tasks inherit it, as on other machines they would not the rest."""
+    kept = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
+    return {
+        **{name: os.environ[name] for name in kept if name in os.environ},
+        "JAVA_HOME": str(cluster.java_home),
+        "HADOOP_HOME": str(cluster.home),
+        "HADOOP_CONF_DIR": str(cluster.conf_dir),
+        CLASS_PATH: cluster.class_path(),
+        JVM: " ".join(jvm_options(cluster)),
+        OWNER: mark,
+    }

@@ -1,0 +1,286 @@
+"""Bringing a cluster up and down, and single processes of it."""
+
+import contextlib
+import re
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from hdfs_utils.cluster import artifacts, java, processes
+from hdfs_utils.cluster.archive import archive
+from hdfs_utils.cluster.artifacts import Progress, exclusive
+from hdfs_utils.cluster.layout import (
+    DEFAULT_NODES,
+    MOST_NODES,
+    PORTS,
+    Cluster,
+    cluster_folder,
+    load,
+    save,
+)
+from hdfs_utils.cluster.processes import NODE_ROLES, ROLES, Daemon
+from hdfs_utils.cluster.starting import (
+    begin,
+    complete,
+    launch_one,
+    silent,
+    stopped_on_error,
+    with_port,
+)
+from hdfs_utils.errors import (
+    ClusterError,
+    NotRunningError,
+    StorageError,
+)
+from hdfs_utils.publish import storage_errors
+
+#: Bytes below which HDFS would stop writing soon.
+_LEAST_SPACE = 512 << 20
+
+
+def running() -> Cluster | None:
+    """The cluster that is up for this user, or None.
+
+    It was brought up, and at least one of its processes is alive. Reads a file and looks at the
+    processes of this machine; nothing is asked over the network.
+    """
+    found = load(cluster_folder())
+    if not found or not found[1] or not processes.alive(found[0]):
+        return None
+    return found[0]
+
+
+def require_running() -> Cluster:
+    """The cluster that is up for this user.
+
+    Raises
+    ------
+    NotRunningError
+        There is none.
+    """
+    cluster = running()
+    if not cluster:
+        raise NotRunningError("no cluster runs. Start one: gradreduce cluster up")
+    return cluster
+
+
+def up(
+    nodes: int | None = None,
+    fresh: bool = False,
+    progress: Progress = silent,
+    *,
+    port: int | None = None,
+    gpus: int | None = None,
+) -> Cluster:
+    """Start what does not run yet of this user's cluster, and wait until all of it is ready.
+
+    Parameters
+    ----------
+    nodes : int, optional
+        Data nodes and node managers, 1 to 9; default: as before, else 3.
+    fresh : bool
+        Stop a cluster that runs, and delete what its HDFS holds.
+    progress : callable
+        Is told what is being done, how much of it is done, and of how much.
+    port : int, optional
+        The first of 100 ports; default: as before, else 19800 or the next hundred that is free.
+    gpus : int, optional
+        Units of ``yarn.io/gpu`` that each node counts; default: as before, else none.
+
+    Returns
+    -------
+    Cluster
+        HDFS has all data nodes and is out of safe mode, YARN has all nodes, the history answers.
+
+    Raises
+    ------
+    ClusterError
+        Java, Maven or a port is missing, or a process did not become ready; what was started is
+        stopped again.
+    StorageError
+        There is no space, or a folder cannot be written.
+    ValueError
+        A number makes no sense.
+    """
+    _require_numbers(nodes, port, gpus)
+    with _locked() as folder:
+        found = None if fresh else load(folder)
+        if found and processes.alive(found[0]):
+            _require_same(found[0], nodes=nodes, port=port, gpus=gpus)
+            complete(found[0], progress)
+            return found[0]
+        before = found[0] if found else None
+        data_nodes = 0 if fresh else len([*(folder / "data").glob("node*")])
+        number = _nodes(nodes, before, data_nodes)
+        runtime = java.find()
+        hadoop = artifacts.assemble(progress)
+        _require_space(folder)
+        cluster = Cluster(
+            folder=folder,
+            nodes=number,
+            port=0,
+            java_home=runtime.home,
+            java_options=tuple(java.options(runtime)),
+            hadoop=hadoop,
+            archive=archive(hadoop, runtime, progress),
+            gpus=gpus if gpus is not None else before.gpus if before else 0,
+        )
+        # What an earlier cluster has left, such as containers without a node manager.
+        processes.stop(folder)
+        # No two clusters choose ports at the same time.
+        with exclusive(artifacts.cache() / "ports.lock"):
+            cluster = with_port(cluster, port, before.port if before else None)
+            with stopped_on_error(cluster):
+                begin(cluster, fresh, progress)
+        return cluster
+
+
+def down(progress: Progress = silent) -> bool:
+    """Stop all processes of this user's cluster; returns whether there were any.
+
+    What HDFS holds stays.
+    """
+    with _locked() as folder:
+        progress("stopping", 0, 1)
+        return _stop(folder)
+
+
+def kill(role: str, number: int = 1) -> int:
+    """Kill a process as nothing can stop; returns the number it had.
+
+    Parameters
+    ----------
+    role : str
+        ``namenode``, ``datanode``, ``resourcemanager``, ``nodemanager``, ``historyserver``, or
+        ``appmaster``: the application master of a running job.
+    number : int
+        Which node, or which of the running jobs, in the order of their start; counted from one.
+
+    Raises
+    ------
+    NotRunningError
+        There is no such process.
+    """
+    cluster = require_running()
+    if role == "appmaster":
+        masters = [one.pid for one in processes.containers(cluster) if one.master]
+        if not 1 <= number <= len(masters):
+            raise NotRunningError(
+                f"there is no application master {number}: {len(masters)} jobs run. "
+                f"gradreduce cluster status lists them"
+            )
+        pid = masters[number - 1]
+    else:
+        daemon = _daemon(cluster, role, number)
+        found = processes.alive(cluster).get(daemon)
+        if not found:
+            raise NotRunningError(
+                f"the {daemon} does not run. Start it: gradreduce cluster start {role} {number}"
+            )
+        pid = found
+    processes.send(pid, signal.SIGKILL)
+    return pid
+
+
+def start(role: str, number: int = 1) -> int:
+    """Start a daemon that was killed, and wait until the cluster hears from it.
+
+    Returns its process number, that of the running one if it runs.
+
+    Raises
+    ------
+    NotRunningError
+        No cluster runs.
+    DaemonError
+        It ended, or is not heard of in time.
+    """
+    with _locked():
+        cluster = require_running()
+        daemon = _daemon(cluster, role, number)
+        pid = processes.alive(cluster).get(daemon)
+        return pid or launch_one(cluster, daemon)
+
+
+def _require_numbers(nodes: int | None, port: int | None, gpus: int | None) -> None:
+    for name, value, least, most in (
+        ("nodes", nodes, 1, MOST_NODES),
+        ("port", port, 1024, 65536 - PORTS),
+        ("gpus", gpus, 0, 1024),
+    ):
+        if value is not None and not least <= value <= most:
+            raise ValueError(f"{name} is {value}, expected {least} to {most}")
+
+
+@contextlib.contextmanager
+def _locked() -> Iterator[Path]:
+    """The cluster's folder, for one command at a time."""
+    if not sys.platform.startswith("linux"):
+        raise ClusterError(f"the cluster runs on Linux only, and this is {sys.platform}")
+    folder = cluster_folder()
+    if not re.fullmatch(r"[\w./+@=-]+", f"{folder}{artifacts.cache()}", re.ASCII):
+        raise ClusterError(
+            f"Hadoop cannot work in {folder} with {artifacts.cache()}: the names may have letters, "
+            f"digits and ./_+@=- only. Set GRADREDUCE_CLUSTER and XDG_CACHE_HOME to other folders"
+        )
+    with storage_errors("create", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    with exclusive(folder / "lock"):
+        yield folder
+
+
+def _require_space(folder: Path) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < _LEAST_SPACE:
+        raise StorageError(
+            f"HDFS needs {_LEAST_SPACE >> 20} MiB in {folder}, and {free >> 20} MiB are free. Free "
+            f"some space there, or set GRADREDUCE_CLUSTER to a folder with more"
+        )
+
+
+def _nodes(asked: int | None, before: Cluster | None, data_nodes: int) -> int:
+    nodes = asked or (before.nodes if before else DEFAULT_NODES)
+    if nodes < data_nodes:
+        raise ClusterError(
+            f"the files of this cluster lie on {data_nodes} nodes, and {nodes} were asked for. Use "
+            f"--nodes {data_nodes}, or delete the files with --fresh"
+        )
+    return nodes
+
+
+def _require_same(
+    cluster: Cluster, *, nodes: int | None, port: int | None, gpus: int | None
+) -> None:
+    """A cluster that runs stays as it is."""
+    for name, asked, found in (
+        ("nodes", nodes, cluster.nodes),
+        ("port", port, cluster.port),
+        ("gpus", gpus, cluster.gpus),
+    ):
+        if asked is not None and asked != found:
+            raise ClusterError(
+                f"a cluster is up with --{name} {found}, and {asked} was asked for. Stop it first: "
+                f"gradreduce cluster down"
+            )
+
+
+def _stop(folder: Path) -> bool:
+    with contextlib.suppress(ClusterError):
+        found = load(folder)
+        if found:
+            save(found[0], up=False)
+    # Even if the folder's state is gone or damaged.
+    return processes.stop(folder)
+
+
+def _daemon(cluster: Cluster, role: str, number: int) -> Daemon:
+    if role not in ROLES:
+        raise ValueError(f"no process is called {role!r}, expected one of {', '.join(ROLES)}")
+    most = cluster.nodes if role in NODE_ROLES else 1
+    if not 1 <= number <= most:
+        raise NotRunningError(
+            f"there is no {ROLES[role].text} {number}: this cluster has {most} of them"
+        )
+    return Daemon(role, number)

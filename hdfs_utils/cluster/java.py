@@ -1,0 +1,95 @@
+"""Finding a Java that Hadoop runs on, and the options that its version needs."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+from hdfs_utils.errors import RequirementError
+
+#: Oldest and newest major version that Hadoop 3.4 runs on: Java 24 took away what its log-in needs.
+OLDEST, NEWEST = 11, 23
+
+_ADVICE = (
+    f"Install Java {OLDEST} to {NEWEST} (on Debian or Ubuntu: apt-get install "
+    f"openjdk-17-jre-headless), or set JAVA_HOME to the folder of one"
+)
+
+
+class Java(NamedTuple):
+    """A Java runtime."""
+
+    home: Path
+    major: int
+    version: str
+    hotspot: bool
+
+    @property
+    def program(self) -> Path:
+        """The ``java`` to run."""
+        return self.home / "bin" / "java"
+
+
+def find() -> Java:
+    """The Java of ``JAVA_HOME``, else that on ``PATH``.
+
+    Raises
+    ------
+    RequirementError
+        There is none, it does not run, or Hadoop does not run on it.
+    """
+    if os.environ.get("JAVA_HOME"):
+        where = f"JAVA_HOME={os.environ['JAVA_HOME']}"
+        program = Path(os.environ["JAVA_HOME"]) / "bin" / "java"
+        if not program.is_file():
+            raise RequirementError(f"Hadoop needs Java: {where} has no bin/java. {_ADVICE}")
+    else:
+        found = shutil.which("java")
+        if not found:
+            raise RequirementError(
+                f"Hadoop needs Java: there is no java on PATH, and JAVA_HOME is not set. {_ADVICE}"
+            )
+        where, program = found, Path(found)
+    java = _ask(program)
+    if not OLDEST <= java.major <= NEWEST:
+        raise RequirementError(
+            f"Hadoop runs on Java {OLDEST} to {NEWEST}; {where} is Java {java.version}. {_ADVICE}"
+        )
+    return java
+
+
+def _ask(program: Path) -> Java:
+    command = [str(program), "-XshowSettings:properties", "-version"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise RequirementError(f"{program} does not run: {error}. {_ADVICE}") from error
+    lines = (line.partition(" = ") for line in done.stderr.splitlines())
+    settings = {name.strip(): value.strip() for name, _, value in lines}
+    try:
+        major = settings["java.specification.version"].removeprefix("1.").partition(".")[0]
+        version = settings.get("java.vm.version") or settings["java.version"]
+        hotspot = "OpenJ9" not in settings.get("java.vm.name", "")
+        return Java(Path(settings["java.home"]), int(major), version, hotspot)
+    except (KeyError, ValueError):
+        raise RequirementError(
+            f"{program} does not say its version as Java does: {done.stderr[:200]!r}. {_ADVICE}"
+        ) from None
+
+
+def options(java: Java) -> list[str]:
+    """Options for every virtual machine of the cluster: small, quick to start, on IPv4."""
+    return [
+        # Other virtual machines than HotSpot do not know all of them.
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-XX:-UsePerfData",
+        "-Xss512k",
+        "-Xshare:auto",
+        "-Djava.net.preferIPv4Stack=true",
+        # Hadoop's class loaders look into the JDK.
+        "--add-opens=java.base/java.lang=ALL-UNNAMED",
+        *(["-Djava.security.manager=allow"] if java.major >= 18 else []),
+    ]

@@ -1,0 +1,194 @@
+"""Where everything of one cluster is: its folder, its ports, its processes."""
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hdfs_utils.cluster.artifacts import VERSION, locked_jars
+from hdfs_utils.errors import ClusterError, StorageError
+from hdfs_utils.publish import replace, storage_errors
+
+#: Most nodes of a cluster: each has ten ports of its own.
+MOST_NODES = 9
+DEFAULT_NODES = 3
+DEFAULT_PORT = 19800
+#: Ports of a cluster.
+PORTS = 100
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A Hadoop on this machine: HDFS, YARN and the job history, each daemon a process.
+
+    Attributes
+    ----------
+    folder : Path
+        Data, logs, configuration and state.
+    nodes : int
+        Data nodes, and node managers.
+    port : int
+        The first of its ports; HDFS answers there.
+    java_home : Path
+        The Java that runs it.
+    hadoop : Path
+        Hadoop's jars, in ``lib``.
+    archive : Path or None
+        Classes as the virtual machines map them into memory, to start sooner.
+    gpus : int
+        Units of ``yarn.io/gpu`` that each node manager counts, whatever is there.
+    """
+
+    folder: Path
+    nodes: int
+    port: int
+    java_home: Path
+    java_options: tuple[str, ...]
+    hadoop: Path
+    archive: Path | None = None
+    gpus: int = 0
+
+    @property
+    def home(self) -> Path:
+        """What ``HADOOP_HOME`` is set to: ``bin/hadoop`` and the jars in ``lib``."""
+        return self.folder / "home"
+
+    @property
+    def conf_dir(self) -> Path:
+        """What ``HADOOP_CONF_DIR`` is set to."""
+        return self.home / "etc" / "hadoop"
+
+    @property
+    def logs(self) -> Path:
+        """A log for each daemon, and the containers' in ``containers``."""
+        return self.folder / "logs"
+
+    @property
+    def data(self) -> Path:
+        """What HDFS keeps."""
+        return self.folder / "data"
+
+    @property
+    def streaming_jar(self) -> Path:
+        """Hadoop's streaming."""
+        return self.home / "lib" / f"hadoop-streaming-{VERSION}.jar"
+
+    @property
+    def examples_jar(self) -> Path:
+        """Hadoop's own examples: ``wordcount`` and others."""
+        return self.home / "lib" / f"hadoop-mapreduce-examples-{VERSION}.jar"
+
+    @property
+    def hdfs_uri(self) -> str:
+        """The file system, as ``hdfs://127.0.0.1:PORT``."""
+        return f"hdfs://{LOOPBACK}:{self.port}"
+
+    @property
+    def namenode_url(self) -> str:
+        """The name node's web server, with WebHDFS in ``/webhdfs/v1``."""
+        return self.url(self.port + 1)
+
+    @property
+    def resourcemanager_url(self) -> str:
+        """The resource manager's web server, with its REST interface in ``/ws/v1/cluster``."""
+        return self.url(self.port + 6)
+
+    @property
+    def historyserver_url(self) -> str:
+        """The job history's web server, with its REST interface in ``/ws/v1/history``."""
+        return self.url(self.port + 8)
+
+    @property
+    def hosts(self) -> dict[str, str]:
+        """Address of every node's name; only the cluster's virtual machines know the names."""
+        numbers = range(1, self.nodes + 1)
+        return {self.node_name(number): self.node_address(number) for number in numbers}
+
+    def url(self, port: int) -> str:
+        """A web server of the cluster."""
+        return f"http://{LOOPBACK}:{port}"
+
+    def node_name(self, number: int) -> str:
+        """Name of a node, counted from one."""
+        return f"node{number}"
+
+    def node_address(self, number: int) -> str:
+        """The loopback address of a node, all of whose ports but HDFS's are there."""
+        return f"127.0.0.{10 + number}"
+
+    def node_port(self, number: int) -> int:
+        """The first of a node's ten ports."""
+        return self.port + 10 * number
+
+    def class_path(self) -> str:
+        """The jars in a fixed order, which the archive of classes relies on."""
+        return os.pathsep.join(str(self.hadoop / "lib" / name) for name in sorted(locked_jars()))
+
+    def environment(self) -> dict[str, str]:
+        """What to set for a program that uses the cluster, ``PATH`` included."""
+        return {
+            "HADOOP_HOME": str(self.home),
+            "HADOOP_CONF_DIR": str(self.conf_dir),
+            "JAVA_HOME": str(self.java_home),
+            "PATH": os.pathsep.join([str(self.home / "bin"), os.environ.get("PATH", os.defpath)]),
+        }
+
+
+def cluster_folder() -> Path:
+    """The folder of this user's cluster: ``GRADREDUCE_CLUSTER``, else the default."""
+    named = os.environ.get("GRADREDUCE_CLUSTER")
+    return Path(named).absolute() if named else default_folder()
+
+
+def default_folder() -> Path:
+    """Where state belongs by the XDG conventions."""
+    base = os.environ.get("XDG_STATE_HOME")
+    root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "state"
+    return root / "gradreduce" / "cluster"
+
+
+def save(cluster: Cluster, *, up: bool) -> None:
+    """Remember a cluster, and whether it was brought up."""
+    content = {"format": 1, "up": up, **asdict(cluster)}
+    replace(_state(cluster.folder), json.dumps(content, default=str, indent=1).encode())
+
+
+def load(folder: Path) -> tuple[Cluster, bool] | None:
+    """The cluster that a folder is for, and whether it was brought up; None for a new folder.
+
+    Raises
+    ------
+    ClusterError
+        The folder's state is of another version or is damaged.
+    """
+    path = _state(folder)
+    try:
+        with storage_errors("read", path):
+            content = json.loads(path.read_bytes())
+        if content.pop("format") != 1:
+            raise ValueError("another version of gradreduce wrote it")
+        up = bool(content.pop("up"))
+        archive = content.pop("archive")
+        return Cluster(
+            folder=Path(content.pop("folder")),
+            java_home=Path(content.pop("java_home")),
+            java_options=tuple(content.pop("java_options")),
+            hadoop=Path(content.pop("hadoop")),
+            archive=Path(archive) if archive else None,
+            **content,
+        ), up
+    except StorageError as error:
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
+            return None
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ClusterError(
+            f"{path} cannot be used: {error}. Stop the cluster's processes, delete {folder} and "
+            f"what it holds, then start a new cluster: gradreduce cluster up"
+        ) from error
+
+
+def _state(folder: Path) -> Path:
+    return folder / "cluster.json"

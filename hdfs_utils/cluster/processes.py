@@ -1,0 +1,294 @@
+"""The daemons of a cluster as processes: starting, finding and stopping them.
+
+A daemon is recognised by its command line and a container's process by its environment, never by a
+process number alone.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from hdfs_utils.cluster import config
+from hdfs_utils.cluster.layout import LOOPBACK, Cluster
+from hdfs_utils.errors import DaemonError
+from hdfs_utils.publish import storage_errors
+
+_PROC = Path("/proc")
+
+
+class Role(NamedTuple):
+    """A kind of daemon: its Java class, its heap in MiB, and how it is called."""
+
+    main: str
+    heap: int
+    text: str
+
+
+ROLES = {
+    "namenode": Role("org.apache.hadoop.hdfs.server.namenode.NameNode", 192, "name node"),
+    "resourcemanager": Role(
+        "org.apache.hadoop.yarn.server.resourcemanager.ResourceManager", 224, "resource manager"
+    ),
+    "datanode": Role("org.apache.hadoop.hdfs.server.datanode.DataNode", 128, "data node"),
+    "nodemanager": Role(
+        "org.apache.hadoop.yarn.server.nodemanager.NodeManager", 160, "node manager"
+    ),
+    "historyserver": Role(
+        "org.apache.hadoop.mapreduce.v2.hs.JobHistoryServer", 160, "history server"
+    ),
+}
+#: Roles of which every node has one.
+NODE_ROLES = ("datanode", "nodemanager")
+
+
+class Daemon(NamedTuple):
+    """One process of a cluster."""
+
+    role: str
+    number: int
+
+    def __str__(self) -> str:
+        number = f" {self.number}" if self.role in NODE_ROLES else ""
+        return f"{ROLES[self.role].text}{number}"
+
+    @property
+    def name(self) -> str:
+        """Name of its log."""
+        return f"{self.role}-{self.number}" if self.role in NODE_ROLES else self.role
+
+
+class Container(NamedTuple):
+    """A Java process that a node manager started."""
+
+    pid: int
+    application: str
+    container: str
+    master: bool
+
+
+def daemons(cluster: Cluster) -> list[Daemon]:
+    """All that a cluster consists of, in the order of starting."""
+    found = [Daemon("namenode", 1), Daemon("resourcemanager", 1)]
+    for role in NODE_ROLES:
+        found += [Daemon(role, number) for number in range(1, cluster.nodes + 1)]
+    return [*found, Daemon("historyserver", 1)]
+
+
+def addresses(cluster: Cluster, daemon: Daemon) -> list[tuple[str, int]]:
+    """Host and port of everything on which a daemon listens, its web server's last."""
+    base, node = cluster.port, cluster.node_port(daemon.number)
+    own = cluster.node_address(daemon.number)
+    return {
+        "namenode": [(LOOPBACK, base), (LOOPBACK, base + 1)],
+        "resourcemanager": [(LOOPBACK, base + n) for n in range(2, 7)],
+        "historyserver": [(LOOPBACK, base + n) for n in (7, 9, 8)],
+        "datanode": [(LOOPBACK, node + n) for n in (0, 2, 1)],
+        "nodemanager": [(own, node + n) for n in range(4, 7)],
+    }[daemon.role]
+
+
+def log_file(cluster: Cluster, daemon: Daemon) -> Path:
+    """What the daemon says."""
+    return cluster.logs / f"{daemon.name}.log"
+
+
+def output_file(cluster: Cluster, daemon: Daemon) -> Path:
+    """What its virtual machine says."""
+    return cluster.logs / f"{daemon.name}.out"
+
+
+def command(cluster: Cluster, daemon: Daemon, *arguments: str) -> list[str]:
+    """The command line of a daemon."""
+    role = ROLES[daemon.role]
+    values: dict[str, object] = {}
+    if daemon.role == "datanode":
+        values = config.datanode(cluster, daemon.number)
+    elif daemon.role == "nodemanager":
+        values = config.nodemanager(cluster, daemon.number)
+    generic = [part for name, value in values.items() for part in ("-D", f"{name}={value}")]
+    return [
+        str(cluster.java_home / "bin" / "java"),
+        *config.jvm_options(cluster),
+        f"-Xmx{role.heap}m",
+        _mark(cluster, daemon),
+        f"-Dhadoop.log.dir={cluster.logs}",
+        f"-Dyarn.log.dir={cluster.logs}",
+        f"-Dhadoop.log.file={daemon.name}.log",
+        "-Dhadoop.root.logger=INFO,daemon",
+        "-cp",
+        f"{cluster.class_path()}{os.pathsep}{cluster.conf_dir}",
+        role.main,
+        *generic,
+        *arguments,
+    ]
+
+
+def environment(cluster: Cluster) -> dict[str, str]:
+    """The environment of a cluster's processes, by which they are found again."""
+    return config.daemon_environment(cluster, str(cluster.folder))
+
+
+def launch(cluster: Cluster, daemon: Daemon) -> int:
+    """Start a daemon, which then lives on its own; returns its process number."""
+    with storage_errors("write", output_file(cluster, daemon)):
+        cluster.logs.mkdir(parents=True, exist_ok=True)
+        with output_file(cluster, daemon).open("wb") as output:
+            process = subprocess.Popen(
+                command(cluster, daemon),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=cluster.logs,
+                env=environment(cluster),
+                start_new_session=True,
+            )
+    # It outlives this process on purpose: no warning about that.
+    process.returncode = 0
+    return process.pid
+
+
+def run_once(cluster: Cluster, daemon: Daemon, *arguments: str) -> None:
+    """Run a daemon's program for a task of its own, such as formatting."""
+    done = subprocess.run(
+        command(cluster, daemon, *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        env=environment(cluster),
+        check=False,
+    )
+    if done.returncode:
+        tail = "\n".join(done.stdout.splitlines()[-5:]) or last_lines(cluster, daemon)
+        raise DaemonError(
+            f"the {daemon} failed with exit code {done.returncode} at {' '.join(arguments)}:\n"
+            f"{tail}\nIts log: {log_file(cluster, daemon)}"
+        )
+
+
+def alive(cluster: Cluster) -> dict[Daemon, int]:
+    """Process number of every daemon that runs."""
+    marks = {_mark(cluster, daemon).encode(): daemon for daemon in daemons(cluster)}
+    found = {}
+    for pid in _pids():
+        line = _read(pid, "cmdline")
+        # Formatting runs the same class with the same mark, and is no daemon.
+        if b"-Dgradreduce.daemon=" in line and b"\0-format\0" not in line:
+            mark = next((part for part in line.split(b"\0") if part in marks), None)
+            if mark and not _ended(pid):
+                found[marks[mark]] = pid
+    return found
+
+
+def containers(cluster: Cluster) -> list[Container]:
+    """Java processes of running jobs, application masters first, in the order of their start."""
+    found = []
+    for pid in _owned(cluster.folder):
+        variables = dict(entry.partition(b"=")[::2] for entry in _read(pid, "environ").split(b"\0"))
+        name = variables.get(b"CONTAINER_ID", b"").decode()
+        words = _read(pid, "cmdline").split(b"\0")
+        if name and words[0].endswith(b"/java"):
+            application = "_".join(["application", *name.split("_")[-4:-2]])
+            master = any(word.endswith(b"MRAppMaster") for word in words)
+            found.append(Container(pid, application, name, master))
+    return sorted(found, key=lambda one: (not one.master, one.container))
+
+
+def stop(folder: Path, seconds: float = 10) -> bool:
+    """End all processes of the cluster in a folder, its containers' too; whether there were any.
+
+    Raises
+    ------
+    DaemonError
+        Some do not end.
+    """
+    found = _owned(folder)
+    mark = f"-Dgradreduce.daemon={folder}:".encode()
+    for pid in found:
+        if mark in _read(pid, "cmdline"):
+            send(pid, signal.SIGTERM)
+    end = time.monotonic() + seconds
+    while any(mark in _read(pid, "cmdline") for pid in _owned(folder)) and time.monotonic() < end:
+        time.sleep(0.05)
+    end = time.monotonic() + seconds
+    while owned := _owned(folder):
+        for pid in owned:
+            send(pid, signal.SIGKILL)
+        if time.monotonic() > end:
+            raise DaemonError(
+                f"processes of the cluster do not end: {', '.join(map(str, owned))}. They may wait "
+                f"for a disk; try again later: gradreduce cluster down"
+            )
+        time.sleep(0.05)
+    return bool(found)
+
+
+def send(pid: int, number: int) -> None:
+    """Send a signal to a process that may have ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, number)
+
+
+def last_lines(cluster: Cluster, daemon: Daemon, count: int = 8) -> str:
+    """The end of a daemon's output, else of its log."""
+    for path in (output_file(cluster, daemon), log_file(cluster, daemon)):
+        with contextlib.suppress(OSError):
+            lines = path.read_text(errors="replace").splitlines()
+            telling = [line for line in lines if line.strip() and not line.startswith("\tat ")]
+            if telling:
+                return "\n".join(f"  {line[:300]}" for line in telling[-count:])
+    return "  (it said nothing)"
+
+
+def _mark(cluster: Cluster, daemon: Daemon) -> str:
+    return f"-Dgradreduce.daemon={cluster.folder}:{daemon.name}"
+
+
+def _owned(folder: Path) -> list[int]:
+    """Processes that a cluster started, and what they started in turn."""
+    mark = f"{config.OWNER}={folder}".encode()
+    return [
+        pid
+        for pid in _pids()
+        if pid != os.getpid() and mark in _read(pid, "environ").split(b"\0") and not _ended(pid)
+    ]
+
+
+def _pids() -> list[int]:
+    return [int(path.name) for path in _PROC.iterdir() if path.name.isdigit()]
+
+
+def _read(pid: int, name: str) -> bytes:
+    """A file about a process; empty if it has ended or is another user's."""
+    try:
+        return (_PROC / str(pid) / name).read_bytes()
+    except OSError:
+        return b""
+
+
+def _ended(pid: int) -> bool:
+    """Whether nothing is left of a process but its exit status."""
+    return _read(pid, "stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"])
+
+
+def listener(port: int) -> str | None:
+    """Who listens on a port of this machine, as far as that can be seen."""
+    inodes = set()
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError):
+            for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                    inodes.add(f"socket:[{fields[9]}]")
+    for pid in _pids():
+        with contextlib.suppress(OSError):
+            for entry in (_PROC / str(pid) / "fd").iterdir():
+                if str(entry.readlink()) in inodes:
+                    name = _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")
+                    return f"process {pid} ({name.strip()[:60]})"
+    return None

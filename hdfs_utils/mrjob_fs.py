@@ -1,0 +1,102 @@
+"""Our filesystems under mrjob's interface: no JVM is started for a call, and no listing is parsed.
+
+mrjob's runners reach HDFS by ``hadoop fs``, half a second or more each time, and S3 by boto3.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mrjob.cat import decompress
+from mrjob.fs.base import Filesystem
+
+from hdfs_utils.filesystem import is_remote
+from hdfs_utils.paths import RemotePath, files_in, matching
+from hdfs_utils.publish import storage_errors
+
+_CHUNK = 1 << 20
+
+
+class RemoteFilesystem(Filesystem):
+    """All filesystems that a URI can name, but for this machine's.
+
+    The methods are mrjob's: ``ls``, ``du``, ``exists``, ``cat`` and ``rm`` take wildcards, and
+    nothing that matches is no error.
+    """
+
+    def can_handle_path(self, path: str) -> bool:
+        """Whether the path is a URI of a filesystem that we know."""
+        scheme, separator, _ = path.partition("://")
+        return bool(separator) and scheme in SCHEMES and is_remote(path)
+
+    def ls(self, path_glob: str) -> Iterator[str]:
+        """URIs of all files that match or lie in folders that match."""
+        for path in matching(path_glob):
+            for file, _ in files_in(path):
+                yield str(file)
+
+    def du(self, path_glob: str) -> int:
+        """Bytes of all files that match or lie in folders that match."""
+        return sum(size for path in matching(path_glob) for _, size in files_in(path))
+
+    def exists(self, path_glob: str) -> bool:
+        return bool(matching(path_glob))
+
+    def _cat_file(self, path: str) -> Iterator[bytes]:
+        with RemotePath(path).open() as file:
+            yield from decompress(_Chunks(file), path)
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder and those around it, as ``mkdir -p``."""
+        RemotePath(path).mkdir(parents=True, exist_ok=True)
+
+    def put(self, src: str, path: str) -> None:
+        """Copy a file of this machine; the name must be free."""
+        target = RemotePath(path)
+        if path.endswith("/"):
+            raise ValueError(f"{path}: expected the name of a file, found that of a folder")
+        if target.exists():
+            raise FileExistsError(17, "File exists", path)
+        with storage_errors("read", Path(src)), Path(src).open("rb") as file:
+            target.write_bytes(*iter(lambda: file.read(_CHUNK), b""))
+
+    def rm(self, path_glob: str) -> None:
+        """Delete files, and folders with all in them."""
+        for path in matching(path_glob):
+            if path.is_dir():
+                path.rmtree()
+            else:
+                path.unlink(missing_ok=True)
+
+    def touchz(self, path: str) -> None:
+        """Make an empty file, unless one is there that is not empty."""
+        target = RemotePath(path)
+        if target.exists() and target.size():
+            raise OSError(f"{path} exists and is not empty")
+        target.write_bytes()
+
+    def md5sum(self, path: str) -> str:
+        digest = hashlib.md5()  # noqa: S324  (mrjob's interface)
+        with RemotePath(path).open() as file:
+            for chunk in _Chunks(file):
+                digest.update(chunk)
+        return digest.hexdigest()
+
+
+#: Others are left to mrjob's own filesystems.
+SCHEMES = ("hdfs", "viewfs", "webhdfs", "swebhdfs", "s3")
+
+
+class _Chunks:
+    """A file as mrjob's decompression reads it: by size, or chunk by chunk."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+
+    def read(self, size: int = -1) -> bytes:
+        return bytes(self._file.read(None if size < 0 else size))
+
+    def __iter__(self) -> Iterator[bytes]:
+        while chunk := self._file.read(_CHUNK):
+            yield bytes(chunk)

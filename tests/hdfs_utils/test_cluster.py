@@ -1,0 +1,481 @@
+"""What a cluster says when it cannot start: without Java, Maven, network, ports or space.
+
+Programs of these names that do as they are told take the place of Java and Maven.
+"""
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from hdfs_utils import cluster as hadoop
+from hdfs_utils.cluster import artifacts, config, control, java, layout, processes, starting
+from hdfs_utils.errors import (
+    ClusterError,
+    DaemonError,
+    DownloadError,
+    NotRunningError,
+    PortError,
+    RequirementError,
+    StorageError,
+)
+from programs import gradreduce
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A home of its own, and no program but the system's."""
+    for name in ("JAVA_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("GRADREDUCE_CLUSTER", str(tmp_path / "cluster"))
+    return tmp_path
+
+
+def program(path, text):
+    """A shell script; the system's programs are found by it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\nPATH=/usr/bin:/bin\n{text}\n")
+    path.chmod(0o755)
+
+
+def fake_java(place, version="17", does="exit 0"):
+    settings = [f"java.home = {place / 'java'}", f"java.specification.version = {version}"]
+    settings += [f"java.vm.version = {version}.0.1+1", "java.vm.name = OpenJ9"]
+    said = "\n".join(f"    {line}" for line in settings)
+    asked = f'case "$*" in *XshowSettings*) cat >&2 <<E\n{said}\nE\nexit 0;; esac'
+    program(place / "java" / "bin" / "java", f"{asked}\n{does}")
+    (place / "bin" / "java").symlink_to(place / "java" / "bin" / "java")
+
+
+def fake_jars(place, monkeypatch):
+    """Hadoop of two jars, as Maven would bring them."""
+    jars = {"a.jar": b"a", "b.jar": b"b"}
+    (place / "repository").mkdir()
+    lock = ""
+    for name, content in jars.items():
+        (place / "repository" / name).write_bytes(content)
+        lock += f"{hashlib.sha256(content).hexdigest()}  {name}\n"
+    here = place / "definition"
+    here.mkdir()
+    (here / "jars.lock").write_text(lock)
+    (here / "pom.xml").write_text("<project/>")
+    monkeypatch.setattr(artifacts, "_HERE", here)
+
+
+def fake_maven(place, does=""):
+    copy = f"mkdir -p lib && cp {place}/repository/* lib"
+    program(place / "bin" / "mvn", f"echo $PWD >> {place}/maven\n{copy}\n{does}")
+
+
+def test_java_is_asked_for(place):
+    with pytest.raises(RequirementError, match=r"no java on PATH.*apt-get install openjdk-17"):
+        hadoop.up()
+
+
+def test_java_home_comes_first_and_must_hold_java(place, monkeypatch):
+    fake_java(place)
+    monkeypatch.setenv("JAVA_HOME", str(place / "nowhere"))
+    with pytest.raises(RequirementError, match=r"JAVA_HOME=.*nowhere has no bin/java"):
+        java.find()
+    monkeypatch.setenv("JAVA_HOME", str(place / "java"))
+    assert java.find().major == 17
+
+
+@pytest.mark.parametrize("version", ["1.8", "10", "24"])
+def test_java_of_another_time_is_refused(place, version):
+    fake_java(place, version)
+    with pytest.raises(RequirementError, match=r"runs on Java 11 to 23; .*java is Java"):
+        java.find()
+
+
+@pytest.mark.parametrize("version", ["11", "17", "21", "23"])
+def test_java_that_fits(place, version):
+    fake_java(place, version)
+    found = java.find()
+    assert found.major == int(version)
+    # Java 17 does not know the option's value, and Java 23 needs it.
+    wanted = int(version) >= 18
+    assert ("-Djava.security.manager=allow" in java.options(found)) == wanted
+
+
+def test_something_else_called_java(place):
+    program(place / "bin" / "java", "echo I am tea >&2")
+    with pytest.raises(RequirementError, match="does not say its version"):
+        java.find()
+
+
+def test_maven_is_asked_for(place, monkeypatch):
+    fake_java(place)
+    with pytest.raises(RequirementError, match=r"no mvn on PATH.*apt-get install maven"):
+        hadoop.up()
+
+
+def test_jars_are_downloaded_once(place, monkeypatch):
+    fake_jars(place, monkeypatch)
+    fake_maven(place)
+    said = []
+    folder = artifacts.assemble(lambda *what: said.append(what))
+    assert sorted(path.name for path in (folder / "lib").iterdir()) == ["a.jar", "b.jar"]
+    assert artifacts.assemble(lambda *_: None) == folder
+    assert len((place / "maven").read_text().splitlines()) == 1
+    assert said[0][1:] == (0, 2)
+
+
+def test_a_damaged_jar_is_downloaded_again(place, monkeypatch):
+    fake_jars(place, monkeypatch)
+    fake_maven(place)
+    folder = artifacts.assemble(lambda *_: None)
+    (folder / "lib" / "b.jar").write_bytes(b"B")
+    artifacts.assemble(lambda *_: None)
+    assert (folder / "lib" / "b.jar").read_bytes() == b"b"
+
+
+@pytest.mark.parametrize(
+    ("does", "text"),
+    [
+        ("echo evil > lib/a.jar", r"a\.jar has the sha256 \w+, expected \w+"),
+        ("rm lib/a.jar", r"a\.jar is missing"),
+        ("echo > lib/c.jar", r"c\.jar is not expected"),
+    ],
+)
+def test_what_was_not_pinned_is_refused(place, monkeypatch, does, text):
+    fake_jars(place, monkeypatch)
+    fake_maven(place, does)
+    with pytest.raises(DownloadError, match=text):
+        artifacts.assemble(lambda *_: None)
+    assert [path.name for path in artifacts.cache().iterdir()] == ["lock"]
+
+
+def test_a_download_that_fails_says_what_maven_said(place, monkeypatch):
+    fake_jars(place, monkeypatch)
+    fake_maven(place, 'echo "[INFO] hm"; echo "[ERROR] Unknown host repo"; exit 1')
+    with pytest.raises(DownloadError, match=r"code 1\):\n  \[ERROR\] Unknown host repo\nCheck"):
+        artifacts.assemble(lambda *_: None)
+
+
+def test_an_interrupted_download_leaves_nothing(place, monkeypatch):
+    fake_jars(place, monkeypatch)
+    fake_maven(place, "echo 'Downloaded x/a.jar'; exec sleep 60")
+
+    def interrupt(_text, done, _total):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        artifacts.assemble(interrupt)
+    assert [path.name for path in artifacts.cache().iterdir()] == ["lock"]
+    fake_maven(place)
+    assert (artifacts.assemble(lambda *_: None) / "lib" / "a.jar").exists()
+
+
+def test_a_killed_download_is_never_taken_for_whole(place, monkeypatch):
+    fake_jars(place, monkeypatch)
+    fake_maven(place)
+    folder = artifacts.hadoop_folder()
+    (folder / "lib").mkdir(parents=True)
+    (folder / "lib" / "a.jar").write_bytes(b"a")
+    (artifacts.cache() / f".{folder.name}.left").mkdir()
+    artifacts.assemble(lambda *_: None)
+    assert {path.name for path in artifacts.cache().iterdir()} == {"lock", folder.name}
+
+
+def test_too_little_space_is_said_before_the_download(place, monkeypatch):
+    fake_jars(place, monkeypatch)
+    fake_maven(place)
+    usage = type(artifacts.shutil.disk_usage("/"))
+    monkeypatch.setattr(artifacts.shutil, "disk_usage", lambda _: usage(1 << 30, 1 << 30, 1 << 20))
+    with pytest.raises(StorageError, match=r"needs 512 MiB in .*, and 1 MiB are free"):
+        artifacts.assemble(lambda *_: None)
+    assert not (place / "maven").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"nodes": 0}, "nodes is 0"),
+        ({"nodes": 10}, "expected 1 to 9"),
+        ({"port": 80}, "port is 80"),
+    ],
+)
+def test_numbers_that_make_no_sense(place, options, text):
+    with pytest.raises(ValueError, match=text):
+        hadoop.up(**options)
+
+
+def test_names_that_hadoop_cannot_have(place, monkeypatch):
+    monkeypatch.setenv("GRADREDUCE_CLUSTER", str(place / "my cluster"))
+    with pytest.raises(ClusterError, match="letters, digits"):
+        hadoop.up()
+
+
+def test_files_are_not_lost_with_fewer_nodes(place):
+    for number in (1, 2, 3):
+        (place / "cluster" / "data" / f"node{number}").mkdir(parents=True)
+    with pytest.raises(ClusterError, match=r"lie on 3 nodes, and 2 were asked for.*--fresh"):
+        hadoop.up(2)
+
+
+def a_cluster(place, **changes):
+    values = {"folder": place / "cluster", "nodes": 2, "port": 23400, "java_home": place / "java"}
+    values |= {"java_options": ("-X",), "hadoop": place / "hadoop"} | changes
+    return layout.Cluster(**values)
+
+
+def test_state_survives(place):
+    (place / "cluster").mkdir()
+    assert layout.load(place / "cluster") is None
+    cluster = a_cluster(place, archive=place / "archive", gpus=2)
+    layout.save(cluster, up=True)
+    assert layout.load(place / "cluster") == (cluster, True)
+    # None of its processes is there, after a restart of the machine.
+    assert hadoop.running() is None
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"format": 2}', '{"format": 1}', "[" * 10**5])
+def test_damaged_state_is_an_error_that_says_what_to_do(place, content):
+    (place / "cluster").mkdir()
+    (place / "cluster" / "cluster.json").write_text(content)
+    with pytest.raises(ClusterError, match=r"cannot be used.*delete"):
+        hadoop.running()
+    assert hadoop.down() is False
+
+
+@pytest.fixture
+def listening():
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+def test_a_port_that_was_asked_for_is_taken(place, listening):
+    with pytest.raises(PortError, match=rf"port {listening} .*process {os.getpid()} \(.*--port"):
+        starting.with_port(a_cluster(place), listening, None)
+
+
+def test_a_port_of_before_is_kept_or_missed(place, listening):
+    with pytest.raises(PortError, match=f"port {listening} "):
+        starting.with_port(a_cluster(place), None, listening)
+
+
+def test_a_new_cluster_takes_the_next_free_ports(place, monkeypatch):
+    taken = iter([[1], [1], []])
+    monkeypatch.setattr(starting, "_taken", lambda _: next(taken))
+    assert starting.with_port(a_cluster(place), None, None).port == 19800 + 2000 + 200
+
+
+def test_every_port_is_on_loopback_and_used_once(place):
+    cluster = a_cluster(place, nodes=layout.MOST_NODES)
+    found = [a for d in processes.daemons(cluster) for a in processes.addresses(cluster, d)]
+    assert all(host.startswith("127.0.0.") for host, _ in found)
+    ports = [port for _, port in found]
+    assert len(set(ports)) == len(ports)
+    assert min(ports) == cluster.port
+    assert max(ports) < cluster.port + layout.PORTS
+
+
+def test_ports_of_the_configuration_are_those_that_are_checked(place):
+    cluster = a_cluster(place)
+    values = config.hdfs(cluster) | config.yarn(cluster) | config.mapred(cluster)
+    for number in (1, 2):
+        values |= {f"{number}{key}": v for key, v in config.datanode(cluster, number).items()}
+        values |= {f"{number}{key}": v for key, v in config.nodemanager(cluster, number).items()}
+    names = cluster.hosts
+    configured = set()
+    for key, value in values.items():
+        host, _, port = str(value).rpartition(":")
+        if "address" in key and port.isdigit():
+            configured.add((names.get(host, host), int(port)))
+    checked = {a for d in processes.daemons(cluster) for a in processes.addresses(cluster, d)}
+    assert configured == checked
+
+
+def test_configuration_is_xml_that_others_read(place):
+    cluster = a_cluster(place)
+    (cluster.hadoop / "lib").mkdir(parents=True)
+    config.write(cluster)
+    root = ElementTree.parse(cluster.conf_dir / "core-site.xml").getroot()
+    values = {entry.findtext("name"): entry.findtext("value") for entry in root}
+    assert values["fs.defaultFS"] == "hdfs://127.0.0.1:23400"
+    assert values["hadoop.security.authorization"] == "true"
+    config.write(cluster)
+    assert (cluster.home / "lib").resolve() == cluster.hadoop / "lib"
+
+
+def launcher(place, *arguments, name="hadoop", **environment):
+    """What the launcher makes of a command line."""
+    fake_java(place, does='for word; do echo "$word"; done')
+    cluster = a_cluster(place)
+    config.write(cluster)
+    done = subprocess.run(
+        [cluster.home / "bin" / name, *arguments],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "expected"),
+    [
+        ("hadoop", ["fs", "-ls", "a b"], ["org.apache.hadoop.fs.FsShell", "-ls", "a b"]),
+        ("hdfs", ["dfs", "-ls"], ["org.apache.hadoop.fs.FsShell", "-ls"]),
+        ("hadoop", ["jar", "x.jar", "y"], ["org.apache.hadoop.util.RunJar", "x.jar", "y"]),
+        (
+            "yarn",
+            ["application", "-list"],
+            ["org.apache.hadoop.yarn.client.cli.ApplicationCLI", "application", "-list"],
+        ),
+        ("yarn", ["queue", "-list"], ["org.apache.hadoop.yarn.client.cli.QueueCLI", "-list"]),
+        ("mapred", ["queue", "-list"], ["org.apache.hadoop.mapred.JobQueueClient", "-list"]),
+        ("hadoop", ["org.example.Main", "-x"], ["org.example.Main", "-x"]),
+    ],
+)
+def test_the_launcher_starts_the_right_class(place, name, arguments, expected):
+    done = launcher(place, *arguments, name=name)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-len(expected) :] == expected
+    assert "-X" in done.stdout.splitlines()
+
+
+def test_the_launcher_says_the_version_without_java(place):
+    assert launcher(place, "version").stdout == "Hadoop 3.4.2\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["lss"]])
+def test_the_launcher_says_what_it_knows(place, arguments):
+    done = launcher(place, *arguments)
+    assert done.returncode == 2
+    assert "usage:" in done.stderr
+
+
+def stand_in(place, monkeypatch, does):
+    """Daemons that are shell scripts."""
+    fake_java(place, does=does)
+    fake_jars(place, monkeypatch)
+    fake_maven(place)
+    monkeypatch.setattr(starting, "READY_SECONDS", 1)
+
+
+def test_a_daemon_that_dies_at_start_is_named_with_its_last_words(place, monkeypatch):
+    does = 'case "$*" in *-format*) exit 0;; *DataNode*) echo No disk; exit 1;; esac; sleep 60'
+    stand_in(place, monkeypatch, does)
+    monkeypatch.setattr(starting, "READY_SECONDS", 30)
+    log = place / "cluster" / "logs" / "datanode-1.log"
+    with pytest.raises(DaemonError, match=rf"the data node 1 ended:\n  No disk\nIts log: {log}"):
+        hadoop.up()
+    assert not processes.alive(a_cluster(place, nodes=9))
+
+
+def test_formatting_that_fails_is_said(place, monkeypatch):
+    stand_in(place, monkeypatch, "echo cannot; exit 3")
+    with pytest.raises(DaemonError, match=r"name node failed with exit code 3 at -format.*\ncan"):
+        hadoop.up()
+
+
+def test_a_cluster_that_never_gets_ready_is_stopped(place, monkeypatch):
+    stand_in(place, monkeypatch, 'case "$*" in *-format*) exit 0;; esac; sleep 60')
+    expected = "not ready after 1 seconds: HDFS has 0 of 3 data nodes; YARN has 0 of 3"
+    with pytest.raises(DaemonError, match=expected):
+        hadoop.up()
+    assert not hadoop.down()
+
+
+def test_down_ends_what_ignores_it_and_what_containers_have_started(place):
+    """Even where the folder's state is gone."""
+    folder = place / "cluster"
+    folder.mkdir()
+    environment = {**os.environ, config.OWNER: str(folder)}
+    mark = f"-Dgradreduce.daemon={folder}:datanode-1"
+    ignore = "import signal, time; signal.signal(15, signal.SIG_IGN); print(1, flush=True); "
+    commands = [[ignore + "time.sleep(60)", mark], ["print(1, flush=True); input()"]]
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", *command],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for command in commands
+    ]
+    for process in started:
+        assert process.stdout.readline()
+    assert processes.stop(folder, seconds=1)
+    for process in started:
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    assert hadoop.down() is False
+
+
+def test_only_the_own_processes_are_found(place):
+    cluster = a_cluster(place)
+    other = f"-Dgradreduce.daemon={cluster.folder}2:namenode"
+    with subprocess.Popen([sys.executable, "-c", "input()", other], stdin=subprocess.PIPE) as one:
+        time.sleep(0.1)
+        assert processes.alive(cluster) == {}
+        one.communicate()
+
+
+@pytest.mark.parametrize("call", [hadoop.kill, hadoop.start])
+def test_drills_need_a_cluster(place, call):
+    with pytest.raises(NotRunningError, match=r"no cluster runs.*cluster up"):
+        call("datanode", 1)
+
+
+@pytest.mark.parametrize("role", ["datanote", "appmaster"])
+def test_roles_that_cannot_be_started(place, role):
+    with pytest.raises(ValueError, match="expected one of namenode"):
+        control._daemon(a_cluster(place), role, 1)
+
+
+def test_a_node_that_is_not_there(place):
+    with pytest.raises(NotRunningError, match="no data node 3: this cluster has 2"):
+        control._daemon(a_cluster(place), "datanode", 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["status"], 1, "no cluster runs"),
+        (["env"], 69, "error: no cluster runs. Start one: gradreduce cluster up"),
+        (["kill", "datanode", "1"], 69, "no cluster runs"),
+        (["down"], 0, "no cluster runs"),
+        (["up"], 69, "no java on PATH"),
+        (["up", "--nodes", "12"], 2, "--nodes"),
+        (["up", "--node", "1"], 2, "--nodes"),
+        (["kill", "datanote"], 2, "datanode"),
+        (["kill", "datanode", "one"], 2, "integer"),
+        (["upp"], 2, "No such command"),
+    ],
+)
+def test_commands_end_with_a_message_and_a_code(place, arguments, code, text):
+    done = gradreduce("cluster", *arguments, env=dict(os.environ))
+    assert done.returncode == code, done.stderr
+    assert text in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_json_of_nothing(place):
+    done = gradreduce("cluster", "status", "--json", env=dict(os.environ))
+    assert json.loads(done.stdout) == {"state": "down"}
+
+
+def test_the_default_folder_follows_xdg(monkeypatch):
+    monkeypatch.delenv("GRADREDUCE_CLUSTER")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert hadoop.cluster_folder() == Path.home() / ".local/state/gradreduce/cluster"
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert hadoop.cluster_folder() == Path("/state/gradreduce/cluster")

@@ -1,0 +1,101 @@
+"""Commands without the second that imports take: forks of a process that has imported everything.
+
+Each command still has a process of its own, with its signals, its exit code and its output, as one
+that a user starts. ``python tests/warm.py`` is the ancestor; :func:`run` starts it when it is first
+asked, and tells it what to do, a line of JSON for each command.
+"""
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+
+HERE = Path(__file__).resolve()
+PRELOAD = (
+    *(f"mapreduce.cli.{name}" for name in ("main", "data", "inference", "run", "runs", "train")),
+    *(f"mapreduce.data.readers.{name}" for name in ("csv", "idx", "libsvm", "parquet")),
+    *("mapreduce.driver", "mapreduce.executors.predict", "mapreduce.executors.standardise"),
+    *("kernels.cpu.dense", "kernels.cpu.linear", "kernels.cpu.softmax", "kernels.cpu.sparse"),
+)
+#: One BLAS thread: a command that finds NumPy loaded without these would start itself anew.
+PINNED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+
+_ancestor: "subprocess.Popen[str] | None" = None
+
+
+def run(arguments: list[str], folder: str, seconds: float) -> "subprocess.CompletedProcess[str]":
+    """Run ``gradreduce`` in a folder, to its end."""
+    global _ancestor
+    if _ancestor is None:
+        variables = {**dict.fromkeys(PINNED, "1"), "PYTHONPATH": str(HERE.parents[1])}
+        _ancestor = subprocess.Popen(
+            [sys.executable, HERE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, **variables},
+            text=True,
+        )
+        atexit.register(_ancestor.communicate)
+    stdin, stdout = _ancestor.stdin, _ancestor.stdout
+    assert stdin is not None and stdout is not None
+    environment = {**os.environ, **dict.fromkeys(PINNED, "1")}
+    with tempfile.TemporaryDirectory() as place:
+        request = [arguments, environment, folder, place, seconds]
+        stdin.write(json.dumps(request) + "\n")
+        stdin.flush()
+        code = int(stdout.readline())
+        out, err = (Path(place, name).read_text() for name in ("out", "err"))
+    if code == -signal.SIGKILL:
+        raise subprocess.TimeoutExpired(arguments, seconds, out, err)
+    return subprocess.CompletedProcess(arguments, code, out, err)
+
+
+def _serve() -> list[str]:
+    """Fork for each request; returns in the children alone, with the command's arguments."""
+    before = set(os.environ)
+    for name in PRELOAD:
+        import_module(name)
+    # Where compiled kernels are kept, for example.
+    own = {name: value for name, value in os.environ.items() if name not in before}
+    for line in sys.stdin:
+        arguments, environment, folder, place, seconds = json.loads(line)
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            os.chdir(folder)
+            os.environ.clear()
+            os.environ.update({**own, **environment})
+            with Path(place, "out").open("wb") as out, Path(place, "err").open("wb") as err:
+                os.dup2(out.fileno(), 1)
+                os.dup2(err.fileno(), 2)
+            with Path(os.devnull).open("rb") as nothing:
+                os.dup2(nothing.fileno(), 0)
+            sys.orig_argv = [sys.executable, "-m", "mapreduce.cli.main", *arguments]
+            sys.argv = ["gradreduce", *arguments]
+            return sys.argv[1:]
+        print(_ended(child, seconds), flush=True)
+    os._exit(0)
+
+
+def _ended(child: int, seconds: float) -> int:
+    end = time.monotonic() + seconds
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        if time.monotonic() > end:
+            os.killpg(child, signal.SIGKILL)
+        time.sleep(0.002)
+
+
+if __name__ == "__main__":
+    command = _serve()
+    from mapreduce.cli.main import main
+
+    sys.exit(main(command))
