@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
+from types import GeneratorType
 from typing import Any
 
 from mrjob.job import MRJob
@@ -20,7 +21,10 @@ def mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Pair]:
     mapper = step["mapper"]
     results = (
         _once(step["mapper_init"]),
-        (mapper(key, value) or () for key, value in pairs),
+        (
+            found if type(found := mapper(key, value)) is GeneratorType else checked(found, mapper)
+            for key, value in pairs
+        ),
         _once(step["mapper_final"]),
     )
     return chain.from_iterable(chain.from_iterable(results))
@@ -28,7 +32,29 @@ def mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Pair]:
 
 def _once(function: Callable[[], Any] | None) -> Iterator[Any]:
     if function is not None:
-        yield function() or ()
+        yield checked(function(), function)
+
+
+def checked(found: Any, method: Callable[..., Any]) -> Iterable[Any]:
+    """What a method has returned, if that can be pairs; nothing if it is None.
+
+    Raises
+    ------
+    TypeError
+        It is a pair, which was returned and should have been yielded.
+    """
+    is_pair = type(found) is tuple and not all(_is_pair(one) for one in found)
+    if is_pair or isinstance(found, str | bytes):
+        name = getattr(method, "__name__", "method")
+        raise TypeError(
+            f"{name} returned {found!r:.80}, and returns nothing else: pairs are yielded, so that "
+            f"there may be none or many. Write 'yield key, value' in the place of 'return'"
+        )
+    return found or ()
+
+
+def _is_pair(one: Any) -> bool:
+    return isinstance(one, tuple | list) and len(one) == 2
 
 
 def is_overridden(kind: Any, mrc: str) -> bool:
@@ -49,8 +75,8 @@ def call(
     if function is None:
         raise ValueError(f"step {step_num} has no {mrc}")
     if init:
-        yield from init() or ()
+        yield from checked(init(), init)
     for key, values in groups:
-        yield from function(key, values) or ()
+        yield from checked(function(key, values), function)
     if final:
-        yield from final() or ()
+        yield from checked(final(), final)

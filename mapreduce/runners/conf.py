@@ -11,6 +11,7 @@ import mrjob.options
 from mrjob.conf import ClearedValue
 
 from mapreduce.errors import MissingInputError, UsageError
+from mapreduce.runners import registry
 
 _COMBINED_AS_MAPPING = {"combine_dicts", "combine_envs", "combine_jobconfs"}
 
@@ -84,15 +85,23 @@ def _expected(name: str) -> str:
         return "a mapping"
     if combiner and combiner != "combine_paths":
         return "text or a list"
+    if name.startswith("cleanup") or name == "subnet":
+        return "text or a list"
+    if name.endswith("_bid_price"):
+        return "text or a number"
     for settings in switches:
         if settings.get("choices"):
             return f"one of {', '.join(settings['choices'])}"
         if str(settings.get("action")).startswith("store_"):
             return "true or false"
         if settings.get("type") is int:
-            return "a positive number"
-    if name.startswith("cleanup"):
-        return "text or a list"
+            # Ours say how much of something; of mrjob's, some may be none.
+            return "a positive number" if name in registry.OPTIONS else "a whole number"
+        if settings.get("type") is float:
+            return "a number"
+        if isinstance(settings.get("action"), type):
+            # mrjob reads it in a way of its own.
+            return ""
     return "text" if switches else ""
 
 
@@ -101,5 +110,15 @@ def _is(value: Any, expected: str) -> bool:
         return value in expected.removeprefix("one of ").split(", ")
     if expected == "a positive number":
         return type(value) is int and value > 0
-    types = {"a mapping": dict, "text or a list": str | list, "true or false": bool, "text": str}
+    if isinstance(value, bool):
+        return expected == "true or false"
+    types = {
+        "a mapping": dict,
+        "a number": int | float,
+        "a whole number": int,
+        "text": str,
+        "text or a list": str | list,
+        "text or a number": str | int | float,
+        "true or false": bool,
+    }
     return isinstance(value, types[expected])

@@ -219,7 +219,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             self._create_dist_cache_dir(step_num)
         reduces = 0
         if "reducer" in step:
-            reduces = _number(jobconf, "mapreduce.job.reduces", "mapred.reduce.tasks") or (
+            reduces = jobconf_number(jobconf, "mapreduce.job.reduces", "mapred.reduce.tasks") or (
                 self._workers
             )
         if self._sort_values:
@@ -227,7 +227,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             partitioning = Partitioning(max(1, reduces))
         else:
             partitioning = configured(self._partitioner, jobconf, max(1, reduces), log.warning)
-        maps = _number(jobconf, "mapreduce.job.maps", "mapred.map.tasks")
+        maps = jobconf_number(jobconf, "mapreduce.job.maps", "mapred.map.tasks")
         files = self._inputs(step_num)
         each = _BATCH_MAPS_PER_WORKER if step.get("mapper", {}).get("batch") else _MAPS_PER_WORKER
         total = sum(size for _, size in files)
@@ -290,8 +290,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     def _run_tasks(
         self, tasks: list[Task], step_num: int, jobconf: dict[str, Any], kind: str
     ) -> list[Reply]:
-        attempts = _number(jobconf, f"mapreduce.{kind}.maxattempts") or 4
-        timeout = _number(jobconf, "mapreduce.task.timeout", "mapred.task.timeout") / 1000
+        attempts = jobconf_number(jobconf, f"mapreduce.{kind}.maxattempts") or 4
+        timeout = jobconf_number(jobconf, "mapreduce.task.timeout", "mapred.task.timeout") / 1000
         for task in tasks:
             task["timeout"] = timeout
         replies = self._pool.run(tasks, attempts, timeout)
@@ -413,7 +413,8 @@ def _remove(paths: Iterable[str]) -> None:
         Path(path).unlink(missing_ok=True)
 
 
-def _number(jobconf: dict[str, Any], *names: str) -> int:
+def jobconf_number(jobconf: dict[str, Any], *names: str) -> int:
+    """The first of some settings that is given; 0 if none is."""
     for name in names:
         value = jobconf.get(name)
         if value:

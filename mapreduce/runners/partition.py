@@ -135,14 +135,15 @@ def partitioner(how: Partitioning) -> Partitioner:
     """The function that divides keys."""
     if how.partitions == 1:
         return lambda key: 0
-    if how.fields == ():
-        return partial(whole_key_partition, partitions=how.partitions)
     if how.fields is None:
         return partial(hash_partition, partitions=how.partitions)
+    if not how.fields:
+        return partial(whole_key_partition, partitions=how.partitions)
     return partial(
         key_field_partition,
         partitions=how.partitions,
-        fields=how.fields,
+        # JSON has made lists of them, which a cache cannot take.
+        fields=tuple(KeyField(*field) for field in how.fields),
         separator=how.separator.encode(),
     )
 

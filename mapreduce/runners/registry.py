@@ -21,9 +21,18 @@ from mapreduce import compat
 from mapreduce.errors import UsageError
 
 #: Alias, and where the class is.
-RUNNERS = {"parallel": "mapreduce.runners.parallel:ParallelMRJobRunner"}
+RUNNERS = {
+    "parallel": "mapreduce.runners.parallel:ParallelMRJobRunner",
+    "hadoop": "mapreduce.runners.hadoop:HadoopMRJobRunner",
+    "emr": "mapreduce.runners.emr:EmrMRJobRunner",
+}
 
 START_METHODS = ("fork", "forkserver")
+
+
+def _number(flag: str, text: str) -> dict[str, Any]:
+    return {"switches": [([flag], {"type": int, "help": text})]}
+
 
 #: Options of the runners, in the form of mrjob's own table.
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -51,6 +60,52 @@ OPTIONS: dict[str, dict[str, Any]] = {
                     "type": int,
                     "help": "MiB that records may take in memory, on all workers together, before "
                     "they go to the disk (default: 512)",
+                },
+            )
+        ]
+    },
+    "map_memory": _number("--map-memory", "MiB of a map task's container, half of it for Java"),
+    "reduce_memory": _number("--reduce-memory", "MiB of a reduce task's container"),
+    "vcores": _number("--vcores", "Cores of a task's container"),
+    "gpus_per_task": _number("--gpus-per-task", "GPUs of a map task's container"),
+    "gpu_resource": {
+        "switches": [
+            (["--gpu-resource"], {"help": "YARN's name of GPUs (default: yarn.io/gpu)"}),
+        ]
+    },
+    "max_attempts": _number("--max-attempts", "Attempts at a task before its job fails"),
+    "speculative": {
+        "switches": [
+            (
+                ["--speculative"],
+                {"action": "store_true", "help": "Start a second attempt at tasks that are slow"},
+            )
+        ]
+    },
+    "packed": {
+        "switches": [
+            (
+                ["--packed"],
+                {"help": "Archive of gradreduce pack, for nodes that lack packages"},
+            )
+        ]
+    },
+    "yes": {
+        "switches": [
+            (
+                ["--yes"],
+                {"action": "store_true", "help": "Start a cluster that costs money unasked"},
+            )
+        ]
+    },
+    "hourly_price": {
+        "switches": [
+            (
+                ["--hourly-price"],
+                {
+                    "metavar": "TYPE=USD",
+                    "help": "Price of an instance type, for the estimate of what a cluster costs; "
+                    "several joined by commas",
                 },
             )
         ]
@@ -148,7 +203,7 @@ def _check_needs_no_file(runner: Any, step: dict[str, Any], substeps: list[dict[
     advice = ""
     if runner.alias == "inline":
         return
-    if runner.alias not in RUNNERS:
+    if runner.alias != "parallel":
         what, advice = f"the runner {runner.alias}", ", or use the runner inline or parallel"
     elif (runner._opts["start_method"] or DEFAULT_START_METHOD) != "fork":
         what, advice = "the start method forkserver", ", or use the runner inline"

@@ -177,7 +177,10 @@ class ForkServer:
 
     def start(self, connection: Connection, stderr_path: str) -> "ForkServerWorker":
         process = self._context.Process(
-            target=_serve, args=(connection, stderr_path), daemon=True, name="gradreduce worker"
+            target=_serve,
+            args=(connection, stderr_path, dict(os.environ)),
+            daemon=True,
+            name="gradreduce worker",
         )
         with _no_main_module():
             process.start()
@@ -218,7 +221,10 @@ class ForkServerWorker:
         return self._process.exitcode or 0
 
 
-def _serve(connection: Connection, stderr_path: str) -> None:
+def _serve(connection: Connection, stderr_path: str, environment: dict[str, str]) -> None:
+    # The server has that of the program at the time when it first started a worker.
+    os.environ.clear()
+    os.environ.update(environment)
     worker.main(connection, os.getppid(), stderr_path)
 
 

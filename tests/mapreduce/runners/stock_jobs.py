@@ -174,6 +174,13 @@ class Environment(MRJob):
         yield key, sorted(set(values))
 
 
+class Inherited(MRJob):
+    """What a task has from the environment of the program that runs the job."""
+
+    def mapper(self, _, line):
+        yield "inherited", [os.environ.get("INHERITED"), os.environ.get("GONE")]
+
+
 class Commands(MRJob):
     """A step in the shell between two in Python."""
 

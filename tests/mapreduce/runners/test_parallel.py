@@ -43,14 +43,19 @@ def run(job_class, runner, *arguments):
 def nothing_is_left():
     """Every test: no folder in memory, no temporary folder, no process remains."""
 
+    before = _children()
     yield
     for place in (Path("/dev/shm"), Path(tempfile.gettempdir())):
         assert list(place.glob(f"gradreduce-*-{os.getpid()}-*")) == []
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    if children.exists():
-        names = [Path(f"/proc/{pid}/cmdline") for pid in children.read_text().split()]
-        running = [path.read_bytes() for path in names if path.exists()]
-        assert all(b"resource_tracker" in line or b"forkserver" in line for line in running)
+    names = [Path(f"/proc/{pid}/cmdline") for pid in _children() - before]
+    running = [path.read_bytes() for path in names if path.exists()]
+    assert all(b"resource_tracker" in line or b"forkserver" in line for line in running)
+
+
+def _children() -> set[str]:
+    """Processes that this one has started, where the system tells."""
+    path = Path(f"/proc/self/task/{os.getpid()}/children")
+    return set(path.read_text().split()) if path.exists() else set()
 
 
 @pytest.mark.parametrize(
@@ -121,6 +126,17 @@ def test_environment_and_uploads(text, tmp_path):
     theirs, _ = run(stock_jobs.Environment, "inline", *arguments)
     assert Counter(ours) == Counter(theirs)
     assert b'"extra"\t["sent along"]' in ours
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_tasks_have_the_environment_of_now(method, text, monkeypatch):
+    arguments = ["--start-method", method, text]
+    monkeypatch.setenv("GONE", "still here")
+    run(stock_jobs.Inherited, "parallel", *arguments)
+    monkeypatch.setenv("INHERITED", "yes")
+    monkeypatch.delenv("GONE")
+    ours, _ = run(stock_jobs.Inherited, "parallel", *arguments)
+    assert set(ours) == {b'"inherited"\t["yes", null]'}
 
 
 def test_commands_between_steps(text):

@@ -1,0 +1,92 @@
+"""``gradreduce logs``: what the tasks of a job on a cluster wrote."""
+
+from typing import Any
+
+import click
+
+
+@click.command(context_settings={"max_content_width": 100})
+@click.argument("job", metavar="APPLICATION|RUN")
+@click.option("--all", "everything", is_flag=True, help="Of all attempts. [default: failed ones]")
+@click.option(
+    "--name",
+    type=click.Choice(["stderr", "stdout", "syslog"]),
+    default="stderr",
+    show_default=True,
+    help="Which of a task's logs.",
+)
+def logs(job: str, everything: bool, name: str) -> None:
+    """Show the logs of tasks of a job on Hadoop: of an application, or of a run's last one.
+
+    \b
+    gradreduce logs application_1700000000000_0001
+    gradreduce logs hdfs:///runs/digits --all --name syslog
+    """
+    from mapreduce.errors import MissingInputError
+    from mapreduce.runners.yarn import installation
+    from mapreduce.runners.yarn.rest import RestError, Yarn
+
+    application = _application(job)
+    yarn = Yarn(installation.find())
+    try:
+        state = yarn.application(application)
+    except RestError as error:
+        if error.status != 404:
+            raise
+        raise MissingInputError(f"the cluster knows of no {application}") from None
+    click.echo(f"{application}, {state['name']}: {state['state'].lower()}", err=True)
+    if state.get("diagnostics"):
+        click.echo(state["diagnostics"].strip(), err=True)
+    shown = 0
+    for entry in _attempts(yarn, application):
+        if everything or entry["state"] == "FAILED":
+            _show(yarn, entry, name)
+            shown += 1
+    if not shown:
+        hint = "" if everything else "; --all shows those of all attempts"
+        click.echo(f"no attempt failed{hint}", err=True)
+
+
+def _application(job: str) -> str:
+    from hdfs_utils.paths import path_of
+    from mapreduce import events
+    from mapreduce.errors import MissingInputError, UsageError
+    from mapreduce.rundir import RunDir
+
+    if job.startswith(("application_", "job_")):
+        return job.replace("job_", "application_")
+    run = RunDir(path_of(job).absolute())
+    assert run.config
+    found = [
+        event["application"]
+        for event in events.read(run.path / "events.jsonl")
+        if event["event"] == "JobSubmitted"
+    ]
+    if not found:
+        raise MissingInputError(f"{job} has had no job on a cluster")
+    if found[-1].startswith("j-"):
+        raise UsageError(
+            f"{job} ran on the cluster {found[-1]} of EMR, whose logs are on S3: "
+            f"aws emr describe-cluster --cluster-id {found[-1]} tells where, as LogUri"
+        )
+    return str(found[-1])
+
+
+def _attempts(yarn: Any, application: str) -> list[dict[str, Any]]:
+    from mapreduce.runners.yarn.rest import RestError
+
+    try:
+        tasks = yarn.tasks(application)
+        return [entry for task in tasks for entry in yarn.attempts(application, task["id"])]
+    except RestError as error:
+        click.echo(f"its tasks are not known (any more): {error}", err=True)
+        return []
+
+
+def _show(yarn: Any, entry: dict[str, Any], name: str) -> None:
+    node = entry.get("nodeHttpAddress") or ""
+    click.echo(f"==> {entry['id']} on {node or '?'}: {entry['state'].lower()} <==")
+    if entry.get("diagnostics"):
+        click.echo(entry["diagnostics"].strip())
+    content = yarn.log(entry.get("assignedContainerId") or "", node, name)
+    click.echo("(its log is gone)" if content is None else content.rstrip())

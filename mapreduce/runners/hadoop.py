@@ -1,0 +1,228 @@
+"""The runner ``-r hadoop``: mrjob's, without a Java for each look at a file, and with plain errors.
+
+It finds the Hadoop of the environment or that of ``gradreduce cluster up``, ships the toolkit once
+for its content, and says of a failed task what its user needs: the exception, the traceback, the
+input. All else, as scripts, files and archives beside a job, is mrjob's own machinery.
+"""
+
+import contextlib
+import logging
+import posixpath
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+from mrjob.fs.composite import CompositeFilesystem
+from mrjob.fs.local import LocalFilesystem
+from mrjob.hadoop import HadoopJobRunner
+from mrjob.parse import is_uri
+from mrjob.setup import UploadDirManager
+
+from hdfs_utils.errors import ClusterError, StorageError
+from hdfs_utils.filesystem import user_name
+from hdfs_utils.mrjob_fs import RemoteFilesystem
+from hdfs_utils.paths import RemotePath, matching
+from hdfs_utils.publish import SUCCESS, require_success
+from mapreduce.errors import MissingInputError, OutputError, UsageError
+from mapreduce.hints import missing
+from mapreduce.runners.yarn import installation, shipping
+from mapreduce.runners.yarn.client import Client
+from mapreduce.runners.yarn.failures import JobFailedException
+from mapreduce.runners.yarn.options import OPTIONS, OnYarn
+from mapreduce.runners.yarn.rest import RestError, Yarn
+
+log = logging.getLogger("mrjob.hadoop")
+
+
+class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
+    """Runs a job on a Hadoop cluster."""
+
+    alias = "hadoop"
+
+    OPT_NAMES = HadoopJobRunner.OPT_NAMES | OPTIONS
+
+    _fs: Any
+    _step_output_dir: str | None
+
+    def __init__(self, mrjob_cls: type | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._mrjob_cls = mrjob_cls
+        self._check_numbers()
+        self._installation = installation.find(
+            self._opts["hadoop_bin"] or None, self._opts["hadoop_streaming_jar"]
+        )
+        self._yarn = Yarn(self._installation)
+        self._hadoop_streaming_jar = str(self._installation.streaming_jar or "") or None
+        self._name_places(kwargs.get("output_dir"))
+
+    @classmethod
+    def _default_opts(cls) -> dict[str, Any]:
+        ours = {"bootstrap_mrjob": False, "cleanup_on_failure": ["ALL"]}
+        return {**super()._default_opts(), **ours}
+
+    # Where everything is
+
+    @property
+    def _home(self) -> RemotePath:
+        """The user's folder in the cluster's file system."""
+        return RemotePath(f"hdfs:///user/{user_name()}")
+
+    def _name_places(self, output: str | None) -> None:
+        """Give folders their full names: listings have them too."""
+        temporary = self._opts["hadoop_tmp_dir"]
+        self._hadoop_tmp_dir = self._full(posixpath.join(temporary, self._job_key))
+        self._upload_mgr = UploadDirManager(posixpath.join(self._hadoop_tmp_dir, "files", ""))
+        self._output_dir = self._full(output or posixpath.join(self._hadoop_tmp_dir, "output"))
+        if self._step_output_dir:
+            self._step_output_dir = self._full(self._step_output_dir)
+
+    def _full(self, place: str) -> str:
+        if not is_uri(place):
+            return (
+                str(self._home / place) if place[:1] != "/" else str(RemotePath(f"hdfs://{place}"))
+            )
+        return str(RemotePath(place)) if self._remote.can_handle_path(place) else place
+
+    @cached_property
+    def _remote(self) -> RemoteFilesystem:
+        return RemoteFilesystem()
+
+    @property
+    def fs(self) -> Any:
+        if self._fs is None:
+            self._fs = CompositeFilesystem()
+            self._fs.add_fs("hadoop", self._remote)
+            self._fs.add_fs("local", LocalFilesystem())
+        return self._fs
+
+    def get_hadoop_version(self) -> str:
+        # Only one that is older than 2 would make a difference.
+        return self._installation.version or "3"
+
+    def get_hadoop_bin(self) -> list[str]:
+        return self._opts["hadoop_bin"] or [self._installation.program]
+
+    def _find_binaries_and_jars(self) -> None:
+        if self._has_hadoop_streaming_steps() and not self._hadoop_streaming_jar:
+            raise ClusterError(
+                f"there is no hadoop-streaming jar beside {self._installation.program}. Name it "
+                f"with --hadoop-streaming-jar"
+            )
+        if self._has_spark_steps():
+            self.get_spark_submit_bin()
+
+    # Before anything starts
+
+    def _check_input_paths(self) -> None:
+        self._check_cluster()
+        super()._check_input_paths()
+        if RemotePath(self._output_dir).exists():
+            raise OutputError(
+                f"the output folder {self._output_dir} exists. Name another with -o, or remove it "
+                f"first: hadoop fs -rm -r {self._output_dir}"
+            )
+
+    def _check_cluster(self) -> None:
+        """Raise an error if no job could run: the resource manager is away or has no nodes."""
+        try:
+            found = self._yarn.metrics()
+        except RestError as error:
+            if error.status is not None:
+                # Guarded by something that we do not know: Hadoop's own client may do better.
+                log.debug("%s", error)
+                return
+            raise ClusterError(
+                f"YARN's resource manager does not answer: {error}. Is the cluster up? "
+                f"'gradreduce cluster status' tells of one of your own; of another, the address is "
+                f"in {self._installation.conf_dir or 'HADOOP_CONF_DIR'}/yarn-site.xml"
+            ) from None
+        self._cores = max(1, found.get("totalVirtualCores", 1))
+        if not found.get("activeNodes"):
+            raise ClusterError(
+                f"no node manager is active ({found.get('lostNodes', 0)} lost, "
+                f"{found.get('unhealthyNodes', 0)} unhealthy): see 'yarn node -list -all'"
+            )
+
+    def _check_input_path(self, path: str) -> None:
+        if not self._remote.can_handle_path(path):
+            self._check_local_input(path)
+            return
+        found = matching(path)
+        if not found:
+            raise MissingInputError(f"the input {path} {missing(path, _names_in)}")
+        for one in found:
+            if one.is_dir():
+                require_success(one)
+
+    # What tasks need
+
+    def _python_bin(self) -> list[str]:
+        if self._opts["python_bin"]:
+            return list(self._opts["python_bin"])
+        return [sys.executable] if self._installation.is_local else ["python3"]
+
+    def _ship(self, kind: str, name: str, content: bytes) -> str:
+        target = self._home / ".gradreduce" / kind / name
+        shipping.ship(target, content)
+        return str(target)
+
+    def read_by_reference(self, files: Sequence[str]) -> None:
+        """Have map tasks read files by themselves, from lines of equal length that name parts.
+
+        Raises
+        ------
+        UsageError
+            The nodes cannot read a file.
+        """
+        local = next((path for path in files if not is_uri(path)), None)
+        if local is not None and not self._installation.is_local:
+            raise UsageError(
+                f"{local} is a file of this machine, which the nodes cannot read. Copy it to the "
+                f"cluster: hadoop fs -put {local} {self._home}/"
+            )
+        self._references = True
+
+    # Steps
+
+    def _env_for_step(self, step_num: int) -> dict[str, str]:
+        return {**super()._env_for_step(step_num), **self._installation.environment}
+
+    def _run(self) -> None:
+        try:
+            super()._run()
+        except BaseException:
+            self._remove_partial_output()
+            raise
+
+    def _remove_partial_output(self) -> None:
+        """An output that was not there before, and is not whole, would be in the way."""
+        output = RemotePath(self._output_dir)
+        with contextlib.suppress(StorageError, FileNotFoundError):
+            if not (output / SUCCESS).exists():
+                output.rmtree()
+
+    def _run_hadoop(
+        self, hadoop_args: list[str], env: dict[str, str], record_callback: Any
+    ) -> tuple[int, dict[str, Any]]:
+        number, steps = len(self._log_interpretations) - 1, self._num_steps()
+        what = f"step {number + 1} of {steps}"
+        client = Client(self._yarn, self._tag, what)
+        outcome = client.run(hadoop_args, env)
+        if outcome.failure is not None:
+            logs = f"gradreduce logs {outcome.application}" if outcome.application else None
+            raise JobFailedException(outcome.failure, number, steps, logs)
+        return outcome.return_code, outcome.interpretation
+
+    def _read_logs(self) -> bool:
+        # What mrjob would look for in logs, we know already.
+        return False
+
+    def cat_output(self) -> Iterator[bytes]:
+        if self._output_dir and self._ran_job:
+            require_success(RemotePath(self._output_dir))
+        yield from super().cat_output()
+
+
+def _names_in(folder: str) -> list[str]:
+    return [other.name for other in RemotePath(folder).iterdir()]

@@ -1,0 +1,102 @@
+"""Who is told that a job's application was submitted, and by what mark it is found again."""
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Callable, Iterator
+
+_listeners: list[tuple[str, Callable[[str], None]]] = []
+
+#: Seconds that an application may take to end when it is killed.
+_END_SECONDS = 20.0
+
+
+def mark(run: str) -> str:
+    """The tag of all applications of a run, by its folder's full name."""
+    return f"gradreduce-{hashlib.sha256(run.encode()).hexdigest()[:16]}"
+
+
+@contextlib.contextmanager
+def told_to(run: str, listener: Callable[[str], None]) -> Iterator[None]:
+    """Have applications submitted meanwhile carry a run's mark, and their names told to a function.
+
+    Parameters
+    ----------
+    run : str
+        The run's folder.
+    listener : callable
+        Is given the application's identifier.
+    """
+    entry = mark(run), listener
+    _listeners.append(entry)
+    try:
+        yield
+    finally:
+        _listeners.remove(entry)
+
+
+def marks() -> list[str]:
+    """The tags that an application of now gets."""
+    return [tag for tag, _ in _listeners]
+
+
+def tell(application: str) -> None:
+    """An application was submitted."""
+    for _, listener in list(_listeners):
+        listener(application)
+
+
+def end_left_behind(run: str, before: str | None = None) -> list[str]:
+    """End what applications of a run a driver that was killed left on the cluster.
+
+    Parameters
+    ----------
+    run : str
+        The run's folder.
+    before : str or None
+        What the last driver has told of: an application, or a cluster of EMR.
+
+    Returns
+    -------
+    list of str
+        Their identifiers.
+
+    Raises
+    ------
+    ClusterError
+        There is no cluster, or it does not answer.
+    """
+    if before is not None and before.startswith("j-"):
+        from mapreduce.runners.aws import clusters
+
+        return [before] if clusters.end_left_behind(before, mark(run)) else []
+    from mapreduce.runners.yarn import installation, rest
+
+    yarn = rest.Yarn(installation.find())
+    found = yarn.live(mark(run))
+    for application in found:
+        yarn.kill(application)
+    end = time.monotonic() + _END_SECONDS
+    while yarn.live(mark(run)) and time.monotonic() < end:
+        time.sleep(0.2)
+    return found
+
+
+def cores() -> int:
+    """Cores of the cluster, as far as YARN gives them to tasks.
+
+    Raises
+    ------
+    ClusterError
+        There is no cluster, or it does not answer.
+    """
+    from mapreduce.runners.yarn import installation, rest
+
+    try:
+        found = rest.Yarn(installation.find()).metrics()
+    except rest.RestError as error:
+        if error.status is None:
+            raise
+        # Guarded: then nobody can tell.
+        return 1
+    return max(1, int(found.get("totalVirtualCores", 1)))

@@ -1,0 +1,124 @@
+"""Jobs by ``-r hadoop``: the same result as inline, and an error that a user can act on."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import mapreduce
+from hdfs_utils.errors import IncompleteOutputError
+from hdfs_utils.paths import RemotePath
+from jobs.word_count import WordCount
+from jobs.word_count_vectorized import WordCountVectorized
+from mapreduce.errors import MissingInputError, OutputError
+from mapreduce.runners.yarn.failures import JobFailedException
+from programs import GRADREDUCE
+
+TEXT = "The quick brown fox.\nThe lazy dog; the end.\n" * 50
+
+FAILING = """\
+from mrjob.job import MRJob
+
+
+class Failing(MRJob):
+    def mapper(self, _, line):
+        yield self.parse(line), 1
+
+    def parse(self, line):
+        return int(line)
+"""
+
+
+@pytest.fixture(scope="module")
+def text(cluster):
+    path = RemotePath("hdfs:///user/tests/text.txt")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(TEXT.encode())
+    return path
+
+
+def result(job, inputs, *arguments, runner="hadoop"):
+    return sorted(mapreduce.run(job, inputs, runner=runner, arguments=arguments).pairs)
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def test_a_job_of_files_on_hdfs_and_here(text, local):
+    expected = result(WordCount, [local], "--no-conf", runner="inline")
+    found = mapreduce.run(
+        WordCount, [str(text), local], runner="hadoop", arguments=["--no-conf", "-o", "out/words"]
+    )
+    assert sorted(found.pairs) == [(word, 2 * count) for word, count in expected]
+    assert found.counters[0]["Map-Reduce Framework"]["Map input records"] == 200
+    output = RemotePath("hdfs:///user") / Path.home().name / "out/words"
+    assert (output / "_SUCCESS").exists()
+    with pytest.raises(OutputError, match=r"out/words exists.*hadoop fs -rm -r"):
+        result(WordCount, [str(text)], "--no-conf", "-o", "out/words")
+
+
+def test_a_batch_mapper(text, local):
+    expected = result(WordCountVectorized, [local], "--no-conf", runner="inline")
+    assert result(WordCountVectorized, [str(text)], "--no-conf") == expected
+
+
+def test_inputs_are_looked_at_before_anything_starts(text):
+    with pytest.raises(MissingInputError, match=r"Did you mean .*/user/tests/text\.txt\?"):
+        result(WordCount, ["hdfs:///user/tests/test.txt"], "--no-conf")
+    with pytest.raises(MissingInputError, match="matches no file"):
+        result(WordCount, ["hdfs:///user/tests/*.gz"], "--no-conf")
+
+
+@pytest.mark.fault
+def test_an_unfinished_output_is_no_input(text):
+    folder = RemotePath("hdfs:///user/tests/unfinished")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "part-00000").write_bytes(b"a\t1\n")
+    with pytest.raises(IncompleteOutputError, match="no _SUCCESS"):
+        result(WordCount, [str(folder)], "--no-conf")
+    # A committer that was killed between two attempts at it.
+    (folder / "_SUCCESS").write_bytes(b"")
+    (folder / "_temporary/0").mkdir(parents=True)
+    with pytest.raises(IncompleteOutputError, match="holds _temporary"):
+        result(WordCount, [str(folder)], "--no-conf")
+    folder.rmtree()
+
+
+def test_a_mapper_that_raises(cluster, tmp_path):
+    (tmp_path / "failing.py").write_text(FAILING)
+    (tmp_path / "numbers.txt").write_text("1\n2\nthree\n")
+    place = tmp_path / "failing.py"
+    command = ["run", place, "-r", "hadoop", "--no-conf", tmp_path / "numbers.txt"]
+    done = subprocess.run(
+        [*GRADREDUCE, *command], capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 1
+    error = done.stderr.partition("\nerror: ")[2]
+    assert error.startswith("step 1 of 1 failed: ValueError: invalid literal for int()")
+    assert "files/numbers.txt:0+" in error
+    assert "'three'" in error
+    assert 'File "failing.py", line 9, in parse' in error
+    assert "gradreduce logs application_" in error
+    assert "subprocess failed" not in error
+
+
+def test_options_become_properties_of_the_job(cluster, text):
+    arguments = ["--no-conf", "--map-memory", "256", "--max-attempts", "2", "--gpus-per-task", "1"]
+    job = WordCount([*arguments, "-r", "hadoop", "--speculative", str(text)])
+    with job.make_runner() as runner:
+        found = runner._jobconf_for_step(0)
+    assert found["mapreduce.map.memory.mb"] == 256
+    assert found["mapreduce.map.java.opts"] == "-Xmx128m"
+    assert found["mapreduce.reduce.maxattempts"] == 2
+    assert found["mapreduce.map.resource.yarn.io/gpu"] == 1
+    assert found["mapreduce.reduce.speculative"] == "true"
+    assert found["mapreduce.fileoutputcommitter.algorithm.version"] == "1"
+
+
+def test_more_than_a_node_has(cluster, text):
+    with pytest.raises(JobFailedException, match="Ask for less with --map-memory"):
+        result(WordCount, [str(text)], "--no-conf", "--map-memory", "100000")
