@@ -6,16 +6,14 @@ A checkpoint is a folder ``checkpoints/NNNNNNNN`` named by the rounds completed:
     optimizer.safetensors  the optimizer's state and the losses since the last planned checkpoint
     checkpoint.json        digests of both files and of the model
 
-The folder is written under a temporary name, synced and renamed. safetensors does not notice a
+The folder is written under a temporary name, synced and renamed; on S3 its marker,
+``checkpoint.json``, is written last. safetensors does not notice a
 flipped bit, so a checkpoint is compared with its digests when it is read.
 """
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,8 @@ import numpy.typing as npt
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from hdfs_utils.publish import storage_errors, temporary_name
+from hdfs_utils.errors import StorageError
+from hdfs_utils.folders import is_published, publish_folder, remove_folder
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.models.base import Model
 from mapreduce.rundir import Position, RunDir
@@ -63,7 +62,7 @@ def save(run: RunDir, model: Model, position: Position) -> str:
     named = model.named(position.params)
     digest = model_sha256(named)
     final = run.checkpoints / f"{position.completed:08d}"
-    if final.exists():
+    if is_published(final, MARKER):
         return digest
     tensors = {
         MODEL: save_tensors(named, {"completed_rounds": str(position.completed)}),
@@ -76,40 +75,17 @@ def save(run: RunDir, model: Model, position: Position) -> str:
         "model_sha256": digest,
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in tensors.items()},
     }
-    temporary = temporary_name(final)
-    with storage_errors("write", final):
-        try:
-            temporary.mkdir()
-            for name, content in {**tensors, MARKER: json.dumps(marker, indent=1).encode()}.items():
-                _write_synced(temporary / name, content)
-            _sync(temporary)
-            temporary.rename(final)
-            _sync(run.checkpoints)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+    files = {**tensors, MARKER: json.dumps(marker, indent=1).encode()}
+    publish_folder(final, files, MARKER)
     return digest
-
-
-def _write_synced(path: Path, content: bytes) -> None:
-    with path.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def saved(run: RunDir) -> list[int]:
     """Rounds completed at each checkpoint, in order."""
     if not run.checkpoints.is_dir():
         return []
-    return sorted(int(path.name) for path in run.checkpoints.iterdir() if path.name.isdigit())
+    folders = [path for path in run.checkpoints.iterdir() if path.name.isdigit()]
+    return sorted(int(path.name) for path in folders if is_published(path, MARKER))
 
 
 def load(run: RunDir, model: Model, completed: int) -> Position:
@@ -132,7 +108,7 @@ def load(run: RunDir, model: Model, completed: int) -> Position:
                     f"{marker['files'][name][:16]}…. Remove {folder} to go on from an earlier one"
                 )
         named, state = load_tensors(contents[MODEL]), load_tensors(contents[OPTIMIZER])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, StorageError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{folder} is damaged: {type(error).__name__}: {error}. Remove it to go on from an "
             f"earlier checkpoint"
@@ -172,8 +148,4 @@ def remove_old(run: RunDir, keep: int, needed: set[int]) -> None:
     """Delete all but the last ``keep`` checkpoints and those that are needed."""
     for completed in saved(run)[: -keep or None]:
         if completed not in needed:
-            folder = run.checkpoints / f"{completed:08d}"
-            # Renamed first: half a checkpoint must not carry the name of one.
-            doomed = temporary_name(folder)
-            folder.rename(doomed)
-            shutil.rmtree(doomed)
+            remove_folder(run.checkpoints / f"{completed:08d}", MARKER)

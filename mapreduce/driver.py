@@ -6,12 +6,11 @@ follows from the files that are complete there; starting and resuming are the sa
 
 import contextlib
 import hashlib
-import threading
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce import checkpoint, lease, numeric, signals
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.manifest import load as load_manifest
@@ -20,45 +19,50 @@ from mapreduce.events import (
     CheckpointSaved,
     Evaluated,
     Events,
+    JobSubmitted,
     JsonLines,
     RoundCompleted,
     RunEnded,
     RunStarted,
     Warned,
 )
+from mapreduce.events import read as read_events
 from mapreduce.executors.chain import ChainJob, Execution, run_rounds
-from mapreduce.executors.evaluate import EvaluateJob, evaluate
+from mapreduce.executors.evaluate import EvaluateJob, Score, evaluate
+from mapreduce.optim import loss_scale
 from mapreduce.optim.contract import PAGE, GlobalTransformation
+from mapreduce.periodic import every
 from mapreduce.plan import Plan
 from mapreduce.rundir import Position, RunConfig, RunDir, block_bounds
 from mapreduce.runners import pool
+from mapreduce.runners.yarn import submissions
 from mapreduce.settings import Settings, make
 from mapreduce.strategies.session import session
 
 #: Seconds between two looks for rounds that were published meanwhile.
-_WATCH_SECONDS = 0.2
+_LOOK_SECONDS = 0.2
 
 
-def plan(settings: Settings, data: Path, evaluation: Path | None) -> Plan:
+def plan(settings: Settings, data: AnyPath, evaluation: AnyPath | None) -> Plan:
     """The plan of a training. See :func:`create` for parameters and errors."""
     return make(settings, load_manifest(data), load_manifest(evaluation) if evaluation else None)
 
 
 def create(
-    path: Path,
+    path: AnyPath,
     settings: Settings,
-    data: Path,
-    evaluation: Path | None,
+    data: AnyPath,
+    evaluation: AnyPath | None,
     numeric_profile: str = "native",
 ) -> RunDir:
     """Make the directory of a new run, without training.
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
         The run's folder.
     settings : Settings
-    data, evaluation : Path
+    data, evaluation : Path or RemotePath
         Datasets to train and to evaluate on.
     numeric_profile : {"native", "portable"}
         What the process was pinned to.
@@ -118,12 +122,32 @@ def train(
         As tasks and runner do. The run can be resumed.
     """
     config = run.config
-    with lease.held(run.path, take_over=take_over), signals.handled_by(_interrupt):
-        events.subscribe(JsonLines(run.path / "events.jsonl"))
-        _check_data(config.data, config.plan.data.sha256)
+    execution.check_places(run.path, config.data, config.evaluation)
+    with (
+        lease.held(run.path, take_over=take_over) as previous,
+        signals.interrupting(),
+        contextlib.closing(JsonLines(run.path / "events.jsonl")) as lines,
+    ):
+        events.subscribe(lines)
+        check_data(config.data, config.plan.data.sha256)
         if config.evaluation and config.plan.eval_sha256:
-            _check_data(config.evaluation, config.plan.eval_sha256)
-        return _Training(run, execution, keep, events, job_class).run()
+            check_data(config.evaluation, config.plan.eval_sha256)
+        before = previous.application if previous is not None else None
+        if execution.runner == "hadoop" or before:
+            _end_left_behind(run, before, events)
+
+        def submitted(application: str) -> None:
+            lease.note(run.path, application)
+            events.emit(JobSubmitted(application))
+
+        with submissions.told_to(str(run.path), submitted):
+            return _Training(run, execution, keep, events, job_class).run()
+
+
+def _end_left_behind(run: RunDir, before: str | None, events: Events) -> None:
+    """End what a driver that was killed left on the cluster: it would go on writing to the run."""
+    for application in submissions.end_left_behind(str(run.path), before):
+        events.emit(Warned(f"ended {application}, which the last driver had left behind"))
 
 
 class _Training:
@@ -138,17 +162,21 @@ class _Training:
         self._run = run
         self._plan = run.config.plan
         self._model = self._plan.create_model()
-        self._execution = execution
+        self._execution = execution.on(run.path, path_of(run.config.data))
         self._blocks = len(block_bounds(self._model.size, execution.blocks))
         self._keep = keep
         self._events = events
         self._job_class = job_class
         self._completed = 0
         self._skipped = 0
+        #: Rounds whose evaluation was told of.
+        self._evaluated: set[int] = set()
 
     def run(self) -> RunEnded:
         result = self._run.read_json("result.json")
         if result is not None:
+            # The driver may have been killed just after it had published this.
+            self._run.remove_leftovers()
             ended = RunEnded(**result)
             self._events.emit(ended)
             return ended
@@ -171,14 +199,17 @@ class _Training:
         if before is None:
             self._run.write_json("profile.json", now)
         elif changes := numeric.difference(before, now):
-            self._warn(
+            self.warn(
                 f"the run began on another numeric profile ({'; '.join(changes)}): the rounds from "
                 f"here on may differ in their last bits from those of an undisturbed run"
             )
         content = {**vars(self._execution), "keep": self._keep, "code_sha256": code_sha256()}
         self._run.write_json("execution.json", content, once=False)
-        if self._blocks < self._execution.blocks:
-            self._warn(
+        by_default = self._execution.executor == "gang" and (
+            self._execution.blocks == self._execution.workers
+        )
+        if self._blocks < self._execution.blocks and not by_default:
+            self.warn(
                 f"the model's {self._model.size:,} parameters make {self._blocks} block(s) of "
                 f"whole pages of {PAGE:,}, not {self._execution.blocks}"
             )
@@ -189,6 +220,8 @@ class _Training:
         position = self._latest()
         # Rounds of which an earlier driver could not tell any more; who knows them, skips them.
         self._completed = position.completed - len(position.history)
+        recorded = read_events(self._run.path / "events.jsonl")
+        self._evaluated = {e["completed"] for e in recorded if e["event"] == "Evaluated"}
         self._events.emit(
             RunStarted(
                 run=str(self._run.path),
@@ -199,47 +232,80 @@ class _Training:
                 workers=self._execution.workers,
             )
         )
-        self._report(position)
+        self.report(position)
         self._run.publish_round(position, self._execution.blocks)
         return position
 
     def _latest(self) -> Position:
         """The last round that is whole: published, or in a checkpoint, or none yet."""
-        position = self._run.latest_round(self._warn)
+        position = self._run.latest_round(self.warn)
         for completed in reversed(checkpoint.saved(self._run)):
             if position is not None and position.completed >= completed:
                 break
             try:
                 position = checkpoint.load(self._run, self._model, completed)
             except DataError as error:
-                self._warn(f"{error}")
+                self.warn(f"{error}")
         if position is not None:
             return position
         if checkpoint.saved(self._run):
-            self._warn("no checkpoint can be read: the run starts from its first round again")
-        params = self._model.init(self._plan.seed)
-        optimizer = self._plan.create_optimizer()
-        position = Position(0, params, optimizer.init(params))
-        if isinstance(optimizer, GlobalTransformation):
-            position.memory = optimizer.memory()
-        return position
+            self.warn("no checkpoint can be read: the run starts from its first round again")
+        return initial(self._plan)
 
     def _advance(self, position: Position) -> Position:
         """Run one job of rounds."""
         plan, completed = self._plan, position.completed
-        stop = min(plan.next_stop(completed), completed + self._execution.rounds_per_job)
-        with self._watch():
-            run_rounds(self._run, completed, stop, self._execution, self._job_class)
-        latest = self._run.latest_round(self._warn)
-        is_whole = latest is not None and (latest.completed == stop or plan.is_done(latest.memory))
+        if self._execution.executor == "gang":
+            stop = plan.rounds
+            if not self._run_gang(completed):
+                return position
+        else:
+            stop = min(plan.next_stop(completed), completed + self._execution.rounds_per_job)
+            with self._reporting():
+                run_rounds(self._run, completed, stop, self._execution, self._job_class)
+        latest = self._run.latest_round(self.warn)
+        is_whole = latest is not None and (
+            latest.completed == stop
+            or plan.is_done(latest.memory)
+            or self._run.is_out_of_patience()
+        )
         if latest is None or not is_whole:
             found = "none" if latest is None else f"round {latest.completed}"
             raise DataError(
                 f"the job ended, but of the rounds up to {stop} the last that is whole is {found}. "
                 f"Go on with 'gradreduce resume {self._run.path}'"
             )
-        self._report(latest)
+        self.report(latest)
         return latest
+
+    def _run_gang(self, completed: int) -> bool:
+        """Run the rounds up to the last in one job; False if a chain is to run them instead."""
+        # Arrow Flight is slow to load.
+        from mapreduce.executors.gang.errors import TooSmallError
+        from mapreduce.executors.gang.follow import Follower
+        from mapreduce.executors.gang.job import run_gang
+        from mapreduce.executors.gang.rendezvous import Meeting
+
+        meeting = Meeting.prepare(self._run)
+        follower = Follower(self._run, meeting, self._execution.workers, completed, self)
+        try:
+            with follower.at_work(inline=self._execution.runner == "inline"):
+                run_gang(self._run, meeting, self._execution)
+        except TooSmallError as error:
+            if self._execution.gang_fallback != "chain":
+                raise
+            self.warn(f"{error}. The rounds are run as a chain")
+            self._execution = replace(self._execution, executor="chain")
+            return False
+        except BaseException:
+            # What was published before it is saved, so that nothing of it is lost or untold.
+            with signals.blocked(), contextlib.suppress(Exception):
+                follower.look()
+            raise
+        finally:
+            with signals.blocked():
+                meeting.clear()
+        return True
 
     def _settle(self, position: Position) -> bool:
         """Save and evaluate what is due; tells whether the training ends here.
@@ -249,32 +315,56 @@ class _Training:
         plan, completed = self._plan, position.completed
         self._run.prune_rounds(completed, self._blocks)
         is_found = plan.is_done(position.memory)
-        skipped = plan.skipped(position.memory)
-        if skipped > self._skipped:
-            self._skipped = skipped
-            self._warn(
-                f"{skipped:,} of {completed:,} rounds were skipped, since their gradient was not "
-                f"finite: try a smaller --learning-rate or --schedule warmup"
-            )
+        self._warn_of_skipped(position)
         if is_found or plan.is_checkpoint(completed) or plan.is_evaluation(completed):
             self._save_checkpoint(position)
         if is_found or plan.is_evaluation(completed):
             self._evaluate(completed)
-        losses = self._run.evaluation_losses()
-        if plan.patience and losses:
-            best = min(losses, key=lambda done: losses[done])
-            if sum(done > best for done in losses) >= plan.patience:
-                return True
-        return completed >= plan.rounds or is_found
+        return completed >= plan.rounds or is_found or self._run.is_out_of_patience()
+
+    # While a gang works on
+
+    def settle(self, position: Position) -> bool:
+        """Save and tell a round where that is due; False if its evaluation is still to come."""
+        completed = position.completed
+        self.report(position)
+        self._warn_of_skipped(position)
+        self._save_checkpoint(position)
+        return not self._plan.is_evaluation(completed) or self._tell_evaluation(completed)
+
+    def _warn_of_skipped(self, position: Position) -> None:
+        skipped = self._plan.skipped(position.memory)
+        if skipped > self._skipped:
+            self._skipped = skipped
+            self.warn(
+                f"{skipped:,} of {position.completed:,} rounds were skipped, since their gradient "
+                f"was not finite: {self._advice(position)}"
+            )
+
+    def _advice(self, position: Position) -> str:
+        if self._plan.is_mixed and (scale := loss_scale(position.memory)) > 1:
+            return f"the loss is now scaled by {scale:,.0f}; a few such rounds are usual"
+        return "try a smaller --learning-rate or --schedule warmup"
 
     def _evaluate(self, completed: int) -> None:
-        name, data = f"evaluations/{completed:08d}.json", self._run.config.evaluation
-        if data is None or self._run.read_json(name) is not None:
+        data = self._run.config.evaluation
+        if data is None or self._tell_evaluation(completed):
             return
-        sums = evaluate(self._run, completed, Path(data), self._execution)
-        self._run.write_json(name, vars(sums))
-        accuracy = None if self._model.regression else sums.correct / sums.rows
-        self._events.emit(Evaluated(completed, sums.rows, accuracy, sums.loss / sums.weight))
+        sums = evaluate(self._run, completed, path_of(data), self._execution)
+        self._run.write_json(f"evaluations/{completed:08d}.json", vars(sums))
+        self._tell_evaluation(completed)
+
+    def _tell_evaluation(self, completed: int) -> bool:
+        """Emit an evaluation, if that was not done; False if it is not published."""
+        found = self._run.read_json(f"evaluations/{completed:08d}.json")
+        if found is None:
+            return False
+        if completed not in self._evaluated:
+            self._evaluated.add(completed)
+            sums = Score(**found)
+            accuracy = None if self._model.regression else sums.correct / sums.rows
+            self._events.emit(Evaluated(completed, sums.rows, accuracy, sums.loss / sums.weight))
+        return True
 
     def _save_checkpoint(self, position: Position) -> None:
         if position.completed in checkpoint.saved(self._run):
@@ -302,10 +392,10 @@ class _Training:
 
     # Telling what happens
 
-    def _warn(self, message: str) -> None:
+    def warn(self, message: str) -> None:
         self._events.emit(Warned(message))
 
-    def _report(self, position: Position) -> None:
+    def report(self, position: Position) -> None:
         """Emit the rounds up to a position that were not emitted yet."""
         first = position.completed - len(position.history) + 1
         for completed, (rows, weight, loss) in enumerate(position.history, first):
@@ -314,40 +404,64 @@ class _Training:
                 self._events.emit(RoundCompleted(completed, int(rows), mean))
                 self._completed = completed
 
-    @contextlib.contextmanager
-    def _watch(self) -> Iterator[None]:
-        """Report rounds while a job runs, whatever the runner, by what it publishes."""
-        over = threading.Event()
+    def _report_latest(self) -> None:
+        # What is not told now is told when the job has ended, and what is wrong is found then.
+        with contextlib.suppress(Exception):
+            history = self._run.latest_history()
+            if history is not None:
+                self.report(history)
 
-        def look() -> None:
-            while not over.wait(_WATCH_SECONDS):
-                history = self._run.latest_history()
-                if history is not None:
-                    self._report(history)
+    def _reporting(self) -> contextlib.AbstractContextManager[None]:
+        """Tell of rounds as they are published while a job runs, whatever the runner.
 
-        thread = threading.Thread(target=look, name="watch", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        But not through the client of another filesystem while tasks run in this process: mrjob
+        changes the environment for each of them, which such a client reads in its own threads.
+        """
+        if self._execution.runner == "inline" and isinstance(self._run.path, RemotePath):
+            return contextlib.nullcontext()
+        return every(_LOOK_SECONDS, self._report_latest, "watch")
 
     def _workers(self) -> contextlib.AbstractContextManager[Any]:
         """Workers that outlive the jobs of the run, where the runner has any."""
         execution = self._execution
         # Compiled once, and not in each worker.
         session(self._run.path, execution.threads).warm_up()
+        if execution.runner == "emr":
+            from mapreduce.runners.aws import clusters
+
+            return clusters.shared()
         if execution.runner != "parallel":
             return contextlib.nullcontext()
-        return pool.shared(
-            execution.workers, execution.start_method, [self._job_class, EvaluateJob]
-        )
+        jobs: list[type] = [self._job_class, EvaluateJob]
+        if execution.executor == "gang":
+            from mapreduce.executors.gang.job import GangJob
+
+            jobs.append(GangJob)
+        return pool.shared(execution.workers, execution.start_method, jobs)
 
 
-def _check_data(path: str, expected: str) -> Manifest:
+def initial(plan: Plan) -> Position:
+    """The state before the first round."""
+    params = plan.create_model().init(plan.seed)
+    optimizer = plan.create_optimizer()
+    position = Position(0, params, optimizer.init(params))
+    if isinstance(optimizer, GlobalTransformation):
+        position.memory = optimizer.memory()
+    return position
+
+
+def check_data(path: str, expected: str) -> Manifest:
+    """The manifest of a run's dataset.
+
+    Raises
+    ------
+    MissingInputError
+        It is gone.
+    DataError
+        It is another one than the plan was made for.
+    """
     try:
-        manifest = load_manifest(Path(path))
+        manifest = load_manifest(path_of(path))
     except MissingInputError as error:
         raise MissingInputError(f"the run's data are gone: {error}") from error
     if manifest.sha256 != expected:
@@ -366,7 +480,3 @@ def code_sha256() -> str:
         for path in sorted((root / package).rglob("*.py")):
             digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
     return digest.hexdigest()
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise Interrupted(number)

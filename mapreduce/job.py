@@ -1,7 +1,8 @@
 """``Job``: mrjob's ``MRJob`` with this toolkit's runner.
 
 ``from mapreduce.job import Job as MRJob`` is all that a job changes. Importing this module also
-teaches stock ``MRJob`` classes the runner ``-r parallel``.
+teaches stock ``MRJob`` classes the runner ``-r parallel``. What else of mrjob jobs use can be
+imported from here as well, on any Python.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +15,14 @@ from mapreduce import compat
 compat.install()
 
 import mrjob.step  # noqa: E402  (mrjob needs what compat supplies)
+from mrjob.compat import jobconf_from_env  # noqa: E402
 from mrjob.job import MRJob  # noqa: E402
+from mrjob.protocol import (  # noqa: E402
+    JSONProtocol,
+    JSONValueProtocol,
+    TextProtocol,
+    TextValueProtocol,
+)
 
 from mapreduce import batches  # noqa: E402
 from mapreduce.errors import UsageError  # noqa: E402
@@ -30,7 +38,15 @@ from mapreduce.runners import registry  # noqa: E402
 
 registry.install()
 
-__all__ = ["Job", "MRStep"]
+__all__ = [
+    "JSONProtocol",
+    "JSONValueProtocol",
+    "Job",
+    "MRStep",
+    "TextProtocol",
+    "TextValueProtocol",
+    "jobconf_from_env",
+]
 
 
 class MRStep(mrjob.step.MRStep):
@@ -216,8 +232,11 @@ class Job(MRJob):
             raise UsageError(
                 f"{type(self).__name__} takes records, but its first step has no mapper_batch"
             )
-        content = references(input_files(self.options.args))
+        files = input_files(self.options.args)
+        content = references(files)
         runner = super().make_runner()
+        if runner.alias in ("hadoop", "emr"):
+            runner.read_by_reference(files)
         # There it is as long as the runner needs it.
         path = Path(runner._get_local_tmp_dir()) / "references"
         path.write_bytes(content)

@@ -5,7 +5,6 @@ own arguments, and :func:`run` is for programs and notebooks, which want pairs i
 """
 
 import contextlib
-import difflib
 import glob
 import inspect
 import logging
@@ -17,17 +16,24 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
 
 from mrjob.job import MRJob  # isort: skip
 from mrjob.parse import is_uri  # isort: skip
+from mrjob.step import StepFailedException  # isort: skip
 
-from hdfs_utils.errors import StorageError
+from hdfs_utils.errors import ClusterError, StorageError
 from mapreduce import signals
-from mapreduce.errors import Interrupted, MissingInputError, OutputError, UsageError
+from mapreduce.errors import (
+    GradreduceError,
+    Interrupted,
+    MissingInputError,
+    OutputError,
+    UsageError,
+)
+from mapreduce.hints import did_you_mean, missing, names_in
 from mapreduce.loading import load_job as load_job
 from mapreduce.user_errors import user_error, user_errors, user_part
 
@@ -144,6 +150,11 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of mrjob's says more than that no mrjob.conf was found, which few have."""
+    return not str(record.msg).startswith("No configs ")
+
+
 def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -> None:
     """Run a job as its script would, with ``-r parallel`` if no runner is named.
 
@@ -172,24 +183,83 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
     if sys.stdin is None:
         # It was closed; nothing is read from it then.
         sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
-    with _interrupts(), argv([job_class.mr_job_script() or place, *arguments]):
+    with signals.interrupting(), argv([job_class.mr_job_script() or place, *arguments]):
         job = _instance(job_class, list(arguments), place)
         if job.is_task():
             with user_errors(place, "the task failed"):
                 job.execute()
             return
-        job.options.runner = job.options.runner or DEFAULT_RUNNER
+        if not job.options.runner:
+            job.options.runner = DEFAULT_RUNNER
+            sys.argv += ["-r", DEFAULT_RUNNER]
         job.set_up_logging(quiet=job.options.quiet, verbose=job.options.verbose, stream=sys.stderr)
-        with _output_folder(job), _runner(job, place) as runner:
-            try:
-                with user_errors(place, "the job failed"):
-                    runner.run()
-                if job._should_cat_output():
-                    _write(runner.cat_output())
-            except (Interrupted, KeyboardInterrupt):
-                if not job.options.cleanup_on_failure:
-                    runner.cleanup(["ALL"])
-                raise
+        logging.getLogger("mrjob.conf").addFilter(_is_news)
+        if job_class.run_job is not MRJob.run_job:
+            _drive(job, place)
+            return
+        with (
+            _output_folder(job),
+            _runner(job, place) as runner,
+            signals.cleaned_up(runner, job),
+        ):
+            with user_errors(place, "the job failed"):
+                runner.run()
+            if job._should_cat_output():
+                _write(runner.cat_output())
+
+
+def _drive(job: Any, place: str) -> None:
+    """Call a ``run_job`` of the user's own, a driver; its runners are as those of other jobs."""
+    job_class = type(job)
+    own = job_class.__dict__.get("make_runner")
+    make = job_class.make_runner
+    job_class.make_runner = lambda self: _checked(make(self), self)
+    try:
+        with _output_folder(job):
+            job.run_job()
+            with _output_errors():
+                job.stdout.flush()
+    except Exception as error:
+        if isinstance(error, StepFailedException) or hasattr(error, "exit_code"):
+            raise
+        raise user_error(f"{place}: the job failed", error) from error
+    finally:
+        if own is None:
+            del job_class.make_runner
+        else:
+            job_class.make_runner = own
+
+
+@contextlib.contextmanager
+def prepared(
+    job_class: type[MRJob], arguments: Sequence[str], place: str, runner: type
+) -> Iterator[Any]:
+    """A runner of a class of one's own for a job, after its inputs were looked at.
+
+    Parameters
+    ----------
+    job_class : type
+    arguments : sequence of str
+        mrjob's and the job's own, without a runner.
+    place : str
+        How the user named the job, for messages.
+    runner : type
+        A subclass of that for ``parallel``, whose options it takes.
+
+    Raises
+    ------
+    UsageError
+        Options make no sense.
+    MissingInputError
+        An input does not exist or cannot be read.
+    """
+    job = _instance(job_class, list(arguments), place)
+    if job.options.runner or job.options.output_dir:
+        raise UsageError(f"{place}: leave out -r and -o, which are for gradreduce run")
+    job.options.runner = "parallel"
+    job._runner_class = lambda: runner
+    with _quiet(), _runner(job, place) as made:
+        yield made
 
 
 @contextlib.contextmanager
@@ -201,21 +271,6 @@ def argv(given: list[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv = before
-
-
-def _interrupts() -> contextlib.AbstractContextManager[None]:
-    """SIGINT and SIGTERM raise :class:`Interrupted`, once: nothing cuts off the cleaning up."""
-    driver = os.getpid()
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        if os.getpid() != driver:
-            # A process of mrjob's pool: it ends its task and then itself, without a traceback.
-            raise SystemExit(128 + number)
-        for other in signals.NUMBERS:
-            signal.signal(other, signal.SIG_IGN)
-        raise Interrupted(number)
-
-    return signals.handled_by(interrupt)
 
 
 def _instance(job_class: Any, arguments: list[str], place: str = "") -> Any:
@@ -248,16 +303,16 @@ def _option_hint(message: str, parser: Any) -> str:
         wrong, known = match[1], re.findall(r"[\w-]+", match[2])
     else:
         return ""
-    close = difflib.get_close_matches(wrong, known, n=1)
-    return f" Did you mean {close[0]}?" if close else ""
+    return did_you_mean(wrong, known)
 
 
 @contextlib.contextmanager
 def _runner(job: Any, place: str = "") -> Iterator[Any]:
     """The job's runner, made of its options after its inputs were looked at; cleans up."""
-    local = job.options.runner in _LOCAL_RUNNERS
     try:
         made = job.make_runner()
+    except (GradreduceError, StorageError, ClusterError):
+        raise
     except Exception as error:
         if user_part(error.__traceback__):
             # Of the job's steps(), jobconf() and the like. A notebook shows tracebacks by itself.
@@ -270,12 +325,17 @@ def _runner(job: Any, place: str = "") -> Iterator[Any]:
             ) from error
         raise
     with made:
-        if local and made._opts["check_input_paths"]:
-            for path in made._input_paths:
-                _check_input(path, job.options.runner)
-        if job.options.runner in _STARTING_RUNNERS:
-            _set_interpreter(made, type(job))
-        yield made
+        yield _checked(made, job)
+
+
+def _checked(runner: Any, job: Any) -> Any:
+    """The runner, after its inputs were looked at."""
+    if job.options.runner in _LOCAL_RUNNERS and runner._opts["check_input_paths"]:
+        for path in runner._input_paths:
+            _check_input(path, job.options.runner)
+    if job.options.runner in _STARTING_RUNNERS:
+        _set_interpreter(runner, type(job))
+    return runner
 
 
 def _set_interpreter(runner: Any, job_class: type) -> None:
@@ -302,10 +362,7 @@ def _check_input(given: str, runner: str) -> None:
         )
     found = glob.glob(given.removeprefix("file://"))  # noqa: PTH207  (mrjob's own reading of it)
     if not found:
-        is_pattern = glob.escape(given) != given
-        raise MissingInputError(
-            f"the input {given} {'matches no file' if is_pattern else 'does not exist'}"
-        )
+        raise MissingInputError(f"the input {given} {missing(given, names_in)}")
 
     def raise_error(error: OSError) -> None:
         raise MissingInputError(f"cannot read the input {error.filename}: {error.strerror}")

@@ -1,7 +1,6 @@
 """Finds the job class that a user names: in a file or in a module."""
 
 import contextlib
-import difflib
 import importlib
 import inspect
 import sys
@@ -16,6 +15,7 @@ from mrjob.job import MRJob  # isort: skip
 
 from mapreduce import compat
 from mapreduce.errors import Interrupted, MissingInputError, UsageError
+from mapreduce.hints import did_you_mean
 from mapreduce.user_errors import user_error
 
 
@@ -63,9 +63,8 @@ def _import(place: str) -> ModuleType:
     is_file = path.is_file() or path.suffix == ".py" or not is_module
     if is_file and not path.is_file():
         wrong = "is no file" if path.exists() else "does not exist"
-        close = difflib.get_close_matches(path.name, _scripts(path.parent), n=1)
-        hint = f"Did you mean {path.parent / close[0]}?" if close else "Expected a file with a job"
-        raise MissingInputError(f"{place} {wrong}. {hint}")
+        hint = did_you_mean(path.name, _scripts(path.parent), str(path.parent / "{}"))
+        raise MissingInputError(f"{place} {wrong}.{hint or ' Expected a file with a job'}")
     try:
         with _refused_runs(place):
             if is_file:
@@ -138,8 +137,8 @@ def _only_job(module: ModuleType, place: str) -> type[MRJob]:
 
 def _candidates(jobs: list[type[MRJob]], place: str, wanted: str = "") -> str:
     names = [job.__name__ for job in jobs]
-    if close := difflib.get_close_matches(wanted, names, n=1):
-        return f"Did you mean {place}:{close[0]}?"
+    if hint := did_you_mean(wanted, names, f"{place}:{{}}"):
+        return hint.lstrip()
     if not names:
         return "Expected path/job.py or path/job.py:Class"
     return f"Name one: {', '.join(f'{place}:{name}' for name in names)}"

@@ -3,6 +3,7 @@
 Imports nothing that is slow to load: ``--help`` needs this module.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,13 @@ PLAN = (
     Option("--seed", int, 0, "of the initial parameters and the order of the slices"),
     Option("--dtype", str, "float32", "of the parameters", ("float32", "float64")),
     Option(
+        "--precision",
+        str,
+        "full",
+        "mixed: gradients from float16, with a scaled loss; parameters and sums stay float32",
+        ("full", "mixed"),
+    ),
+    Option(
         "--device",
         str,
         "cpu",
@@ -111,9 +119,30 @@ PLAN = (
 #: Options that decide how fast the result comes, and where. None: as before, when resuming.
 EXECUTION = (
     Option("--threads", int, 1, "slices that one worker computes at once"),
-    Option("--blocks", int, 1, "blocks of the parameters, each with a reducer"),
+    Option(
+        "--executor",
+        str,
+        "chain",
+        "who runs the rounds. chain: each is a step of a job. gang: the tasks of one job, which "
+        "stay and exchange gradients themselves; rounds take milliseconds, on clusters too",
+        ("chain", "gang"),
+    ),
+    Option(
+        "--blocks",
+        int,
+        None,
+        "blocks of the parameters, each with a reducer (default: 1; gang: one for each worker)",
+    ),
     Option("--fan-in", int, 0, "most partial sums that one reducer merges, a power of 2; 0: all"),
-    Option("--rounds-per-job", int, 50, "most rounds in one mrjob job"),
+    Option("--rounds-per-job", int, 50, "most rounds in one mrjob job of a chain"),
+    Option("--gang-wait", float, 60.0, "seconds that the tasks of a gang wait for each other"),
+    Option(
+        "--gang-fallback",
+        str,
+        "error",
+        "if the tasks of a gang do not all run at once: end with an error, or go on as a chain",
+        ("error", "chain"),
+    ),
     Option("--keep", int, 3, "checkpoints to keep; 0: all"),
 )
 
@@ -143,13 +172,31 @@ def execution(values: Mapping[str, Any]) -> "Execution":
     """
     from mapreduce.errors import UsageError
     from mapreduce.executors.chain import Execution
-    from mapreduce.runners.parallel import available_cores
     from mapreduce.runners.spawn import DEFAULT_START_METHOD
 
     for name in ("workers", "threads", "blocks", "rounds_per_job"):
         if values[name] is not None and values[name] < 1:
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag}: expected a positive number, found {values[name]}")
+    if values["gang_wait"] <= 0 or not math.isfinite(values["gang_wait"]):
+        raise UsageError(
+            f"--gang-wait: expected a positive number of seconds, found {values['gang_wait']}"
+        )
+    workers = values["workers"]
+    is_gang = values["executor"] == "gang"
+    if is_gang and values["runner"] == "emr":
+        raise UsageError(
+            "--executor gang does not run on EMR: its tasks meet in the run's directory, and S3 is "
+            "no place for that. Leave it out, or use -r hadoop on the cluster itself"
+        )
+    if is_gang and values["runner"] == "inline":
+        if workers is not None and workers > 1:
+            raise UsageError(
+                f"--executor gang needs {workers} tasks at once, and -r inline runs one after the "
+                f"other: choose another runner, or --workers 1"
+            )
+        workers = 1
+    workers = workers or _default_workers(values["runner"])
     fan_in = values["fan_in"]
     if fan_in and (fan_in < 2 or fan_in & (fan_in - 1)):
         raise UsageError(f"--fan-in: expected 0 or a power of two from 2 on, found {fan_in}")
@@ -157,11 +204,27 @@ def execution(values: Mapping[str, Any]) -> "Execution":
         raise UsageError(f"--keep: expected a number of checkpoints, found {values['keep']}")
     return Execution(
         runner=values["runner"],
-        workers=values["workers"] or available_cores(),
+        workers=workers,
         threads=values["threads"],
-        blocks=values["blocks"],
+        blocks=values["blocks"] or (workers if is_gang else 1),
         fan_in=fan_in,
         rounds_per_job=values["rounds_per_job"],
         start_method=values["start_method"] or DEFAULT_START_METHOD,
         mrjob_arguments=tuple(values.get("mrjob_arguments") or ()),
+        executor=values["executor"],
+        gang_wait=values["gang_wait"],
+        gang_fallback=values["gang_fallback"],
     )
+
+
+def _default_workers(runner: str) -> int:
+    if runner == "emr":
+        # Nobody knows yet what cluster it will be; the smallest has as many cores.
+        return 4
+    if runner == "hadoop":
+        from mapreduce.runners.yarn.submissions import cores
+
+        return cores()
+    from mapreduce.runners.parallel import available_cores
+
+    return available_cores()

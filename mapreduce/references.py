@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hdfs_utils.filesystem import is_remote
+from hdfs_utils.paths import RemotePath, files_in, matching
 from mapreduce.errors import DataError, MissingInputError, UsageError
+from mapreduce.hints import missing, names_in
 from mapreduce.reading import reading
 
 #: Rows of the batches that are read from a file.
@@ -55,15 +58,30 @@ def input_files(paths: Sequence[str]) -> list[str]:
         )
     found: list[str] = []
     for path in (given.removeprefix("file://") for given in paths):
+        if is_remote(path):
+            found += _remote_files(path)
+            continue
         matches = sorted(glob.glob(path))  # noqa: PTH207  (absolute globs too)
         if matches != [path]:
             matches = [match for match in matches if not _is_hidden(Path(match).name)]
         files = [file for match in matches for file in _files(match)]
         if not files:
-            is_there = "holds no files" if matches else "does not exist"
-            raise MissingInputError(f"the input {path} {is_there}; give files of records")
+            said = "holds no files" if matches else missing(path, names_in)
+            raise MissingInputError(f"the input {path} {said}")
         found += files
-    return [str(Path(path).absolute()) for path in found]
+    return [path if is_remote(path) else str(Path(path).absolute()) for path in found]
+
+
+def _remote_files(uri: str) -> list[str]:
+    found = []
+    for top in matching(uri):
+        for path, _ in files_in(top):
+            within = str(path).removeprefix(str(top)).split("/")
+            if not any(_is_hidden(name) for name in within):
+                found.append(str(path))
+    if not found:
+        raise MissingInputError(f"the input {uri} holds no files, or does not exist")
+    return sorted(found)
 
 
 def _files(path: str) -> Iterator[str]:
@@ -150,19 +168,32 @@ def _units(path: str) -> int:
         if kind == "parquet":
             from pyarrow import parquet
 
-            with parquet.ParquetFile(path) as file:
+            with _opened(path) as source, parquet.ParquetFile(source) as file:
                 return int(file.num_row_groups)
         if kind == "orc":
             from pyarrow import orc
 
-            return int(orc.ORCFile(path).nstripes)
+            with _opened(path) as source:
+                return int(orc.ORCFile(source).nstripes)
         if kind == "ipc":
             import pyarrow as pa
 
-            with pa.memory_map(path) as source, pa.ipc.open_file(source) as reader:
+            with _opened(path) as source, pa.ipc.open_file(source) as reader:
                 return int(reader.num_record_batches)
-        with Path(path).open("rb") as file:
-            return 1 if file.read(1) else 0
+        with _opened(path) as source:
+            return 1 if source.read(1) else 0
+
+
+def _opened(path: str) -> Any:
+    """A file for reading by its format's library: mapped into memory, or from far by ranges."""
+    import numpy as np
+    import pyarrow as pa
+
+    if is_remote(path):
+        return RemotePath(path).open()
+    # An empty file cannot be mapped; and pyarrow opens none whose name is no UTF-8.
+    size = Path(path).stat().st_size
+    return pa.BufferReader(pa.py_buffer(np.memmap(path, np.uint8, "r")) if size else b"")
 
 
 def read_records(reference: Reference) -> Iterator[Any]:
@@ -191,21 +222,22 @@ def _records(kind: str, path: str, unit: int) -> Iterator[Any]:
     if kind == "parquet":
         from pyarrow import parquet
 
-        with parquet.ParquetFile(path, memory_map=True) as file:
+        with _opened(path) as source, parquet.ParquetFile(source) as file:
             yield from file.iter_batches(BATCH_ROWS, row_groups=[unit], use_threads=False)
     elif kind == "orc":
         from pyarrow import orc
 
-        yield orc.ORCFile(path).read_stripe(unit)
+        with _opened(path) as source:
+            yield orc.ORCFile(source).read_stripe(unit)
     elif kind == "ipc":
         import pyarrow as pa
 
-        with pa.memory_map(path) as source, pa.ipc.open_file(source) as reader:
+        with _opened(path) as source, pa.ipc.open_file(source) as reader:
             yield reader.get_batch(unit)
     else:
         from pyarrow import csv
 
         reading = csv.ReadOptions(use_threads=False, block_size=CSV_BYTES)
         parsing = csv.ParseOptions(newlines_in_values=True)
-        with csv.open_csv(path, reading, parsing) as reader:
+        with _opened(path) as source, csv.open_csv(source, reading, parsing) as reader:
             yield from reader

@@ -10,6 +10,7 @@
     evaluations/    one file for each evaluation
     events.jsonl    what happened, a JSON object on each line
     result.json     digest and number of rounds, when the training has ended
+    gang/           where the tasks of a gang meet, while one is at work
     lease.json      who is at work
 
 Files take their names when they are complete and never change, but for ``execution.json`` and the
@@ -23,13 +24,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hdfs_utils.publish import put_if_absent, remove_leftovers, replace, storage_errors
+from hdfs_utils.folders import remove_folder, remove_leftovers
+from hdfs_utils.paths import AnyPath, ordered
+from hdfs_utils.publish import put_if_absent, replace, storage_errors
 from mapreduce import events, lease
 from mapreduce.errors import DataError, MissingInputError, OutputError, WireError
 from mapreduce.optim.contract import PAGE
@@ -39,7 +41,7 @@ from mapreduce.wire import Message, encode_parts, read_message
 Array = npt.NDArray[Any]
 
 FORMAT = "gradreduce-run"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 #: Arrays of a block that are not of its length.
 SHORT = ("memory", "history")
@@ -159,10 +161,10 @@ class RunDir:
 
     Parameters
     ----------
-    path : Path
+    path : Path or RemotePath
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: AnyPath) -> None:
         self.path = path
         self.rounds = path / "rounds"
         self.checkpoints = path / "checkpoints"
@@ -198,6 +200,14 @@ class RunDir:
             entry.is_file() and not entry.name.startswith((".run.json", "lease"))
             for entry in self.path.rglob("*")
         )
+
+    def remove_if_unused(self) -> None:
+        """Delete a run of which no round was finished and nobody works on."""
+        holder = lease.holder(self.path)
+        if holder is not None and lease.is_alive(holder):
+            return
+        if not any(self.complete_rounds()) and not any(self.checkpoints.iterdir()):
+            remove_folder(self.path, "run.json")
 
     @cached_property
     def config(self) -> RunConfig:
@@ -288,7 +298,7 @@ class RunDir:
 
     # Rounds
 
-    def block_path(self, completed: int, block: int, blocks: int) -> Path:
+    def block_path(self, completed: int, block: int, blocks: int) -> AnyPath:
         return self.rounds / f"{completed:08d}.{block:05d}-of-{blocks:05d}.block"
 
     def publish_block(self, completed: int, number: int, blocks: int, block: Block) -> None:
@@ -423,36 +433,51 @@ class RunDir:
             if _BLOCK_NAME.fullmatch(path.name) and path not in needed:
                 path.unlink(missing_ok=True)
 
-    def latest_round(self, warn: Callable[[str], None] = lambda message: None) -> Position | None:
+    def latest_round(
+        self, warn: Callable[[str], None] = lambda message: None, in_blocks: int | None = None
+    ) -> Position | None:
         """The state after the last round that is complete and undamaged, or None.
 
-        ``warn`` is told of damaged ones.
+        ``warn`` is told of damaged ones. With ``in_blocks``, of those in that number of blocks.
         """
         for completed, blocks in sorted(self._complete(), reverse=True):
+            if in_blocks not in (None, blocks):
+                continue
             try:
                 return self.read_round(completed, blocks)
             except (MissingInputError, WireError) as error:
                 warn(f"{error}. Going on from an earlier round")
         return None
 
+    def history(self, completed: int, blocks: int) -> Position | None:
+        """A complete round without its parameters, or None if it was removed meanwhile."""
+        try:
+            block = self.read_block(completed, 0, blocks, ["history"])
+        except (MissingInputError, WireError):
+            return None
+        return Position(completed, np.empty(0), {}, block.arrays["history"])
+
     def latest_history(self) -> Position | None:
         """The last complete round, without parameters: while a job runs, its progress."""
         rounds = self.complete_rounds()
         if not rounds:
             return None
-        completed = max(rounds)
-        try:
-            block = self.read_block(completed, 0, rounds[completed], ["history"])
-        except (MissingInputError, WireError):
-            # The job is faster than we are: it has removed the round meanwhile.
-            return None
-        return Position(completed, np.empty(0), {}, block.arrays["history"])
+        # The job may be faster than we are, and has removed the round.
+        return self.history(max(rounds), rounds[max(rounds)])
 
     def evaluation_losses(self) -> dict[int, float]:
         """Mean loss of each evaluation, by completed rounds."""
         losses = {}
-        for path in sorted(self.evaluations.glob("*.json")):
+        for path in ordered(self.evaluations.glob("*.json")):
             score = self.read_json(f"evaluations/{path.name}")
             if score is not None:
                 losses[int(path.stem)] = score["loss"] / score["weight"]
         return losses
+
+    def is_out_of_patience(self) -> bool:
+        """Whether the evaluations have not got better for as often as the plan allows."""
+        patience, losses = self.config.plan.patience, self.evaluation_losses()
+        if not patience or not losses:
+            return False
+        best = min(losses, key=lambda done: losses[done])
+        return sum(done > best for done in losses) >= patience

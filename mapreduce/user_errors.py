@@ -46,12 +46,24 @@ def user_error(what: str, error: BaseException) -> GradreduceError:
 
 def user_part(frames: TracebackType | None) -> TracebackType | None:
     """A traceback from its first frame in the user's code on; None if there is no such frame."""
-    while frames is not None:
-        name = frames.tb_frame.f_code.co_filename
-        own = name.startswith("<frozen") or (
-            name.startswith(_OWN) and not name.startswith(_EXAMPLES)
-        )
-        if not own:
-            break
+    while frames is not None and _is_own(frames):
         frames = frames.tb_next
     return frames
+
+
+def user_end(frames: TracebackType | None) -> TracebackType | None:
+    """A traceback up to its last frame in the user's code; None if there is no such frame."""
+    if frames is None:
+        return None
+    rest = user_end(frames.tb_next)
+    if rest is None and _is_own(frames):
+        return None
+    return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
+
+
+def _is_own(frames: TracebackType) -> bool:
+    """Whether the first frame is the toolkit's, mrjob's or generated."""
+    name = frames.tb_frame.f_code.co_filename
+    if name.startswith(("<frozen", "<string>")):
+        return True
+    return name.startswith(_OWN) and not name.startswith(_EXAMPLES)

@@ -6,11 +6,13 @@ processes of their own; :func:`run_rounds` is what the driver calls.
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mapreduce import numeric
+from hdfs_utils.filesystem import is_remote
+from hdfs_utils.paths import AnyPath, RemotePath, path_of
+from mapreduce import numeric, signals
+from mapreduce.errors import UsageError
 from mapreduce.job import Job, MRStep
 from mapreduce.rundir import RunDir, block_bounds
 from mapreduce.runners import spawn
@@ -44,6 +46,12 @@ class Execution:
         How ``-r parallel`` starts its workers.
     mrjob_arguments : tuple of str
         More of mrjob's own arguments for every job.
+    executor : {"chain", "gang"}
+        Whether rounds are steps of jobs, or one job's tasks stay for all of them.
+    gang_wait : float
+        Seconds that the tasks of a gang wait for each other.
+    gang_fallback : {"error", "chain"}
+        What becomes of the training if they do not all come.
     """
 
     runner: str = "parallel"
@@ -54,6 +62,18 @@ class Execution:
     rounds_per_job: int = 50
     start_method: str = spawn.DEFAULT_START_METHOD
     mrjob_arguments: tuple[str, ...] = ()
+    executor: str = "chain"
+    gang_wait: float = 60.0
+    gang_fallback: str = "error"
+
+    def on(self, *paths: AnyPath) -> "Execution":
+        """The same on data that lie there: clients of other filesystems have threads.
+
+        A process with threads cannot be forked.
+        """
+        if any(isinstance(path, RemotePath) for path in paths):
+            return replace(self, start_method="forkserver")
+        return self
 
     def runner_arguments(self) -> list[str]:
         """mrjob's arguments for the runner; processors are pinned in its tasks as they are here."""
@@ -64,6 +84,35 @@ class Execution:
             for name, value in numeric.pinned().items():
                 arguments += ["--cmdenv", f"{name}={value}"]
         return [*arguments, *self.mrjob_arguments]
+
+    def check_places(self, *places: object) -> None:
+        """Raise an error if tasks could not open files that they need.
+
+        Raises
+        ------
+        UsageError
+            A path is one of this machine, and the runner's tasks run on others.
+        """
+        if self.runner == "emr":
+            for place in places:
+                if place is not None and not str(place).startswith("s3://"):
+                    raise UsageError(
+                        f"{place} is not on S3, where the nodes of EMR could open it. Name one "
+                        f"that is: s3://BUCKET/..., and copy data there with 'gradreduce data copy'"
+                    )
+        if self.runner != "hadoop":
+            return
+        from mapreduce.runners.yarn import installation
+
+        if installation.find().is_local:
+            return
+        for place in places:
+            if place is not None and not is_remote(str(place)):
+                raise UsageError(
+                    f"{place} is a folder of this machine, which the nodes of the cluster cannot "
+                    f"open. Name one that they can: hdfs:///..., and copy data there with "
+                    f"'gradreduce data copy'"
+                )
 
 
 class ChainJob(Job):
@@ -92,7 +141,7 @@ class ChainJob(Job):
             self.add_passthru_arg(option, type=int, default=default, help=text)
 
     def steps(self) -> list[MRStep]:
-        plan = RunDir(Path(self.options.run_dir)).config.plan
+        plan = RunDir(path_of(self.options.run_dir)).config.plan
         needs_scalars = self.options.blocks > 1 and plan.needs_scalars
         steps = []
         for completed in range(self.options.start, self.options.stop):
@@ -119,7 +168,7 @@ class ChainJob(Job):
     @property
     def _strategy(self) -> Sync:
         options = self.options
-        current = session(Path(options.run_dir), options.threads)
+        current = session(path_of(options.run_dir), options.threads)
         key = (options.tasks, options.blocks, options.fan_in)
         if current.strategy is None or current.strategy[0] != key:
             current.strategy = key, Sync(current, *key)
@@ -179,7 +228,7 @@ def run_rounds(
     arguments = [text for item in options.items() for text in map(str, item)]
     job = job_class(execution.runner_arguments() + arguments)
     job.sandbox(stdin=lines)
-    with job.make_runner() as runner:
+    with job.make_runner() as runner, signals.cleaned_up(runner, job):
         runner.run()
 
 

@@ -2,16 +2,17 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mapreduce.collect.tree import Node, ShuffledFold, TreeFold
+from hdfs_utils.paths import AnyPath
+from mapreduce.collect.tree import Node, ShuffledFold
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import NonFiniteError
 from mapreduce.executors.chain import Execution
-from mapreduce.executors.inference import SLICE_ROWS, InferenceJob, run_job
+from mapreduce.executors.inference import SLICE_ROWS, Inference, InferenceJob, run_job
+from mapreduce.models.base import device_errors
 from mapreduce.rundir import RunDir
 from mapreduce.strategies.references import ranges
 from mapreduce.wire import Message
@@ -51,37 +52,49 @@ class EvaluateJob(InferenceJob):
 
     def mapper(self, key: str, _: Message) -> Pairs:
         start, stop = map(int, key.split("-"))
-        inference = self.inference
-        slices = inference.slices()
-        fold: TreeFold[Score] = TreeFold(len(slices), Score.__add__, "the score")
-        for leaf in range(start, stop):
-            batch = inference.batch(*slices[leaf])
-            with np.errstate(all="ignore"):
-                loss, correct = inference.model.score(inference.params, batch, inference.workspace)
-            fold.add(Node(0, leaf), Score(batch.rows, correct, batch.weight, loss))
-        for node, score in fold.nodes():
-            yield "score", _to_message(score, leaves=len(slices), node=[*node])
+        leaves = len(self.inference.slices())
+        for node, score in scores(self.inference, start, stop):
+            yield "score", to_message(score, leaves=leaves, node=[*node])
 
-    def reducer(self, key: str, scores: Iterable[Message]) -> Pairs:
+    def reducer(self, key: str, messages: Iterable[Message]) -> Pairs:
         fold: ShuffledFold[Score] | None = None
-        for message in scores:
-            fold = fold or ShuffledFold(message.meta["leaves"], Score.__add__, "the score")
-            fold.receive(Node(*message.meta["node"]), _from_message(message), message.digest or 0)
+        for message in messages:
+            fold = fold or fold_of(message.meta["leaves"])
+            fold.receive(Node(*message.meta["node"]), from_message(message), message.digest or 0)
         assert fold is not None, "a reducer gets at least one value"
-        yield key, _to_message(fold.result())
+        yield key, to_message(fold.result())
 
 
-def _to_message(score: Score, **meta: Any) -> Message:
+def fold_of(leaves: int) -> ShuffledFold[Score]:
+    """Adds up the scores of so many slices."""
+    return ShuffledFold(leaves, Score.__add__, "the score")
+
+
+def scores(inference: Inference, start: int, stop: int) -> Iterator[tuple[Node, Score]]:
+    """The largest complete nodes over some slices of the data, from left to right."""
+    slices = inference.slices()
+    fold = fold_of(len(slices))
+    for leaf in range(start, stop):
+        batch = inference.batch(*slices[leaf])
+        with np.errstate(all="ignore"), device_errors(inference.model.device):
+            loss, correct = inference.model.score(inference.params, batch, inference.workspace)
+        fold.add(Node(0, leaf), Score(batch.rows, correct, batch.weight, loss))
+    yield from fold.nodes()
+
+
+def to_message(score: Score, **meta: Any) -> Message:
+    """A score as it travels."""
     sums = {"rows": score.rows, "correct": score.correct}
     return Message({**sums, **meta}, {"sums": np.array([score.weight, score.loss])})
 
 
-def _from_message(message: Message) -> Score:
+def from_message(message: Message) -> Score:
+    """The score of :func:`to_message`."""
     weight, loss = message.arrays["sums"].tolist()
     return Score(message.meta["rows"], message.meta["correct"], weight, loss)
 
 
-def evaluate(run: RunDir, completed: int, data: Path, execution: Execution) -> Score:
+def evaluate(run: RunDir, completed: int, data: AnyPath, execution: Execution) -> Score:
     """Score a checkpoint on a dataset, which must have labels.
 
     Parameters
@@ -89,7 +102,7 @@ def evaluate(run: RunDir, completed: int, data: Path, execution: Execution) -> S
     run : RunDir
     completed : int
         Rounds completed at the checkpoint.
-    data : Path
+    data : Path or RemotePath
     execution : Execution
 
     Raises
@@ -101,14 +114,19 @@ def evaluate(run: RunDir, completed: int, data: Path, execution: Execution) -> S
     leaves = sum(-(-count // SLICE_ROWS) for count in rows)
     keys = [f"{a:08d}-{b:08d}" for a, b in ranges(leaves, execution.workers)]
     options = {"--run-dir": run.path, "--completed": completed, "--data": data}
-    ((_, message),) = run_job(EvaluateJob, options, keys, execution)
-    score = _from_message(message)
+    ((_, message),) = run_job(EvaluateJob, options, keys, execution.on(run.path, data))
+    score = from_message(message)
+    check_finite(score, completed, data)
+    return score
+
+
+def check_finite(score: Score, completed: int, data: AnyPath) -> None:
+    """Raise :class:`NonFiniteError` if the sum of the losses is NaN or infinite."""
     if not np.isfinite(score.loss):
         raise NonFiniteError(
             f"the loss of the model after {completed} rounds on {data} is {score.loss}: its logits "
             f"overflow. The training diverged: try a smaller --learning-rate"
         )
-    return score
 
 
 if __name__ == "__main__":

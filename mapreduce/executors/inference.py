@@ -1,14 +1,14 @@
 """What jobs that use a trained model have in common."""
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
-from mapreduce import checkpoint
+from hdfs_utils.paths import AnyPath, path_of
+from mapreduce import checkpoint, signals
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.shards import Dataset
 from mapreduce.executors.chain import Execution
@@ -24,13 +24,21 @@ SLICE_ROWS = 512
 
 
 class Inference:
-    """A model, its parameters and the data that it is used on."""
+    """A model, its parameters and the data that it is used on.
 
-    def __init__(self, run_dir: str, completed: int, data: str) -> None:
-        self.config = RunDir(Path(run_dir)).config
+    Parameters
+    ----------
+    run : RunDir
+    data : Path or RemotePath
+    params : array (size,)
+        May be replaced later.
+    """
+
+    def __init__(self, run: RunDir, data: AnyPath, params: Array) -> None:
+        self.config = run.config
         self.model = self.config.plan.create_model()
-        self.params = checkpoint.load(RunDir(Path(run_dir)), self.model, completed).params
-        self.dataset = Dataset(Path(data))
+        self.params = params
+        self.dataset = Dataset(data)
         self.workspace = Workspace()
 
     @cached_property
@@ -77,14 +85,17 @@ class InferenceJob(Job):
     def inference(self) -> Inference:
         key = (self.options.run_dir, self.options.completed, self.options.data)
         if key not in _known:
+            run = RunDir(path_of(self.options.run_dir))
+            model = run.config.plan.create_model()
+            params = checkpoint.load(run, model, self.options.completed).params
             _known.clear()
-            _known[key] = Inference(*key)
+            _known[key] = Inference(run, path_of(self.options.data), params)
         return _known[key]
 
 
 def run_job(
     job_class: type[Job],
-    options: dict[str, object],
+    options: Mapping[str, object],
     keys: Sequence[str],
     execution: Execution,
 ) -> list[tuple[str, Message]]:
@@ -95,6 +106,6 @@ def run_job(
     arguments += [text for item in options.items() for text in map(str, item)]
     job = job_class(arguments)
     job.sandbox(stdin=io.BytesIO(lines))
-    with job.make_runner() as runner:
+    with job.make_runner() as runner, signals.cleaned_up(runner, job):
         runner.run()
         return list(job.parse_output(runner.cat_output()))

@@ -3,7 +3,6 @@
 import io
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hdfs_utils.errors import ConflictError
+from hdfs_utils.paths import AnyPath, path_of
 from hdfs_utils.publish import SUCCESS, put_if_absent, storage_errors
 from mapreduce import checkpoint
 from mapreduce.data.batch import Batch
@@ -18,6 +18,7 @@ from mapreduce.data.shards import Dataset
 from mapreduce.errors import OutputError
 from mapreduce.executors.chain import Execution
 from mapreduce.executors.inference import SLICE_ROWS, InferenceJob, run_job
+from mapreduce.models.base import device_errors
 from mapreduce.rundir import RunDir
 from mapreduce.wire import Message
 
@@ -38,7 +39,7 @@ class PredictJob(InferenceJob):
 
     def mapper(self, key: str, _: Message) -> Pairs:
         part = f"part-{int(key):05d}.parquet"
-        path = Path(self.options.out) / part
+        path = path_of(self.options.out) / part
         if not path.exists():
             put_if_absent(path, self._predict(int(key)), sync=True)
         yield part, Message({"rows": self.inference.dataset.manifest.shards[int(key)].rows})
@@ -61,8 +62,13 @@ class PredictJob(InferenceJob):
 
     def _table(self, batch: Batch, start: int) -> Any:
         inference = self.inference
-        if inference.model.regression:
-            return self._numbers(batch, start)
+        with device_errors(inference.model.device):
+            if inference.model.regression:
+                return self._numbers(batch, start)
+            return self._classes(batch, start)
+
+    def _classes(self, batch: Batch, start: int) -> Any:
+        inference = self.inference
         classes = np.array(inference.config.classes)
         values = inference.model.probabilities(inference.params, batch, inference.workspace)
         best = values.argmax(axis=1)
@@ -85,7 +91,7 @@ class PredictJob(InferenceJob):
         return pa.table(columns)
 
 
-def predict(run: RunDir, completed: int, data: Path, out: Path, execution: Execution) -> int:
+def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution: Execution) -> int:
     """Predict a dataset into a folder, one Parquet file for each shard; returns the rows.
 
     Files that are there already, from an attempt that was stopped, are kept. ``_SUCCESS`` is
@@ -103,12 +109,12 @@ def predict(run: RunDir, completed: int, data: Path, out: Path, execution: Execu
     shards = len(Dataset(data).manifest.shards)
     keys = [f"{shard:08d}" for shard in range(shards)]
     options = {"--run-dir": run.path, "--completed": completed, "--data": data, "--out": out}
-    parts = run_job(PredictJob, options, keys, execution)
+    parts = run_job(PredictJob, options, keys, execution.on(run.path, data, out))
     put_if_absent(out / SUCCESS, b"", sync=True)
     return sum(message.meta["rows"] for _, message in parts)
 
 
-def _claim(out: Path, made_from: dict[str, str]) -> None:
+def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
     """Note in the folder what its predictions are made from, or find the same note there."""
     note = out / "_prediction.json"
     if out.exists() and not note.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -13,11 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from hdfs_utils.publish import remove_leftovers_of, storage_errors, temporary_name
+from hdfs_utils.folders import remove_leftovers_of
+from hdfs_utils.paths import AnyPath
+from hdfs_utils.publish import storage_errors, temporary_name
 from mapreduce.collect.tree import Node, ShuffledFold, TreeFold
 from mapreduce.data import standardisation
 from mapreduce.data.batch import Array, Csr
-from mapreduce.data.importer import check_absent
+from mapreduce.data.copying import check_absent
 from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry, Standardised
 from mapreduce.data.shards import Dataset, sparse_row_bytes, write_shard
 from mapreduce.data.standardisation import Moments, Statistics, combine, moments
@@ -130,7 +132,7 @@ def _leaves(manifest: Manifest) -> list[tuple[int, int, int]]:
     return leaves
 
 
-def _check_finite(features: Array | Csr, path: Path) -> None:
+def _check_finite(features: Array | Csr, path: AnyPath) -> None:
     values = features.values if isinstance(features, Csr) else features
     if np.isfinite(values).all():
         return

@@ -122,6 +122,16 @@ def test_killed_at_every_boundary(data, tmp_path):
         assert not list(run.path.rglob("*.tmp")), (number, after)
 
 
+def test_killed_when_the_result_was_published(data, tmp_path):
+    """A name of its own that the last file of a run was written under is left behind."""
+    run = create(data, tmp_path / "run")
+    expected = hash_of(run)
+    left = run.path / ".result.json.1.0a1b2c3d.tmp"
+    left.write_bytes(b"{")
+    assert hash_of(run) == expected
+    assert not left.exists()
+
+
 # Signals
 
 

@@ -1,0 +1,167 @@
+"""The gang's job: map tasks, one for each rank, that stay until the training ends.
+
+``python -m mapreduce.executors.gang.job`` is what the tasks run on runners that start processes of
+their own; :func:`run_gang` is what the driver calls.
+"""
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+from mrjob.protocol import RawValueProtocol
+from mrjob.step import StepFailedException
+
+from hdfs_utils.paths import path_of
+from mapreduce.errors import GradreduceError, UsageError
+from mapreduce.executors.chain import Execution
+from mapreduce.executors.gang.errors import TooSmallError
+from mapreduce.executors.gang.follow import DRIVER
+from mapreduce.executors.gang.rank import Rank, Role
+from mapreduce.executors.gang.rendezvous import Meeting
+from mapreduce.job import Job, MRStep
+from mapreduce.rundir import RunDir
+from mapreduce.runners.parallel import TaskFailedException
+from mapreduce.strategies.session import session
+
+#: Runners whose tasks are all on this machine.
+_LOCAL = ("inline", "parallel", "local")
+
+
+class GangJob(Job):
+    """One step without reducer; its input is a line for each rank, with the rank's number."""
+
+    WARM = True
+    INPUT_PROTOCOL = RawValueProtocol
+    OUTPUT_PROTOCOL = RawValueProtocol
+
+    def configure_args(self) -> None:
+        super().configure_args()
+        self.add_passthru_arg("--run-dir", help="directory of the run")
+        self.add_passthru_arg("--token", help="of the job, in the names of its files")
+        self.add_passthru_arg("--reach", default="", help="host:port that all ranks can reach")
+        self.add_passthru_arg("--wait", type=float, default=60.0, help="seconds for other ranks")
+        for option, text in (
+            ("--ranks", "tasks of the gang"),
+            ("--threads", "slices that a rank computes at once"),
+            ("--blocks", "blocks of the parameters"),
+        ):
+            self.add_passthru_arg(option, type=int, default=1, help=text)
+
+    def steps(self) -> list[MRStep]:
+        jobconf = {
+            "mapreduce.job.maps": self.options.ranks,
+            # A second attempt beside the first one would be a second rank of the same number.
+            "mapreduce.map.speculative": "false",
+        }
+        return [MRStep(mapper=self.take_part, jobconf=jobconf)]
+
+    def hadoop_input_format(self) -> str | None:
+        """One line for each task; runners without Hadoop divide the input so anyway."""
+        if self.options.runner in _LOCAL:
+            return None
+        return "org.apache.hadoop.mapred.lib.NLineInputFormat"
+
+    def take_part(self, _: None, line: str) -> Iterator[tuple[None, str]]:
+        """Be the rank that the line names, to the end of the training."""
+        options = self.options
+        role = Role(
+            options.token,
+            int(line.rpartition("\t")[2]),
+            options.ranks,
+            options.blocks,
+            options.wait,
+            options.reach,
+        )
+        Rank(session(path_of(options.run_dir), options.threads), role, self.set_status).run()
+        yield from ()
+
+
+def run_gang(run: RunDir, meeting: Meeting, execution: Execution) -> None:
+    """Run the rounds after the last published one, until the training ends, in one job.
+
+    The state must be published in as many blocks as ``execution`` asks for.
+
+    Parameters
+    ----------
+    run : RunDir
+    meeting : Meeting
+        Prepared for this job.
+    execution : Execution
+
+    Raises
+    ------
+    TooSmallError
+        Not all tasks ran at once within the time that ``execution`` gives them.
+    StepFailedException, GradreduceError
+        As the runner does.
+    """
+    ranks = execution.workers
+    options: dict[str, Any] = {
+        "--run-dir": run.path,
+        "--token": meeting.token,
+        "--ranks": ranks,
+        "--threads": execution.threads,
+        "--blocks": execution.blocks,
+        "--wait": execution.gang_wait,
+    }
+    if execution.runner not in _LOCAL:
+        options["--reach"] = _reach(run)
+    arguments = [text for item in options.items() for text in map(str, item)]
+    if execution.runner == "local":
+        # mrjob runs no more tasks at once.
+        arguments += ["--num-cores", str(ranks)]
+    # The user's own arguments are the last.
+    job = GangJob(arguments + execution.runner_arguments())
+    job.sandbox(stdin=io.BytesIO(b"".join(b"%08d\n" % rank for rank in range(ranks))))
+    try:
+        with job.make_runner() as runner:
+            runner.run()
+    except StepFailedException as error:
+        raise _explained(error, meeting) from error
+
+
+def _reach(run: RunDir) -> str:
+    """The name node, which all ranks can reach since the run's directory is there.
+
+    Empty for a directory of this machine, where the ranks are too then.
+
+    Raises
+    ------
+    UsageError
+        The URI names no host.
+    """
+    scheme, remote, place = str(run.path).partition("://")
+    host = place.partition("/")[0]
+    if remote and (scheme == "s3" or ":" not in host):
+        raise UsageError(
+            f"{run.path}: the ranks of a gang choose their addresses by the name node that serves "
+            f"the run's directory. Name one as hdfs://HOST:PORT/PATH, or train with --executor "
+            f"chain"
+        )
+    return host if remote else ""
+
+
+def _explained(error: Exception, meeting: Meeting) -> Exception:
+    """An error of the job, by what the rank that failed has said of it."""
+    told = meeting.error()
+    if told is None or told["rank"] == DRIVER:
+        return error
+    if told["type"] == TooSmallError.__name__:
+        return TooSmallError(told["message"])
+    # The runner parallel's own errors say more: they have the traceback.
+    return error if isinstance(error, TaskFailedException) else _RankError(told)
+
+
+class _RankError(GradreduceError):
+    """A rank failed, on a runner that does not tell why."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        message = told["message"]
+        if told["exit_code"] is None:
+            message = f"rank {told['rank']} raised {told['type']}: {message}"
+        super().__init__(message)
+        self.exit_code = told["exit_code"] or 1
+
+
+if __name__ == "__main__":
+    GangJob.run()

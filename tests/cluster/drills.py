@@ -1,0 +1,127 @@
+"""What the drills on a real Hadoop have in common."""
+
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import threading
+from pathlib import Path
+
+from hdfs_utils import cluster as hadoop
+from hdfs_utils.cluster import health
+from mapreduce import driver
+from mapreduce.events import Events, JobSubmitted
+from mapreduce.executors.chain import Execution
+from mapreduce.rundir import RunDir
+from mapreduce.runners.yarn import submissions
+from mapreduce.runners.yarn.rest import Yarn
+from mapreduce.settings import Settings
+
+from slow_chain import SlowChain  # isort: skip
+
+SETTINGS = Settings(model="mlp:9", optimizer="adam", batch_size=96, rounds=2)
+#: Has the same bits, in a job for each round.
+SAVING = dataclasses.replace(SETTINGS, checkpoint_every=1)
+EXECUTION = Execution("hadoop", workers=2)
+INLINE = Execution("inline")
+
+
+class Applications(list):
+    """The applications that a training submits."""
+
+    def __call__(self, event):
+        if isinstance(event, JobSubmitted):
+            self.append(event.application)
+
+
+def train(run: RunDir, *subscribers, execution=EXECUTION, job_class=SlowChain) -> str:
+    """The hash of the model that the rest of a run gives."""
+    ended = driver.train(run, execution, 2, Events(*subscribers), job_class=job_class)
+    return ended.model_sha256
+
+
+def tasks(kind: str) -> list[int]:
+    """Processes of map or reduce tasks of a training on the tests' cluster."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+            is_task = b"gradreduce.zip" in words and f"--{kind}".encode() in words
+            if is_task and (folder / "cwd").readlink().is_relative_to(hadoop.cluster_folder()):
+                found.append(int(folder.name))
+    return found
+
+
+@contextlib.contextmanager
+def once(condition, action):
+    """Do something when there is something to do it to; it must have come to that."""
+    over, done = threading.Event(), []
+
+    def look():
+        while not over.wait(0.05):
+            found = condition()
+            if found:
+                done.append(action(found))
+                return
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield done
+    finally:
+        over.set()
+        thread.join()
+    assert done, "the fault did not happen"
+
+
+def kill_one(pids: list[int]) -> int:
+    """Kill the first of some processes; 0 if there is none, or it has just ended."""
+    for pid in pids[:1]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            return pid
+    return 0
+
+
+def attempts(yarn: Yarn, applications: list[str], name: str) -> int:
+    """Attempts of one kind, as ``failedMap``, in all jobs of a training."""
+    jobs = [yarn.job(application) for application in applications]
+    return sum(job.get(f"{name}Attempts", 0) for job in jobs)
+
+
+def masters(cluster, application: str) -> list[dict]:
+    """Application masters that an application has had."""
+    url = f"{cluster.resourcemanager_url}/ws/v1/cluster/apps/{application}/appattempts"
+    return health.get(url, 5)["appAttempts"]["appAttempt"]
+
+
+def live(yarn: Yarn, run: RunDir) -> list[str]:
+    """Applications of a training that wait or run."""
+    return yarn.live(submissions.mark(str(run.path)))
+
+
+def name_node(cluster, bean: str) -> dict:
+    """What the name node says of itself."""
+    query = f"/jmx?qry=Hadoop:service=NameNode,name={bean}"
+    return health.get(cluster.namenode_url + query, 5)["beans"][0]
+
+
+def shell(cluster, command, **options):
+    """Run a program of the cluster."""
+    done = subprocess.run(
+        command,
+        env=os.environ | cluster.environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        **options,
+    )
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def hdfs(cluster, *arguments: object) -> None:
+    """Run a command of Hadoop's file system."""
+    shell(cluster, ["hdfs", *map(str, arguments)])

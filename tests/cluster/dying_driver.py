@@ -1,0 +1,37 @@
+"""A driver on a real Hadoop that is killed at a moment: ``dying_driver.py RUN MOMENT``.
+
+What it has started on the cluster is not told, and goes on.
+"""
+
+import os
+import signal
+import sys
+
+from hdfs_utils.paths import path_of
+from mapreduce import checkpoint
+from mapreduce.events import CheckpointSaved, JobSubmitted
+from mapreduce.rundir import RunDir
+from mapreduce.runners.yarn.client import Client
+
+from drills import train  # isort: skip
+
+BEFORE_SUBMIT, AFTER_SUBMIT = "before_submit", "after_submit"
+BEFORE_COMMIT, AFTER_COMMIT = "before_commit", "after_commit"
+MOMENTS = (BEFORE_SUBMIT, AFTER_SUBMIT, BEFORE_COMMIT, AFTER_COMMIT)
+
+
+def die(*_, **__):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main(path: str, moment: str) -> None:
+    deadly = {AFTER_SUBMIT: JobSubmitted, AFTER_COMMIT: CheckpointSaved}.get(moment, ())
+    if moment == BEFORE_SUBMIT:
+        Client.run = die
+    elif moment == BEFORE_COMMIT:
+        checkpoint.save = die
+    train(RunDir(path_of(path)), lambda event: isinstance(event, deadly) and die())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

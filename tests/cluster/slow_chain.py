@@ -1,0 +1,36 @@
+"""Trainings whose tasks take long enough to be hit by a fault."""
+
+import os
+import time
+
+from mapreduce.executors.chain import ChainJob
+
+#: Seconds that a task takes at least.
+SECONDS = 2.0
+
+#: The same, of the first attempt of one map task of a straggling training.
+STRAGGLING = 90.0
+
+
+class SlowChain(ChainJob):
+    def map_gradients(self, reference, message):
+        time.sleep(SECONDS)
+        yield from super().map_gradients(reference, message)
+
+    def update_block(self, key, partials):
+        time.sleep(SECONDS)
+        yield from super().update_block(key, partials)
+
+
+class StragglingChain(ChainJob):
+    def map_gradients(self, reference, message):
+        if os.environ.get("mapreduce_task_attempt_id", "").endswith("_m_000000_0"):  # noqa: SIM112
+            for _ in range(int(STRAGGLING)):
+                time.sleep(1)
+                # Of a task that tells nothing, Hadoop cannot see how slow it is.
+                self.set_status("still at work")
+        yield from super().map_gradients(reference, message)
+
+
+if __name__ == "__main__":
+    SlowChain.run()

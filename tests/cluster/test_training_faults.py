@@ -1,0 +1,110 @@
+"""A training on a real Hadoop whose processes are killed: the same bits, and nothing left."""
+
+import threading
+import time
+
+import pytest
+
+from hdfs_utils import cluster as hadoop
+from mapreduce.events import RoundCompleted
+from mapreduce.executors.chain import Execution
+from mapreduce.rundir import RunDir
+from mapreduce.runners.hadoop import JobFailedException
+from programs import wait_until
+
+from drills import (  # isort: skip
+    Applications,
+    attempts,
+    kill_one,
+    masters,
+    name_node,
+    once,
+    tasks,
+    train,
+)
+from slow_chain import StragglingChain  # isort: skip
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+
+@pytest.mark.parametrize("kind", ["mapper", "reducer"])
+def test_a_task_is_killed(kind, run, expected, yarn, chance):
+    """Rows 1 and 2."""
+    seen = Applications()
+    wait = chance.uniform(0, 1.5)
+
+    def later(pids):
+        time.sleep(wait)
+        return kill_one(pids)
+
+    with once(lambda: tasks(kind), later):
+        assert train(run, seen) == expected
+    name = "failedMap" if kind == "mapper" else "failedReduce"
+    assert attempts(yarn, seen, name) >= 1
+
+
+def test_a_task_is_killed_until_the_job_fails(run, yarn):
+    """Row 3."""
+    over = threading.Event()
+
+    def killer():
+        while not over.wait(0.05):
+            kill_one(tasks("mapper"))
+
+    thread = threading.Thread(target=killer)
+    thread.start()
+    try:
+        with pytest.raises(JobFailedException) as error:
+            train(run)
+    finally:
+        over.set()
+        thread.join()
+    text = str(error.value)
+    assert "step 1 of 2 failed: its process was killed" in text
+    assert "map task" in text
+    assert "attempt_" in text
+    assert "gradreduce logs application_" in text
+    assert RunDir(run.path).config
+
+
+def test_a_second_attempt_runs_beside_a_slow_one(run, expected, yarn):
+    """Row 4."""
+    seen, rounds = Applications(), []
+    execution = Execution("hadoop", workers=2, mrjob_arguments=("--speculative",))
+    subscribers = (seen, lambda e: rounds.append(e) if isinstance(e, RoundCompleted) else None)
+    model = train(run, *subscribers, execution=execution, job_class=StragglingChain)
+    assert model == expected
+    assert attempts(yarn, seen, "killedMap") >= 1
+    launched = [
+        counters["org.apache.hadoop.mapreduce.JobCounter"]["TOTAL_LAUNCHED_MAPS"]
+        for counters in map(yarn.counters, seen)
+    ]
+    assert max(launched) > 2
+    assert [(event.completed, event.rows) for event in rounds] == [(1, 96), (2, 96)]
+
+
+def test_the_application_master_is_killed(run, expected, cluster):
+    """Row 7."""
+    seen = Applications()
+    with once(lambda: tasks("mapper"), lambda _: hadoop.kill("appmaster", 1)):
+        assert train(run, seen) == expected
+    assert max(len(masters(cluster, application)) for application in seen) == 2
+
+
+def test_a_data_node_is_killed(run, expected, chance, cluster):
+    """Row 8."""
+    number = chance.randint(1, 3)
+    with once(lambda: tasks("mapper"), lambda _: hadoop.kill("datanode", number)):
+        assert train(run) == expected
+    wait_until(lambda: name_node(cluster, "FSNamesystemState")["NumDeadDataNodes"] == 1, 60)
+    hadoop.start("datanode", number)
+    wait_until(lambda: name_node(cluster, "FSNamesystemState")["NumDeadDataNodes"] == 0, 60)
+    wait_until(lambda: name_node(cluster, "FSNamesystem")["UnderReplicatedBlocks"] == 0, 60)
+
+
+def test_a_node_manager_is_killed(run, expected, yarn, chance):
+    """Row 9."""
+    number = chance.randint(1, 3)
+    with once(lambda: tasks("mapper"), lambda _: hadoop.kill("nodemanager", number)):
+        assert train(run) == expected
+    wait_until(lambda: yarn.metrics()["lostNodes"] == 1, 60)

@@ -1,0 +1,98 @@
+"""Gangs whose ranks are threads of one process, each with a session of its own."""
+
+import functools
+import os
+import threading
+import traceback
+from collections.abc import Callable
+
+from mapreduce.executors.gang.rank import Rank, Role
+from mapreduce.executors.gang.rendezvous import Meeting
+from mapreduce.rundir import Position, RunDir, block_bounds
+from mapreduce.strategies.session import Session
+
+
+def isolated(test: Callable[..., None]) -> Callable[..., None]:
+    """Run a test in a forked process: what gRPC starts must not be there when others fork."""
+
+    @functools.wraps(test)
+    def run(*arguments, **options):
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            said = b""
+            try:
+                test(*arguments, **options)
+            except BaseException:
+                said = traceback.format_exc().encode()
+            with os.fdopen(writer, "wb") as file:
+                file.write(said)
+            os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader, "rb") as file:
+            said = file.read().decode()
+        _, status = os.waitpid(pid, 0)
+        assert not said, said
+        assert status == 0
+
+    return run
+
+
+def initial(run: RunDir, blocks: int) -> int:
+    """Publish the state before the first round; returns the number of blocks."""
+    plan = run.config.plan
+    params = plan.create_model().init(plan.seed)
+    optimizer = plan.create_optimizer()
+    position = Position(0, params, optimizer.init(params))
+    if plan.needs_scalars:
+        position.memory = optimizer.memory()
+    count = len(block_bounds(params.size, blocks))
+    run.publish_round(position, count)
+    return count
+
+
+class Gang:
+    """Ranks of a run, each in a thread.
+
+    Parameters
+    ----------
+    run : RunDir
+    ranks, blocks, threads : int
+    wait : float
+    """
+
+    def __init__(
+        self, run: RunDir, ranks: int, blocks: int, threads: int = 1, wait: float = 30.0
+    ) -> None:
+        self.run = run
+        self.meeting = Meeting.prepare(run)
+        self.errors: dict[int, BaseException] = {}
+        self.statuses: list[str] = []
+        self._threads: dict[int, threading.Thread] = {}
+        self._each = threads
+        self._role = functools.partial(
+            Role, token=self.meeting.token, ranks=ranks, blocks=blocks, wait=wait, reach=""
+        )
+        self.ranks = ranks
+
+    def start(self, *ranks: int) -> None:
+        """Start some ranks, or all."""
+        for rank in ranks or range(self.ranks):
+            thread = threading.Thread(target=self._live, args=(rank,))
+            self._threads[rank] = thread
+            thread.start()
+
+    def _live(self, rank: int) -> None:
+        session = Session(self.run.path, self._each)
+        try:
+            Rank(session, self._role(rank=rank), self.statuses.append).run()
+        except BaseException as error:
+            self.errors[rank] = error
+
+    def join(self, seconds: float = 60.0) -> dict[int, BaseException]:
+        """Wait for all ranks that were started; what they raised."""
+        for rank, thread in self._threads.items():
+            thread.join(seconds)
+            assert not thread.is_alive(), f"rank {rank} does not end"
+        return self.errors
