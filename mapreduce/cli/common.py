@@ -1,18 +1,36 @@
 """What several commands need: shared options, the run's profile, and output."""
 
+import contextlib
+import difflib
 import json
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
+from hdfs_utils.errors import StorageError
+from hdfs_utils.paths import AnyPath, path_of
+from mapreduce.errors import UsageError
 from mapreduce.options import Option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 FOLDER = click.Path(path_type=Path)
+
+
+class Location(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has none
+    """A path of this machine, or a URI such as ``hdfs://host:port/path`` or ``s3://bucket/key``."""
+
+    name = "path"
+
+    def convert(self, value: Any, param: Any, context: Any) -> AnyPath:
+        return path_of(value) if isinstance(value, str) else value
+
+
+LOCATION = Location()
 
 
 def add_options(
@@ -50,12 +68,14 @@ def runner_options(*, defaults: bool = True) -> Callable[[Command], Command]:
             help="How -r parallel starts its workers. [default: fork on Linux]",
         )(command)
         command = click.option(
-            "--workers", type=int, help="Map tasks at once. [default: one per core]"
+            "--workers",
+            type=int,
+            help="Map tasks at once. [default: one per core, hadoop: of the cluster; emr: 4]",
         )(command)
         return click.option(
             "-r",
             "--runner",
-            type=click.Choice(["inline", "parallel", "local"]),
+            type=click.Choice(["inline", "parallel", "local", "hadoop", "emr"]),
             default=runner,
             show_default=defaults,
             help="Who runs the steps.",
@@ -72,19 +92,57 @@ def output_options(command: Command) -> Command:
     return click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")(command)
 
 
+@contextlib.contextmanager
+def own_options(context: click.Context) -> Iterator[None]:
+    """Name the command's option that was meant by one that neither it nor its job knows."""
+    try:
+        yield
+    except UsageError as error:
+        wrong = re.search(r"unrecognized arguments: (--[\w-]+)", str(error))
+        known = [flag for option in context.command.params for flag in option.opts]
+        close = difflib.get_close_matches(wrong[1], known, n=1) if wrong else []
+        theirs = re.search(r" Did you mean (\S+)\?", str(error))
+        if wrong is None or not close or (theirs and _nearer(wrong[1], theirs[1], close[0])):
+            raise
+        told = str(error).replace(theirs[0], "") if theirs else str(error)
+        raise UsageError(f"{told}. Did you mean {close[0]}?") from error
+
+
+def _nearer(word: str, first: str, second: str) -> bool:
+    """Whether the first is more like a word than the second."""
+    first_ratio, second_ratio = (
+        difflib.SequenceMatcher(None, other, word).ratio() for other in (first, second)
+    )
+    return first_ratio > second_ratio
+
+
+@contextlib.contextmanager
+def interruptible(what_is_left: str) -> Iterator[None]:
+    """SIGINT and SIGTERM end a command with a message, and with nothing half-written."""
+    from mapreduce import signals
+    from mapreduce.errors import Interrupted
+
+    with signals.interrupting():
+        try:
+            yield
+        except Interrupted:
+            click.echo(f"interrupted; {what_is_left}", err=True)
+            raise
+
+
 def quiet_mrjob() -> None:
     """mrjob's own log is for those who debug it."""
     logging.getLogger("mrjob").setLevel(logging.ERROR)
 
 
-def pin_profile(run: Path) -> None:
+def pin_profile(run: AnyPath) -> None:
     """Set the numeric profile that a run was started with, before NumPy is loaded."""
     from mapreduce import numeric
 
     profile = "native"
     try:
         profile = json.loads((run / "run.json").read_bytes()).get("numeric_profile", profile)
-    except (OSError, ValueError, AttributeError, RecursionError):
+    except (OSError, StorageError, ValueError, AttributeError, RecursionError):
         # Whoever reads the run next says what is wrong with it.
         return
     if profile in numeric.PROFILES:

@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from hdfs_utils.paths import AnyPath
 from mapreduce.cli.common import (
     FOLDER,
+    LOCATION,
+    interruptible,
     output_options,
     print_json,
     quiet_mrjob,
@@ -29,18 +32,20 @@ def data() -> None:
 
 
 @data.command()
-@click.argument("out", type=FOLDER)
+@click.argument("out", type=LOCATION)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the rows.")
-def digits(out: Path, seed: int) -> None:
+def digits(out: AnyPath, seed: int) -> None:
     """Write scikit-learn's digits to OUT/train (1,437 rows) and OUT/test (360 rows)."""
-    from mapreduce.data import importer
+    from mapreduce.data import copying, importer
     from mapreduce.data.readers.digits import sources
 
     targets = {name: out / name for name in ("train", "test")}
     for target in targets.values():
-        importer.check_absent(target)
+        copying.check_absent(target)
     for name, source in sources().items():
-        _tell(targets[name], importer.import_rows(source, targets[name], seed))
+        with copying.made_here(targets[name]) as folder:
+            manifest = importer.import_rows(source, folder, seed)
+        _tell(targets[name], manifest)
 
 
 #: Formats of sources, and the options that only some of them know.
@@ -51,6 +56,7 @@ ONLY = {
     "unlabelled": FORMATS,
     "task": ("csv", "libsvm", "parquet"),
     "weights": ("csv", "parquet"),
+    "drop": ("csv", "parquet"),
     "columns": ("parquet",),
     "hash_bits": ("csv", "parquet"),
     "dtype": ("csv", "libsvm", "parquet"),
@@ -63,11 +69,16 @@ ADVICE = {
 }
 
 
+#: So many different labels, most of which come once, are hardly classes.
+MANY_CLASSES = 20
+
+
 @data.command("import")
 @click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="Of the sources.")
 @click.option("--labels", type=FILE, help="idx: the file of labels.")
 @click.option("--label", help="csv, parquet: the column of labels. [default: label, else the last]")
 @click.option("--weights", help="csv, parquet: the column that says how much each row counts.")
+@click.option("--drop", help="csv, parquet: columns to leave out, joined by commas.")
 @click.option(
     "--columns",
     help="parquet: the features' columns, joined by commas, or one of lists. [default: all others]",
@@ -100,18 +111,50 @@ ADVICE = {
 @click.option("--zero-based", is_flag=True, help="libsvm: the first feature has the index 0.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the rows.")
 @click.argument("sources", nargs=-1, required=True, type=FILE)
-@click.argument("out", type=FOLDER)
-def import_(kind: str, seed: int, sources: tuple[Path, ...], out: Path, **values: Any) -> None:
+@click.argument("out", type=LOCATION)
+@output_options
+def import_(
+    kind: str,
+    seed: int,
+    sources: tuple[Path, ...],
+    out: AnyPath,
+    quiet: bool,
+    as_json: bool,
+    **values: Any,
+) -> None:
     """Import SOURCES, gzipped or not, as the dataset OUT.
 
     The rows are shuffled by --seed, in two passes over the source, so that memory does not grow
     with it.
     """
-    from mapreduce.data import importer
+    from mapreduce.data import copying, importer
 
-    importer.check_absent(out)
     _check_options(kind, values)
-    _tell(out, importer.import_rows(_source(kind, list(sources), values), out, seed))
+    with interruptible("nothing was written"), copying.made_here(out) as folder:
+        manifest = importer.import_rows(_source(kind, list(sources), values), folder, seed)
+    if not quiet and (hint := _hint(manifest)):
+        click.echo(f"warning: {hint}", err=True)
+    if as_json:
+        print_json(_described(manifest))
+    else:
+        _tell(out, manifest)
+
+
+def _hint(manifest: "Manifest") -> str | None:
+    """What looks like a mistake, though it need not be one."""
+    classes = manifest.classes or ()
+    try:
+        has_fractions = any(not float(label).is_integer() for label in classes)
+    except (ValueError, OverflowError):
+        # Some are names.
+        return None
+    hardly_twice = len(classes) > MANY_CLASSES and 2 * len(classes) > manifest.rows
+    if not has_fractions and not hardly_twice:
+        return None
+    return (
+        f"the labels are {len(classes):,} classes in {manifest.rows:,} rows. If they are numbers "
+        f"to be predicted, import them with --task regression"
+    )
 
 
 def _check_options(kind: str, values: dict[str, Any]) -> None:
@@ -125,6 +168,8 @@ def _check_options(kind: str, values: dict[str, Any]) -> None:
             raise UsageError(f"{flag} is for {', '.join(kinds)}, not for {kind}{advice}")
     if kind == "idx" and (values["labels"] is None) != values["unlabelled"]:
         raise UsageError("idx needs either --labels FILE or --unlabelled")
+    if values["drop"] is not None and values["columns"] is not None:
+        raise UsageError("--drop and --columns contradict each other: name the columns once")
     for name in ("label", "task"):
         if values[name] is not None and values["unlabelled"]:
             raise UsageError(f"--{name} and --unlabelled contradict each other")
@@ -132,6 +177,7 @@ def _check_options(kind: str, values: dict[str, Any]) -> None:
 
 def _source(kind: str, sources: list[Path], values: dict[str, Any]) -> "Source":
     dtype = values["dtype"] or "float32"
+    drop = values["drop"].split(",") if values["drop"] else []
     task = None if values["unlabelled"] else values["task"] or "classification"
     if kind == "idx":
         from mapreduce.data.readers import idx
@@ -148,6 +194,7 @@ def _source(kind: str, sources: list[Path], values: dict[str, Any]) -> "Source":
             task or "classification",
             values["weights"],
             values["hash_bits"],
+            drop,
         )
     if kind == "parquet":
         from mapreduce.data.readers import parquet
@@ -162,6 +209,7 @@ def _source(kind: str, sources: list[Path], values: dict[str, Any]) -> "Source":
             columns=None if columns is None else columns.split(","),
             dtype=dtype,
             hash_bits=values["hash_bits"],
+            drop=drop,
         )
     if kind == "cifar10":
         from mapreduce.data.readers import cifar10
@@ -172,7 +220,7 @@ def _source(kind: str, sources: list[Path], values: dict[str, Any]) -> "Source":
     return libsvm.source(sources, task, dtype, values["features"], values["zero_based"])
 
 
-def _tell(folder: Path, manifest: "Manifest") -> None:
+def _tell(folder: AnyPath, manifest: "Manifest") -> None:
     click.echo(
         f"{folder}: {manifest.rows:,} rows of {manifest.features:,} features in "
         f"{len(manifest.shards)} shard{'s' if len(manifest.shards) > 1 else ''}"
@@ -209,9 +257,10 @@ def standardise(
 
     defaults = {option.name: option.default for option in options.EXECUTION}
     execution = options.execution({**defaults, **values})
-    manifest, statistics = job.standardise(
-        folder.absolute(), out.absolute(), dtype, execution, like and like.absolute()
-    )
+    with interruptible("nothing was written"):
+        manifest, statistics = job.standardise(
+            folder.absolute(), out.absolute(), dtype, execution, like and like.absolute()
+        )
     constant = statistics.constant.tolist()
     if constant:
         shown = ", ".join(map(str, constant[:8])) + (", …" if len(constant) > 8 else "")
@@ -226,16 +275,47 @@ def standardise(
         _tell(out, manifest)
 
 
+@data.command("copy")
+@click.argument("source", type=LOCATION)
+@click.argument("out", type=LOCATION)
+@output_options
+def copy(source: AnyPath, out: AnyPath, quiet: bool, as_json: bool) -> None:
+    """Copy the dataset SOURCE to OUT, comparing every file with its digest.
+
+    Both may be paths or URIs: hdfs://, webhdfs://, s3://.
+
+    \b
+    gradreduce data copy demo/data/train hdfs:///data/train
+    """
+    from mapreduce.data import copying
+
+    report = (lambda name: None) if quiet or as_json else (lambda name: click.echo(name, err=True))
+    manifest = copying.copy(source, out, report)
+    if as_json:
+        print_json({"rows": manifest.rows, "sha256": manifest.sha256})
+    else:
+        _tell(out, manifest)
+
+
 @data.command()
-@click.argument("folder", type=FOLDER)
+@click.argument("folder", type=LOCATION)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def show(folder: Path, as_json: bool) -> None:
+def show(folder: AnyPath, as_json: bool) -> None:
     """Show what the dataset FOLDER holds."""
     from mapreduce.data.manifest import load
 
-    manifest = load(folder)
+    content = _described(load(folder))
+    if as_json:
+        print_json(content)
+        return
+    for name, value in content.items():
+        click.echo(f"{name:14}{f'{value:,}' if type(value) is int else value}")
+
+
+def _described(manifest: "Manifest") -> dict[str, Any]:
+    """What a dataset holds."""
     classes = manifest.classes
-    content: dict[str, Any] = {
+    return {
         "rows": manifest.rows,
         "features": manifest.features,
         "shape": list(manifest.shape),
@@ -254,16 +334,11 @@ def show(folder: Path, as_json: bool) -> None:
         "source": manifest.source,
         "sha256": manifest.sha256,
     }
-    if as_json:
-        print_json(content)
-        return
-    for name, value in content.items():
-        click.echo(f"{name:14}{f'{value:,}' if type(value) is int else value}")
 
 
 @data.command()
-@click.argument("folder", type=FOLDER)
-def verify(folder: Path) -> None:
+@click.argument("folder", type=LOCATION)
+def verify(folder: AnyPath) -> None:
     """Compare every byte of the dataset FOLDER with its digests."""
     from mapreduce.data.shards import Dataset
 

@@ -1,12 +1,13 @@
 """``gradreduce evaluate`` and ``gradreduce predict``."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from hdfs_utils.paths import AnyPath
 from mapreduce.cli.common import (
-    FOLDER,
+    LOCATION,
+    interruptible,
     output_options,
     pin_profile,
     print_json,
@@ -20,11 +21,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("run", type=FOLDER)
-@click.argument("data", type=FOLDER)
+@click.argument("run", type=LOCATION)
+@click.argument("data", type=LOCATION)
 @runner_options()
 @output_options
-def evaluate(run: Path, data: Path, as_json: bool, **values: Any) -> None:
+def evaluate(run: AnyPath, data: AnyPath, as_json: bool, **values: Any) -> None:
     """Score the model of RUN on the dataset DATA: sums over all rows, divided once.
 
     The accuracy counts rows; the loss is the weighted mean, if rows have weights.
@@ -32,7 +33,8 @@ def evaluate(run: Path, data: Path, as_json: bool, **values: Any) -> None:
     from mapreduce.executors import evaluate as job
 
     directory, completed, execution = _prepare(run, data, values, labelled=True)
-    score = job.evaluate(directory, completed, data.absolute(), execution)
+    with interruptible("nothing was written"):
+        score = job.evaluate(directory, completed, data.absolute(), execution)
     regression = directory.config.plan.create_model().regression
     accuracy = None if regression else score.correct / score.rows
     loss = score.loss / score.weight
@@ -43,12 +45,12 @@ def evaluate(run: Path, data: Path, as_json: bool, **values: Any) -> None:
 
 
 @click.command()
-@click.argument("run", type=FOLDER)
-@click.argument("data", type=FOLDER)
-@click.argument("out", type=FOLDER)
+@click.argument("run", type=LOCATION)
+@click.argument("data", type=LOCATION)
+@click.argument("out", type=LOCATION)
 @runner_options()
 @output_options
-def predict(run: Path, data: Path, out: Path, as_json: bool, **values: Any) -> None:
+def predict(run: AnyPath, data: AnyPath, out: AnyPath, as_json: bool, **values: Any) -> None:
     """Predict the dataset DATA with the model of RUN, into Parquet files in the folder OUT.
 
     One file for each shard, one row for each example: row, label (if there is one), prediction,
@@ -57,8 +59,9 @@ def predict(run: Path, data: Path, out: Path, as_json: bool, **values: Any) -> N
     """
     from mapreduce.executors import predict as job
 
-    directory, completed, execution = _prepare(run, data, values, labelled=False)
-    rows = job.predict(directory, completed, data.absolute(), out.absolute(), execution)
+    directory, completed, execution = _prepare(run, data, {**values, "out": out}, labelled=False)
+    with interruptible("the same command goes on where this one was"):
+        rows = job.predict(directory, completed, data.absolute(), out.absolute(), execution)
     if as_json:
         print_json({"rows": rows, "out": str(out)})
     else:
@@ -66,7 +69,7 @@ def predict(run: Path, data: Path, out: Path, as_json: bool, **values: Any) -> N
 
 
 def _prepare(
-    run: Path, data: Path, values: dict[str, Any], *, labelled: bool
+    run: AnyPath, data: AnyPath, values: dict[str, Any], *, labelled: bool
 ) -> tuple[Any, int, "Execution"]:
     pin_profile(run)
     quiet_mrjob()
@@ -91,4 +94,6 @@ def _prepare(
         raise DataError(f"{data} has sparse rows, {config.plan.model} takes dense ones alone")
     completed = checkpoint.latest(directory)
     defaults = {option.name: option.default for option in options.EXECUTION}
-    return directory, completed, options.execution({**defaults, **values})
+    execution = options.execution({**defaults, **values})
+    execution.check_places(directory.path, data.absolute(), values.get("out"))
+    return directory, completed, execution

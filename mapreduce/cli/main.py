@@ -1,6 +1,5 @@
 """``gradreduce``: finds the command, runs it, and turns errors into messages and exit codes."""
 
-import difflib
 import sys
 from importlib import import_module
 from typing import Any
@@ -8,16 +7,25 @@ from typing import Any
 import click
 
 from mapreduce import __version__
+from mapreduce.hints import did_you_mean
 
 #: Name of a command, where it is, and its line in the help: nothing is imported for the help.
 COMMANDS = {
     "run": ("mapreduce.cli.run:run", "Run a job for mrjob, as it is, on all cores."),
+    "explain": ("mapreduce.cli.explain:explain", "Show what a job does between input and output."),
+    "check": ("mapreduce.cli.check:check", "Test whether a job obeys the laws of MapReduce."),
     "data": ("mapreduce.cli.data:data", "Make, standardise, show and verify datasets."),
     "train": ("mapreduce.cli.train:train", "Train a model by map/reduce rounds."),
     "resume": ("mapreduce.cli.train:resume", "Go on with a training that was stopped."),
     "evaluate": ("mapreduce.cli.inference:evaluate", "Accuracy and loss of a run's model."),
     "predict": ("mapreduce.cli.inference:predict", "Predictions for a dataset, as Parquet."),
     "runs": ("mapreduce.cli.runs:runs", "List and show runs."),
+    "cluster": (
+        "mapreduce.cli.cluster:cluster",
+        "A real Hadoop on this machine: up, status, down.",
+    ),
+    "logs": ("mapreduce.cli.logs:logs", "What the tasks of a job on Hadoop wrote."),
+    "pack": ("mapreduce.cli.pack:pack", "Pack what tasks need, for nodes that lack it."),
     "doctor": ("mapreduce.cli.doctor:doctor", "Check that everything needed is in place."),
 }
 
@@ -39,8 +47,7 @@ class LazyGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS:
-            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            hint = did_you_mean(args[0], COMMANDS, "'{}'")
             ctx.fail(f"no such command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 

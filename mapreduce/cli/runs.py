@@ -1,11 +1,11 @@
 """``gradreduce runs``: what was trained."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from mapreduce.cli.common import FOLDER, print_json
+from hdfs_utils.paths import AnyPath, ordered
+from mapreduce.cli.common import LOCATION, print_json
 
 
 @click.group()
@@ -14,17 +14,17 @@ def runs() -> None:
 
 
 @runs.command("list")
-@click.argument("folder", type=FOLDER, default=".")
+@click.argument("folder", type=LOCATION, default=".")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def list_(folder: Path, as_json: bool) -> None:
-    """List the runs in FOLDER and in the folders within."""
+def list_(folder: AnyPath, as_json: bool) -> None:
+    """List the runs in LOCATION and in the folders within."""
     from mapreduce.errors import DataError, MissingInputError
     from mapreduce.rundir import RunDir
 
     if not folder.is_dir():
         raise MissingInputError(f"{folder} is no folder")
     summaries = []
-    for path in sorted(folder.rglob("run.json")):
+    for path in ordered(folder.rglob("run.json")):
         try:
             summaries.append(RunDir(path.parent).summary())
         except DataError as error:
@@ -37,19 +37,22 @@ def list_(folder: Path, as_json: bool) -> None:
         return
     widest = max(len(summary["run"]) for summary in summaries)
     for summary in summaries:
-        accuracy = summary["accuracy"]
-        shown = "accuracy –     " if accuracy is None else f"accuracy {accuracy:.4f}"
+        accuracy, loss = summary["accuracy"], summary["eval_loss"] or summary["loss"]
+        if accuracy is not None:
+            shown = f"accuracy {accuracy:.4f}"
+        else:
+            shown = "loss –" if loss is None else f"loss {loss:.4g}"
         click.echo(
             f"{summary['run']:{widest}}  {summary['state']:8}  {summary['model']:14}  "
-            f"{summary['completed']:>7,}/{summary['rounds']:<7,}  {shown}  "
+            f"{summary['completed']:>7,}/{summary['rounds']:<7,}  {shown:15}  "
             f"{(summary['model_sha256'] or '–')[:12]}"
         )
 
 
 @runs.command()
-@click.argument("run", type=FOLDER)
+@click.argument("run", type=LOCATION)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def show(run: Path, as_json: bool) -> None:
+def show(run: AnyPath, as_json: bool) -> None:
     """Show RUN: its model's digest, rounds, loss, plan, and what it was computed with."""
     from mapreduce.rundir import RunDir
 

@@ -7,7 +7,7 @@ import click
 
 from mapreduce import options
 from mapreduce.cli.common import (
-    FOLDER,
+    LOCATION,
     add_options,
     output_options,
     pin_profile,
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("data", type=FOLDER)
-@click.option("--run", type=FOLDER, required=True, help="Folder of the run, which must not exist.")
+@click.argument("data", type=LOCATION)
+@click.option(
+    "--run", type=LOCATION, required=True, help="Folder of the run, which must not exist."
+)
 @add_options(options.PLAN)
-@click.option("--eval", "evaluation", type=FOLDER, help="Dataset to evaluate on.")
+@click.option("--eval", "evaluation", type=LOCATION, help="Dataset to evaluate on.")
 @runner_options()
 @add_options(options.EXECUTION)
 @add_options((options.PROFILE,))
@@ -59,6 +61,7 @@ def start(values: dict[str, Any], job_class: "type[ChainJob] | None" = None) -> 
     numeric.pin(values["numeric_profile"])
     quiet_mrjob()
     from mapreduce import driver
+    from mapreduce.errors import DataError, MissingInputError
 
     settings = options.settings(values)
     execution = options.execution(values)
@@ -72,11 +75,18 @@ def start(values: dict[str, Any], job_class: "type[ChainJob] | None" = None) -> 
         values["evaluation"],
         numeric_profile=values["numeric_profile"],
     )
-    _train(run, execution, values, job_class)
+    try:
+        _train(run, execution, values, job_class)
+    except Exception as error:
+        # The same command works when the data are mended. A task's error has the code of its cause.
+        code = getattr(error, "exit_code", None)
+        if code in (DataError.exit_code, MissingInputError.exit_code):
+            run.remove_if_unused()
+        raise
 
 
 @click.command(context_settings={"max_content_width": 100})
-@click.argument("run", type=FOLDER)
+@click.argument("run", type=LOCATION)
 @runner_options(defaults=False)
 @add_options(options.EXECUTION, defaults=False)
 @click.option("--take-over", is_flag=True, help="From a driver on another host that has ended.")
@@ -96,6 +106,9 @@ def resume(context: click.Context, /, **values: Any) -> None:
     before = run.read_json("execution.json") or {}
     defaults: dict[str, Any] = {option.name: option.default for option in options.EXECUTION}
     defaults |= {"runner": "parallel", "workers": None, "start_method": None}
+    if values["executor"] not in (None, before.get("executor", "chain")):
+        # The other executor has defaults of its own.
+        before.pop("blocks", None)
     given = {name: value for name, value in values.items() if value is not None}
     if context.obj:
         given["mrjob_arguments"] = context.obj

@@ -1,0 +1,181 @@
+"""``gradreduce explain``: what a job did between its input and its output."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from hdfs_utils.paths import AnyPath, path_of
+from mapreduce.cli.common import (
+    interruptible,
+    own_options,
+    pin_profile,
+    print_json,
+    quiet_mrjob,
+)
+from mapreduce.errors import MissingInputError, UsageError
+
+_OPTIONS: dict[str, Any] = {
+    "ignore_unknown_options": True,
+    "max_content_width": 100,
+}
+
+
+@click.command(context_settings=_OPTIONS)
+@click.argument("job", metavar="JOB|RUN")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[INPUT]...")
+@click.option(
+    "--round",
+    "round_number",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Of a run: the round to explain.  [default: the last]",
+)
+@click.option("--key", metavar="KEY", help="Follow one key, from the lines of input to the output.")
+@click.option("--step", "play", is_flag=True, help="Play what happened, scene by scene.")
+@click.option("--quiz", is_flag=True, help="Play it, and ask before each scene what will happen.")
+@click.option(
+    "--html",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write one page that needs nothing else, instead of printing.",
+)
+@click.option(
+    "--maps", type=click.IntRange(1, 64), help="Map tasks.  [default: the job's, or 3; the run's]"
+)
+@click.option(
+    "--reducers",
+    type=click.IntRange(1, 64),
+    default=2,
+    show_default=True,
+    help="Reduce tasks, of steps that do not say how many. Of a run: blocks of the parameters, by "
+    "default as the run has.",
+)
+@click.option(
+    "--fan-in",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Of a run: most partial sums that one reducer merges, a power of 2; 0: all.  [default: "
+    "the run's]",
+)
+@click.option(
+    "--lines",
+    type=click.IntRange(1, 100_000),
+    default=2000,
+    show_default=True,
+    help="Lines of input to take; of a longer one a sample.",
+)
+@click.option(
+    "--nodes",
+    type=click.IntRange(1, 10_000),
+    default=4,
+    show_default=True,
+    help="Of the Hadoop whose time is modelled.",
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(0.1, 3600),
+    default=10.0,
+    show_default=True,
+    help="Seconds for each task.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The trace as one JSON object on stdout.")
+@click.pass_context
+def explain(context: click.Context, /, job: str, arguments: tuple[str, ...], **options: Any) -> int:
+    """Run JOB on a small INPUT, and show what happened to every record; or a round of RUN.
+
+    JOB is any job for mrjob, as gradreduce run takes it: a file or a module, with :Class if it has
+    several. INPUT are files, folders or globs, or - for standard input. Options that are not listed
+    here are the job's own; write those that are, if they are meant for the job, after --.
+
+    \b
+    gradreduce explain jobs/word_count.py README.md
+    gradreduce explain jobs/word_count.py README.md --key the
+    gradreduce explain jobs/word_count.py README.md --step
+    gradreduce explain jobs/word_count.py README.md --html page.html
+
+    RUN is the folder of a training, of which a round is run again, and compared with what the run
+    has kept: slices, gradients, the tree over them, bytes, the model before and after.
+
+    \b
+    gradreduce explain runs/a
+    gradreduce explain runs/a --round 5 --maps 4 --html round.html
+
+    The job runs here, task by task, each in a process of its own, divided as on a cluster. Exit
+    code 1 if it fails: what is known is shown all the same.
+    """
+    if options["quiz"] and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("--quiz asks questions, and needs a terminal for them. Try --step")
+    if (run := _run_of(job)) is not None:
+        return _explain_round(context, run, arguments, options)
+    for name, flag in (("round_number", "--round"), ("fan_in", "--fan-in")):
+        if options[name] is not None:
+            raise UsageError(
+                f"{flag} is for the folder of a run, and {job} is a job. If it is the job's own, "
+                f"write it after --"
+            )
+    from mapreduce.teaching import explaining
+
+    with own_options(context):
+        trace = explaining.traced(job, [*arguments, *context.obj], options)
+    if options["as_json"]:
+        print_json(explaining.as_json(trace))
+    elif options["html"]:
+        explaining.write_page(trace, options)
+    else:
+        explaining.show(trace, options)
+    if trace.failure is None:
+        return 0
+    # The report begins with it, and a terminal shows the end.
+    failure = trace.failure
+    click.echo(f"error: the {failure.what} failed: {failure.kind}: {failure.message}", err=True)
+    return 1
+
+
+def _run_of(target: str) -> AnyPath | None:
+    """The run that is meant, or None if it is a job."""
+    path = path_of(target)
+    if isinstance(path, Path) and not path.is_dir():
+        return None
+    if not (path / "run.json").is_file():
+        raise MissingInputError(
+            f"{target} is neither a job nor a run: it holds no run.json. Expected path/job.py, or "
+            f"the folder of a run; 'gradreduce runs list' finds runs"
+        )
+    return path
+
+
+def _explain_round(
+    context: click.Context, run: AnyPath, arguments: tuple[str, ...], options: dict[str, Any]
+) -> int:
+    if extra := [*arguments, *context.obj]:
+        raise UsageError(f"a round needs no input: {extra[0]} makes no sense after {run}")
+    for name in ("key", "lines", "nodes", "time_limit"):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} is for jobs, and {run} is a run")
+    is_given = context.get_parameter_source("reducers") is ParameterSource.COMMANDLINE
+    pin_profile(run)
+    quiet_mrjob()
+    from mapreduce.teaching import explaining as pages
+    from mapreduce.teaching.training import explaining
+    from mapreduce.teaching.training.page import page
+
+    with interruptible("nothing was written"):
+        trace = explaining.traced(
+            run,
+            options["round_number"],
+            options["maps"],
+            options["reducers"] if is_given else None,
+            options["fan_in"],
+            lambda message: click.echo(message, err=True),
+        )
+    if options["as_json"]:
+        print_json(explaining.as_json(trace))
+    elif options["html"]:
+        pages.write(options["html"], page(trace))
+    else:
+        explaining.show(trace, play=options["play"], quiz=options["quiz"])
+    return 1 if trace.is_other and not trace.profile else 0

@@ -1,0 +1,1 @@
+"""A round of a training, run again and explained."""

@@ -1,0 +1,223 @@
+"""``gradreduce explain RUN``: one round of a training, run again and noted."""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hdfs_utils.paths import AnyPath
+from mapreduce import checkpoint, numeric
+from mapreduce.driver import check_data
+from mapreduce.errors import UsageError
+from mapreduce.models.base import Model
+from mapreduce.rundir import Array, Position, RunDir, block_bounds
+from mapreduce.runners.partition import hash_partition
+from mapreduce.strategies.references import block_key
+from mapreduce.strategies.session import session
+from mapreduce.teaching import player, terminal
+from mapreduce.teaching.training import replay, tracing
+from mapreduce.teaching.training.model import BlockNote, Check, ParameterNote, RoundTrace
+from mapreduce.teaching.training.report import report
+from mapreduce.teaching.training.scenes import scenes
+from mapreduce.teaching.training.tracing import Gradient, Layout, norm
+
+
+def is_run(target: AnyPath) -> bool:
+    """Whether a folder holds a run."""
+    return bool((target / "run.json").is_file())
+
+
+def traced(
+    path: AnyPath,
+    number: int | None,
+    maps: int | None,
+    reducers: int | None,
+    fan_in: int | None,
+    tell: Callable[[str], None] = lambda message: None,
+) -> RoundTrace:
+    """Run a round again, and note what happens in it.
+
+    Parameters
+    ----------
+    path : Path or RemotePath
+        Of the run, which is only read.
+    number : int, optional
+        The round, from 1. Default: the last that is finished.
+    maps, reducers, fan_in : int, optional
+        Map tasks, blocks of the parameters, and most partial sums that one reducer merges.
+        Default: those of the run.
+    tell : callable
+        Is told of what takes long.
+
+    Raises
+    ------
+    MissingInputError
+        There is no run, or its data are gone.
+    DataError
+        The run, or its data, are damaged or are not those that the plan was made for.
+    UsageError
+        The run has no such round, or an option makes no sense.
+    """
+    begun = time.perf_counter()
+    run = RunDir(path.absolute())
+    config = run.config
+    number = replay.chosen(run, number)
+    check_data(config.data, config.plan.data.sha256)
+    layout = _layout(run, maps, reducers, fan_in)
+    with tempfile.TemporaryDirectory(prefix="gradreduce-explain-") as folder:
+        scratch = RunDir(Path(folder) / "run")
+        scratch.create(replace(config, evaluation=None))
+        start = replay.nearest(run, number - 1)
+        before = replay.advance(scratch, start, number - 1, layout.blocks, tell)
+        trace = _begun(run, number, layout, start)
+        session(scratch.path, 1).warm_up()
+        found = tracing.gradient(scratch, number - 1, layout)
+        trace.steps, sent = tracing.job_steps(scratch, number - 1, layout)
+        after = scratch.read_round(number, layout.blocks)
+        _note(trace, scratch, found, before, after, layout)
+        trace.checks = [_sums(found, sent), replay.compare_loss(run, number, trace.loss)]
+        trace.checks += _states(run, scratch, after, layout)
+    recorded = run.read_json("profile.json")
+    trace.profile = numeric.difference(recorded, numeric.describe()) if recorded else []
+    trace.seconds = time.perf_counter() - begun
+    return trace
+
+
+def _states(run: RunDir, scratch: RunDir, after: Position, layout: Layout) -> list[Check]:
+    number = after.completed
+    theirs = replay.comparable(run, number)
+    if theirs is None:
+        saved = ", ".join(f"{one:,}" for one in checkpoint.saved(run)) or "none"
+        text = f"the run has not kept it, nor one soon after it: its checkpoints are {saved}"
+        return [Check("the model", text, None)]
+    ours = replay.on_to(scratch, after, theirs.position.completed, layout.blocks)
+    return replay.compare_states(theirs, number, ours)
+
+
+def _layout(run: RunDir, maps: int | None, reducers: int | None, fan_in: int | None) -> Layout:
+    theirs = run.read_json("execution.json") or {}
+    if fan_in is None:
+        fan_in = int(theirs.get("fan_in") or 0)
+    if fan_in and (fan_in < 2 or fan_in & (fan_in - 1)):
+        raise UsageError(f"--fan-in: expected 0 or a power of two from 2 on, found {fan_in}")
+    size = run.config.plan.create_model().size
+    wanted = reducers or int(theirs.get("blocks") or 1)
+    tasks = maps or int(theirs.get("workers") or 1)
+    return Layout(tasks, len(block_bounds(size, wanted)), fan_in)
+
+
+def _begun(run: RunDir, number: int, layout: Layout, start: replay.Start) -> RoundTrace:
+    config = run.config
+    plan = config.plan
+    model = plan.create_model()
+    execution = run.read_json("execution.json") or {}
+    return RoundTrace(
+        run=str(run.path),
+        data=config.data,
+        model=plan.model,
+        optimizer=plan.optimizer,
+        executor=str(execution.get("executor", "chain")),
+        number=number,
+        rounds=plan.rounds,
+        learning_rate=float(plan.create_schedule()(number - 1)),
+        l1=plan.l1,
+        l2=plan.l2,
+        started_from=start.place,
+        replayed=number - 1 - start.position.completed,
+        tasks=layout.tasks,
+        fan_in=layout.fan_in,
+        size=model.size,
+        itemsize=model.dtype.itemsize,
+    )
+
+
+def _note(
+    trace: RoundTrace,
+    scratch: RunDir,
+    found: Gradient,
+    before: Position,
+    after: Position,
+    layout: Layout,
+) -> None:
+    """What follows from the state before the round and from that after it."""
+    plan = scratch.config.plan
+    model = plan.create_model()
+    trace.slices, trace.nodes = found.slices, found.nodes
+    trace.in_row, trace.row_bytes = found.in_row, found.row_bytes
+    _, weight, loss = after.history[-1].tolist()
+    trace.loss = float(loss / weight) if weight else 0.0
+    scale = tracing.scale_of(plan, before.memory) * (weight or 1.0)
+    with np.errstate(all="ignore"):
+        mean = found.total.astype(np.float64) / scale
+    trace.norm = norm(mean)
+    trace.skipped = plan.skipped(after.memory) > plan.skipped(before.memory)
+    trace.sha256_before = checkpoint.model_sha256(model.named(before.params))
+    trace.sha256_after = checkpoint.model_sha256(model.named(after.params))
+    trace.blocks = _blocks(scratch, trace.number, model.size, layout)
+    trace.parameters = _parameters(model, mean, before.params, after.params)
+
+
+def _blocks(scratch: RunDir, completed: int, size: int, layout: Layout) -> list[BlockNote]:
+    notes = []
+    for number, (start, stop) in enumerate(block_bounds(size, layout.blocks)):
+        path = scratch.block_path(completed, number, layout.blocks)
+        part = hash_partition(block_key(number).encode(), layout.blocks)
+        notes.append(BlockNote(number, start, stop, part, len(path.read_bytes())))
+    return notes
+
+
+def _parameters(model: Model, mean: Array, before: Array, after: Array) -> list[ParameterNote]:
+    named = [model.named(array) for array in (mean, before, after)]
+    return [
+        ParameterNote(
+            name,
+            [*view.shape],
+            norm(view.ravel()),
+            norm(named[1][name].ravel()),
+            norm(named[2][name].ravel()),
+            norm((named[2][name].astype(np.float64) - named[1][name]).ravel()),
+        )
+        for name, view in named[0].items()
+    ]
+
+
+def _sums(found: Gradient, sent: Array) -> Check:
+    """Whether what the mappers sent adds up to what the slices give one by one."""
+    what = "the sum of the gradients"
+    if replay.same_bits(found.total, sent):
+        return Check(
+            what,
+            f"slice by slice, and from what the mappers sent: the same bits in each of "
+            f"{sent.size:,} elements",
+            True,
+        )
+    differing = int(np.count_nonzero(found.total != sent))
+    return Check(what, f"{differing:,} of {sent.size:,} elements differ", False)
+
+
+def show(trace: RoundTrace, *, play: bool, quiz: bool) -> None:
+    """Print the report, or play the round."""
+    console = terminal.new_console()
+    if play or quiz:
+        player.play(console, scenes(trace), quiz)
+    else:
+        terminal.show(console, report(trace))
+
+
+def as_json(trace: RoundTrace) -> dict[str, Any]:
+    """The whole trace; what is not finite is null."""
+    found: dict[str, Any] = _finite(asdict(trace))
+    return found
+
+
+def _finite(item: Any) -> Any:
+    if isinstance(item, dict):
+        return {key: _finite(value) for key, value in item.items()}
+    if isinstance(item, list):
+        return [_finite(value) for value in item]
+    return None if isinstance(item, float) and not math.isfinite(item) else item
