@@ -1,14 +1,15 @@
 """Train a network: mappers compute gradients, reducers add them up and step.
 
-builds on  word_count.py: a gradient is a sum over rows, as a count is a sum over words
-adds       steps in a chain, one for each round; parameters that live in a folder between them
+builds on  gradient_naive.py; docs/rounds.md puts both side by side
+adds       rounds as steps of one job, rows and parameters in files, a tree that fixes the last bit
 run me     gradreduce data digits demo/data
            python jobs/train.py -r parallel --run demo/run --model mlp:64 --epochs 20 \\
                --eval demo/data/test demo/data/train
 
-What happens in one round, in the order of the calls: models/softmax.py has the mathematics of a
-slice, kernels/cpu/softmax.py its loops, collect/tree.py the order in which slices are added,
-optim.py the step, and strategies/sync.py says who does what.
+A batch is what a round maps over: --batch-size 0 for all rows, 128 of them if nothing is said.
+In the order of the calls: models/softmax.py has the mathematics of a slice, kernels/cpu/softmax.py
+its loops, collect/tree.py the order in which slices are added, optim/ the step; strategies/ say who
+does what.
 """
 
 from pathlib import Path

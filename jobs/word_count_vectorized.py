@@ -2,7 +2,7 @@
 
 builds on  word_count_combiner.py
 adds       batches: a mapper of blocks of text with a kernel, a reducer of Arrow columns
-next       train.py, where mappers compute gradients with kernels
+next       grep.py
 run me     python jobs/word_count_vectorized.py -r parallel README.md
 """
 
