@@ -2,11 +2,14 @@
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import programs
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -18,6 +21,8 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 
 def shell(command: str, folder: Path) -> str:
+    if command.startswith("gradreduce ") and not set(command) & set("|&;<>$*\n"):
+        return programs.succeed(*shlex.split(command)[1:], cwd=folder)
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,

@@ -1,0 +1,83 @@
+"""The notebooks of docs/notebooks run from top to bottom, and hold no outputs that could be old."""
+
+import ast
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from test_readme import PATH, ROOT
+
+nbformat = pytest.importorskip("nbformat", reason="needs nbclient: pip install -e '.[test]'")
+nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install -e '.[test]'")
+pytest.importorskip("ipykernel", reason="needs ipykernel: pip install -e '.[test]'")
+
+NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def executed(path, folder, monkeypatch):
+    """The notebook with its outputs, run by this Python."""
+    monkeypatch.setenv("PATH", PATH)
+    # No kernel that was installed for somebody else.
+    kernels = folder / "kernels" / "python3"
+    kernels.mkdir(parents=True)
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    spec = {"argv": command, "display_name": "Python 3", "language": "python"}
+    (kernels / "kernel.json").write_text(json.dumps(spec))
+    for name in ("JUPYTER_PATH", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    notebook = nbformat.read(path, as_version=4)
+    client = nbclient.NotebookClient(
+        notebook, timeout=120, resources={"metadata": {"path": str(folder)}}
+    )
+    client.execute(env=dict(os.environ))
+    return notebook
+
+
+def results(notebook):
+    """What the cells with code show, by their number."""
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    return [
+        {
+            kind: text
+            for output in cell.outputs
+            for kind, text in (output.get("data") or {"stream": output.get("text", "")}).items()
+        }
+        for cell in cells
+    ]
+
+
+@pytest.mark.slow
+def test_word_count(tmp_path, monkeypatch):
+    _, pairs, page, received, combined = results(
+        executed(ROOT / "docs" / "notebooks" / "word_count.ipynb", tmp_path, monkeypatch)
+    )
+    assert "('to', 3)" in pairs["text/plain"]
+    assert page["text/html"].startswith("<iframe")
+    assert sum(map(int, received["text/plain"].strip("[]").split(","))) == 16
+    assert combined["text/plain"] == "(16, 12)"
+
+
+@pytest.mark.slow
+def test_digits(tmp_path, monkeypatch):
+    trained, page, checks, norms, shares, in_row = results(
+        executed(ROOT / "docs" / "notebooks" / "digits.ipynb", tmp_path, monkeypatch)
+    )
+    assert "model_sha256" in trained["stream"]
+    assert "Round 30 of 48" in page["text/html"]
+    assert checks["stream"].count("True") == 3
+    of_slices, of_round = map(float, norms["text/plain"].strip("()").split(","))
+    assert of_slices > of_round
+    first, _, last = ast.literal_eval(shares["text/plain"]).values()
+    assert last < first
+    assert "differing" in in_row["text/plain"]
+
+
+def test_none_holds_outputs():
+    assert len(NOTEBOOKS) == 2
+    for path in NOTEBOOKS:
+        for cell in nbformat.read(path, as_version=4).cells:
+            assert not cell.get("outputs"), Path(path).name
