@@ -6,7 +6,10 @@ export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-fast lint ptx bench clean
+.PHONY: install demo test test-ladder test-fast test-python lint docs ptx bench clean
+
+# Sets up .venv, and no more.
+install: $(VENV)/.demo
 
 # A network learns handwritten digits by chained map/reduce rounds; last line: its accuracy.
 demo: $(VENV)/.demo
@@ -15,14 +18,32 @@ demo: $(VENV)/.demo
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
+# Every rung of the ladder on a real Hadoop: seven minutes.
+test-ladder: $(VENV)/.test
+	$(BIN)/python -m pytest -m "ladder or not ladder" tests/cluster/test_ladder_on_hadoop.py
+
 # What does not start clusters, kill drivers or train for long.
 test-fast: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not fault"
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not fault and not ladder"
+
+# What may depend on the version of Python: processes, imports, encodings, mrjob itself, the command
+# line, and that a training has the same bits however it is run.
+test-python: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not fault and not cluster" \
+	    tests/cli tests/hdfs_utils tests/jobs tests/kernels/test_dispatch.py \
+	    tests/kernels/test_scalar.py tests/kernels/test_text.py tests/mapreduce/cli \
+	    tests/mapreduce/runners tests/mapreduce/test_batches.py tests/mapreduce/test_compat.py \
+	    tests/mapreduce/test_launch.py tests/mapreduce/test_pairs.py tests/mapreduce/test_wire.py \
+	    tests/test_bits.py tests/test_layering.py tests/test_startup.py
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site of docs/, into build/site; what does not resolve is an error.
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -q -W --keep-going docs build/site
 
 # Compiles every CUDA kernel with NVIDIA's compiler, which needs no GPU but 0.8 GB of disk.
 ptx: .venv-ptx/.ptx
@@ -47,6 +68,10 @@ $(VENV)/.test: $(VENV)/.python setup.cfg
 
 $(VENV)/.lint: $(VENV)/.python setup.cfg
 	$(BIN)/pip install -q -e '.[test,lint]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.python setup.cfg
+	$(BIN)/pip install -q -e '.[docs]'
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.python setup.cfg

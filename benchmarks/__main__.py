@@ -27,6 +27,9 @@ from mapreduce.runners.parallel import available_cores
 # Modules, or MODULE.FUNCTION.
 NAMES = (
     "rounds",
+    "gang.small",
+    "gang.large",
+    "gang.epoch",
     "full_batch",
     "memory",
     "mnist",
@@ -40,6 +43,11 @@ NAMES = (
     "word_count.vectorized_large",
     "word_count.memory",
     "cuda.products",
+    "hadoop.up",
+    "hadoop.job",
+    "hadoop.step",
+    "hadoop.word_count",
+    "hadoop.put",
 )
 #: Up to gigabytes of text, and up to an hour: only by --full or by name.
 LARGE = ("word_count.vectorized_large", "word_count.memory")

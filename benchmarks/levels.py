@@ -2,17 +2,23 @@
 
 All call the loop of :func:`gradient`, over the same slices of the same rows, and add the slices up
 along the canonical tree. So all give the same bits, whatever the level and the number of workers,
-even where Python itself executes the loop.
+even where Python itself executes the loop. Python without a global interpreter lock has no NumPy of
+ours: it runs the loop on lists (``loop_on_lists.py``), and so does this Python, beside it.
 """
 
 import hashlib
+import shutil
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -161,6 +167,36 @@ LEVELS: dict[str, Level] = {
 }
 
 
+ON_LISTS = "Python's own loop on lists, in threads"
+
+
+def free_threaded() -> Path | None:
+    """A Python without a global interpreter lock, if one is installed."""
+    names = [f"python3.{minor}t" for minor in range(13, 20)]
+    found = [Path(path) for path in map(shutil.which, names) if path]
+    found += sorted(Path.home().glob(".pyenv/versions/3.*t/bin/python"))
+    for path in found:
+        asked = [path, "-c", "import sys; print(sys._is_gil_enabled())"]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        if done.stdout.strip() == "False":
+            return path
+    return None
+
+
+def on_lists(problem: Problem, workers: int, python: Path) -> tuple[float, Array]:
+    """The seconds of the loop alone, and the gradient, by another program and maybe Python."""
+    with tempfile.NamedTemporaryFile(suffix=".f64") as file:
+        for part in (problem.features, problem.targets, problem.weights):
+            file.write(part.tobytes())
+        file.flush()
+        script = Path(__file__).with_name("loop_on_lists.py")
+        sizes = map(str, (len(problem.features), FEATURES, SLICE_ROWS, workers))
+        command = [python, script, file.name, *sizes]
+        done = subprocess.run(command, capture_output=True, check=True)
+    gradients = np.frombuffer(done.stdout).reshape(-1, FEATURES)
+    return float(done.stderr), total(gradients, problem.slices)
+
+
 def digest(gradient: Array) -> str:
     return hashlib.sha256(gradient.tobytes()).hexdigest()[:12]
 
@@ -182,6 +218,7 @@ class Levels:
     rows: int
     times: dict[str, dict[int, list[float]]]
     digests: set[str]
+    free_threaded: Path | None = None
 
     @property
     def measured(self) -> bool:
@@ -214,8 +251,12 @@ class Levels:
             speed_up = middle[1] / middle[counts[-1]]
             fitted = serial_fraction(middle)
             lines.append(f"| {level} | {' | '.join(cells)} | {speed_up:.2f} | {fitted:.2f} |")
-        lines.append(f"| on a CUDA device | {'– | ' * len(counts)}– | – |")
-        return [*lines, "", "Not measured on a device.", "", f"Limit: {self.verdict()}.", ""]
+        missing = ["on a CUDA device"]
+        if self.free_threaded is None:
+            missing.insert(0, f"{ON_LISTS}, without a GIL")
+        lines += [f"| {level} | {'– | ' * len(counts)}– | – |" for level in missing]
+        names = "no device" if len(missing) == 1 else "no Python without a GIL, and no device"
+        return [*lines, "", f"There was {names} here.", "", f"Limit: {self.verdict()}.", ""]
 
 
 def benchmark(quick: bool) -> Levels:
@@ -237,4 +278,14 @@ def benchmark(quick: bool) -> Levels:
                 found = run(problem, n)
                 times[level][n].append(time.perf_counter() - started)
                 digests.add(digest(found))
-    return Levels(rows, times, digests)
+    other = free_threaded()
+    pythons = {f"{ON_LISTS}, under the GIL": Path(sys.executable)}
+    if other is not None:
+        pythons[f"{ON_LISTS}, without a GIL"] = other
+    for level, python in pythons.items():
+        times[level] = {}
+        for n in counts:
+            seconds, found = on_lists(problem, n, python)
+            times[level][n] = [seconds]
+            digests.add(digest(found))
+    return Levels(rows, times, digests, other)

@@ -18,13 +18,15 @@ INSTALL = "pip install -e '.[bench]'"
 Counts = dict[str, int]
 
 
-def _json_lines(lines: Iterator[str]) -> Iterator[tuple[str, int]]:
+def json_lines(lines: Iterator[str]) -> Iterator[tuple[str, int]]:
+    """Words and counts as mrjob writes them."""
     for line in lines:
         word, count = line.split("\t")
         yield json.loads(word), int(count)
 
 
-def _tab_lines(lines: Iterator[str]) -> Iterator[tuple[str, int]]:
+def tab_lines(lines: Iterator[str]) -> Iterator[tuple[str, int]]:
+    """Words and counts without quotes."""
     for line in lines:
         word, count = line.split("\t")
         yield word, int(count)
@@ -55,7 +57,7 @@ class Program:
 
     name: str
     command: Callable[[Path, Path], list[str]]
-    read: Callable[[Iterator[str]], Iterator[tuple[str, int]]] = _tab_lines
+    read: Callable[[Iterator[str]], Iterator[tuple[str, int]]] = tab_lines
     needs: str = ""
 
     def missing(self) -> str:
@@ -117,7 +119,7 @@ def job(script: str, runner: str, name: str) -> Program:
         options = ["-r", runner, "--no-conf", "-q", "--output-dir", str(out)]
         return [sys.executable, f"jobs/{script}.py", *options, str(text)]
 
-    return Program(name, command, _json_lines)
+    return Program(name, command, json_lines)
 
 
 def peer(module: str, name: str) -> Program:

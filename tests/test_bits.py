@@ -55,13 +55,10 @@ def train(data: Path, run: Path, execution: Execution, evaluation: bool = False,
     ("workers", "threads", "blocks", "fan_in", "rounds_per_job", "evaluation"),
     [
         (1, 1, 1, 0, 50, False),
-        (2, 1, 2, 0, 10, False),
         (3, 2, 4, 2, 10, False),
         (5, 1, 1, 8, 1, False),
-        (5, 2, 4, 2, 50, True),
-        (2, 2, 1, 2, 1, True),
-        (3, 1, 2, 8, 50, True),
-        (1, 2, 4, 0, 7, False),
+        (2, 2, 4, 2, 50, True),
+        (2, 1, 2, 0, 7, False),
     ],
 )
 def test_parallel_has_the_bits_of_inline(
@@ -71,15 +68,29 @@ def test_parallel_has_the_bits_of_inline(
     assert train(data, tmp_path / "run", execution, evaluation, eval_every=5) == reference
 
 
-@pytest.mark.parametrize("workers", [1, 3])
-def test_the_other_start_method_has_the_same_bits(data, reference, tmp_path, workers):
-    execution = Execution("parallel", workers, blocks=2, start_method=OTHER_START_METHOD)
+@pytest.mark.parametrize(
+    ("ranks", "threads", "blocks", "evaluation"),
+    [(1, 1, 2, True), (2, 2, 4, True), (3, 1, 1, False)],
+)
+def test_a_gang_has_the_bits_of_inline(
+    data, reference, tmp_path, ranks, threads, blocks, evaluation
+):
+    execution = Execution("parallel", ranks, threads, blocks, executor="gang")
+    assert train(data, tmp_path / "run", execution, evaluation, eval_every=5) == reference
+
+
+def test_a_gang_started_by_the_fork_server_has_the_same_bits(data, reference, tmp_path):
+    execution = Execution("parallel", 2, blocks=2, executor="gang", start_method=OTHER_START_METHOD)
     assert train(data, tmp_path / "run", execution) == reference
 
 
-@pytest.mark.parametrize("blocks", [2, 4])
-def test_inline_has_the_same_bits_in_blocks(data, reference, tmp_path, blocks):
-    execution = Execution("inline", workers=3, blocks=blocks, fan_in=2, rounds_per_job=5)
+def test_the_other_start_method_has_the_same_bits(data, reference, tmp_path):
+    execution = Execution("parallel", 2, blocks=2, start_method=OTHER_START_METHOD)
+    assert train(data, tmp_path / "run", execution) == reference
+
+
+def test_inline_has_the_same_bits_in_blocks(data, reference, tmp_path):
+    execution = Execution("inline", workers=3, blocks=4, fan_in=2, rounds_per_job=5)
     assert train(data, tmp_path / "run", execution) == reference
 
 
@@ -87,8 +98,10 @@ def test_inline_has_the_same_bits_in_blocks(data, reference, tmp_path, blocks):
 def test_local_has_the_bits_of_inline(data, tmp_path):
     few = {"rounds": 2}
     expected = train(data, tmp_path / "inline", Execution("inline"), **few)
-    execution = Execution("local", workers=2, blocks=2)
+    execution = Execution("local", workers=2)
     assert train(data, tmp_path / "local", execution, **few) == expected
+    execution = Execution("local", workers=3, blocks=2, executor="gang")
+    assert train(data, tmp_path / "gang", execution, **few) == expected
 
 
 def test_other_plans_have_other_bits(data, reference, tmp_path):

@@ -12,7 +12,7 @@ PACKAGES = {
     "kernels": {"kernels"},
     "hdfs_utils": {"hdfs_utils"},
     "mapreduce": {"mapreduce", "kernels", "hdfs_utils"},
-    "jobs": {"jobs", "mapreduce"},
+    "jobs": {"jobs", "mapreduce", "hdfs_utils"},
 }
 
 

@@ -87,7 +87,7 @@ def test_a_peer_that_is_missing_is_named(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("measure", [word_count.ten_lines, word_count.textbook, word_count.memory])
+@pytest.mark.parametrize("measure", [word_count.ten_lines, word_count.memory])
 def test_quick_runs(measure):
     result = measure(quick=True)
     assert result.verdict() == "no limit"

@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
 import datasets
 import programs
+from mapreduce import rundir
 from programs import gradreduce, succeed
 
 ROOT = Path(__file__).parents[2]
@@ -215,7 +217,8 @@ def test_a_run_of_another_version_or_a_damaged_one_is_refused(data, run, tmp_pat
     file = tmp_path / "run/run.json"
     content = json.loads(file.read_text())
     file.write_text(json.dumps({**content, "format_version": 99}))
-    assert "format version 99; this program reads version 1" in fails(65, "resume", file.parent)
+    told = fails(65, "resume", file.parent)
+    assert f"format version 99; this program reads version {rundir.FORMAT_VERSION}" in told
     file.write_text(file.read_text()[:50])
     assert "run.json is damaged" in fails(65, "resume", file.parent)
     file.write_text("[" * 100_000)
@@ -418,3 +421,96 @@ def test_standardise(tmp_path):
     message = fails(65, *base, tmp_path / "new")
     assert "shard-00000.arrow is damaged" in message
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "data", "test", "train"]
+
+
+TABLE = "id,size,price,label\nA7,1,2,0\nB9,3,4,1\nC1,5,7,1\n"
+
+
+class TestImports:
+    """What a first dataset may look like."""
+
+    @pytest.mark.parametrize("kind", ["csv", "parquet"])
+    def test_columns_are_left_out(self, tmp_path, kind):
+        source = tmp_path / f"a.{kind}"
+        source.write_text(TABLE)
+        if kind == "parquet":
+            pq.write_table(pyarrow.csv.read_csv(source), source)
+        base = ["data", "import", "--format", kind, source]
+        options = ["--drop", "id,label", "--label", "price", "--task", "regression"]
+        done = json.loads(succeed(*base, tmp_path / "out", *options, "--json"))
+        assert (done["rows"], done["features"], done["target"]) == (3, 1, "number")
+        assert done["source"]["drop"] == ["id", "label"]
+        # The last column that is left is the default.
+        done = json.loads(succeed(*base, tmp_path / "more", "--drop", "id,label", "--json", "-q"))
+        assert done["classes"] == [2, 4, 7]
+        for bad, message in (
+            ("sizes", "--drop sizes: .* has no such column"),
+            ("label", "--drop label: a column that is label or weight"),
+        ):
+            err = fails(2, *base, tmp_path / "bad", "--drop", bad, "--label", "label")
+            assert re.search(message, err)
+        assert not (tmp_path / "bad").exists()
+
+    def test_what_looks_like_numbers_to_be_predicted(self, tmp_path):
+        def imported(name, labels):
+            path = tmp_path / f"{name}.csv"
+            lines = (f"{i},{label}\n" for i, label in enumerate(labels))
+            path.write_text("".join(["x,label\n", *lines]))
+            done = gradreduce("data", "import", "--format", "csv", path, tmp_path / name)
+            assert done.returncode == 0
+            return done.stderr
+
+        advice = "import them with --task regression"
+        assert advice in imported("prices", [f"{i / 4}" for i in range(50)] * 3)
+        assert advice in imported("numbers", range(1000, 1040))
+        assert imported("digits", list(range(10)) * 2) == ""
+        assert imported("names", [f"n{i}" for i in range(40)]) == ""
+
+    @pytest.mark.parametrize(
+        ("arguments", "text", "code", "message"),
+        [
+            (["csv", "--weights", "label"], TABLE, 2, "is what the column of labels is called"),
+            (["csv"], "1e300,1\n", 65, "numbers beyond 3.4e38 overflow float32: take --dtype fl"),
+            (["libsvm"], "\n# nothing\n", 65, "expected at least one row, found none"),
+            (["libsvm"], "1\n", 65, "found no index"),
+            (["parquet", "--drop", "a", "--columns", "b"], "", 2, "contradict each other"),
+        ],
+    )
+    def test_bad_input(self, tmp_path, arguments, text, code, message):
+        (tmp_path / "a").write_text(text)
+        kind, *options = arguments
+        err = fails(
+            code, "data", "import", "--format", kind, tmp_path / "a", tmp_path / "d", *options
+        )
+        assert message in err
+        assert not (tmp_path / "d").exists()
+
+    def test_a_number_for_float64(self, tmp_path):
+        (tmp_path / "a").write_text("1e300,1\n2,0\n")
+        options = ["--dtype", "float64"]
+        succeed("data", "import", "--format", "csv", tmp_path / "a", tmp_path / "d", *options)
+
+
+@pytest.mark.parametrize("shard", [0, 1])
+def test_a_run_on_damaged_data_leaves_nothing(tmp_path, shard):
+    """The same command works when the data are mended; the driver reads the first shard itself."""
+    datasets.blobs(tmp_path / "data")
+    path = tmp_path / "data" / f"shard-0000{shard}.arrow"
+    whole = path.read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 1
+    path.write_bytes(damaged)
+    command = ["train", tmp_path / "data", "--run", tmp_path / "run", "--batch-size", 0]
+    assert path.name in fails(65, *command)
+    assert not (tmp_path / "run").exists()
+    path.write_bytes(whole)
+    succeed(*command)
+
+
+def test_runs_list_shows_the_loss_of_regressions(tmp_path):
+    (tmp_path / "a.csv").write_text("".join(f"{i % 7},{i % 5}.5\n" for i in range(70)))
+    options = ["--format", "csv", "--task", "regression"]
+    succeed("data", "import", *options, tmp_path / "a.csv", tmp_path / "d")
+    options = ["--model", "linear", "--learning-rate", 0.01]
+    succeed("train", tmp_path / "d", "--run", tmp_path / "run", *options)
+    assert re.search(r" loss \d\.\d+ ", succeed("runs", "list", tmp_path))

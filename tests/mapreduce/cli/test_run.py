@@ -50,6 +50,39 @@ if __name__ == "__main__":
 """
 
 
+#: A driver of its own: again and again on what was made, until a word is left once.
+DRIVER = """\
+import sys
+from contextlib import ExitStack
+
+from mrjob.job import MRJob
+
+
+class Halve(MRJob):
+    def mapper(self, _, line):
+        word, *count = line.split("\\t")
+        yield word.strip('"'), int(count[0]) if count else 1
+
+    def reducer(self, word, counts):
+        total = sum(counts)
+        if total > 1:
+            self.increment_counter("halve", "left")
+        yield word, max(total // 2, 1)
+
+    def run_job(self):
+        with ExitStack() as stack:
+            while True:
+                runner = stack.enter_context(self.make_runner())
+                runner.run()
+                if not runner.counters()[0].get("halve"):
+                    break
+                self.options.args = [runner.get_output_dir()]
+            print(type(runner).__name__, file=sys.stderr)
+            for chunk in runner.cat_output():
+                self.stdout.write(chunk)
+"""
+
+
 @pytest.fixture
 def text(tmp_path):
     path = tmp_path / "words.txt"
@@ -92,6 +125,31 @@ class TestRunning:
     def test_an_unmodified_script_on_every_runner(self, write, text, runner):
         out = succeed("run", write(), "-r", runner, "--no-conf", text)
         assert pairs(out) == expected(text)
+
+    @pytest.mark.parametrize("runner", ["inline", "parallel", "local", ""])
+    def test_a_driver_of_the_jobs_own_is_called(self, write, tmp_path, runner):
+        (tmp_path / "words").write_text("two\nmany\n" + "many\n" * 8 + "two\n")
+        chosen = ["-r", runner] if runner else []
+        done = gradreduce("run", write(DRIVER), *chosen, "--no-conf", "-q", tmp_path / "words")
+        assert done.returncode == 0, done.stderr
+        assert pairs(done.stdout) == {"two": 1, "many": 1}
+        assert done.stderr == f"{(runner or 'parallel').title()}MRJobRunner\n".replace("Mrj", "MRJ")
+
+    def test_what_goes_wrong_in_a_driver(self, write, tmp_path):
+        (tmp_path / "words").write_text("one\n")
+        assert "missing does not exist" in fails(66, write(DRIVER), tmp_path / "missing")
+        broken = write(DRIVER.replace("while True:", "while lost:"))
+        told = fails(1, broken, tmp_path / "words")
+        assert "the job failed" in told
+        assert "NameError" in told
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out/there").touch()
+        script = write(DRIVER)
+        assert "not empty" in fails(73, script, "-o", tmp_path / "out", tmp_path / "words")
+        script = write(DRIVER.replace("total = sum(counts)", "total = lost"))
+        for runner in ("inline", "parallel"):
+            told = fails(1, script, "-r", runner, tmp_path / "words")
+            assert "NameError: name 'lost' is not defined" in told
 
     def test_parallel_is_the_default(self, write, text):
         done = gradreduce("run", write(), "--no-conf", "--workers", 2, "-v", text)
@@ -386,7 +444,8 @@ class TestInputs:
         script = write()
         missing = text.parent / "no.txt"
         said = fails(66, script, "-r", runner, text, missing)
-        assert f"the input {missing} does not exist" in said
+        assert f"the input {missing} does not exist. Did you mean {text}?" in said
+        assert "No configs" not in said
         assert "matches no file" in fails(66, script, "-r", runner, f"{text.parent}/*.no")
 
     def test_links_to_nothing_pipes_and_places_elsewhere(self, write, text):
