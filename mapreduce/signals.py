@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -11,6 +12,9 @@ from typing import Any
 from mapreduce.errors import Interrupted
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+#: Seconds between two looks whether an exception that was raised is still on its way.
+_LOOK_SECONDS = 0.1
 
 
 @contextlib.contextmanager
@@ -46,15 +50,46 @@ def blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
 
 
-def interrupting() -> contextlib.AbstractContextManager[None]:
-    """Have both raise :class:`Interrupted`, once: nothing cuts off the cleaning up."""
+@contextlib.contextmanager
+def interrupting() -> Iterator[None]:
+    """Have both raise :class:`Interrupted`, once: nothing cuts off the cleaning up.
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
+    It is raised again if somebody swallowed it: mrjob, like many a job, has ``except: pass``, under
+    which the work would go on for ever, as no later signal is heeded.
+    """
+    owner = os.getpid()
+    raised: weakref.ref[Interrupted] | None = None
+    number = 0
+
+    def interrupt(signal_number: int, _frame: FrameType | None) -> None:
+        nonlocal number
         for other in NUMBERS:
             signal.signal(other, signal.SIG_IGN)
-        raise Interrupted(number)
+        number = signal_number
+        signal.signal(signal.SIGALRM, look)
+        signal.siginterrupt(signal.SIGALRM, False)
+        signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
+        raise interrupted()
 
-    return handled_by(interrupt)
+    def look(_number: int, _frame: FrameType | None) -> None:
+        # While it is on its way, through any amount of cleaning up, somebody holds it.
+        if os.getpid() == owner and raised and raised() is None:
+            raise interrupted()
+
+    def interrupted() -> Interrupted:
+        # Not in a frame of the traceback, which would keep the exception alive.
+        nonlocal raised
+        error = Interrupted(number)
+        raised = weakref.ref(error)
+        return error
+
+    with handled_by(interrupt):
+        try:
+            yield
+        finally:
+            if number:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,69 @@
+"""An interruption ends the work, whoever catches exceptions in between, and is one alone."""
+
+import contextlib
+import os
+import signal
+import time
+
+import pytest
+
+from mapreduce import signals
+from mapreduce.errors import Interrupted
+
+NUMBERS = pytest.mark.parametrize("number", signals.NUMBERS)
+
+
+def work(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def swallowed(number):
+    with contextlib.suppress(BaseException):
+        os.kill(os.getpid(), number)
+        work(1)
+
+
+def handlers():
+    return [signal.getsignal(each) for each in (*signals.NUMBERS, signal.SIGALRM)]
+
+
+@NUMBERS
+def test_what_was_swallowed_is_raised_again(number):
+    before = handlers()
+    with pytest.raises(Interrupted) as caught, signals.interrupting():
+        swallowed(number)
+        swallowed(signal.SIGINT)
+        work(60)
+    assert caught.value.exit_code == 128 + number
+    assert handlers() == before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+@NUMBERS
+def test_cleaning_up_is_not_cut_off(number):
+    done = []
+    with pytest.raises(Interrupted), signals.interrupting():
+        try:
+            swallowed(number)
+            work(60)
+        except Interrupted:
+            for each in signals.NUMBERS:
+                os.kill(os.getpid(), each)
+            with contextlib.suppress(ValueError):
+                int("no number")
+            work(0.5)
+            done.append("except")
+            raise
+        finally:
+            work(0.5)
+            done.append("finally")
+    assert done == ["except", "finally"]
+
+
+def test_nothing_is_left_where_nothing_came():
+    before = handlers()
+    with signals.interrupting():
+        assert handlers()[:2] != before[:2]
+    assert handlers() == before
