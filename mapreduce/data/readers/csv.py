@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from mapreduce.data.importer import Rows, Source
-from mapreduce.data.readers.files import check_source, open_source, unpacked_size
+from mapreduce.data.readers.files import open_for_arrow, open_source, unpacked_size
 from mapreduce.data.readers.tables import DEFAULT_LABEL, Roles, assign, bad_value, preview, texts
 from mapreduce.errors import DataError, UsageError
 
@@ -211,11 +211,10 @@ def _batches(path: Path, header: bool, roles: Roles) -> Iterator[Any]:
             types[names[column]] = pa.float64()
     for column in roles.words:
         types[names[column]] = pa.string()
-    check_source(path)
     row = 0
     try:
         with (
-            open_source(path) as file,
+            open_for_arrow(path) as file,
             csv.open_csv(
                 file,
                 read_options=csv.ReadOptions(

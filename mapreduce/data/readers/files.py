@@ -1,11 +1,14 @@
 """Opening source files, gzipped or not, with errors that say where the file ends early."""
 
 import gzip
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
+
+import pyarrow as pa
 
 from hdfs_utils.publish import require_success, storage_errors
 from mapreduce.errors import DataError, MissingInputError
@@ -60,9 +63,37 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
                 else:
                     yield raw
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise DataError(
-                f"{path}: the gzip stream is damaged or truncated: {error}. Fetch the file again"
-            ) from error
+            raise _damaged(path, error) from error
+
+
+@contextmanager
+def open_for_arrow(path: Path) -> Iterator[Any]:
+    """As :func:`open_source`, for readers of Arrow's whose threads read ahead.
+
+    Python takes no part in it: a thread that waits for Python when Python ends, as it does after
+    Ctrl-C, would end the process by SIGABRT.
+    """
+    with open_source(path) as file:
+        packed = isinstance(file, gzip.GzipFile)
+    # Arrow encodes a name itself only if it is UTF-8.
+    with storage_errors("read", path), pa.OSFile(os.fsencode(path)) as raw:
+        if not packed:
+            yield raw
+            return
+        try:
+            with pa.CompressedInputStream(raw, "gzip") as unpacked:
+                yield unpacked
+        except OSError as error:
+            # Arrow's own errors of a damaged stream have no number.
+            if error.errno is not None:
+                raise
+            raise _damaged(path, error) from error
+
+
+def _damaged(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"{path}: the gzip stream is damaged or truncated: {error}. Fetch the file again"
+    )
 
 
 def unpacked_size(path: Path) -> int:
