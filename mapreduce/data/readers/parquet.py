@@ -9,11 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hdfs_utils.publish import storage_errors
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.files import check_source
 from mapreduce.data.readers.tables import Roles, assign, bad_value, is_list, lists
 from mapreduce.errors import DataError, UsageError
+from mapreduce.reading import reading
 
 BLOCK_BYTES = 4 << 20
 
@@ -104,20 +104,13 @@ def source(
 def _opened(path: Path) -> Iterator[Any]:
     """A Parquet file; what Arrow says of a damaged one becomes a ``DataError``."""
     check_source(path)
-    with storage_errors("read", path):
-        try:
-            with (
-                path.open("rb") as raw,
-                pq.ParquetFile(raw, page_checksum_verification=True) as file,
-            ):
-                yield file
-        except (pa.ArrowException, OSError) as error:
-            # Arrow's own errors of a damaged file are OSErrors without a number.
-            if isinstance(error, OSError) and error.errno is not None:
-                raise
-            raise DataError(
-                f"{path} is no Parquet file, or damaged: {error}. Write or fetch it again"
-            ) from error
+    what, advice = "is no Parquet file, or damaged", ". Write or fetch it again"
+    with (
+        reading(str(path), what, pa.ArrowException, advice=advice),
+        path.open("rb") as raw,
+        pq.ParquetFile(raw, page_checksum_verification=True) as file,
+    ):
+        yield file
 
 
 def _schema(path: Path) -> Any:
