@@ -4,13 +4,13 @@ mrjob passes over an option that it does not know with a line in its log, and le
 wrong type fail wherever it is used.
 """
 
-import difflib
 from typing import Any
 
 import mrjob.options
 from mrjob.conf import ClearedValue
 
 from mapreduce.errors import MissingInputError, UsageError
+from mapreduce.hints import did_you_mean
 from mapreduce.runners import registry
 
 _COMBINED_AS_MAPPING = {"combine_dicts", "combine_envs", "combine_jobconfs"}
@@ -66,9 +66,8 @@ def _check(runner: Any, path: str, options: Any) -> None:
     known = runner.OPT_NAMES | mrjob.options._deprecated_aliases(runner.OPT_NAMES).keys()
     for name, value in options.items():
         if name not in known:
-            close = difflib.get_close_matches(str(name), known, n=1)
-            hint = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(sorted(known))}"
-            raise UsageError(f"{where}: {name}: the runner has no such option. {hint}")
+            hint = did_you_mean(str(name), known, "'{}'") or f" It has {', '.join(sorted(known))}"
+            raise UsageError(f"{where}: {name}: the runner has no such option.{hint}")
         if isinstance(value, ClearedValue):
             value = value.value
         expected = _expected(name)
