@@ -357,20 +357,15 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         """The job's steps on the cluster, also those of a request that was interrupted."""
         known = self._step_ids[max(0, len(self._log_interpretations) - 1) :]
         try:
-            pages = self.make_emr_client().get_paginator("list_steps")
-            found = [
+            return [
                 step["Id"]
-                for page in pages.paginate(
-                    ClusterId=self._cluster_id, StepStates=["PENDING", "RUNNING"]
-                )
-                for step in page["Steps"]
+                for step in clusters.unfinished(self.make_emr_client(), str(self._cluster_id))
                 if step["Name"].startswith(self._job_key)
             ]
         except Exception as error:
             # It is an error already that has brought us here.
             log.debug("%s", error)
             return known
-        return found
 
     def cleanup(self, mode: Any = None) -> None:
         cluster, own = self._cluster_id, self._is_own

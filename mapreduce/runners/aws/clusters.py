@@ -86,6 +86,13 @@ def wait_for_end(client: Any, cluster: str, every: float) -> None:
         time.sleep(every)
 
 
+def unfinished(client: Any, cluster: str) -> Iterator[dict[str, Any]]:
+    """The steps of a cluster that wait or run, as EMR describes them."""
+    pages = client.get_paginator("list_steps")
+    for page in pages.paginate(ClusterId=cluster, StepStates=["PENDING", "RUNNING"]):
+        yield from page["Steps"]
+
+
 def cancel(client: Any, cluster: str, steps: list[str]) -> None:
     """End steps of a cluster that goes on. Errors are told of."""
     if not steps:
@@ -144,13 +151,9 @@ def end_left_behind(cluster: str, mark: str) -> bool:
             client.terminate_job_flows(JobFlowIds=[cluster])
             wait_for_end(client, cluster, 2.0)
             return True
-        pages = client.get_paginator("list_steps").paginate(
-            ClusterId=cluster, StepStates=["PENDING", "RUNNING"]
-        )
         steps = [
             step["Id"]
-            for page in pages
-            for step in page["Steps"]
+            for step in unfinished(client, cluster)
             if any(mark in text for text in step["Config"].get("Args") or ())
         ]
         cancel(client, cluster, steps)
