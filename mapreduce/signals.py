@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
+from hdfs_utils.errors import StorageError
 from mapreduce.errors import Interrupted
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
@@ -55,7 +56,9 @@ def interrupting() -> Iterator[None]:
     """Have both raise :class:`Interrupted`, once: nothing cuts off the cleaning up.
 
     It is raised again if somebody swallowed it: mrjob, like many a job, has ``except: pass``, under
-    which the work would go on for ever, as no later signal is heeded.
+    which the work would go on for ever, as no later signal is heeded. And it is raised instead of
+    an error that it led to in somebody's ``finally``, such as argparse's. That the disk is full,
+    or fails, is told nevertheless.
     """
     owner = os.getpid()
     raised: weakref.ref[Interrupted] | None = None
@@ -86,6 +89,10 @@ def interrupting() -> Iterator[None]:
     with handled_by(interrupt):
         try:
             yield
+        except Exception as error:
+            if number and not isinstance(error, StorageError):
+                raise interrupted() from error
+            raise
         finally:
             if number:
                 signal.setitimer(signal.ITIMER_REAL, 0)

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from hdfs_utils.errors import StorageError
 from mapreduce import signals
 from mapreduce.errors import Interrupted
 
@@ -60,6 +61,32 @@ def test_cleaning_up_is_not_cut_off(number):
             work(0.5)
             done.append("finally")
     assert done == ["except", "finally"]
+
+
+def test_an_error_that_it_led_to_is_none():
+    with pytest.raises(Interrupted) as caught, signals.interrupting():
+        begun = []
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            work(60)
+            begun.append(True)
+        finally:
+            begun.pop()
+    assert isinstance(caught.value.__cause__, IndexError)
+
+
+def test_an_error_of_the_disk_is_told():
+    with pytest.raises(StorageError, match="full"), signals.interrupting():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            work(60)
+        except Interrupted as error:
+            raise StorageError("full") from error
+
+
+def test_other_errors_stay_what_they_are():
+    with pytest.raises(ValueError, match="no number"), signals.interrupting():
+        int("no number")
 
 
 def test_nothing_is_left_where_nothing_came():
