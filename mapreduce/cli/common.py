@@ -1,6 +1,7 @@
 """What several commands need: shared options, the run's profile, and output."""
 
 import contextlib
+import difflib
 import json
 import logging
 import re
@@ -13,7 +14,6 @@ import click
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.errors import UsageError
-from mapreduce.hints import did_you_mean
 from mapreduce.options import Option
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -100,14 +100,20 @@ def own_options(context: click.Context) -> Iterator[None]:
     except UsageError as error:
         wrong = re.search(r"unrecognized arguments: (--[\w-]+)", str(error))
         known = [flag for option in context.command.params for flag in option.opts]
+        close = difflib.get_close_matches(wrong[1], known, n=1) if wrong else []
         theirs = re.search(r" Did you mean (\S+)\?", str(error))
-        if theirs:
-            known.append(theirs[1])
-        hint = did_you_mean(wrong[1], known) if wrong else ""
-        if not hint or (theirs and hint == theirs[0]):
+        if wrong is None or not close or (theirs and _nearer(wrong[1], theirs[1], close[0])):
             raise
         told = str(error).replace(theirs[0], "") if theirs else str(error)
-        raise UsageError(f"{told}.{hint}") from error
+        raise UsageError(f"{told}. Did you mean {close[0]}?") from error
+
+
+def _nearer(word: str, first: str, second: str) -> bool:
+    """Whether the first is more like a word than the second."""
+    first_ratio, second_ratio = (
+        difflib.SequenceMatcher(None, other, word).ratio() for other in (first, second)
+    )
+    return first_ratio > second_ratio
 
 
 @contextlib.contextmanager
