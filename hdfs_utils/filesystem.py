@@ -123,7 +123,8 @@ def storage(uri: str) -> tuple[Storage, str]:
         root = f"{scheme}://{authority}"
     # A client has threads, which a fork does not copy. What hdfs-native keeps for all clients, its
     # connections to data nodes in the three seconds after a use, it does: a child that is forked
-    # then may wait a minute for the first answer.
+    # then may wait a minute for the first answer. Workers are therefore started by a fork server,
+    # unless the job's class is in no file.
     key = os.getpid(), scheme, authority
     if key not in _known:
         _known[key] = _MAKERS[scheme](root, authority)

@@ -235,7 +235,7 @@ class Job(MRJob):
         files = input_files(self.options.args)
         content = references(files)
         runner = super().make_runner()
-        if runner.alias in ("hadoop", "emr"):
+        if runner.alias in ("hadoop", "emr", "parallel"):
             runner.read_by_reference(files)
         # There it is as long as the runner needs it.
         path = Path(runner._get_local_tmp_dir()) / "references"

@@ -12,7 +12,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from mrjob.local import LocalMRJobRunner
 from mrjob.step import StepFailedException
 
 from hdfs_utils import publish
+from hdfs_utils.filesystem import is_remote
 from hdfs_utils.publish import storage_errors
 from mapreduce.errors import UsageError
 from mapreduce.job import Job
@@ -168,6 +169,15 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         # that start from nothing need it.
         if not all(self._is_ours(step) for step in self._get_steps()):
             super()._create_setup_wrapper_scripts()
+
+    def read_by_reference(self, files: Sequence[str]) -> None:
+        """Have map tasks read files by themselves, from lines of equal length that name parts.
+
+        What was read of other filesystems until now has left threads and connections in this
+        process, with which workers that are forked would wait for a minute.
+        """
+        if any(map(is_remote, files)) and self._script_path and not self._opts["start_method"]:
+            self._opts["start_method"] = "forkserver"
 
     # Steps
 

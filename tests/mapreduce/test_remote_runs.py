@@ -6,14 +6,18 @@ import secrets
 import socket
 import subprocess
 
+import batch_jobs
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 import datasets
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import RemotePath, ordered, path_of
 from hdfs_utils.publish import replace
 from mapreduce import checkpoint, driver, events, lease
+from mapreduce.cli.main import main
 from mapreduce.data import copying
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, LeaseError, MissingInputError, OutputError
@@ -214,3 +218,20 @@ def test_a_storage_that_ends(data, s3, tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="gone"):
         train(run)
     monkeypatch.undo()
+
+
+def test_a_job_on_records(root, tmp_path, capfdbinary):
+    """Read by the driver and at once by its workers, to which no connection may be handed down."""
+    job = f"{batch_jobs.__file__}:RecordsSummed"
+    table = pa.table({"name": ["a", "b", "c"] * 100, "number": range(300)})
+    parquet.write_table(table, tmp_path / "a.parquet", row_group_size=20)
+    (root / "in").mkdir(parents=True)
+    (root / "in/a.parquet").write_bytes((tmp_path / "a.parquet").read_bytes())
+    printed = []
+    for runner, place in (("inline", tmp_path), ("parallel", root / "in")):
+        assert main(["run", job, "--no-conf", "-q", "-r", runner, str(place)]) == 0
+        printed.append(sorted(capfdbinary.readouterr().out.splitlines()))
+    assert printed[0] == printed[1] != []
+    arguments = ["--no-conf", "-r", "parallel", str(root / "in")]
+    with batch_jobs.RecordsSummed(arguments).make_runner() as runner:
+        assert runner._opts["start_method"] == "forkserver"
