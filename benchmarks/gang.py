@@ -50,7 +50,7 @@ class Timed:
     def __init__(self, path: Path, data: Path, ranks: int) -> None:
         self._path = path
         self._data = data
-        self._execution = Execution("parallel", ranks, blocks=ranks, executor="gang")
+        self._execution = Execution("parallel", ranks, blocks=0, executor="gang")
         self._runs = 0
 
     def seconds(self, settings: Settings, every: int) -> list[float]:

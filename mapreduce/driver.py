@@ -162,8 +162,8 @@ class _Training:
         self._run = run
         self._plan = run.config.plan
         self._model = self._plan.create_model()
-        self._execution = execution.on(run.path, path_of(run.config.data))
-        self._blocks = len(block_bounds(self._model.size, execution.blocks))
+        self._execution = execution.on(run.path, path_of(run.config.data)).of(self._model)
+        self._blocks = len(block_bounds(self._model.size, self._execution.blocks))
         self._keep = keep
         self._events = events
         self._job_class = job_class
@@ -205,10 +205,7 @@ class _Training:
             )
         content = {**vars(self._execution), "keep": self._keep, "code_sha256": code_sha256()}
         self._run.write_json("execution.json", content, once=False)
-        by_default = self._execution.executor == "gang" and (
-            self._execution.blocks == self._execution.workers
-        )
-        if self._blocks < self._execution.blocks and not by_default:
+        if self._blocks < self._execution.blocks:
             self.warn(
                 f"the model's {self._model.size:,} parameters make {self._blocks} block(s) of "
                 f"whole pages of {PAGE:,}, not {self._execution.blocks}"

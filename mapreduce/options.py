@@ -131,7 +131,8 @@ EXECUTION = (
         "--blocks",
         int,
         None,
-        "blocks of the parameters, each with a reducer (default: 1; gang: one for each worker)",
+        "blocks of the parameters, each with a reducer (default: 1; gang: one more for every 4 MiB "
+        "that its tasks send, at most one each)",
     ),
     Option("--fan-in", int, 0, "most partial sums that one reducer merges, a power of 2; 0: all"),
     Option("--rounds-per-job", int, 50, "most rounds in one mrjob job of a chain"),
@@ -206,7 +207,7 @@ def execution(values: Mapping[str, Any]) -> "Execution":
         runner=values["runner"],
         workers=workers,
         threads=values["threads"],
-        blocks=values["blocks"] or (workers if is_gang else 1),
+        blocks=values["blocks"] or (0 if is_gang else 1),
         fan_in=fan_in,
         rounds_per_job=values["rounds_per_job"],
         start_method=values["start_method"] or DEFAULT_START_METHOD,

@@ -183,7 +183,7 @@ def _show_plan(plan: "Plan", execution: "Execution", values: dict[str, Any]) -> 
         "slices_per_round": leaves,
         "map_tasks": len(ranges(leaves, execution.workers)),
         "merge_steps": len(merge_levels(leaves, execution.workers, execution.fan_in)),
-        "blocks": len(block_bounds(model.size, execution.blocks)),
+        "blocks": len(block_bounds(model.size, execution.of(model).blocks)),
         "parameters": model.size,
         "plan_sha256": plan.sha256,
     }

@@ -14,6 +14,7 @@ from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce import numeric, signals
 from mapreduce.errors import UsageError
 from mapreduce.job import Job, MRStep
+from mapreduce.models.base import Model
 from mapreduce.rundir import RunDir, block_bounds
 from mapreduce.runners import spawn
 from mapreduce.strategies.references import merge_levels, references
@@ -22,6 +23,10 @@ from mapreduce.strategies.sync import Sync
 from mapreduce.wire import Message, WireProtocol
 
 Pairs = Iterator[tuple[str, Message]]
+
+
+#: Most bytes that one task of a gang takes in for its block in a round, before it gets help.
+_OWNER_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,7 @@ class Execution:
     threads : int
         Slices that one map task computes at once.
     blocks : int
-        Blocks wanted of the parameters, and reducers.
+        Blocks wanted of the parameters, and reducers; 0 for as many as suit a gang.
     fan_in : int
         Most partial sums that one reducer merges; 0 for no limit.
     rounds_per_job : int
@@ -74,6 +79,18 @@ class Execution:
         if any(isinstance(path, RemotePath) for path in paths):
             return replace(self, start_method="forkserver")
         return self
+
+    def of(self, model: Model) -> "Execution":
+        """The same for a model, with a number of blocks if none is wanted.
+
+        A block more is a message more from and to each task of a gang, which costs more than it
+        spreads unless its owner has much to take in.
+        """
+        if self.blocks:
+            return self
+        received = self.workers * model.size * model.dtype.itemsize
+        wanted = min(self.workers, -(-received // _OWNER_BYTES))
+        return replace(self, blocks=len(block_bounds(model.size, wanted)))
 
     def runner_arguments(self) -> list[str]:
         """mrjob's arguments for the runner; processors are pinned in its tasks as they are here."""

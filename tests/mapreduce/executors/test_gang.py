@@ -13,7 +13,7 @@ from mrjob.step import StepFailedException
 
 import datasets
 from gangs import Gang, initial, isolated
-from mapreduce import driver
+from mapreduce import driver, models
 from mapreduce.errors import GradreduceError, NonFiniteError, UsageError
 from mapreduce.events import Evaluated, Events, RoundCompleted, Warned
 from mapreduce.executors.chain import Execution
@@ -280,11 +280,33 @@ VALUES = {
 }
 
 
-def test_a_gang_has_a_block_for_each_rank_unless_told():
-    assert execution({**VALUES, "workers": 3}).blocks == 3
-    assert execution({**VALUES, "workers": 3, "blocks": 2}).blocks == 2
-    assert execution({**VALUES, "workers": 3, "executor": "chain"}).blocks == 1
+def test_a_gang_of_one_task_inline():
     assert execution({**VALUES, "runner": "inline"}).workers == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "dtype", "workers", "blocks"),
+    [
+        ("softmax", "float32", 4, 1),
+        # 400 kB of parameters; and 4 MB.
+        ("mlp:900", "float32", 4, 1),
+        ("mlp:900", "float32", 16, 2),
+        ("mlp:900", "float64", 16, 4),
+        ("mlp:9000", "float32", 1, 1),
+        ("mlp:9000", "float32", 2, 2),
+        ("mlp:9000", "float32", 4, 4),
+        # Blocks are whole pages.
+        ("mlp:900", "float32", 100, 7),
+    ],
+)
+def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blocks):
+    model = models.create(spec, 100, 10, dtype)
+    chosen = execution({**VALUES, "workers": workers}).of(model)
+    assert (chosen.workers, chosen.blocks) == (workers, blocks)
+    for executor in ("gang", "chain"):
+        asked = execution({**VALUES, "workers": workers, "blocks": 3, "executor": executor})
+        assert asked.of(model).blocks == 3
+    assert execution({**VALUES, "workers": workers, "executor": "chain"}).of(model).blocks == 1
 
 
 @pytest.mark.parametrize(
