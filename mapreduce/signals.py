@@ -69,9 +69,10 @@ def interrupting() -> Iterator[None]:
         for other in NUMBERS:
             signal.signal(other, signal.SIG_IGN)
         number = signal_number
-        signal.signal(signal.SIGALRM, look)
+        undone.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, look))
         signal.siginterrupt(signal.SIGALRM, False)
-        signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
+        times = signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
+        undone.callback(signal.setitimer, signal.ITIMER_REAL, *times)
         raise interrupted()
 
     def look(_number: int, _frame: FrameType | None) -> None:
@@ -86,17 +87,13 @@ def interrupting() -> Iterator[None]:
         raised = weakref.ref(error)
         return error
 
-    with handled_by(interrupt):
+    with contextlib.ExitStack() as undone, handled_by(interrupt):
         try:
             yield
         except Exception as error:
             if number and not isinstance(error, StorageError):
                 raise interrupted() from error
             raise
-        finally:
-            if number:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-                signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
 @contextlib.contextmanager

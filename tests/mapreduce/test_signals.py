@@ -42,6 +42,24 @@ def test_what_was_swallowed_is_raised_again(number):
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 
+def test_an_alarm_of_others_stays():
+    def theirs(_number, _frame):
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, theirs)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1000, 2000)
+        with pytest.raises(Interrupted), signals.interrupting():
+            swallowed(signal.SIGINT)
+            work(60)
+        assert signal.getsignal(signal.SIGALRM) is theirs
+        left, interval = signal.setitimer(signal.ITIMER_REAL, 0)
+        assert 0 < left <= 1000
+        assert interval == 2000
+    finally:
+        signal.signal(signal.SIGALRM, before)
+
+
 @NUMBERS
 def test_cleaning_up_is_not_cut_off(number):
     done = []
