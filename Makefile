@@ -33,8 +33,8 @@ test-python: $(VENV)/.test
 	    tests/cli tests/hdfs_utils tests/jobs tests/kernels/test_dispatch.py \
 	    tests/kernels/test_scalar.py tests/kernels/test_text.py tests/mapreduce/cli \
 	    tests/mapreduce/runners tests/mapreduce/test_batches.py tests/mapreduce/test_compat.py \
-	    tests/mapreduce/test_launch.py tests/mapreduce/test_pairs.py tests/mapreduce/test_wire.py \
-	    tests/test_bits.py tests/test_layering.py tests/test_startup.py
+	    tests/mapreduce/test_launch.py tests/mapreduce/test_pairs.py tests/mapreduce/test_signals.py \
+	    tests/mapreduce/test_wire.py tests/test_bits.py tests/test_layering.py tests/test_startup.py
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .
