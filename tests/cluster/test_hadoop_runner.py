@@ -1,12 +1,12 @@
 """Jobs by ``-r hadoop``: the same result as inline, and an error that a user can act on."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
 import mapreduce
 from hdfs_utils.errors import IncompleteOutputError
+from hdfs_utils.filesystem import user_name
 from hdfs_utils.paths import RemotePath
 from jobs.word_count import WordCount
 from jobs.word_count_vectorized import WordCountVectorized
@@ -55,7 +55,7 @@ def test_a_job_of_files_on_hdfs_and_here(text, local):
     )
     assert sorted(found.pairs) == [(word, 2 * count) for word, count in expected]
     assert found.counters[0]["Map-Reduce Framework"]["Map input records"] == 200
-    output = RemotePath("hdfs:///user") / Path.home().name / "out/words"
+    output = RemotePath("hdfs:///user") / user_name() / "out/words"
     assert (output / "_SUCCESS").exists()
     with pytest.raises(OutputError, match=r"out/words exists.*hadoop fs -rm -r"):
         result(WordCount, [str(text)], "--no-conf", "-o", "out/words")
