@@ -84,6 +84,8 @@ class Executor:
             for account in list(emr_backends.values())
             for backend in list(account.values())
             for cluster in list(backend.clusters.values())
+            # moto tells of a cluster before it has made it.
+            if getattr(cluster, "state", None)
         ]
 
     def client(self):
@@ -97,10 +99,16 @@ class Executor:
     # A cluster
 
     def _run(self):
-        while not self._over.wait(0.01):
-            for cluster in self.clusters:
-                self._look_at(cluster)
-            self._copy_logs(time.monotonic() - LOG_SECONDS)
+        try:
+            while not self._over.wait(0.01):
+                for cluster in self.clusters:
+                    self._look_at(cluster)
+                self._copy_logs(time.monotonic() - LOG_SECONDS)
+        except BaseException:
+            # Nobody waits for steps that will never be run.
+            for step in self.steps():
+                step.state = "FAILED"
+            raise
 
     def _look_at(self, cluster):
         if cluster.state == "TERMINATING":
