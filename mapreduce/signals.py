@@ -69,7 +69,9 @@ def interrupting() -> Iterator[None]:
         for other in NUMBERS:
             signal.signal(other, signal.SIG_IGN)
         number = signal_number
-        undone.callback(signal.signal, signal.SIGALRM, signal.signal(signal.SIGALRM, look))
+        # Python knows nothing of a handler that was set by others than itself.
+        before = signal.signal(signal.SIGALRM, look) or signal.SIG_DFL
+        undone.callback(signal.signal, signal.SIGALRM, before)
         signal.siginterrupt(signal.SIGALRM, False)
         times = signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
         undone.callback(signal.setitimer, signal.ITIMER_REAL, *times)
