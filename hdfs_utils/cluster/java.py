@@ -88,6 +88,9 @@ def options(java: Java) -> list[str]:
         "-XX:-UsePerfData",
         "-Xss512k",
         "-Xshare:auto",
+        # Mapped where it was made for, the archive needs no correction of every address in it.
+        "-XX:+UnlockDiagnosticVMOptions",
+        "-XX:ArchiveRelocationMode=0",
         "-Djava.net.preferIPv4Stack=true",
         # Hadoop's class loaders look into the JDK.
         "--add-opens=java.base/java.lang=ALL-UNNAMED",
