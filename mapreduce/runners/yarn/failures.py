@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,9 @@ from mapreduce.runners.yarn.rest import RestError, Yarn
 
 #: Lines of a task's log that are shown if it told nothing else.
 _LINES = 20
+
+#: Seconds until a job that has ended is in the history.
+_HISTORY_SECONDS = 5.0
 
 #: Exit codes of errors that another attempt would meet again: of usage, of the data.
 _FINAL = (2, 65)
@@ -55,6 +59,10 @@ _MEANINGS = {
         "with set_status() or increment_counter(), or -D mapreduce.task.timeout=MILLISECONDS"
     ),
 }
+
+
+#: What an application master tells of its web server, in two lines each.
+_OF_JERSEY = re.compile(r"INFO: |\w{3} \d{2}, \d{4} [\d:]+ [AP]M com\.sun\.jersey\.")
 
 
 @dataclass(frozen=True)
@@ -158,19 +166,24 @@ def describe(attempt: str, node: str, said: str, log: str | None) -> Failure:
 
 def of_job(yarn: Yarn, application: str, said: str) -> Failure:
     """Why a job failed of which no failed attempt is known."""
-    try:
-        for task in yarn.tasks(application):
-            if task["state"] != "FAILED":
-                continue
-            for entry in reversed(yarn.attempts(application, task["id"])):
-                if entry["state"] == "FAILED":
-                    return of_attempt(yarn, application, entry["id"], said)
-    except RestError:
-        pass
     diagnostics = ""
     with contextlib.suppress(RestError):
         diagnostics = yarn.application(application).get("diagnostics") or ""
-    meaning = _meaning(f"{diagnostics}\n{said}")
+    words = f"{diagnostics}\n{said}"
+    end = time.monotonic() + _HISTORY_SECONDS
+    while True:
+        with contextlib.suppress(RestError):
+            failed = [task["id"] for task in yarn.tasks(application) if task["state"] == "FAILED"]
+            # In uber mode the reduce task counts as failed once a map task is.
+            for task in sorted(failed, key=lambda task: f"Task failed {task}" not in words):
+                for entry in reversed(yarn.attempts(application, task)):
+                    if entry["state"] == "FAILED":
+                        return of_attempt(yarn, application, entry["id"], said)
+        # The master may be gone already while the history does not have the job yet.
+        if "Task failed" not in words or time.monotonic() > end:
+            break
+        time.sleep(0.2)
+    meaning = _meaning(words)
     if meaning is None:
         lines = [line.strip() for line in (diagnostics or said).splitlines() if line.strip()]
         told = [line for line in lines if not re.match(r"at |\.\.\. \d|Caused by", line)]
@@ -238,7 +251,8 @@ def _place(attempt: str, node: str, told: dict[str, Any]) -> str:
 
 def _is_noise(line: str) -> bool:
     """Whether a line of a task's standard error is not the task's."""
-    return line.startswith(("reporter:", "log4j:", "SLF4J:", "compiling kernels"))
+    starts = ("reporter:", "log4j:", "SLF4J:", "compiling kernels")
+    return line.startswith(starts) or bool(_OF_JERSEY.match(line))
 
 
 def not_submitted(said: str) -> Failure:
