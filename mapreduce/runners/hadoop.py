@@ -15,7 +15,7 @@ from typing import Any
 
 from mrjob.fs.composite import CompositeFilesystem
 from mrjob.fs.local import LocalFilesystem
-from mrjob.hadoop import HadoopJobRunner
+from mrjob.hadoop import HadoopJobRunner, _fix_env
 from mrjob.parse import is_uri
 from mrjob.setup import UploadDirManager
 
@@ -30,6 +30,7 @@ from mapreduce.runners.yarn import installation, shipping
 from mapreduce.runners.yarn.client import Client
 from mapreduce.runners.yarn.failures import JobFailedException
 from mapreduce.runners.yarn.options import OPTIONS, OnYarn
+from mapreduce.runners.yarn.programs import Once, Program, Submitter
 from mapreduce.runners.yarn.rest import RestError, Yarn
 
 log = logging.getLogger("mrjob.hadoop")
@@ -49,6 +50,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         super().__init__(**kwargs)
         self._mrjob_cls = mrjob_cls
         self._check_numbers()
+        self._submitter: Submitter | None = None
         self._installation = installation.find(
             self._opts["hadoop_bin"] or None, self._opts["hadoop_streaming_jar"]
         )
@@ -190,10 +192,48 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     def _run(self) -> None:
         try:
+            if self._has_hadoop_streaming_steps():
+                # It starts while files are brought to the cluster.
+                self._resident(_fix_env(self._env_for_step(0)))
             super()._run()
         except BaseException:
             self._remove_partial_output()
             raise
+        finally:
+            self._end_submitter()
+
+    def _program(self, arguments: list[str], env: dict[str, str]) -> Program:
+        """The program that gives a step to Hadoop: for streaming, one for all steps if it can be.
+
+        Parameters
+        ----------
+        arguments : list of str
+            Of ``hadoop``, with its name.
+        env : dict
+        """
+        streaming = [*self.get_hadoop_bin(), "jar", self._hadoop_streaming_jar]
+        is_streaming = arguments[: len(streaming)] == streaming
+        resident = self._resident(env) if is_streaming else None
+        if resident is None:
+            return Once(arguments, env)
+        resident.submit(arguments[len(streaming) :])
+        return resident
+
+    def _resident(self, env: dict[str, str]) -> Submitter | None:
+        """The Java for all streaming steps; None if each needs one of its own."""
+        own = self._installation.own
+        theirs = self._opts["hadoop_bin"] or self._opts["hadoop_streaming_jar"]
+        if own is None or theirs or self._opts["libjars"] or not Submitter.exists(own):
+            return None
+        if self._submitter is None or not self._submitter.serves(env):
+            self._end_submitter()
+            self._submitter = Submitter(own, env)
+        return self._submitter
+
+    def _end_submitter(self) -> None:
+        if self._submitter is not None:
+            self._submitter.end()
+            self._submitter = None
 
     def _remove_partial_output(self) -> None:
         """An output that was not there before, and is not whole, would be in the way."""
@@ -207,8 +247,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
     ) -> tuple[int, dict[str, Any]]:
         number, steps = len(self._log_interpretations) - 1, self._num_steps()
         what = f"step {number + 1} of {steps}"
-        client = Client(self._yarn, self._tag, what)
-        outcome = client.run(hadoop_args, env)
+        outcome = Client(self._yarn, self._tag, what).run(self._program(hadoop_args, env))
         if outcome.failure is not None:
             logs = f"gradreduce logs {outcome.application}" if outcome.application else None
             raise JobFailedException(outcome.failure, number, steps, logs)

@@ -17,7 +17,16 @@ from xml.etree import ElementTree
 import pytest
 
 from hdfs_utils import cluster as hadoop
-from hdfs_utils.cluster import artifacts, config, control, java, layout, processes, starting
+from hdfs_utils.cluster import (
+    artifacts,
+    config,
+    control,
+    java,
+    layout,
+    processes,
+    starting,
+    submitter,
+)
 from hdfs_utils.errors import (
     ClusterError,
     DaemonError,
@@ -479,3 +488,45 @@ def test_the_default_folder_follows_xdg(monkeypatch):
     assert hadoop.cluster_folder() == Path.home() / ".local/state/gradreduce/cluster"
     monkeypatch.setenv("XDG_STATE_HOME", "/state")
     assert hadoop.cluster_folder() == Path("/state/gradreduce/cluster")
+
+
+class TestSubmitter:
+    """What submits steps is compiled once, where there is a compiler."""
+
+    @pytest.fixture
+    def compile_once(self, place):
+        (place / "hadoop").mkdir()
+        artifacts.cache().mkdir(parents=True)
+        fake_java(place)
+        told = []
+
+        def compile_once():
+            submitter.compile_once(
+                place / "hadoop",
+                "a.jar:b.jar",
+                java.find(),
+                lambda *progress: told.append(progress),
+            )
+            return len(told), [path.name for path in (place / "hadoop").iterdir()]
+
+        return compile_once
+
+    def test_a_runtime_alone_has_no_compiler(self, compile_once):
+        assert compile_once() == (0, [])
+
+    def test_it_is_compiled_once(self, place, compile_once):
+        works = 'while [ "$1" != -d ]; do shift; done; mkdir "$2" && echo "$3" > "$2/source"'
+        program(place / "java/bin/javac", works)
+        folder = submitter.folder(place / "hadoop")
+        assert compile_once() == (1, [folder.name])
+        assert Path((folder / "source").read_text().strip()).name == "Submitter.java"
+        program(place / "java/bin/javac", "exit 1")
+        assert compile_once() == (1, [folder.name])
+
+    def test_a_compiler_that_fails(self, place, compile_once):
+        program(place / "java/bin/javac", "echo no such class >&2; exit 1")
+        with pytest.raises(
+            DaemonError, match=r"could not compile .*Submitter\.java:\nno such class"
+        ):
+            compile_once()
+        assert list((place / "hadoop").iterdir()) == []

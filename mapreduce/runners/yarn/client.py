@@ -1,12 +1,10 @@
-"""Runs ``hadoop jar`` for a step: reads what it says, shows progress, ends the job if asked to."""
+"""Follows a step of a job: reads what Hadoop's client says, shows progress, ends it if asked to."""
 
 import logging
 import re
-import signal
-import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +13,7 @@ from mrjob.logs.step import _interpret_hadoop_jar_command_stderr
 
 from mapreduce.runners.yarn import failures, submissions
 from mapreduce.runners.yarn.failures import Failure
+from mapreduce.runners.yarn.programs import Program
 from mapreduce.runners.yarn.rest import RestError, Yarn
 
 # Of mrjob, which sets up what its own log shows.
@@ -56,7 +55,7 @@ class Outcome:
 
 @dataclass
 class Client:
-    """A step's ``hadoop jar``.
+    """Follows a step that a program gives to Hadoop.
 
     Parameters
     ----------
@@ -76,44 +75,39 @@ class Client:
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
     _over: threading.Event = field(default_factory=threading.Event)
     _final: Failure | None = None
-    _process: "subprocess.Popen[bytes] | None" = None
+    _program: Program | None = None
 
-    def run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> Outcome:
-        """Run the step to its end; if interrupted, end it on the cluster too."""
-        process = self._process = subprocess.Popen(
-            arguments,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=dict(environment),
-            # Ctrl-C is for the driver, which then ends both.
-            start_new_session=True,
-        )
+    def run(self, program: Program) -> Outcome:
+        """Run the step to its end; if interrupted, end it on the cluster too.
+
+        Parameters
+        ----------
+        program : Program
+            That was given the step.
+        """
+        self._program = program
         looking = threading.Thread(target=self._look, name="progress", daemon=True)
         looking.start()
         try:
-            assert process.stderr is not None
             found = _interpret_hadoop_jar_command_stderr(
-                iter(process.stderr.readline, b""), record_callback=self._heard
+                program.lines(), record_callback=self._heard
             )
-            code = process.wait()
+            code = program.wait()
             failure = self._failure() if code else None
         except BaseException:
             self.kill()
             raise
         finally:
             self._over.set()
-            assert process.stderr is not None
-            process.stderr.close()
+            program.close()
             looking.join(_LOOK_SECONDS)
             self._pool.shutdown(wait=False, cancel_futures=True)
         return Outcome(code, self.application, found, failure)
 
     def kill(self) -> None:
         """End the client, and the application on the cluster."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
+        if self._program is not None:
+            self._program.kill()
         try:
             # One that was just submitted is found by its tag only.
             for application in {*self.yarn.live(self.tag), *filter(None, [self.application])}:
@@ -215,8 +209,8 @@ class Client:
             f"the resource manager has not answered for {_LOST_SECONDS:.0f} seconds: {error}. "
             f"Look at it with 'gradreduce cluster status' or 'yarn node -list'"
         )
-        if self._process is not None:
-            self._process.kill()
+        if self._program is not None:
+            self._program.kill()
 
 
 def _result(future: "Future[Failure]") -> Failure | None:

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 import pytest
 
+from hdfs_utils.cluster import Cluster, submitter
 from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
 from mapreduce.errors import GradreduceError, OutputError, UsageError
 from mapreduce.runners.yarn import (
@@ -26,6 +27,7 @@ from mapreduce.runners.yarn import (
     submissions,
 )
 from mapreduce.runners.yarn.client import Client
+from mapreduce.runners.yarn.programs import Once, Submitter
 from mapreduce.runners.yarn.rest import RestError, Yarn
 
 SITE = "<configuration>{}</configuration>"
@@ -321,7 +323,7 @@ ATTEMPT = "attempt_1_0002_m_000000_0"
 class TestClient:
     def run(self, yarn, rest):
         client = Client(yarn, "tag", "step 1 of 1")
-        return client.run([sys.executable, "-c", CLIENT.format(rest)], os.environ)
+        return client.run(Once([sys.executable, "-c", CLIENT.format(rest)], os.environ))
 
     def test_a_step_that_succeeds(self, yarn):
         told = []
@@ -329,19 +331,19 @@ class TestClient:
             outcome = self.run(yarn, "")
         assert (outcome.return_code, outcome.failure, told) == (0, None, [APPLICATION])
 
-    def test_a_final_failure_ends_the_job_at_once(self, yarn, monkeypatch):
-        line = {"kind": "exception", "type": "DataError", "message": "no", "exit_code": 65}
-        log = bootstrap.MARK + json.dumps(line)
+    def failing(self, monkeypatch, **told):
+        """The rest of a client whose step has an attempt that tells of an exception."""
+        log = bootstrap.MARK + json.dumps({"kind": "exception", **told})
         monkeypatch.setattr(Yarn, "log", lambda *arguments: log)
         path = f"/proxy/{APPLICATION}/ws/v1/mapreduce/jobs/job_1_0002/tasks/task_1_0002_m_000000"
         entry = {"nodeHttpAddress": "n:1", "assignedContainerId": "c", "diagnostics": ""}
         Manager.answers[f"{path}/attempts/{ATTEMPT}"] = {"taskAttempt": entry}
-        failed = (
-            f'print("26/11/21 21:00:01 INFO mapreduce.Job: Task Id : {ATTEMPT}, Status : FAILED"'
-        )
-        outcome = self.run(
-            yarn, f"{failed}, file=sys.stderr, flush=True); time.sleep(1); sys.exit(1)"
-        )
+        line = f"26/11/21 21:00:01 INFO mapreduce.Job: Task Id : {ATTEMPT}, Status : FAILED"
+        return f"print({line!r}, file=sys.stderr, flush=True); time.sleep(1); sys.exit(1)"
+
+    def test_a_final_failure_ends_the_job_at_once(self, yarn, monkeypatch):
+        rest = self.failing(monkeypatch, type="DataError", message="no", exit_code=65)
+        outcome = self.run(yarn, rest)
         assert outcome.failure.what == "DataError: no"
         assert outcome.failure.exit_code == 65
         assert len(Manager.killed) == 1
@@ -349,9 +351,76 @@ class TestClient:
     def test_a_job_that_cannot_be_submitted(self, yarn):
         program = "import sys; sys.exit('ERROR streaming.StreamJob: Error: no such queue')"
         client = Client(yarn, "tag", "step 1 of 1")
-        outcome = client.run([sys.executable, "-c", program], os.environ)
+        outcome = client.run(Once([sys.executable, "-c", program], os.environ))
         assert "could not be submitted: " in outcome.failure.what
         assert "no such queue" in outcome.failure.what
+
+
+#: Stands in for Java: says what it was given, and ends a step with the code that it is told.
+SUBMITTER = """\
+#!{python}
+import os, sys
+from urllib.parse import unquote
+print(sys.argv[1], os.environ["HADOOP_CLASSPATH"], file=sys.stderr, flush=True)
+for line in sys.stdin:
+    words = [unquote(word) for word in line.rstrip("\\n").split("\\t")]
+    if words == ["die"]:
+        sys.exit(3)
+    print(repr(words), file=sys.stderr)
+    print("gradreduce: ended with", words[0], file=sys.stderr, flush=True)
+"""
+
+
+class TestSubmitter:
+    @pytest.fixture
+    def own(self, tmp_path):
+        cluster = Cluster(tmp_path, 1, 1000, tmp_path / "java", (), tmp_path / "hadoop")
+        program = cluster.home / "bin" / "hadoop"
+        program.parent.mkdir(parents=True)
+        program.write_text(SUBMITTER.format(python=sys.executable))
+        program.chmod(0o755)
+        return cluster
+
+    @pytest.fixture
+    def one(self, own):
+        one = Submitter(own, {"HADOOP_CLASSPATH": "mine", "A": "1"})
+        yield one
+        one.end()
+
+    def test_one_program_for_several_steps(self, own, one):
+        said = []
+        for words in (["0", "a\tb", "ü\n", "%41+"], ["5"]):
+            one.submit(words)
+            said += one.lines()
+            assert one.wait() == int(words[0])
+            one.close()
+            assert said.pop().decode().strip() == repr(words)
+        (path,) = said
+        assert path.decode().split() == [submitter.CLASS, f"mine:{submitter.folder(own.hadoop)}"]
+
+    def test_one_that_dies_in_a_step(self, one):
+        one.submit(["die"])
+        list(one.lines())
+        assert one.wait() == 3
+        assert not one.serves({"HADOOP_CLASSPATH": "mine", "A": "1"})
+        # Nobody reads any more, and nothing breaks but the step.
+        one.submit(["0"])
+        assert list(one.lines()) == []
+        assert one.wait() == 3
+
+    def test_one_that_is_killed_has_not_succeeded(self, one):
+        one.submit(["0"])
+        one.kill()
+        assert one.wait() != 0
+
+    def test_another_environment_needs_another(self, one):
+        assert one.serves({"HADOOP_CLASSPATH": "mine", "A": "1"})
+        assert not one.serves({"HADOOP_CLASSPATH": "mine", "A": "2"})
+
+    def test_only_where_it_was_compiled(self, own):
+        assert not Submitter.exists(own)
+        submitter.folder(own.hadoop).mkdir(parents=True)
+        assert Submitter.exists(own)
 
 
 class TestPacking:

@@ -1,0 +1,60 @@
+"""A program that runs a job's steps one after the other in one Java, where there is a compiler.
+
+A Java runtime alone has none: then each step starts a Java of its own.
+"""
+
+import hashlib
+import subprocess
+import tempfile
+from pathlib import Path
+
+from hdfs_utils.cluster import artifacts, java
+from hdfs_utils.cluster.artifacts import Progress, exclusive
+from hdfs_utils.errors import DaemonError
+from hdfs_utils.publish import storage_errors
+
+#: The program, for ``hadoop CLASS``.
+CLASS = "gradreduce.Submitter"
+
+#: What it says when a step is over, before the exit code.
+ENDED = b"gradreduce: ended with "
+
+_SOURCE = Path(__file__).parent / "Submitter.java"
+_SECONDS = 120
+
+
+def folder(hadoop: Path) -> Path:
+    """Where the compiled program is, or would be, as an entry of the class path."""
+    digest = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()
+    return hadoop / f"submitter-{digest[:12]}"
+
+
+def compile_once(hadoop: Path, class_path: str, runtime: java.Java, progress: Progress) -> None:
+    """Compile the program, unless that was done or this Java has no compiler.
+
+    Raises
+    ------
+    DaemonError
+        The compiler refuses it.
+    """
+    compiler = runtime.home / "bin" / "javac"
+    target = folder(hadoop)
+    if target.exists() or not compiler.is_file():
+        return
+    with exclusive(artifacts.cache() / "lock"):
+        if target.exists():
+            return
+        progress("making steps quick to submit", 0, 1)
+        with tempfile.TemporaryDirectory(prefix=".compiling.", dir=hadoop) as scratch:
+            command = [str(compiler), "--release", str(java.OLDEST), "-proc:none", "-nowarn"]
+            command += ["-cp", class_path, "-d", f"{scratch}/classes", str(_SOURCE)]
+            try:
+                done = subprocess.run(
+                    command, capture_output=True, text=True, timeout=_SECONDS, check=False
+                )
+            except (OSError, subprocess.TimeoutExpired) as error:
+                raise DaemonError(f"{compiler} does not work: {error}") from error
+            if done.returncode:
+                raise DaemonError(f"{compiler} could not compile {_SOURCE}:\n{done.stderr[-1000:]}")
+            with storage_errors("create", target):
+                Path(scratch, "classes").rename(target)
