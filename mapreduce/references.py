@@ -72,13 +72,25 @@ def input_files(paths: Sequence[str]) -> list[str]:
     return [path if is_remote(path) else str(Path(path).absolute()) for path in found]
 
 
-def _remote_files(uri: str) -> list[str]:
+def visible_files(uri: str) -> list[tuple[RemotePath, int]]:
+    """Files that an input's URI stands for, as for ``input_files``, with their sizes in bytes.
+
+    Parameters
+    ----------
+    uri : str
+        Of a file or folder, or a glob.
+    """
     found = []
     for top in matching(uri):
-        for path, _ in files_in(top):
+        for path, size in files_in(top):
             within = str(path).removeprefix(str(top)).split("/")
             if not any(_is_hidden(name) for name in within):
-                found.append(str(path))
+                found.append((path, size))
+    return found
+
+
+def _remote_files(uri: str) -> list[str]:
+    found = [str(path) for path, _ in visible_files(uri)]
     if not found:
         raise MissingInputError(f"the input {uri} holds no files, or does not exist")
     return sorted(found)

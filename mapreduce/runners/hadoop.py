@@ -26,8 +26,9 @@ from hdfs_utils.paths import RemotePath, matching
 from hdfs_utils.publish import SUCCESS, require_success
 from mapreduce.errors import MissingInputError, OutputError, UsageError
 from mapreduce.hints import missing
-from mapreduce.runners.yarn import installation, shipping
-from mapreduce.runners.yarn.client import Client
+from mapreduce.references import visible_files
+from mapreduce.runners.yarn import installation, shipping, uber
+from mapreduce.runners.yarn.client import Client, Outcome
 from mapreduce.runners.yarn.failures import JobFailedException
 from mapreduce.runners.yarn.options import OPTIONS, OnYarn
 from mapreduce.runners.yarn.programs import Once, Program, Submitter
@@ -41,7 +42,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     alias = "hadoop"
 
-    OPT_NAMES = HadoopJobRunner.OPT_NAMES | OPTIONS
+    OPT_NAMES = HadoopJobRunner.OPT_NAMES | OPTIONS | {"uber"}
 
     _fs: Any
     _step_output_dir: str | None
@@ -50,10 +51,14 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         super().__init__(**kwargs)
         self._mrjob_cls = mrjob_cls
         self._check_numbers()
+        #: Numbers of steps that run within the application master.
+        self._small: set[int] = set()
         self._submitter: Submitter | None = None
         self._installation = installation.find(
             self._opts["hadoop_bin"] or None, self._opts["hadoop_streaming_jar"]
         )
+        asked = self._opts["uber"]
+        self._uber = self._installation.is_local if asked is None else bool(asked)
         self._yarn = Yarn(self._installation)
         self._hadoop_streaming_jar = str(self._installation.streaming_jar or "") or None
         self._name_places(kwargs.get("output_dir"))
@@ -248,10 +253,46 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         number, steps = len(self._log_interpretations) - 1, self._num_steps()
         what = f"step {number + 1} of {steps}"
         outcome = Client(self._yarn, self._tag, what).run(self._program(hadoop_args, env))
+        if number in self._small and self._may_do_better(outcome):
+            assert outcome.failure is not None
+            why = outcome.failure.what
+            log.warning("%s failed within the application master: %s", what, why)
+            log.warning("%s is run again, with tasks of its own", what)
+            self._uber = False
+            RemotePath(self._step_output_uri(number)).rmtree()
+            again = Client(self._yarn, self._tag, what, outcome.failure)
+            outcome = again.run(self._program(self._args_for_step(number), env))
         if outcome.failure is not None:
             logs = f"gradreduce logs {outcome.application}" if outcome.application else None
             raise JobFailedException(outcome.failure, number, steps, logs)
         return outcome.return_code, outcome.interpretation
+
+    # Small steps
+
+    def _may_do_better(self, outcome: Outcome) -> bool:
+        """Whether a step that failed in uber mode, where nothing is tried twice, may go well."""
+        if outcome.failure is None or outcome.failure.final or outcome.application is None:
+            return False
+        # Who killed it does not want it again.
+        return self._yarn.verdict(outcome.application) == "FAILED"
+
+    def _for_its_size(self, step_num: int, given: dict[str, Any]) -> dict[str, Any]:
+        if not (self._uber and uber.leaves_tasks_to_us(given) and self._is_small(step_num)):
+            return {}
+        self._small.add(step_num)
+        return uber.properties(self._installation)
+
+    def _is_small(self, step_num: int) -> bool:
+        """Whether a step reads one file of few bytes, by lines."""
+        by_lines = not self._get_step(step_num).get("input_manifest") and (
+            step_num > 0 or not (self._references or self._hadoop_input_format)
+        )
+        places = self._step_input_uris(step_num)
+        known = all(self._remote.can_handle_path(place) for place in places)
+        if not (by_lines and known) or self._opts["libjars"]:
+            return False
+        sizes = [size for place in places for _, size in visible_files(place)]
+        return len(sizes) == 1 and sizes[0] <= uber.BYTES
 
     def _read_logs(self) -> bool:
         # What mrjob would look for in logs, we know already.

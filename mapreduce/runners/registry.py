@@ -82,6 +82,22 @@ OPTIONS: dict[str, dict[str, Any]] = {
             )
         ]
     },
+    "uber": {
+        "switches": [
+            (
+                ["--uber"],
+                {
+                    "action": "store_true",
+                    "help": "Run steps of little input within the application master (default: on "
+                    "a cluster of gradreduce cluster up)",
+                },
+            ),
+            (
+                ["--no-uber"],
+                {"action": "store_false", "help": "Give every step tasks in containers"},
+            ),
+        ]
+    },
     "packed": {
         "switches": [
             (

@@ -1,8 +1,12 @@
 """Jobs by ``-r hadoop``: the same result as inline, and an error that a user can act on."""
 
+import hashlib
+import re
 import subprocess
+from pathlib import Path
 
 import pytest
+from mrjob.job import MRJob
 
 import mapreduce
 from hdfs_utils.errors import IncompleteOutputError
@@ -11,7 +15,9 @@ from hdfs_utils.paths import RemotePath
 from jobs.word_count import WordCount
 from jobs.word_count_vectorized import WordCountVectorized
 from mapreduce.errors import MissingInputError, OutputError
+from mapreduce.runners.yarn import installation, uber
 from mapreduce.runners.yarn.failures import JobFailedException
+from mapreduce.runners.yarn.rest import Yarn
 from programs import GRADREDUCE
 
 TEXT = "The quick brown fox.\nThe lazy dog; the end.\n" * 50
@@ -27,6 +33,11 @@ class Failing(MRJob):
     def parse(self, line):
         return int(line)
 """
+
+
+class Digests(MRJob):
+    def mapper_raw(self, path, uri):
+        yield uri, hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
 @pytest.fixture(scope="module")
@@ -104,6 +115,100 @@ def test_a_mapper_that_raises(cluster, tmp_path):
     assert 'File "failing.py", line 9, in parse' in error
     assert "gradreduce logs application_" in error
     assert "subprocess failed" not in error
+
+
+#: Of two steps; with --once the first mapper of all is killed, and no other.
+CHAIN = """\
+import os
+import signal
+
+from mrjob.job import MRJob
+from mrjob.step import MRStep
+
+
+class Chain(MRJob):
+    def configure_args(self):
+        super().configure_args()
+        self.add_passthru_arg("--once", default="")
+
+    def steps(self):
+        return [MRStep(mapper=self.count, reducer=self.add), MRStep(reducer=self.add)]
+
+    def count(self, _, line):
+        if self.options.once and not os.path.exists(self.options.once):
+            open(self.options.once, "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield line, 1
+
+    def add(self, key, values):
+        yield key, sum(values)
+
+
+if __name__ == "__main__":
+    Chain.run()
+"""
+
+
+@pytest.fixture
+def chain(cluster, tmp_path):
+    """Runs a job of two steps on three lines; returns its output, and what it said."""
+    (tmp_path / "chain.py").write_text(CHAIN)
+    (tmp_path / "lines.txt").write_text("b\na\nb\n")
+
+    def run(*arguments):
+        command = ["run", tmp_path / "chain.py", "-r", "hadoop", "--no-conf", *arguments]
+        done = subprocess.run(
+            [*GRADREDUCE, *command, tmp_path / "lines.txt"],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return sorted(done.stdout.splitlines()), done.stderr
+
+    return run
+
+
+def uberized(said):
+    """Of each application that a job told of: whether its tasks ran within its master."""
+    yarn = Yarn(installation.find())
+    return [yarn.job(name)["uberized"] for name in re.findall(r": (application_\d+_\d+),", said)]
+
+
+@pytest.mark.parametrize(("options", "expected"), [([], True), (["--no-uber"], False)])
+def test_small_steps_run_within_the_application_master(chain, options, expected):
+    found, said = chain(*options)
+    assert found == ['"a"\t1', '"b"\t2']
+    assert uberized(said) == [expected, expected]
+
+
+@pytest.mark.fault
+def test_a_small_step_that_fails_is_run_again_with_tasks(chain, tmp_path):
+    found, said = chain("--once", str(tmp_path / "killed"))
+    assert (tmp_path / "killed").exists()
+    assert found == ['"a"\t1', '"b"\t2']
+    assert "step 1 of 2 failed within the application master: " in said
+    assert "step 1 of 2 is run again, with tasks of its own" in said
+    # The first may leave no history: a task that fails sometimes takes its master along.
+    assert uberized(said[said.index("is run again") :]) == [False, False]
+
+
+def test_steps_that_are_not_small(cluster, text):
+    def is_small(job, inputs, *arguments):
+        with job([*arguments, "--no-conf", "-r", "hadoop", *inputs]).make_runner() as runner:
+            return "mapreduce.job.ubertask.enable" in runner._jobconf_for_step(0)
+
+    large = text.parent / "large.txt"
+    large.write_bytes(b"x" * (uber.BYTES + 1))
+    assert is_small(WordCount, [str(text)])
+    assert not is_small(WordCount, [str(large)])
+    assert not is_small(WordCount, [str(text), str(text)])
+    assert not is_small(WordCount, [str(text)], "--max-attempts", "2")
+    assert not is_small(WordCount, [str(text)], "-D", "mapreduce.job.reduces=2")
+    # A line of its input names a file.
+    assert not is_small(Digests, [str(text)])
+    large.unlink()
 
 
 def test_options_become_properties_of_the_job(cluster, text):

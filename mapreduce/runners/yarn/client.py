@@ -64,11 +64,14 @@ class Client:
         By which the applications of the job are found again.
     what : str
         The step, for messages.
+    before : Failure, optional
+        Of an earlier try at the step: an attempt that fails alike is the last one.
     """
 
     yarn: Yarn
     tag: str
     what: str
+    before: Failure | None = None
     application: str | None = None
     _said: list[str] = field(default_factory=list)
     _failures: "dict[str, Future[Failure]]" = field(default_factory=dict)
@@ -154,6 +157,8 @@ class Client:
         """Whether trying again is of no use: it was the same exception twice."""
         if failure.final or not failure.traceback:
             return failure.final
+        if self.before is not None and self.before.traceback == failure.traceback:
+            return True
         task = attempt.rpartition("_")[0]
         before = [
             future.result()

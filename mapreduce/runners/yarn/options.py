@@ -113,8 +113,21 @@ class OnYarn:
             # As many map tasks as can run at once; there are no more than lines.
             names["mapreduce.job.maps"] = str(self._cores)
         lines = self._lines_of_output(step_num)
-        defaults = {**JOBCONF, **lines, **names, **self._asked_for()}
-        return {**defaults, **given, "mapreduce.job.tags": tags}
+        asked = self._asked_for()
+        # Who says how tasks are to run wants tasks.
+        size = {} if asked else self._for_its_size(step_num, given)
+        return {**JOBCONF, **lines, **names, **asked, **size, **given, "mapreduce.job.tags": tags}
+
+    def _for_its_size(self, step_num: int, given: dict[str, Any]) -> dict[str, Any]:
+        """Properties of a step because it has little to read.
+
+        Parameters
+        ----------
+        step_num : int
+        given : dict
+            Properties that the user or the job sets.
+        """
+        return {}
 
     def _lines_of_output(self, step_num: int) -> dict[str, str]:
         """Has the step write its tasks' lines as they are.

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import json
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,6 +16,9 @@ from mapreduce.runners.yarn.installation import Installation
 
 #: Seconds that a server may take to answer.
 SECONDS = 5.0
+
+#: Seconds until the resource manager knows how an application ended that is over.
+_END_SECONDS = 10.0
 
 #: Bytes of a container's log that are fetched: its end.
 LOG_BYTES = 1 << 18
@@ -88,6 +92,23 @@ class Yarn:
         found = self._manager(f"ws/v1/cluster/apps/{application}")["app"]
         assert isinstance(found, dict)
         return found
+
+    def verdict(self, application: str) -> str:
+        """How an application ended, as it or its killer says, or that it has not.
+
+        Returns
+        -------
+        {"SUCCEEDED", "FAILED", "KILLED", "UNDEFINED"}
+            The last after ten seconds, or if the resource manager does not answer.
+        """
+        end = time.monotonic() + _END_SECONDS
+        while True:
+            found = "UNDEFINED"
+            with contextlib.suppress(RestError):
+                found = str(self.application(application)["finalStatus"])
+            if found != "UNDEFINED" or time.monotonic() > end:
+                return found
+            time.sleep(0.1)
 
     def live(self, tag: str) -> list[str]:
         """Applications with a tag that wait or run."""

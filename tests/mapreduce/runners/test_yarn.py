@@ -25,8 +25,10 @@ from mapreduce.runners.yarn import (
     packing,
     shipping,
     submissions,
+    uber,
 )
 from mapreduce.runners.yarn.client import Client
+from mapreduce.runners.yarn.failures import Failure
 from mapreduce.runners.yarn.programs import Once, Submitter
 from mapreduce.runners.yarn.rest import RestError, Yarn
 
@@ -321,8 +323,8 @@ ATTEMPT = "attempt_1_0002_m_000000_0"
 
 
 class TestClient:
-    def run(self, yarn, rest):
-        client = Client(yarn, "tag", "step 1 of 1")
+    def run(self, yarn, rest, before=None):
+        client = Client(yarn, "tag", "step 1 of 1", before)
         return client.run(Once([sys.executable, "-c", CLIENT.format(rest)], os.environ))
 
     def test_a_step_that_succeeds(self, yarn):
@@ -354,6 +356,12 @@ class TestClient:
         outcome = client.run(Once([sys.executable, "-c", program], os.environ))
         assert "could not be submitted: " in outcome.failure.what
         assert "no such queue" in outcome.failure.what
+
+    def test_a_failure_as_before_ends_the_job_at_once(self, yarn, monkeypatch):
+        rest = self.failing(monkeypatch, type="ValueError", message="x", traceback="T")
+        for traceback, ended in (("another", 0), ("T", 1)):
+            self.run(yarn, rest, before=Failure("x", traceback=traceback))
+            assert len(Manager.killed) == ended
 
 
 #: Stands in for Java: says what it was given, and ends a step with the code that it is told.
@@ -421,6 +429,51 @@ class TestSubmitter:
         assert not Submitter.exists(own)
         submitter.folder(own.hadoop).mkdir(parents=True)
         assert Submitter.exists(own)
+
+
+class TestUber:
+    @pytest.mark.parametrize(
+        ("jobconf", "expected"),
+        [
+            ({}, True),
+            ({"mapreduce.job.reduces": 0, "mapreduce.partition.keypartitioner.options": "x"}, True),
+            ({"mapreduce.job.reduces": "1"}, True),
+            ({"mapreduce.job.reduces": 2}, False),
+            ({"mapred.reduce.tasks": "2"}, False),
+            ({"mapreduce.job.maps": 1}, False),
+            ({"mapred.map.tasks": 1}, False),
+            ({"mapreduce.job.ubertask.enable": "false"}, False),
+            ({"mapreduce.map.memory.mb": 100}, False),
+            ({"mapreduce.reduce.java.opts": "-Xmx1g"}, False),
+        ],
+    )
+    def test_who_says_how_tasks_run(self, jobconf, expected):
+        assert uber.leaves_tasks_to_us(jobconf) is expected
+
+    def test_the_master_gets_the_memory_of_a_task(self, no_hadoop, monkeypatch, tmp_path):
+        def found(**settings):
+            names = {name.replace("__", "."): value for name, value in settings.items()}
+            path = home(tmp_path / str(len(settings)), mapred=names)
+            monkeypatch.setenv("HADOOP_HOME", str(path))
+            monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+            return uber.properties(installation.find())
+
+        base = {
+            "mapreduce.am.max-attempts": "1",
+            "mapreduce.job.maps": "1",
+            "mapreduce.job.ubertask.enable": "true",
+        }
+        # By Hadoop's own defaults the master has 1,536 MB, and a task 1,024.
+        assert found() == base
+        assert found(mapreduce__reduce__memory__mb="4096") == {
+            **base,
+            "yarn.app.mapreduce.am.resource.mb": "4096",
+        }
+        assert found(mapreduce__map__memory__mb="4096", mapreduce__map__java__opts="-Xmx3g") == {
+            **base,
+            "yarn.app.mapreduce.am.resource.mb": "4096",
+            "yarn.app.mapreduce.am.command-opts": "-Xmx3g",
+        }
 
 
 class TestPacking:
