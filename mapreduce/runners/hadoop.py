@@ -23,7 +23,7 @@ from hdfs_utils.errors import ClusterError, StorageError
 from hdfs_utils.filesystem import user_name
 from hdfs_utils.mrjob_fs import RemoteFilesystem
 from hdfs_utils.paths import RemotePath, matching
-from hdfs_utils.publish import SUCCESS, require_success
+from hdfs_utils.publish import SUCCESS, require_success, temporary_name
 from mapreduce.errors import MissingInputError, OutputError, UsageError
 from mapreduce.hints import missing
 from mapreduce.references import visible_files
@@ -53,6 +53,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         self._check_numbers()
         #: Numbers of steps that run within the application master.
         self._small: set[int] = set()
+        #: Numbers of those that failed there, and so are run again.
+        self._again: set[int] = set()
         self._submitter: Submitter | None = None
         self._installation = installation.find(
             self._opts["hadoop_bin"] or None, self._opts["hadoop_streaming_jar"]
@@ -118,6 +120,53 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             )
         if self._has_spark_steps():
             self.get_spark_submit_bin()
+
+    # Every try at a step writes to a folder that none had before. Seconds after its job, an
+    # application master deletes _temporary in the folder of its output, whosever that is by then:
+    # https://issues.apache.org/jira/browse/MAPREDUCE-7351
+
+    @cached_property
+    def _unpublished(self) -> RemotePath | None:
+        """What becomes the output once it is whole; None where folders cannot be renamed."""
+        if not self._remote.can_handle_path(self._output_dir):
+            return None
+        output = RemotePath(self._output_dir)
+        return temporary_name(output) if output.can_rename else None
+
+    def _step_output_uri(self, step_num: int) -> str:
+        if self._unpublished is None or step_num < self._num_steps() - 1:
+            return str(super()._step_output_uri(step_num))
+        return self._of_this_try(step_num, str(self._unpublished))
+
+    def _intermediate_output_dir(self, step_num: int, local: bool = False) -> str:
+        place = super()._intermediate_output_dir(step_num, local)
+        return self._of_this_try(step_num, place)
+
+    def _of_this_try(self, step_num: int, place: str) -> str:
+        return f"{place}-again" if step_num in self._again else place
+
+    def _publish(self) -> None:
+        if self._unpublished is None:
+            return
+        written = RemotePath(self._step_output_uri(self._num_steps() - 1))
+        output = RemotePath(self._output_dir)
+        if not written.exists():
+            # A step of Spark, or of a jar, may write elsewhere.
+            return
+        try:
+            written.rename(output)
+        except FileExistsError:
+            raise OutputError(
+                f"the output folder {output} was made by somebody else while the job ran. The "
+                f"job's output is whole: remove that folder, then hadoop fs -mv {written} {output}"
+            ) from None
+
+    def _remove_partial_output(self) -> None:
+        """What was not there before, and is not whole, would be in the way."""
+        output = RemotePath(self._step_output_uri(self._num_steps() - 1))
+        with contextlib.suppress(StorageError, FileNotFoundError):
+            if self._unpublished is not None or not (output / SUCCESS).exists():
+                output.rmtree()
 
     # Before anything starts
 
@@ -206,6 +255,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             raise
         finally:
             self._end_submitter()
+        self._publish()
 
     def _program(self, arguments: list[str], env: dict[str, str]) -> Program:
         """The program that gives a step to Hadoop: for streaming, one for all steps if it can be.
@@ -240,13 +290,6 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             self._submitter.end()
             self._submitter = None
 
-    def _remove_partial_output(self) -> None:
-        """An output that was not there before, and is not whole, would be in the way."""
-        output = RemotePath(self._output_dir)
-        with contextlib.suppress(StorageError, FileNotFoundError):
-            if not (output / SUCCESS).exists():
-                output.rmtree()
-
     def _run_hadoop(
         self, hadoop_args: list[str], env: dict[str, str], record_callback: Any
     ) -> tuple[int, dict[str, Any]]:
@@ -260,6 +303,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             log.warning("%s is run again, with tasks of its own", what)
             self._uber = False
             RemotePath(self._step_output_uri(number)).rmtree()
+            self._again.add(number)
             again = Client(self._yarn, self._tag, what, outcome.failure)
             outcome = again.run(self._program(self._args_for_step(number), env))
         if outcome.failure is not None:
@@ -284,6 +328,9 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     def _is_small(self, step_num: int) -> bool:
         """Whether a step reads one file of few bytes, by lines."""
+        if self._unpublished is None:
+            # Nor could a second try write elsewhere.
+            return False
         by_lines = not self._get_step(step_num).get("input_manifest") and (
             step_num > 0 or not (self._references or self._hadoop_input_format)
         )

@@ -194,6 +194,92 @@ def test_a_small_step_that_fails_is_run_again_with_tasks(chain, tmp_path):
     assert uberized(said[said.index("is run again") :]) == [False, False]
 
 
+#: Its reducer does to the folder that the output will have what others may do.
+MEDDLING = """\
+from mrjob.job import MRJob
+
+from hdfs_utils.paths import RemotePath
+
+
+class Meddling(MRJob):
+    def configure_args(self):
+        super().configure_args()
+        self.add_passthru_arg("--output")
+        self.add_passthru_arg("--make", action="store_true")
+
+    def mapper(self, _, line):
+        yield line, 1
+
+    def reducer(self, key, values):
+        output = RemotePath(self.options.output)
+        assert not output.exists() or self.options.make
+        # As the application master of an earlier job does, seconds after that.
+        (output / "_temporary").rmtree()
+        if self.options.make:
+            output.mkdir(parents=True, exist_ok=True)
+        yield key, sum(values)
+
+
+if __name__ == "__main__":
+    Meddling.run()
+"""
+
+
+@pytest.fixture
+def meddling(cluster, tmp_path):
+    """Runs a job whose reducer meddles with its output's folder."""
+    (tmp_path / "meddling.py").write_text(MEDDLING)
+    (tmp_path / "lines.txt").write_text("b\na\nb\n")
+
+    def run(output, *arguments):
+        command = ["run", tmp_path / "meddling.py", "-r", "hadoop", "--no-conf", *arguments]
+        return subprocess.run(
+            [
+                *GRADREDUCE,
+                *command,
+                "--output",
+                str(output),
+                "-o",
+                str(output),
+                tmp_path / "lines.txt",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+
+    return run
+
+
+def lines_of(folder):
+    return sorted(b"".join(part.read_bytes() for part in folder.glob("part-*")).splitlines())
+
+
+@pytest.mark.fault
+def test_an_output_appears_when_it_is_whole(meddling):
+    output = RemotePath("hdfs:///user/tests/whole/output")
+    done = meddling(output)
+    assert done.returncode == 0, done.stderr
+    assert "run again" not in done.stderr
+    assert lines_of(output) == [b'"a"\t1', b'"b"\t2']
+    assert [path.name for path in output.parent.iterdir()] == ["output"]
+    output.parent.rmtree()
+
+
+@pytest.mark.fault
+def test_an_output_that_somebody_else_makes_meanwhile(meddling):
+    output = RemotePath("hdfs:///user/tests/taken/output")
+    done = meddling(output, "--make")
+    assert done.returncode == OutputError.exit_code, done.stderr
+    found = re.search(r"remove that folder, then hadoop fs -mv (\S+) (\S+)$", done.stderr, re.M)
+    assert found, done.stderr
+    assert found[2] == str(output)
+    assert list(output.iterdir()) == []
+    assert lines_of(RemotePath(found[1])) == [b'"a"\t1', b'"b"\t2']
+    output.parent.rmtree()
+
+
 def test_steps_that_are_not_small(cluster, text):
     def is_small(job, inputs, *arguments):
         with job([*arguments, "--no-conf", "-r", "hadoop", *inputs]).make_runner() as runner:
