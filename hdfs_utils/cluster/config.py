@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from xml.etree import ElementTree
 
+from hdfs_utils.cluster import compiled
 from hdfs_utils.cluster.artifacts import VERSION
 from hdfs_utils.cluster.layout import LOOPBACK, Cluster
 
@@ -23,7 +24,6 @@ _HANDED_ON = (JVM, CLASS_PATH, OWNER)
 _TASK_CLASS_PATH = (
     f"${CLASS_PATH}:$PWD:$PWD/*:job.jar/job.jar:job.jar/classes/:job.jar/lib/*:$HADOOP_CONF_DIR"
 )
-_TASK_OPTIONS = f"${JVM} -cp {_TASK_CLASS_PATH}"
 
 
 def write(cluster: Cluster) -> None:
@@ -233,6 +233,7 @@ def scheduler() -> dict[str, object]:
 
 def mapred(cluster: Cluster) -> dict[str, object]:
     """Jobs and their history."""
+    options = f"${JVM} -cp {_TASK_CLASS_PATH}:{compiled.folder(cluster.hadoop)}"
     return {
         "mapreduce.framework.name": "yarn",
         "mapreduce.application.classpath": f"${CLASS_PATH}",
@@ -243,9 +244,9 @@ def mapred(cluster: Cluster) -> dict[str, object]:
         # Several node managers share a machine: each takes a free port for its map outputs.
         "mapreduce.shuffle.port": 0,
         # In the administrator's options, which a job's own cannot drop.
-        "yarn.app.mapreduce.am.admin-command-opts": _TASK_OPTIONS,
-        "mapreduce.admin.map.child.java.opts": _TASK_OPTIONS,
-        "mapreduce.admin.reduce.child.java.opts": _TASK_OPTIONS,
+        "yarn.app.mapreduce.am.admin-command-opts": options,
+        "mapreduce.admin.map.child.java.opts": options,
+        "mapreduce.admin.reduce.child.java.opts": options,
         "yarn.app.mapreduce.am.command-opts": "-Xmx192m",
         "yarn.app.mapreduce.am.resource.mb": 384,
         "mapreduce.map.memory.mb": 512,

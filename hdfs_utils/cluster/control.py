@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from hdfs_utils.cluster import artifacts, java, processes, submitter
+from hdfs_utils.cluster import artifacts, compiled, java, processes
 from hdfs_utils.cluster.archive import archive
 from hdfs_utils.cluster.artifacts import Progress, exclusive
 from hdfs_utils.cluster.layout import (
@@ -127,7 +127,7 @@ def up(
             archive=archive(hadoop, runtime, progress),
             gpus=gpus if gpus is not None else before.gpus if before else 0,
         )
-        submitter.compile_once(hadoop, cluster.class_path(), runtime, progress)
+        compiled.compile_once(hadoop, cluster.class_path(), runtime, progress)
         # What an earlier cluster has left, such as containers without a node manager.
         processes.stop(folder)
         # No two clusters choose ports at the same time.

@@ -19,6 +19,7 @@ from mrjob.hadoop import HadoopJobRunner, _fix_env
 from mrjob.parse import is_uri
 from mrjob.setup import UploadDirManager
 
+from hdfs_utils.cluster import compiled
 from hdfs_utils.errors import ClusterError, StorageError
 from hdfs_utils.filesystem import user_name
 from hdfs_utils.mrjob_fs import RemoteFilesystem
@@ -278,7 +279,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         """The Java for all streaming steps; None if each needs one of its own."""
         own = self._installation.own
         theirs = self._opts["hadoop_bin"] or self._opts["hadoop_streaming_jar"]
-        if own is None or theirs or self._opts["libjars"] or not Submitter.exists(own):
+        if own is None or theirs or self._opts["libjars"] or not compiled.exists(own.hadoop):
             return None
         if self._submitter is None or not self._submitter.serves(env):
             self._end_submitter()

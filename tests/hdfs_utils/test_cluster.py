@@ -19,13 +19,13 @@ import pytest
 from hdfs_utils import cluster as hadoop
 from hdfs_utils.cluster import (
     artifacts,
+    compiled,
     config,
     control,
     java,
     layout,
     processes,
     starting,
-    submitter,
 )
 from hdfs_utils.errors import (
     ClusterError,
@@ -490,8 +490,8 @@ def test_the_default_folder_follows_xdg(monkeypatch):
     assert hadoop.cluster_folder() == Path("/state/gradreduce/cluster")
 
 
-class TestSubmitter:
-    """What submits steps is compiled once, where there is a compiler."""
+class TestCompiled:
+    """What makes steps quick is compiled once, where there is a compiler."""
 
     @pytest.fixture
     def compile_once(self, place):
@@ -501,7 +501,7 @@ class TestSubmitter:
         told = []
 
         def compile_once():
-            submitter.compile_once(
+            compiled.compile_once(
                 place / "hadoop",
                 "a.jar:b.jar",
                 java.find(),
@@ -515,18 +515,19 @@ class TestSubmitter:
         assert compile_once() == (0, [])
 
     def test_it_is_compiled_once(self, place, compile_once):
-        works = 'while [ "$1" != -d ]; do shift; done; mkdir "$2" && echo "$3" > "$2/source"'
+        works = 'while [ "$1" != -d ]; do shift; done; mkdir "$2" && echo "$@" > "$2/called"'
         program(place / "java/bin/javac", works)
-        folder = submitter.folder(place / "hadoop")
+        folder = compiled.folder(place / "hadoop")
+        assert not compiled.exists(place / "hadoop")
         assert compile_once() == (1, [folder.name])
-        assert Path((folder / "source").read_text().strip()).name == "Submitter.java"
+        assert compiled.exists(place / "hadoop")
+        sources = [Path(word).name for word in (folder / "called").read_text().split()[2:]]
+        assert sources == ["OnlyAttemptCommitter.java", "Submitter.java"]
         program(place / "java/bin/javac", "exit 1")
         assert compile_once() == (1, [folder.name])
 
     def test_a_compiler_that_fails(self, place, compile_once):
         program(place / "java/bin/javac", "echo no such class >&2; exit 1")
-        with pytest.raises(
-            DaemonError, match=r"could not compile .*Submitter\.java:\nno such class"
-        ):
+        with pytest.raises(DaemonError, match=r"could not compile .*\*\.java:\nno such class"):
             compile_once()
         assert list((place / "hadoop").iterdir()) == []

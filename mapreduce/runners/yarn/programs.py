@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 from urllib.parse import quote
 
-from hdfs_utils.cluster import Cluster, submitter
+from hdfs_utils.cluster import Cluster, compiled
 
 
 class Program(Protocol):
@@ -66,11 +66,11 @@ class Submitter:
     """
 
     def __init__(self, own: Cluster, environment: Mapping[str, str]) -> None:
-        path = [environment.get("HADOOP_CLASSPATH", ""), str(submitter.folder(own.hadoop))]
+        path = [environment.get("HADOOP_CLASSPATH", ""), str(compiled.folder(own.hadoop))]
         options = [environment.get("HADOOP_CLIENT_OPTS", ""), "-Dhadoop.root.logger=INFO,console"]
         self._environment = dict(environment)
         self._process = _start(
-            [str(own.home / "bin" / "hadoop"), submitter.CLASS],
+            [str(own.home / "bin" / "hadoop"), compiled.SUBMITTER],
             {
                 **environment,
                 "HADOOP_CLASSPATH": os.pathsep.join(filter(None, path)),
@@ -79,11 +79,6 @@ class Submitter:
             subprocess.PIPE,
         )
         self._code: int | None = None
-
-    @staticmethod
-    def exists(own: Cluster) -> bool:
-        """Whether a cluster has the program: it is compiled where there is a compiler."""
-        return submitter.folder(own.hadoop).is_dir()
 
     def serves(self, environment: Mapping[str, str]) -> bool:
         """Whether it lives, and has this environment."""
@@ -108,8 +103,8 @@ class Submitter:
     def lines(self) -> Iterator[bytes]:
         assert self._process.stderr is not None
         for line in iter(self._process.stderr.readline, b""):
-            if line.startswith(submitter.ENDED):
-                self._code = int(line.removeprefix(submitter.ENDED))
+            if line.startswith(compiled.ENDED):
+                self._code = int(line.removeprefix(compiled.ENDED))
                 return
             yield line
 

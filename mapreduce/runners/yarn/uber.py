@@ -7,6 +7,7 @@ three or more. What fails there fails at once, so the runner then runs the step 
 from collections.abc import Mapping
 from typing import Any
 
+from hdfs_utils.cluster import compiled
 from mapreduce.runners.yarn.installation import Installation
 
 #: Bytes of the one input file up to which a step is small.
@@ -55,6 +56,8 @@ def properties(installation: Installation) -> dict[str, str]:
         found[_AM_MEMORY] = str(sizes[kind])
         if options := installation.get(f"mapreduce.{kind}.java.opts"):
             found["yarn.app.mapreduce.am.command-opts"] = options
+    if installation.own is not None and compiled.exists(installation.own.hadoop):
+        found["mapred.output.committer.class"] = compiled.COMMITTER
     return found
 
 

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import pytest
 
-from hdfs_utils.cluster import Cluster, submitter
+from hdfs_utils.cluster import Cluster, compiled
 from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
 from mapreduce.errors import GradreduceError, OutputError, UsageError
 from mapreduce.runners.yarn import (
@@ -404,7 +404,7 @@ class TestSubmitter:
             one.close()
             assert said.pop().decode().strip() == repr(words)
         (path,) = said
-        assert path.decode().split() == [submitter.CLASS, f"mine:{submitter.folder(own.hadoop)}"]
+        assert path.decode().split() == [compiled.SUBMITTER, f"mine:{compiled.folder(own.hadoop)}"]
 
     def test_one_that_dies_in_a_step(self, one):
         one.submit(["die"])
@@ -424,11 +424,6 @@ class TestSubmitter:
     def test_another_environment_needs_another(self, one):
         assert one.serves({"HADOOP_CLASSPATH": "mine", "A": "1"})
         assert not one.serves({"HADOOP_CLASSPATH": "mine", "A": "2"})
-
-    def test_only_where_it_was_compiled(self, own):
-        assert not Submitter.exists(own)
-        submitter.folder(own.hadoop).mkdir(parents=True)
-        assert Submitter.exists(own)
 
 
 class TestUber:
