@@ -1,5 +1,6 @@
 """What the runner ``hadoop`` knows without a cluster: a Hadoop's place, errors, what it ships."""
 
+import dataclasses
 import importlib.metadata
 import io
 import json
@@ -469,6 +470,15 @@ class TestUber:
             "yarn.app.mapreduce.am.resource.mb": "4096",
             "yarn.app.mapreduce.am.command-opts": "-Xmx3g",
         }
+
+    def test_the_committer_is_only_where_it_was_compiled(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "home")))
+        own = Cluster(tmp_path, 1, 1000, tmp_path / "java", (), tmp_path / "hadoop")
+        theirs = dataclasses.replace(installation.find(), own=own)
+        name = "mapred.output.committer.class"
+        assert name not in uber.properties(theirs)
+        compiled.folder(own.hadoop).mkdir(parents=True)
+        assert uber.properties(theirs)[name] == compiled.COMMITTER
 
 
 class TestPacking:
