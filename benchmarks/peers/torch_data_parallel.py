@@ -52,6 +52,8 @@ def ddp(rank: int, path: Path, epochs: int) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["PEER_PORT"])
     torch.distributed.init_process_group("gloo", rank=rank, world_size=PROCESSES)
     train(rank, path, epochs, "ddp")
+    # Or one process may close what the other is still using, and that one aborts.
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
