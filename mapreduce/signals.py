@@ -105,5 +105,6 @@ def cleaned_up(runner: Any, job: Any) -> Iterator[None]:
         yield
     except (Interrupted, KeyboardInterrupt):
         if not job.options.cleanup_on_failure:
-            runner.cleanup(["ALL"])
+            # It cleans up as it is closed, which comes next.
+            runner._opts["cleanup_on_failure"] = ["ALL"]
         raise

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from hdfs_utils.errors import StorageError
+from jobs.word_count import WordCount
 from mapreduce import signals
 from mapreduce.errors import Interrupted
 
@@ -112,3 +113,19 @@ def test_nothing_is_left_where_nothing_came():
     with signals.interrupting():
         assert handlers()[:2] != before[:2]
     assert handlers() == before
+
+
+@pytest.mark.parametrize("default", [[], ["ALL"]])
+def test_files_of_an_interrupted_job_are_deleted_once(default):
+    job = WordCount(["-r", "inline", "--no-conf", __file__])
+    deleted = []
+    with (
+        pytest.raises(Interrupted),
+        job.make_runner() as runner,
+        signals.cleaned_up(runner, job),
+    ):
+        # As it is for some runners.
+        runner._opts["cleanup_on_failure"] = default
+        runner._cleanup_hadoop_tmp = lambda: deleted.append("once")
+        raise Interrupted(signal.SIGINT)
+    assert deleted == ["once"]
