@@ -149,21 +149,22 @@ if __name__ == "__main__":
 """
 
 
+def run_script(folder, script, *arguments):
+    """Runs a job's script on three lines by the command line."""
+    (folder / "script.py").write_text(script)
+    (folder / "lines.txt").write_text("b\na\nb\n")
+    command = [*GRADREDUCE, "run", folder / "script.py", "-r", "hadoop", "--no-conf", *arguments]
+    return subprocess.run(
+        [*command, folder / "lines.txt"], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
 @pytest.fixture
 def chain(cluster, tmp_path):
-    """Runs a job of two steps on three lines; returns its output, and what it said."""
-    (tmp_path / "chain.py").write_text(CHAIN)
-    (tmp_path / "lines.txt").write_text("b\na\nb\n")
+    """Runs a job of two steps; returns its output, and what it said."""
 
     def run(*arguments):
-        command = ["run", tmp_path / "chain.py", "-r", "hadoop", "--no-conf", *arguments]
-        done = subprocess.run(
-            [*GRADREDUCE, *command, tmp_path / "lines.txt"],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        done = run_script(tmp_path, CHAIN, *arguments)
         assert done.returncode == 0, done.stderr
         return sorted(done.stdout.splitlines()), done.stderr
 
@@ -228,26 +229,10 @@ if __name__ == "__main__":
 @pytest.fixture
 def meddling(cluster, tmp_path):
     """Runs a job whose reducer meddles with its output's folder."""
-    (tmp_path / "meddling.py").write_text(MEDDLING)
-    (tmp_path / "lines.txt").write_text("b\na\nb\n")
 
     def run(output, *arguments):
-        command = ["run", tmp_path / "meddling.py", "-r", "hadoop", "--no-conf", *arguments]
-        return subprocess.run(
-            [
-                *GRADREDUCE,
-                *command,
-                "--output",
-                str(output),
-                "-o",
-                str(output),
-                tmp_path / "lines.txt",
-            ],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
+        places = ["--output", str(output), "-o", str(output)]
+        return run_script(tmp_path, MEDDLING, *places, *arguments)
 
     return run
 
