@@ -200,7 +200,6 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
         with (
             _output_folder(job),
             _runner(job, place) as runner,
-            signals.cleaned_up(runner, job),
         ):
             with user_errors(place, "the job failed"):
                 runner.run()
@@ -324,7 +323,7 @@ def _runner(job: Any, place: str = "") -> Iterator[Any]:
                 f"the runner {job.options.runner} does not take this: {error}"
             ) from error
         raise
-    with made:
+    with signals.closing(made, job):
         yield _checked(made, job)
 
 

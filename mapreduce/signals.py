@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -75,6 +76,8 @@ def interrupting() -> Iterator[None]:
         signal.siginterrupt(signal.SIGALRM, False)
         times = signal.setitimer(signal.ITIMER_REAL, _LOOK_SECONDS, _LOOK_SECONDS)
         undone.callback(signal.setitimer, signal.ITIMER_REAL, *times)
+        undone.callback(setattr, sys, "unraisablehook", sys.unraisablehook)
+        sys.unraisablehook = _all_but_interruptions(sys.unraisablehook)
         raise interrupted()
 
     def look(_number: int, _frame: FrameType | None) -> None:
@@ -98,13 +101,33 @@ def interrupting() -> Iterator[None]:
             raise
 
 
+def _all_but_interruptions(tell: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """Tells of errors that Python has to swallow, but for what will be raised again."""
+
+    def told(unraisable: Any) -> None:
+        if not issubclass(unraisable.exc_type, Interrupted):
+            tell(unraisable)
+
+    return told
+
+
 @contextlib.contextmanager
-def cleaned_up(runner: Any, job: Any) -> Iterator[None]:
-    """Have mrjob's runner delete its files also when it is interrupted, unless the user objects."""
+def closing(runner: Any, job: Any) -> Iterator[Any]:
+    """Have mrjob's runner delete its files at the end, also of what is interrupted.
+
+    That is for the user to refuse, by ``--cleanup-on-failure``. An interruption of the deleting
+    itself lets it begin again.
+    """
+    everything = None if job.options.cleanup_on_failure else ["ALL"]
+    mode = None
     try:
-        yield
+        yield runner
     except (Interrupted, KeyboardInterrupt):
-        if not job.options.cleanup_on_failure:
-            # It cleans up as it is closed, which comes next.
-            runner._opts["cleanup_on_failure"] = ["ALL"]
+        mode = everything
         raise
+    finally:
+        try:
+            runner.cleanup(mode)
+        except (Interrupted, KeyboardInterrupt):
+            runner.cleanup(everything)
+            raise

@@ -182,12 +182,11 @@ def test_signals_at_random_moments(text, expected, tmp_path, seed, number, to, e
     with contextlib.suppress(ProcessLookupError):
         to(job.process.pid, number)
     code, said = job.end()
-    if code == 0:
+    # As Python ends, it is killed by what comes.
+    assert (code, said) in [(128 + number, "interrupted\n"), (0, ""), (-number, "")]
+    if code <= 0 or job.out.exists():
         # It came too late.
         assert job.counts() == expected
-        return
-    assert (code, said) == (128 + number, "interrupted\n")
-    assert not job.out.exists()
 
 
 # Memory

@@ -115,17 +115,57 @@ def test_nothing_is_left_where_nothing_came():
     assert handlers() == before
 
 
-@pytest.mark.parametrize("default", [[], ["ALL"]])
-def test_files_of_an_interrupted_job_are_deleted_once(default):
+@pytest.fixture
+def closed():
+    """A runner that was closed, and how often it deleted its files."""
     job = WordCount(["-r", "inline", "--no-conf", __file__])
-    deleted = []
-    with (
-        pytest.raises(Interrupted),
-        job.make_runner() as runner,
-        signals.cleaned_up(runner, job),
-    ):
-        # As it is for some runners.
-        runner._opts["cleanup_on_failure"] = default
-        runner._cleanup_hadoop_tmp = lambda: deleted.append("once")
+    runner, deleted = job.make_runner(), []
+    runner._cleanup_hadoop_tmp = lambda: deleted.append("all")
+    return job, runner, deleted
+
+
+@pytest.mark.parametrize("default", [[], ["ALL"]])
+def test_files_of_an_interrupted_job_are_deleted_once(closed, default):
+    job, runner, deleted = closed
+    # Some runners delete after failures too.
+    runner._opts["cleanup_on_failure"] = default
+    with pytest.raises(Interrupted), signals.closing(runner, job):
         raise Interrupted(signal.SIGINT)
-    assert deleted == ["once"]
+    assert deleted == ["all"]
+
+
+def test_an_interrupted_deleting_begins_again(closed):
+    job, runner, deleted = closed
+
+    def interrupted():
+        if not deleted:
+            deleted.append("begun")
+            raise Interrupted(signal.SIGINT)
+        deleted.append("all")
+
+    runner._cleanup_hadoop_tmp = interrupted
+    with pytest.raises(Interrupted), signals.closing(runner, job):
+        runner._ran_job = True
+    assert deleted == ["begun", "all"]
+
+
+def test_who_keeps_files_after_failures_has_them(closed):
+    job, runner, deleted = closed
+    job.options.cleanup_on_failure = ["NONE"]
+    runner._opts["cleanup_on_failure"] = ["NONE"]
+    with pytest.raises(Interrupted), signals.closing(runner, job):
+        raise Interrupted(signal.SIGINT)
+    assert deleted == []
+
+
+def test_what_python_swallows_is_not_told_but_raised_again(capsys):
+    class Owner:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            work(1)
+
+    with pytest.raises(Interrupted), signals.interrupting():
+        owner = Owner()
+        del owner
+        work(60)
+    assert capsys.readouterr().err == ""

@@ -12,6 +12,7 @@ from mrjob.protocol import RawValueProtocol
 from mrjob.step import StepFailedException
 
 from hdfs_utils.paths import path_of
+from mapreduce import signals
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.executors.chain import Execution
 from mapreduce.executors.gang.errors import TooSmallError
@@ -114,7 +115,7 @@ def run_gang(run: RunDir, meeting: Meeting, execution: Execution) -> None:
     job = GangJob(arguments + execution.runner_arguments())
     job.sandbox(stdin=io.BytesIO(b"".join(b"%08d\n" % rank for rank in range(ranks))))
     try:
-        with job.make_runner() as runner:
+        with signals.closing(job.make_runner(), job) as runner:
             runner.run()
     except StepFailedException as error:
         raise _explained(error, meeting) from error
