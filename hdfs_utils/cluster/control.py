@@ -3,7 +3,6 @@
 import contextlib
 import re
 import shutil
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,7 +148,7 @@ def down(progress: Progress = silent) -> bool:
 
 
 def kill(role: str, number: int = 1) -> int:
-    """Kill a process as nothing can stop; returns the number it had.
+    """Kill a process as nothing can stop, and wait until it is gone; returns the number it had.
 
     Parameters
     ----------
@@ -181,7 +180,7 @@ def kill(role: str, number: int = 1) -> int:
                 f"the {daemon} does not run. Start it: gradreduce cluster start {role} {number}"
             )
         pid = found
-    processes.send(pid, signal.SIGKILL)
+    processes.kill(pid)
     return pid
 
 

@@ -234,6 +234,14 @@ def send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+def kill(pid: int, seconds: float = 10) -> None:
+    """Kill a process, and wait until it is gone: its threads may live for a moment."""
+    send(pid, signal.SIGKILL)
+    end = time.monotonic() + seconds
+    while not _ended(pid) and time.monotonic() < end:
+        time.sleep(0.005)
+
+
 def last_lines(cluster: Cluster, daemon: Daemon, count: int = 8) -> str:
     """The end of a daemon's output, else of its log."""
     for path in (output_file(cluster, daemon), log_file(cluster, daemon)):
