@@ -1,9 +1,12 @@
 package gradreduce;
 
 import java.io.BufferedReader;
+import java.io.IOException;
 import java.io.InputStreamReader;
 import java.net.URLDecoder;
 import java.nio.charset.StandardCharsets;
+import java.util.concurrent.BlockingQueue;
+import java.util.concurrent.LinkedBlockingQueue;
 import org.apache.hadoop.fs.FileSystem;
 import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.mapred.JobClient;
@@ -15,7 +18,8 @@ import org.apache.hadoop.util.ToolRunner;
  * Runs streaming jobs one after the other, as "hadoop jar hadoop-streaming.jar" runs one.
  *
  * A line of the standard input has a job's arguments, percent-encoded and separated by TABs. When
- * the job is over, a line of the standard error has ENDED and the exit code.
+ * the job is over, a line of the standard error has ENDED and the exit code. The end of the input
+ * is the end of the driver: nothing is submitted any more, not even what is about to be.
  */
 public final class Submitter {
     private static final String ENDED = "gradreduce: ended with ";
@@ -23,13 +27,27 @@ public final class Submitter {
     private Submitter() {}
 
     public static void main(String[] arguments) throws Exception {
+        BlockingQueue<String> jobs = new LinkedBlockingQueue<>();
+        Thread reader = new Thread(() -> read(jobs), "reader");
+        reader.setDaemon(true);
+        reader.start();
         meet();
-        BufferedReader jobs =
-            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = jobs.readLine(); line != null; line = jobs.readLine()) {
-            System.err.println(ENDED + run(line.split("\t")));
+        while (true) {
+            System.err.println(ENDED + run(jobs.take().split("\t")));
         }
-        System.exit(0);
+    }
+
+    private static void read(BlockingQueue<String> jobs) {
+        try {
+            BufferedReader input =
+                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+            for (String line = input.readLine(); line != null; line = input.readLine()) {
+                jobs.add(line);
+            }
+        } catch (IOException error) {
+            error.printStackTrace();
+        }
+        Runtime.getRuntime().halt(0);
     }
 
     /** What every job needs is loaded and connected before the first one comes. */

@@ -11,13 +11,15 @@ from hdfs_utils.paths import path_of
 from mapreduce import checkpoint
 from mapreduce.events import CheckpointSaved, JobSubmitted
 from mapreduce.rundir import RunDir
+from mapreduce.runners.hadoop import HadoopMRJobRunner
 from mapreduce.runners.yarn.client import Client
 
 from drills import train  # isort: skip
 
 BEFORE_SUBMIT, AFTER_SUBMIT = "before_submit", "after_submit"
+WHILE_SUBMITTING = "while_submitting"
 BEFORE_COMMIT, AFTER_COMMIT = "before_commit", "after_commit"
-MOMENTS = (BEFORE_SUBMIT, AFTER_SUBMIT, BEFORE_COMMIT, AFTER_COMMIT)
+MOMENTS = (BEFORE_SUBMIT, WHILE_SUBMITTING, AFTER_SUBMIT, BEFORE_COMMIT, AFTER_COMMIT)
 
 
 def die(*_, **__):
@@ -27,6 +29,9 @@ def die(*_, **__):
 def main(path: str, moment: str) -> None:
     deadly = {AFTER_SUBMIT: JobSubmitted, AFTER_COMMIT: CheckpointSaved}.get(moment, ())
     if moment == BEFORE_SUBMIT:
+        HadoopMRJobRunner._program = die
+    elif moment == WHILE_SUBMITTING:
+        # Java was given the step, and has not told of its application.
         Client.run = die
     elif moment == BEFORE_COMMIT:
         checkpoint.save = die
