@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from hdfs_utils.cluster import artifacts, compiled, java, processes
+from hdfs_utils.cluster import artifacts, compiled, health, java, processes
 from hdfs_utils.cluster.archive import archive
 from hdfs_utils.cluster.artifacts import Progress, exclusive
 from hdfs_utils.cluster.layout import (
@@ -165,7 +165,10 @@ def kill(role: str, number: int = 1) -> int:
     """
     cluster = require_running()
     if role == "appmaster":
-        masters = [one.pid for one in processes.containers(cluster) if one.master]
+        # A master lives on for seconds when its job has ended.
+        jobs = {str(app["id"]) for app in health.applications(cluster, "ACCEPTED,RUNNING")}
+        containers = processes.containers(cluster)
+        masters = [one.pid for one in containers if one.master and one.application in jobs]
         if not 1 <= number <= len(masters):
             raise NotRunningError(
                 f"there is no application master {number}: {len(masters)} jobs run. "
