@@ -55,20 +55,23 @@ def tasks(kind: str) -> list[int]:
 
 @contextlib.contextmanager
 def once(condition, action):
-    """Do something when there is something to do it to; it must have come to that."""
+    """Do something when there is something to do it to; it must have come to that.
+
+    The action returns whether it did; else it is tried again.
+    """
     over, done = threading.Event(), []
 
     def look():
         while not over.wait(0.05):
             found = condition()
-            if found:
-                done.append(action(found))
+            if found and action(found):
+                done.append(found)
                 return
 
     thread = threading.Thread(target=look)
     thread.start()
     try:
-        yield done
+        yield
     finally:
         over.set()
         thread.join()
