@@ -25,6 +25,7 @@ from mrjob.parse import is_uri  # isort: skip
 from mrjob.step import StepFailedException  # isort: skip
 
 from hdfs_utils.errors import ClusterError, StorageError
+from hdfs_utils.publish import SUCCESS
 from mapreduce import signals
 from mapreduce.errors import (
     GradreduceError,
@@ -409,7 +410,8 @@ def _output_folder(job: Any) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if made:
+        # What is whole stays: it was interrupted, if anything, in tidying up.
+        if made and not (folder / SUCCESS).exists():
             _remove_parts(folder, made)
         raise
 

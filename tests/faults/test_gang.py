@@ -26,7 +26,7 @@ SETTINGS = Settings(
     optimizer="adam",
     batch_size=96,
     slice_rows=12,
-    rounds=900,
+    rounds=1500,
     checkpoint_every=200,
     eval_every=300,
 )
@@ -54,9 +54,16 @@ def undisturbed(data):
 
 
 def ranks() -> list[int]:
-    """The processes of the ranks: those that this process's nursery has forked."""
+    """The processes of the ranks: those that this process's nursery has forked, and that live."""
     mine = children(os.getpid())
-    return [pid for nursery in mine for pid in children(nursery)]
+    return [pid for nursery in mine for pid in children(nursery) if lives(pid)]
+
+
+def lives(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def children(pid: int) -> list[int]:
@@ -114,7 +121,7 @@ def test_killed_ranks_are_replaced(data, undisturbed, tmp_path, monkeypatch, wor
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     chosen = random.Random(seed)
-    moments = sorted(chosen.sample(range(1, SETTINGS.rounds - 300), 3))
+    moments = sorted(chosen.sample(range(1, SETTINGS.rounds - 900), 3))
 
     def kill():
         os.kill(chosen.choice(sorted(ranks())), signal.SIGKILL)

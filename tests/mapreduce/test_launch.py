@@ -1,6 +1,7 @@
 """``mapreduce.run``: jobs from programs and notebooks, also classes that are in no file."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -10,7 +11,9 @@ import pytest
 import stock_jobs
 
 import mapreduce
-from mapreduce.errors import MissingInputError, UsageError
+from jobs.word_count import WordCount
+from mapreduce import launch
+from mapreduce.errors import Interrupted, MissingInputError, UsageError
 from mapreduce.runners.parallel import TaskFailedException
 
 ROOT = Path(__file__).parents[2]
@@ -162,3 +165,16 @@ def test_importing_the_package_imports_nothing_else():
     assert done.stdout == "[] True\n"
     with pytest.raises(AttributeError, match="has no attribute 'rnu'"):
         _ = mapreduce.rnu
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_interruption_leaves_a_whole_output_or_none(tmp_path, whole):
+    out = tmp_path / "out"
+    job = WordCount(["-r", "parallel", "--no-conf", "-o", str(out)])
+    with pytest.raises(Interrupted), launch._output_folder(job):
+        (out / "part-00000").write_bytes(b"")
+        if whole:
+            (out / "_SUCCESS").write_bytes(b"")
+        raise Interrupted(signal.SIGINT)
+    names = sorted(path.name for path in out.iterdir()) if out.exists() else None
+    assert names == (["_SUCCESS", "part-00000"] if whole else None)
