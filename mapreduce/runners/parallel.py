@@ -6,12 +6,14 @@ setup scripts, input manifests, or programs around a combiner are left to ``-r l
 machinery.
 """
 
+import contextlib
 import gc
 import logging
 import os
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -162,6 +164,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             self._own_pool = None
         if "_memory" in self.__dict__:
             shutil.rmtree(self._memory, ignore_errors=True)
+        if self._local_tmp_dir:
+            _empty(Path(self._local_tmp_dir))
         super()._cleanup_local_tmp()
 
     def _create_setup_wrapper_scripts(self) -> None:
@@ -439,3 +443,20 @@ def _add_counters(total: dict[str, dict[str, int]], more: dict[str, dict[str, in
         for counter, amount in counters.items():
             total.setdefault(group, {}).setdefault(counter, 0)
             total[group][counter] += amount
+
+
+def _empty(folder: Path, seconds: float = 2.0) -> None:
+    """Empty a folder to which a worker may still write.
+
+    One that was being started as an interruption came is not known, and ends by itself in a moment.
+    """
+    end = time.monotonic() + seconds
+    with contextlib.suppress(OSError):
+        while any(folder.iterdir()) and time.monotonic() < end:
+            for path in folder.iterdir():
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
+            if any(folder.iterdir()):
+                time.sleep(0.02)

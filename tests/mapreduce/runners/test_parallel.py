@@ -1,6 +1,7 @@
 """``-r parallel`` against ``-r inline`` and ``-r local``, on jobs as people write them."""
 
 import bz2
+import contextlib
 import gzip
 import logging
 import os
@@ -8,6 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -226,3 +229,23 @@ def test_what_a_killed_driver_left_in_memory_is_removed_by_the_next():
 def test_workers_must_be_positive(text):
     with pytest.raises(Exception, match="--workers: expected a number of at least 1, found 0"):
         run(stock_jobs.WordCount, "parallel", "--workers", 0, text)
+
+
+def test_files_of_a_worker_that_is_just_ending_are_deleted_too(text):
+    job = stock_jobs.MapOnly(["-r", "parallel", "--no-conf", str(text)])
+    over = threading.Event()
+    with job.make_runner() as runner:
+        runner.run()
+        folder = Path(runner._get_local_tmp_dir())
+
+        def write():
+            end = time.monotonic() + 0.3
+            while time.monotonic() < end:
+                with contextlib.suppress(OSError):
+                    (folder / "late").mkdir(exist_ok=True)
+                    (folder / "late" / "file").touch()
+            over.set()
+
+        threading.Thread(target=write).start()
+    assert over.wait(10)
+    assert not folder.exists()
