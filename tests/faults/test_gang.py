@@ -102,11 +102,15 @@ class Disturbed:
 
     def _watch(self):
         try:
+            reached = 0
             for moment in self.moments:
+                # A rank that dies before its generation works is replaced within it.
+                least = max(moment, reached + 1)
                 programs.wait_until(
-                    lambda moment=moment: max(self.run.complete_rounds(), default=0) >= moment
+                    lambda least=least: max(self.run.complete_rounds(), default=0) >= least
                 )
                 before = generations(self.run)
+                reached = max(self.run.complete_rounds())
                 self.disturb()
                 programs.wait_until(lambda before=before: generations(self.run) > before)
                 self.generations.append(generations(self.run))
