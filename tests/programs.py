@@ -67,12 +67,19 @@ def processes_of(text: str) -> list[int]:
             continue
         try:
             content = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
-            state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
         except OSError:
             continue
-        if text.encode() in content and state != "Z":
+        if text.encode() in content and lives(int(folder.name)):
             found.append(int(folder.name))
     return found
+
+
+def lives(pid: int) -> bool:
+    """Whether there is more of a process than its exit status."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 30) -> None:

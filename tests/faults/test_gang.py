@@ -56,14 +56,7 @@ def undisturbed(data):
 def ranks() -> list[int]:
     """The processes of the ranks: those that this process's nursery has forked, and that live."""
     mine = children(os.getpid())
-    return [pid for nursery in mine for pid in children(nursery) if lives(pid)]
-
-
-def lives(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
+    return [pid for nursery in mine for pid in children(nursery) if programs.lives(pid)]
 
 
 def children(pid: int) -> list[int]:
