@@ -6,7 +6,6 @@ setup scripts, input manifests, or programs around a combiner are left to ``-r l
 machinery.
 """
 
-import contextlib
 import gc
 import logging
 import os
@@ -163,10 +162,12 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             self._own_pool.close()
             self._own_pool = None
         if "_memory" in self.__dict__:
-            shutil.rmtree(self._memory, ignore_errors=True)
+            _remove_folder(self._memory)
         if self._local_tmp_dir:
-            _empty(Path(self._local_tmp_dir))
-        super()._cleanup_local_tmp()
+            log.info("Removing temp directory %s...", self._local_tmp_dir)
+            _remove_folder(Path(self._local_tmp_dir))
+            # mrjob would delete it again, and log that it is missing.
+            self._local_tmp_dir: str | None = None
 
     def _create_setup_wrapper_scripts(self) -> None:
         # Packing mrjob and writing scripts takes longer than many a job, and only processes
@@ -445,18 +446,18 @@ def _add_counters(total: dict[str, dict[str, int]], more: dict[str, dict[str, in
             total[group][counter] += amount
 
 
-def _empty(folder: Path, seconds: float = 2.0) -> None:
-    """Empty a folder to which a worker may still write.
+def _remove_folder(folder: Path, seconds: float = 2.0) -> None:
+    """Remove a folder to which a worker may still write.
 
     One that was being started as an interruption came is not known, and ends by itself in a moment.
+    Only a folder that is gone takes nothing more: one that was seen empty may be written to again.
     """
     end = time.monotonic() + seconds
-    with contextlib.suppress(OSError):
-        while any(folder.iterdir()) and time.monotonic() < end:
-            for path in folder.iterdir():
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path, ignore_errors=True)
-                else:
-                    path.unlink(missing_ok=True)
-            if any(folder.iterdir()):
-                time.sleep(0.02)
+    while folder.exists():
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            if time.monotonic() > end:
+                log.warning("%s was left behind: %s", folder, error)
+                return
+            time.sleep(0.02)
