@@ -187,7 +187,7 @@ class _Training:
                 while not self._settle(position):
                     position = self._advance(position)
             except Interrupted:
-                with signals.blocked():
+                with signals.deferred():
                     self._save_checkpoint(self._run.latest_round() or position)
                 raise
             return self._end(position.completed)
@@ -296,11 +296,11 @@ class _Training:
             return False
         except BaseException:
             # What was published before it is saved, so that nothing of it is lost or untold.
-            with signals.blocked(), contextlib.suppress(Exception):
+            with signals.deferred(), contextlib.suppress(Exception):
                 follower.look()
             raise
         finally:
-            with signals.blocked():
+            with signals.deferred():
                 meeting.clear()
         return True
 

@@ -238,8 +238,13 @@ class Job(MRJob):
         if runner.alias in ("hadoop", "emr", "parallel"):
             runner.read_by_reference(files)
         # There it is as long as the runner needs it.
-        path = Path(runner._get_local_tmp_dir()) / "references"
-        path.write_bytes(content)
+        try:
+            path = Path(runner._get_local_tmp_dir()) / "references"
+            path.write_bytes(content)
+        except BaseException:
+            # Nobody has the runner yet, to clean up.
+            runner.cleanup(["ALL"])
+            raise
         runner._input_paths = [str(path)]
         return runner
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -14,6 +15,10 @@ from hdfs_utils.errors import StorageError
 from mapreduce.errors import Interrupted
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+#: What came while it was deferred, and how many contexts defer it.
+_came: list[Callable[[], None]] = []
+_deferring = 0
 
 #: Seconds between two looks whether an exception that was raised is still on its way.
 _LOOK_SECONDS = 0.1
@@ -29,7 +34,10 @@ def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
 
     def handle(number: int, frame: FrameType | None) -> None:
         if os.getpid() == owner:
-            handler(number, frame)
+            if _deferring:
+                _came.append(partial(handler, number, None))
+            else:
+                handler(number, frame)
             return
         # A process of mrjob's pool: it ends its task, which is another process, and then itself.
         raise SystemExit(128 + number)
@@ -43,13 +51,23 @@ def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
 
 
 @contextlib.contextmanager
-def blocked() -> Iterator[None]:
-    """A second Ctrl-C does not cut off what the first one made necessary."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS)
+def deferred() -> Iterator[None]:
+    """Have a signal that comes within wait for the end of it, where somebody handles signals.
+
+    So what is acquired is also noted, by whoever will release it, and what is being released is
+    released. A mask would not do: Python handles in its main thread what any other thread gets.
+    """
+    global _deferring
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _deferring += 1
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
+        _deferring -= 1
+        while _came and not _deferring:
+            _came.pop(0)()
 
 
 @contextlib.contextmanager
@@ -67,6 +85,8 @@ def interrupting() -> Iterator[None]:
 
     def interrupt(signal_number: int, _frame: FrameType | None) -> None:
         nonlocal number
+        if number:
+            return
         for other in NUMBERS:
             signal.signal(other, signal.SIG_IGN)
         number = signal_number
@@ -82,7 +102,7 @@ def interrupting() -> Iterator[None]:
 
     def look(_number: int, _frame: FrameType | None) -> None:
         # While it is on its way, through any amount of cleaning up, somebody holds it.
-        if os.getpid() == owner and raised and raised() is None:
+        if os.getpid() == owner and not _deferring and raised and raised() is None:
             raise interrupted()
 
     def interrupted() -> Interrupted:
@@ -119,15 +139,17 @@ def closing(runner: Any, job: Any) -> Iterator[Any]:
     itself lets it begin again.
     """
     everything = None if job.options.cleanup_on_failure else ["ALL"]
-    mode = None
     try:
-        yield runner
-    except (Interrupted, KeyboardInterrupt):
-        mode = everything
-        raise
-    finally:
         try:
-            runner.cleanup(mode)
+            yield runner
         except (Interrupted, KeyboardInterrupt):
-            runner.cleanup(everything)
             raise
+        except BaseException:
+            runner.cleanup()
+            raise
+        else:
+            runner.cleanup()
+    except (Interrupted, KeyboardInterrupt):
+        # Wherever it came: there is no moment at which the files belong to nobody.
+        runner.cleanup(everything)
+        raise

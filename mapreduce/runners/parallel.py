@@ -26,6 +26,7 @@ from mrjob.step import StepFailedException
 from hdfs_utils import publish
 from hdfs_utils.filesystem import is_remote
 from hdfs_utils.publish import storage_errors
+from mapreduce import signals
 from mapreduce.errors import UsageError
 from mapreduce.job import Job
 from mapreduce.runners import pool as pools
@@ -91,6 +92,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         super().__init__(**kwargs)
         self._mrjob_cls = mrjob_cls
         self._own_pool: WorkerPool | None = None
+        self._own_memory: Path | None = None
         #: Paths and sizes of the parts that each step wrote.
         self._parts: dict[int, list[tuple[str, int]]] = {}
         for name, least in (("workers", 1), ("memory", 16)):
@@ -123,10 +125,18 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     def _is_warm(self) -> bool:
         return bool(getattr(self._mrjob_cls, "WARM", False))
 
-    @cached_property
+    @property
     def _memory(self) -> Path:
         """A folder for what passes between tasks."""
-        return pools.memory_folder()
+        if self._own_memory is None:
+            with signals.deferred():
+                self._own_memory = pools.memory_folder()
+        return self._own_memory
+
+    def _get_local_tmp_dir(self) -> str:
+        with signals.deferred():
+            path: str = super()._get_local_tmp_dir()
+        return path
 
     @cached_property
     def _pool(self) -> WorkerPool:
@@ -136,7 +146,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         method = self._opts["start_method"] or spawn.DEFAULT_START_METHOD
         pool = pools.current(self._workers, method) if self._is_warm else None
         if pool is None:
-            pool = self._own_pool = WorkerPool(self._workers, method, [self._mrjob_cls])
+            with signals.deferred():
+                pool = self._own_pool = WorkerPool(self._workers, method, [self._mrjob_cls])
         arguments = [str(argument) for argument in self._mr_job_extra_args()]
         paths = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
         pool.load(self._mrjob_cls, arguments, self._cmdenv(), self._is_warm, paths)
@@ -157,12 +168,14 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             # once more when this process ends.
             gc.freeze()
 
+    @signals.deferred()
     def _cleanup_local_tmp(self) -> None:
         if self._own_pool is not None:
             self._own_pool.close()
             self._own_pool = None
-        if "_memory" in self.__dict__:
-            _remove_folder(self._memory)
+        if self._own_memory is not None:
+            _remove_folder(self._own_memory)
+            self._own_memory = None
         if self._local_tmp_dir:
             log.info("Removing temp directory %s...", self._local_tmp_dir)
             _remove_folder(Path(self._local_tmp_dir))

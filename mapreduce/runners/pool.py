@@ -20,6 +20,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from mapreduce import signals
 from mapreduce.errors import GradreduceError
 from mapreduce.runners import spawn, worker
 
@@ -192,6 +193,7 @@ class WorkerPool:
                     break
                 self._send(one, waiting.popleft())
 
+    @signals.deferred()
     def _start(self) -> _Worker:
         ours, theirs = connections.Pipe()
         stderr = self.scratch / f"worker-{self._started}.log"
@@ -266,6 +268,7 @@ class WorkerPool:
         one.process.wait()
         self._forget(one)
 
+    @signals.deferred()
     def _forget(self, one: _Worker) -> None:
         one.connection.close()
         if one.end is not None:
@@ -274,6 +277,7 @@ class WorkerPool:
             path.unlink(missing_ok=True)
         self._workers.remove(one)
 
+    @signals.deferred()
     def kill(self) -> None:
         """Kill all workers; new ones are started when there are tasks."""
         for one in self._workers:
@@ -282,6 +286,7 @@ class WorkerPool:
             one.process.wait()
             self._forget(one)
 
+    @signals.deferred()
     def close(self) -> None:
         """Kill all workers and remove the scratch folder."""
         self.kill()
@@ -365,13 +370,17 @@ _shared: list[WorkerPool] = []
 @contextmanager
 def shared(workers: int, start_method: str, jobs: Sequence[type]) -> Iterator[WorkerPool]:
     """Have the runners within use one pool, which outlives them. See :class:`WorkerPool`."""
-    pool = WorkerPool(workers, start_method, jobs)
-    _shared.append(pool)
+    pool = None
     try:
+        with signals.deferred():
+            pool = WorkerPool(workers, start_method, jobs)
+            _shared.append(pool)
         yield pool
     finally:
-        _shared.remove(pool)
-        pool.close()
+        if pool is not None:
+            with signals.deferred():
+                _shared.remove(pool)
+                pool.close()
 
 
 def current(workers: int, start_method: str) -> WorkerPool | None:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import threading
 import time
 
 import pytest
@@ -41,6 +42,67 @@ def test_what_was_swallowed_is_raised_again(number):
     assert caught.value.exit_code == 128 + number
     assert handlers() == before
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+@NUMBERS
+def test_a_deferred_signal_waits_though_other_threads_may_get_it(number):
+    over, done = threading.Event(), []
+    other = threading.Thread(target=over.wait, args=[60])
+    other.start()
+    try:
+        with pytest.raises(Interrupted) as caught, signals.interrupting():
+            with signals.deferred():
+                with signals.deferred():
+                    for each in (number, *signals.NUMBERS):
+                        os.kill(os.getpid(), each)
+                    work(0.2)
+                    done.append("inner")
+                work(0.2)
+                done.append("outer")
+            done.append("after")
+    finally:
+        over.set()
+        other.join()
+    assert caught.value.exit_code == 128 + number
+    assert done == ["inner", "outer"]
+
+
+def test_what_was_swallowed_is_raised_again_after_what_defers_it():
+    done = []
+    with pytest.raises(Interrupted), signals.interrupting():
+        swallowed(signal.SIGINT)
+        with signals.deferred():
+            work(0.5)
+            done.append("deferred")
+        work(60)
+    assert done == ["deferred"]
+
+
+def test_an_interruption_takes_the_place_of_an_error_of_what_defers_it():
+    with pytest.raises(Interrupted) as caught, signals.interrupting(), signals.deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        int("no number")
+    assert isinstance(caught.value.__context__, ValueError)
+
+
+def test_another_thread_defers_nothing():
+    inside, over = threading.Event(), threading.Event()
+
+    def defer():
+        with signals.deferred():
+            inside.set()
+            over.wait(60)
+
+    other = threading.Thread(target=defer)
+    other.start()
+    try:
+        inside.wait(60)
+        with pytest.raises(Interrupted), signals.interrupting():
+            os.kill(os.getpid(), signal.SIGINT)
+            work(60)
+    finally:
+        over.set()
+        other.join()
 
 
 def test_an_alarm_of_others_stays():
@@ -147,6 +209,14 @@ def test_an_interrupted_deleting_begins_again(closed):
     with pytest.raises(Interrupted), signals.closing(runner, job):
         runner._ran_job = True
     assert deleted == ["begun", "all"]
+
+
+def test_files_of_a_job_that_failed_are_deleted_once(closed):
+    job, runner, deleted = closed
+    runner._opts["cleanup_on_failure"] = ["ALL"]
+    with pytest.raises(ValueError, match="no number"), signals.closing(runner, job):
+        int("no number")
+    assert deleted == ["all"]
 
 
 def test_who_keeps_files_after_failures_has_them(closed):
