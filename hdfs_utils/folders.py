@@ -8,7 +8,7 @@ import contextlib
 import errno
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from hdfs_utils.errors import StorageError
@@ -101,7 +101,34 @@ def remove_leftovers(folder: AnyPath) -> None:
                 leftover.unlink(missing_ok=True)
 
 
-def remove_leftovers_of(path: Path) -> None:
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """A folder to write to, which takes its name at the end; of what failed, nothing is left.
+
+    Parameters
+    ----------
+    path : Path
+        Must not exist, or be an empty folder.
+
+    Raises
+    ------
+    StorageError
+        The folder, or one that it lies in, cannot be made.
+    """
+    partial = temporary_name(path)
+    try:
+        with storage_errors("create", path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _remove_leftovers_of(path)
+            partial.mkdir()
+        yield partial
+        with storage_errors("create", path):
+            partial.rename(path)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _remove_leftovers_of(path: Path) -> None:
     """Delete what killed writers of one name left beside it; that of living ones stays."""
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):
         pid = leftover.name.split(".")[-3]

@@ -9,7 +9,6 @@ one bucket however large the source is.
 import contextlib
 import math
 import re
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,8 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from hdfs_utils.folders import remove_leftovers_of
-from hdfs_utils.publish import storage_errors, temporary_name, write_all
+from hdfs_utils.folders import new_folder
+from hdfs_utils.publish import storage_errors, write_all
 from mapreduce.data import csr, order
 from mapreduce.data.batch import Csr
 from mapreduce.data.copying import check_absent
@@ -101,18 +100,9 @@ def import_rows(source: Source, out: Path, seed: int) -> Manifest:
         No space. Nothing is left behind.
     """
     check_absent(out)
-    with storage_errors("create", out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers_of(out)
-        partial = temporary_name(out)
-        partial.mkdir()
-    try:
+    with new_folder(out) as partial:
         manifest = _shuffle(source, partial, seed)
         manifest.save(partial)
-        with storage_errors("create", out):
-            partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return manifest
 
 

@@ -5,7 +5,6 @@ same bits for any number of workers.
 """
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hdfs_utils.folders import remove_leftovers_of
+from hdfs_utils.folders import new_folder
 from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import storage_errors, temporary_name
 from mapreduce.collect.tree import Node, ShuffledFold, TreeFold
@@ -187,12 +186,7 @@ def standardise(
         raise DataError(f"{data} is standardised already. Name the dataset that it was made of")
     given = None if like is None else _statistics_of(like, manifest, data)
     centred = manifest.layout == "dense"
-    with storage_errors("create", out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers_of(out)
-        partial = temporary_name(out)
-        partial.mkdir()
-    try:
+    with new_folder(out) as partial:
         statistics = given or standardisation.finish(
             _total(data, manifest, execution), centred=centred
         )
@@ -213,10 +207,6 @@ def standardise(
             standardised=described,
         )
         standardised.save(partial)
-        with storage_errors("create", out):
-            partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return standardised, statistics
 
 
