@@ -438,6 +438,29 @@ def test_only_the_own_processes_are_found(place):
         one.communicate()
 
 
+def test_a_daemon_is_told_from_what_it_starts(place):
+    """Which has its command line at first, and might have been killed in its place."""
+    cluster = a_cluster(place)
+    mark = f"-Dgradreduce.daemon={cluster.folder}:datanode-2"
+    body = "import os; os.fork() or input(); print(1, flush=True); input()"
+    command = [sys.executable, "-c", body, mark]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes) as one:
+        assert one.stdout.readline()
+        assert processes.alive(cluster) == {processes.Daemon("datanode", 2): one.pid}
+        one.communicate()
+
+
+def test_a_daemon_is_found_as_soon_as_it_was_started(place):
+    program(place / "java" / "bin" / "java", "while :; do sleep 1; done")
+    cluster = a_cluster(place)
+    daemon = processes.Daemon("datanode", 1)
+    for _ in range(30):
+        pid = processes.launch(cluster, daemon)
+        assert processes.alive(cluster) == {daemon: pid}
+        processes.kill(pid)
+
+
 @pytest.mark.parametrize("call", [hadoop.kill, hadoop.start])
 def test_drills_need_a_cluster(place, call):
     with pytest.raises(NotRunningError, match=r"no cluster runs.*cluster up"):
