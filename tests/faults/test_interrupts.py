@@ -1,7 +1,12 @@
 """A signal ends every command with a word, its exit code, and nothing half-written."""
 
 import os
+import random
+import shutil
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +83,68 @@ def test_a_job_over_a_dataset(tmp_path, place, command):
         assert "6,000 predictions" in programs.succeed(*arguments)
     else:
         assert list(folder.iterdir()) == []
+
+
+RECORDS = """\
+from mapreduce.job import Job
+
+
+class Sums(Job):
+    BATCH_INPUT = "records"
+
+    def mapper_batch(self, key, batch):
+        yield "rows", batch.num_rows
+
+    def reducer(self, key, values):
+        yield key, sum(values)
+"""
+
+
+@pytest.mark.parametrize("command", ["lines", "records", "train", "predict"])
+def test_any_moment(tmp_path, place, command):
+    """The driver's instructions are counted, and a signal comes at some that are drawn.
+
+    Those that run rarely, as when a folder is made or deleted, are hit as often as those of loops.
+    """
+    out, told = tmp_path / "out", tmp_path / "told"
+    if command in ("lines", "records"):
+        script, source = tmp_path / "job.py", tmp_path / "source.csv"
+        script.write_text(programs.COUNT if command == "lines" else RECORDS)
+        source.write_text("x,y\n" + "1,2\n" * 3000)
+        arguments = ["run", script, "--no-conf", "-q", "-o", out, "--workers", 2, source]
+    else:
+        datasets.blobs(tmp_path / "data")
+        arguments = ["train", tmp_path / "data", "--run", out, "--limit-rows", 60, "--workers", 2]
+    if command == "predict":
+        run = tmp_path / "run"
+        programs.succeed("train", tmp_path / "data", "--run", run, "--limit-rows", 20)
+        arguments = ["predict", run, tmp_path / "data", out, "--workers", 2]
+
+    def stepped(moment, number):
+        shutil.rmtree(out, ignore_errors=True)
+        program = [sys.executable, Path(__file__).parent / "stepping.py", moment, number, told]
+        process = subprocess.Popen(
+            [str(word) for word in (*program, *arguments)],
+            env=place,
+            text=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        _, err = process.communicate(timeout=120)
+        where = told.read_text()
+        assert list(Path(place["TMPDIR"]).iterdir()) == [], where
+        assert list(Path("/dev/shm").glob(f"gradreduce-*-{process.pid}-*")) == [], where
+        assert "Traceback" not in err, where
+        return process.returncode, where, err
+
+    code, moments, err = stepped(0, signal.SIGTERM)
+    assert code == 0, err
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}, {moments} moments")
+    generator = random.Random(seed)
+    for _ in range(8):
+        number = generator.choice([signal.SIGINT, signal.SIGTERM])
+        code, where, err = stepped(generator.randint(1, int(moments)), number)
+        # The first time some instructions run is not in every run, or is too late to matter.
+        assert code in (0, 128 + number), (where, err)
+        assert (code == 0) or "interrupted" in err, (where, err)
