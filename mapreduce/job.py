@@ -241,12 +241,12 @@ class Job(MRJob):
         try:
             path = Path(runner._get_local_tmp_dir()) / "references"
             path.write_bytes(content)
+            runner._input_paths = [str(path)]
+            return runner
         except BaseException:
             # Nobody has the runner yet, to clean up.
             runner.cleanup(["ALL"])
             raise
-        runner._input_paths = [str(path)]
-        return runner
 
     @cached_property
     def _cached_steps(self) -> list[Any]:

@@ -15,6 +15,7 @@ import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -309,8 +310,13 @@ def _option_hint(message: str, parser: Any) -> str:
 @contextlib.contextmanager
 def _runner(job: Any, place: str = "") -> Iterator[Any]:
     """The job's runner, made of its options after its inputs were looked at; cleans up."""
+    with signals.closing(partial(_made, job, place), job) as made:
+        yield _checked(made, job)
+
+
+def _made(job: Any, place: str) -> Any:
     try:
-        made = job.make_runner()
+        return job.make_runner()
     except (GradreduceError, StorageError, ClusterError):
         raise
     except Exception as error:
@@ -324,8 +330,6 @@ def _runner(job: Any, place: str = "") -> Iterator[Any]:
                 f"the runner {job.options.runner} does not take this: {error}"
             ) from error
         raise
-    with signals.closing(made, job):
-        yield _checked(made, job)
 
 
 def _checked(runner: Any, job: Any) -> Any:

@@ -132,24 +132,28 @@ def _all_but_interruptions(tell: Callable[[Any], Any]) -> Callable[[Any], None]:
 
 
 @contextlib.contextmanager
-def closing(runner: Any, job: Any) -> Iterator[Any]:
-    """Have mrjob's runner delete its files at the end, also of what is interrupted.
+def closing(make: Callable[[], Any], job: Any) -> Iterator[Any]:
+    """Make mrjob's runner, and have it delete its files at the end, also of what is interrupted.
 
     That is for the user to refuse, by ``--cleanup-on-failure``. An interruption of the deleting
     itself lets it begin again.
     """
     everything = None if job.options.cleanup_on_failure else ["ALL"]
+    runner = None
     try:
         try:
+            runner = make()
             yield runner
         except (Interrupted, KeyboardInterrupt):
             raise
         except BaseException:
-            runner.cleanup()
+            if runner is not None:
+                runner.cleanup()
             raise
         else:
             runner.cleanup()
     except (Interrupted, KeyboardInterrupt):
         # Wherever it came: there is no moment at which the files belong to nobody.
-        runner.cleanup(everything)
+        if runner is not None:
+            runner.cleanup(everything)
         raise

@@ -245,7 +245,7 @@ def run_rounds(
     arguments = [text for item in options.items() for text in map(str, item)]
     job = job_class(execution.runner_arguments() + arguments)
     job.sandbox(stdin=lines)
-    with signals.closing(job.make_runner(), job) as runner:
+    with signals.closing(job.make_runner, job) as runner:
         runner.run()
 
 

@@ -106,6 +106,6 @@ def run_job(
     arguments += [text for item in options.items() for text in map(str, item)]
     job = job_class(arguments)
     job.sandbox(stdin=io.BytesIO(lines))
-    with signals.closing(job.make_runner(), job) as runner:
+    with signals.closing(job.make_runner, job) as runner:
         runner.run()
         return list(job.parse_output(runner.cat_output()))

@@ -133,11 +133,6 @@ class ParallelMRJobRunner(LocalMRJobRunner):
                 self._own_memory = pools.memory_folder()
         return self._own_memory
 
-    def _get_local_tmp_dir(self) -> str:
-        with signals.deferred():
-            path: str = super()._get_local_tmp_dir()
-        return path
-
     @cached_property
     def _pool(self) -> WorkerPool:
         """The shared pool if there is one, else our own."""

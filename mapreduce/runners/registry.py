@@ -17,7 +17,7 @@ import mrjob.runner
 from mrjob.job import MRJob
 from mrjob.runner import MRJobRunner
 
-from mapreduce import compat
+from mapreduce import compat, signals
 from mapreduce.errors import UsageError
 
 #: Alias, and where the class is.
@@ -162,6 +162,8 @@ def install() -> None:
     MRJob._runner_kwargs = with_class
     _check_configurations()
     _allow_classes_without_file()
+    # A folder that was made is one that the runner knows of.
+    MRJobRunner._get_local_tmp_dir = signals.deferred()(MRJobRunner._get_local_tmp_dir)
 
 
 def _check_configurations() -> None:

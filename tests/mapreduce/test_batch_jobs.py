@@ -6,6 +6,7 @@ import itertools
 import json
 import logging
 import re
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 from pyarrow import csv, orc, parquet
 
 from mapreduce import launch
-from mapreduce.errors import MissingInputError, UsageError
+from mapreduce.errors import Interrupted, MissingInputError, UsageError
 from mapreduce.job import Job, MRStep
 from mapreduce.runners import commands, tasks
 from mapreduce.runners.parallel import ParallelMRJobRunner, TaskFailedException
@@ -281,6 +282,20 @@ class TestRecords:
             assert summed(b"".join(made.cat_output()).splitlines()) == total()
             temporary = made._input_paths
         assert not any(Path(path).exists() for path in temporary)
+
+    @pytest.mark.parametrize("runner", ["inline", "fork"])
+    def test_nothing_is_left_of_a_runner_that_was_not_made(self, folder, monkeypatch, runner):
+        made = []
+
+        def interrupted(path, _):
+            made.append(path)
+            assert path.parent.is_dir()
+            raise Interrupted(signal.SIGINT)
+
+        monkeypatch.setattr(Path, "write_bytes", interrupted)
+        with pytest.raises(Interrupted):
+            run(batch_jobs.RecordsSummed, runner, folder)
+        assert not made[0].parent.exists()
 
     def test_in_a_notebook(self, folder):
         found = launch.run(batch_jobs.RecordsSummed, [folder / "a.parquet", f"{folder}/[b-d]*"])

@@ -191,7 +191,7 @@ def test_files_of_an_interrupted_job_are_deleted_once(closed, default):
     job, runner, deleted = closed
     # Some runners delete after failures too.
     runner._opts["cleanup_on_failure"] = default
-    with pytest.raises(Interrupted), signals.closing(runner, job):
+    with pytest.raises(Interrupted), signals.closing(lambda: runner, job):
         raise Interrupted(signal.SIGINT)
     assert deleted == ["all"]
 
@@ -206,7 +206,7 @@ def test_an_interrupted_deleting_begins_again(closed):
         deleted.append("all")
 
     runner._cleanup_hadoop_tmp = interrupted
-    with pytest.raises(Interrupted), signals.closing(runner, job):
+    with pytest.raises(Interrupted), signals.closing(lambda: runner, job):
         runner._ran_job = True
     assert deleted == ["begun", "all"]
 
@@ -214,7 +214,7 @@ def test_an_interrupted_deleting_begins_again(closed):
 def test_files_of_a_job_that_failed_are_deleted_once(closed):
     job, runner, deleted = closed
     runner._opts["cleanup_on_failure"] = ["ALL"]
-    with pytest.raises(ValueError, match="no number"), signals.closing(runner, job):
+    with pytest.raises(ValueError, match="no number"), signals.closing(lambda: runner, job):
         int("no number")
     assert deleted == ["all"]
 
@@ -223,7 +223,7 @@ def test_who_keeps_files_after_failures_has_them(closed):
     job, runner, deleted = closed
     job.options.cleanup_on_failure = ["NONE"]
     runner._opts["cleanup_on_failure"] = ["NONE"]
-    with pytest.raises(Interrupted), signals.closing(runner, job):
+    with pytest.raises(Interrupted), signals.closing(lambda: runner, job):
         raise Interrupted(signal.SIGINT)
     assert deleted == []
 
@@ -239,3 +239,13 @@ def test_what_python_swallows_is_not_told_but_raised_again(capsys):
         del owner
         work(60)
     assert capsys.readouterr().err == ""
+
+
+def test_a_runner_whose_making_was_interrupted_is_none(closed):
+    job, _, _ = closed
+
+    def make():
+        raise Interrupted(signal.SIGINT)
+
+    with pytest.raises(Interrupted), signals.closing(make, job):
+        pass

@@ -115,7 +115,7 @@ def run_gang(run: RunDir, meeting: Meeting, execution: Execution) -> None:
     job = GangJob(arguments + execution.runner_arguments())
     job.sandbox(stdin=io.BytesIO(b"".join(b"%08d\n" % rank for rank in range(ranks))))
     try:
-        with signals.closing(job.make_runner(), job) as runner:
+        with signals.closing(job.make_runner, job) as runner:
             runner.run()
     except StepFailedException as error:
         raise _explained(error, meeting) from error
