@@ -40,7 +40,10 @@ def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
                 handler(number, frame)
             return
         # A process of mrjob's pool: it ends its task, which is another process, and then itself.
-        raise SystemExit(128 + number)
+        # Before it has begun to work, nobody would take the exception for that.
+        if _is_at_work(frame):
+            raise SystemExit(128 + number)
+        os._exit(128 + number)
 
     before = [signal.signal(number, handle) for number in NUMBERS]
     try:
@@ -48,6 +51,15 @@ def handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
     finally:
         for number, old in zip(NUMBERS, before, strict=True):
             signal.signal(number, old)
+
+
+def _is_at_work(frame: FrameType | None) -> bool:
+    """Whether a process of :mod:`multiprocessing` does what it was forked for."""
+    while frame is not None:
+        if frame.f_code.co_name == "_bootstrap":
+            return True
+        frame = frame.f_back
+    return False
 
 
 @contextlib.contextmanager

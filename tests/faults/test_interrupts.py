@@ -148,3 +148,33 @@ def test_any_moment(tmp_path, place, command):
         # The first time some instructions run is not in every run, or is too late to matter.
         assert code in (0, 128 + number), (where, err)
         assert (code == 0) or "interrupted" in err, (where, err)
+
+
+FORKING_SLOWLY = """\
+import os, signal, sys, threading, time
+from mapreduce.cli.main import main
+
+forks = []
+
+
+def forked():
+    forks.append(time)
+    if len(forks) == 1:
+        threading.Timer(0.2, os.kill, [os.getpid(), signal.SIGINT]).start()
+
+
+os.register_at_fork(after_in_parent=forked, after_in_child=lambda: time.sleep(2))
+sys.exit(main())
+"""
+
+
+def test_processes_of_mrjob_that_have_just_been_forked(tmp_path, place):
+    """They are ended before they have begun to work, where Python swallows exceptions."""
+    (tmp_path / "job.py").write_text(programs.COUNT)
+    (tmp_path / "text").write_text("a b a\n")
+    command = [sys.executable, "-c", FORKING_SLOWLY, "run", tmp_path / "job.py", "-r", "local"]
+    command += ["--no-conf", "-q", "-o", tmp_path / "out", tmp_path / "text"]
+    done = subprocess.run(
+        list(map(str, command)), env=place, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")
