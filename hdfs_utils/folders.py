@@ -125,7 +125,7 @@ def new_folder(path: Path) -> Iterator[Path]:
         with storage_errors("create", path):
             partial.rename(path)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        _remove_tree(partial)
 
 
 def _remove_leftovers_of(path: Path) -> None:

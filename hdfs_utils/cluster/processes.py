@@ -283,9 +283,14 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
+def _status(pid: int) -> list[bytes]:
+    """State, parent and more of a process; nothing if it has ended."""
+    return _read(pid, "stat").rpartition(b")")[2].split()
+
+
 def _ended(pid: int) -> bool:
     """Whether nothing is left of a process but its exit status."""
-    return _read(pid, "stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"])
+    return _status(pid)[:1] in ([], [b"Z"])
 
 
 def _parent(pid: int) -> int:
@@ -293,7 +298,7 @@ def _parent(pid: int) -> int:
 
     A child has its parent's command line until it has become another program.
     """
-    fields = _read(pid, "stat").rpartition(b")")[2].split()
+    fields = _status(pid)
     return int(fields[1]) if fields else 0
 
 
