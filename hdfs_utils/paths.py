@@ -6,6 +6,8 @@ It is no ``os.PathLike``: whatever would open it as a file of this machine fails
 """
 
 import fnmatch
+import glob
+import os.path
 import re
 import time
 from collections.abc import Iterable, Iterator
@@ -299,6 +301,20 @@ def _descend(folder: RemotePath, parts: list[str]) -> Iterator[RemotePath]:
             yield from _descend(path, rest)
         elif _WILD.search(name) or path.exists():
             yield path
+
+
+def local_matching(pattern: str) -> list[str]:
+    """What a pattern means among the files of this machine, in no order.
+
+    What exists under the very name is meant, whatever characters stand in it: the file
+    ``table[1].csv``, and all in the folder ``data[2]`` by ``data[2]/*``.
+    """
+    known = pattern
+    while known and not os.path.lexists(known):
+        known = known.rstrip("/").rpartition("/")[0]
+    if known == pattern:
+        return [pattern]
+    return glob.glob(glob.escape(known) + pattern[len(known) :])  # noqa: PTH207  (as mrjob reads)
 
 
 def files_in(path: RemotePath) -> list[tuple[RemotePath, int]]:

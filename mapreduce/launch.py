@@ -5,7 +5,6 @@ own arguments, and :func:`run` is for programs and notebooks, which want pairs i
 """
 
 import contextlib
-import glob
 import inspect
 import logging
 import os
@@ -26,6 +25,7 @@ from mrjob.parse import is_uri  # isort: skip
 from mrjob.step import StepFailedException  # isort: skip
 
 from hdfs_utils.errors import ClusterError, StorageError
+from hdfs_utils.paths import local_matching
 from hdfs_utils.publish import SUCCESS
 from mapreduce import signals
 from mapreduce.errors import (
@@ -364,7 +364,7 @@ def _check_input(given: str, runner: str) -> None:
             f"{given}: the runner {runner} reads files of this machine. Copy the input here, or "
             f"name a runner that reads it with -r"
         )
-    found = glob.glob(given.removeprefix("file://"))  # noqa: PTH207  (mrjob's own reading of it)
+    found = local_matching(given.removeprefix("file://"))
     if not found:
         raise MissingInputError(f"the input {given} {missing(given, names_in)}")
 

@@ -1,6 +1,5 @@
 """References to parts of files, which map tasks read by themselves: Parquet, ORC, Arrow and CSV."""
 
-import glob
 import json
 import os
 from collections.abc import Iterator, Sequence
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hdfs_utils.filesystem import is_remote
-from hdfs_utils.paths import RemotePath, files_in, matching
+from hdfs_utils.paths import RemotePath, files_in, local_matching, matching
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from mapreduce.hints import missing, names_in
 from mapreduce.reading import reading
@@ -61,7 +60,7 @@ def input_files(paths: Sequence[str]) -> list[str]:
         if is_remote(path):
             found += _remote_files(path)
             continue
-        matches = sorted(glob.glob(path))  # noqa: PTH207  (absolute globs too)
+        matches = sorted(local_matching(path))
         if matches != [path]:
             matches = [match for match in matches if not _is_hidden(Path(match).name)]
         files = [file for match in matches for file in _files(match)]

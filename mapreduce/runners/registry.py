@@ -9,14 +9,17 @@ of a notebook, on the runners that do not need one.
 import os
 from functools import wraps
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
+import mrjob.fs.local
 import mrjob.job
 import mrjob.options
 import mrjob.runner
 from mrjob.job import MRJob
 from mrjob.runner import MRJobRunner
 
+from hdfs_utils.paths import local_matching
 from mapreduce import compat, signals
 from mapreduce.errors import UsageError
 
@@ -162,6 +165,8 @@ def install() -> None:
     MRJob._runner_kwargs = with_class
     _check_configurations()
     _allow_classes_without_file()
+    # mrjob takes every path for a pattern: it would find nothing in a folder such as data[1].
+    mrjob.fs.local.glob = SimpleNamespace(glob=local_matching)
     # A folder that was made is one that the runner knows of.
     MRJobRunner._get_local_tmp_dir = signals.deferred()(MRJobRunner._get_local_tmp_dir)
 

@@ -303,6 +303,10 @@ class TestInputFiles:
         assert input_files(paths) == full
         assert input_files([f"file://{folder}/{path}" for path in paths]) == full
 
+    def test_a_name_with_the_characters_of_a_pattern(self, folder):
+        (folder / "in" / "a[b].csv").touch()
+        assert input_files(["in/a[b].csv"]) == [str(folder / "in" / "a[b].csv")]
+
     def test_a_link_to_a_folder(self, folder):
         (folder / "link").symlink_to(folder / "in" / "sub")
         assert input_files(["link"]) == [str(folder / "link" / n) for n in ("c.csv", "more/d.csv")]

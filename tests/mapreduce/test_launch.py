@@ -1,9 +1,11 @@
 """``mapreduce.run``: jobs from programs and notebooks, also classes that are in no file."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections import Counter
 from pathlib import Path
 
@@ -56,6 +58,30 @@ def test_paths(text, tmp_path):
     assert dict(mapreduce.run(stock_jobs.WordCount, str(tmp_path / "w*")).pairs) == EXPECTED
     twice = mapreduce.run(stock_jobs.WordCount, [text, tmp_path], runner="inline")
     assert dict(twice.pairs) == {word: 2 * n for word, n in EXPECTED.items()}
+
+
+@pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+def test_names_with_the_characters_of_patterns(text, tmp_path, monkeypatch, runner):
+    folder, temporary, out = (tmp_path / name for name in ("data[1]", "tmp[2]", "out[3]"))
+    folder.mkdir()
+    temporary.mkdir()
+    for name in ("brack[1].txt", "brack1.txt", "star*"):
+        (folder / name).write_text(f"{text.read_text()}\n{name}")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    for given, words in {
+        "brack[1].txt": ["brack[1].txt"],
+        "brack[12].txt": ["brack1.txt"],
+        "star*": ["star*"],
+        "*": ["brack[1].txt", "brack1.txt", "star*"],
+    }.items():
+        found = mapreduce.run(
+            stock_jobs.WordCount, folder / given, runner=runner, arguments=["-o", out]
+        )
+        expected = {word: len(words) * n for word, n in EXPECTED.items()}
+        assert dict(found.pairs) == {**expected, **dict.fromkeys(words, 1)}
+        shutil.rmtree(out)
+    twice = mapreduce.run(stock_jobs.TwoSteps, folder / "brack[1].txt", runner=runner)
+    assert len(twice.pairs) > 1
 
 
 @pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
