@@ -75,6 +75,7 @@ class Client:
     application: str | None = None
     _said: list[str] = field(default_factory=list)
     _failures: "dict[str, Future[Failure]]" = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
     _pool: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
     _over: threading.Event = field(default_factory=threading.Event)
     _final: Failure | None = None
@@ -147,7 +148,10 @@ class Client:
         failure = failures.of_attempt(self.yarn, self.application, attempt, said)
         if self._final is not None:
             return failure
-        log.warning("an attempt failed: %s", failure)
+        # What one attempt lacks, such as a file, the others often lack too.
+        level = logging.DEBUG if failure.what in self._told else logging.WARNING
+        log.log(level, "an attempt failed: %s", failure)
+        self._told.add(failure.what)
         if self._is_final(attempt, failure):
             self._final = failure
             self.yarn.kill(self.application)

@@ -351,6 +351,17 @@ class TestClient:
         assert outcome.failure.exit_code == 65
         assert len(Manager.killed) == 1
 
+    def test_what_many_attempts_lack_is_one_warning(self, yarn, monkeypatch, caplog):
+        told = {"type": "MissingInputError", "message": "x is not there", "exit_code": 66}
+        rest = self.failing(monkeypatch, **told)
+        report = rest.partition(";")[0]
+        path = next(iter(Manager.answers)).replace("task_1_0002_m_000000", "task_1_0002_m_000001")
+        other = ATTEMPT.replace("m_000000", "m_000001")
+        Manager.answers[path.replace(ATTEMPT, other)] = next(iter(Manager.answers.values()))
+        self.run(yarn, f"{report.replace(ATTEMPT, other)};{rest}")
+        assert [record.levelname for record in caplog.records].count("WARNING") == 1
+        assert "x is not there" in caplog.text
+
     def test_a_job_that_cannot_be_submitted(self, yarn):
         program = "import sys; sys.exit('ERROR streaming.StreamJob: Error: no such queue')"
         client = Client(yarn, "tag", "step 1 of 1")
