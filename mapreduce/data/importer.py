@@ -8,8 +8,7 @@ one bucket however large the source is.
 
 import contextlib
 import math
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,6 +20,7 @@ from hdfs_utils.folders import new_folder
 from hdfs_utils.publish import storage_errors, write_all
 from mapreduce.data import csr, order
 from mapreduce.data.batch import Csr
+from mapreduce.data.classes import Classes
 from mapreduce.data.copying import check_absent
 from mapreduce.data.manifest import Manifest, ShardEntry
 from mapreduce.data.shards import rows_per_shard, sparse_row_bytes, write_shard
@@ -30,7 +30,6 @@ Array = npt.NDArray[Any]
 
 BUCKET_BYTES = 64 << 20
 MOST_BUCKETS = 256
-_INTEGER = re.compile("0|-?[1-9][0-9]*")
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class Rows:
     ----------
     features : array (rows, features), uint8, float32 or float64, or Csr
     labels : array (rows,), or None
-        Classes are integers or strings; numbers to be predicted are float64.
+        Classes are integers or ``str``; numbers to be predicted are float64.
     weights : array (rows,), float64, or None
     """
 
@@ -77,7 +76,9 @@ class Source:
     description: dict[str, Any]
 
 
-def import_rows(source: Source, out: Path, seed: int) -> Manifest:
+def import_rows(
+    source: Source, out: Path, seed: int, like: Sequence[int | str] | None = None
+) -> Manifest:
     """Shuffle a source into a new dataset.
 
     The folder appears under its name when it is complete, and not before.
@@ -88,6 +89,9 @@ def import_rows(source: Source, out: Path, seed: int) -> Manifest:
     out : Path
         Must not exist, or be an empty folder.
     seed : int
+    like : sequence of int or str, optional
+        The classes of a dataset that a model was trained on: no others are expected, and they are
+        of the same kind, numbers or texts.
 
     Raises
     ------
@@ -95,21 +99,21 @@ def import_rows(source: Source, out: Path, seed: int) -> Manifest:
         ``out`` is there already, or its folder cannot be written.
     DataError
         The source has no rows, a number to be predicted or a weight is not finite, a weight is
-        negative, or all are 0; also whatever its reader raises.
+        negative, or all are 0, or a class is unexpected; also whatever its reader raises.
     StorageError
         No space. Nothing is left behind.
     """
     check_absent(out)
     with new_folder(out) as partial:
-        manifest = _shuffle(source, partial, seed)
+        manifest = _shuffle(source, partial, seed, like)
         manifest.save(partial)
     return manifest
 
 
-def _shuffle(source: Source, folder: Path, seed: int) -> Manifest:
+def _shuffle(source: Source, folder: Path, seed: int, like: Sequence[int | str] | None) -> Manifest:
     wanted = min(MOST_BUCKETS, max(1, source.bytes // BUCKET_BYTES))
     bits = math.ceil(math.log2(wanted))
-    classes = _Classes()
+    classes = Classes(like)
     with contextlib.ExitStack() as stack:
         buckets = _Buckets(folder, bits, stack)
         for rows in source.chunks:
@@ -163,46 +167,6 @@ def _check_numbers(rows: Rows, first: int) -> None:
                     f"row {first + row + 1} of the source: its {name} is {numbers[row]}: expected "
                     f"a {kind}"
                 )
-
-
-class _Classes:
-    """Numbers labels as they come; their sorted order is known at the end only."""
-
-    def __init__(self) -> None:
-        self._codes: dict[int | str, int] | None = None
-        self._rows: list[int] = []
-
-    def codes(self, labels: Array | None) -> Array | None:
-        if labels is None:
-            return None
-        if self._codes is None:
-            self._codes = {}
-        values, inverse, counts = np.unique(labels, return_inverse=True, return_counts=True)
-        codes = [self._codes.setdefault(value, len(self._codes)) for value in values.tolist()]
-        self._rows += [0] * (len(self._codes) - len(self._rows))
-        for code, count in zip(codes, counts.tolist(), strict=True):
-            self._rows[code] += count
-        return np.array(codes, np.int32)[inverse]
-
-    def rows(self, ranks: Array) -> tuple[int, ...]:
-        """How often each label came, in their sorted order."""
-        return tuple(self._rows[code] for code in np.argsort(ranks).tolist())
-
-    def sorted(self) -> tuple[tuple[int | str, ...] | None, Array | None]:
-        """The labels in sorted order, and from the code given at first sight to the place there.
-
-        Labels that are all written as integers become integers, so that 10 comes after 9.
-        """
-        if self._codes is None:
-            return None, None
-        values: dict[Any, int] = dict(self._codes)
-        if all(isinstance(value, str) and _INTEGER.fullmatch(value) for value in values):
-            values = {int(value): code for value, code in values.items()}
-        labels = tuple(sorted(values))
-        ranks = np.empty(len(labels), np.int32)
-        for rank, label in enumerate(labels):
-            ranks[values[label]] = rank
-        return labels, ranks
 
 
 @dataclass(frozen=True)

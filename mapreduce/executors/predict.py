@@ -69,14 +69,14 @@ class PredictJob(InferenceJob):
 
     def _classes(self, batch: Batch, start: int) -> Any:
         inference = self.inference
-        classes = np.array(inference.config.classes)
+        classes = pa.array(inference.config.classes)
         values = inference.model.probabilities(inference.params, batch, inference.workspace)
         best = values.argmax(axis=1)
         flat = pa.array(values.reshape(-1))
         columns = {"row": np.arange(start, start + batch.rows)}
         if batch.labels is not None:
-            columns["label"] = classes[batch.labels]
-        columns["prediction"] = classes[best]
+            columns["label"] = classes.take(pa.array(batch.labels))
+        columns["prediction"] = classes.take(pa.array(best))
         columns["probability"] = values[np.arange(batch.rows), best]
         columns["probabilities"] = pa.FixedSizeListArray.from_arrays(flat, len(classes))
         return pa.table(columns)
