@@ -34,7 +34,8 @@ def data() -> None:
 @data.command()
 @click.argument("out", type=LOCATION)
 @click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the rows.")
-def digits(out: AnyPath, seed: int) -> None:
+@output_options
+def digits(out: AnyPath, seed: int, quiet: bool, as_json: bool) -> None:
     """Write scikit-learn's digits to OUT/train (1,437 rows) and OUT/test (360 rows)."""
     from mapreduce.data import copying, importer
     from mapreduce.data.readers.digits import sources
@@ -42,10 +43,14 @@ def digits(out: AnyPath, seed: int) -> None:
     targets = {name: out / name for name in ("train", "test")}
     for target in targets.values():
         copying.check_absent(target)
+    made = {}
     for name, source in sources().items():
         with copying.made_here(targets[name]) as folder:
-            manifest = importer.import_rows(source, folder, seed)
-        _tell(targets[name], manifest)
+            made[name] = importer.import_rows(source, folder, seed)
+        if not as_json:
+            _tell(targets[name], made[name])
+    if as_json:
+        print_json({name: _described(manifest) for name, manifest in made.items()})
 
 
 #: Formats of sources, and the options that only some of them know.
@@ -338,10 +343,14 @@ def _described(manifest: "Manifest") -> dict[str, Any]:
 
 @data.command()
 @click.argument("folder", type=LOCATION)
-def verify(folder: AnyPath) -> None:
+@output_options
+def verify(folder: AnyPath, quiet: bool, as_json: bool) -> None:
     """Compare every byte of the dataset FOLDER with its digests."""
     from mapreduce.data.shards import Dataset
 
     dataset = Dataset(folder)
     dataset.verify()
+    if as_json:
+        print_json({"shards": len(dataset.manifest.shards), "sha256": dataset.manifest.sha256})
+        return
     click.echo(f"{folder}: {len(dataset.manifest.shards)} shards are as they were written")
