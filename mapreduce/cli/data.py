@@ -64,6 +64,9 @@ ONLY = {
     "drop": ("csv", "parquet"),
     "columns": ("parquet",),
     "hash_bits": ("csv", "parquet"),
+    "text": ("csv", "parquet"),
+    "like": ("csv", "parquet"),
+    "header": ("csv",),
     "dtype": ("csv", "libsvm", "parquet"),
     "features": ("libsvm",),
     "zero_based": ("libsvm",),
@@ -101,6 +104,20 @@ MANY_CLASSES = 20
     metavar="BITS",
 )
 @click.option(
+    "--text", help="csv, parquet: columns to hash as texts, even if they look like numbers."
+)
+@click.option(
+    "--like",
+    type=LOCATION,
+    help="csv, parquet: take the columns' types, the classes and these options from this dataset, "
+    "on which a model was trained.",
+)
+@click.option(
+    "--header/--no-header",
+    default=None,
+    help="csv: whether the first line has the names. [default: if none of them is a number]",
+)
+@click.option(
     "--task",
     type=click.Choice(["classification", "regression"]),
     help="csv, libsvm, parquet: whether labels are classes or numbers. [default: classification]",
@@ -133,10 +150,13 @@ def import_(
     with it.
     """
     from mapreduce.data import copying, importer
+    from mapreduce.data.manifest import load
 
     _check_options(kind, values)
+    like = load(values["like"]) if values["like"] else None
     with interruptible("nothing was written"), copying.made_here(out) as folder:
-        manifest = importer.import_rows(_source(kind, list(sources), values), folder, seed)
+        source = _source(kind, list(sources), values, like)
+        manifest = importer.import_rows(source, folder, seed, like.classes if like else None)
     if not quiet and (hint := _hint(manifest)):
         click.echo(f"warning: {hint}", err=True)
     if as_json:
@@ -167,7 +187,9 @@ def _check_options(kind: str, values: dict[str, Any]) -> None:
     from mapreduce.errors import UsageError
 
     for name, kinds in ONLY.items():
-        if kind not in kinds and values[name] not in (None, False):
+        # --no-header is False, and given.
+        given = values[name] is not None and (values[name] is not False or name == "header")
+        if kind not in kinds and given:
             flag = "--" + name.replace("_", "-")
             advice = f"; {ADVICE[name]}" if name in ADVICE else ""
             raise UsageError(f"{flag} is for {', '.join(kinds)}, not for {kind}{advice}")
@@ -180,10 +202,17 @@ def _check_options(kind: str, values: dict[str, Any]) -> None:
             raise UsageError(f"--{name} and --unlabelled contradict each other")
 
 
-def _source(kind: str, sources: list[Path], values: dict[str, Any]) -> "Source":
-    dtype = values["dtype"] or "float32"
-    drop = values["drop"].split(",") if values["drop"] else []
-    task = None if values["unlabelled"] else values["task"] or "classification"
+def _source(
+    kind: str, sources: list[Path], values: dict[str, Any], like: "Manifest | None"
+) -> "Source":
+    dtype = values["dtype"] or ("float64" if like and like.dtype == "float64" else "float32")
+    known = "regression" if like and like.target == "number" else "classification"
+    task = None if values["unlabelled"] else values["task"] or known
+    columns = {
+        "drop": values["drop"].split(",") if values["drop"] else [],
+        "as_texts": values["text"].split(",") if values["text"] else [],
+        "like": like and like.source,
+    }
     if kind == "idx":
         from mapreduce.data.readers import idx
 
@@ -199,22 +228,23 @@ def _source(kind: str, sources: list[Path], values: dict[str, Any]) -> "Source":
             task or "classification",
             values["weights"],
             values["hash_bits"],
-            drop,
+            header=values["header"],
+            **columns,
         )
     if kind == "parquet":
         from mapreduce.data.readers import parquet
 
-        columns = values["columns"]
+        features = values["columns"]
         return parquet.source(
             sources,
             label=values["label"],
             labelled=task is not None,
             task=task or "classification",
             weights=values["weights"],
-            columns=None if columns is None else columns.split(","),
+            columns=None if features is None else features.split(","),
             dtype=dtype,
             hash_bits=values["hash_bits"],
-            drop=drop,
+            **columns,
         )
     if kind == "cifar10":
         from mapreduce.data.readers import cifar10

@@ -489,6 +489,44 @@ class TestImports:
         assert message in err
         assert not (tmp_path / "d").exists()
 
+    def test_data_to_test_on_are_like_those_to_train_on(self, tmp_path):
+        def imported(name, text, *options):
+            (tmp_path / f"{name}.csv").write_text(text)
+            base = ["data", "import", "--format", "csv", tmp_path / f"{name}.csv", tmp_path / name]
+            return json.loads(succeed(*base, *options, "--json"))
+
+        rows = "".join(f"{i % 5},{'ab'[i % 2]},{i % 2 or 9223372036854775809}\n" for i in range(50))
+        options = ["--label", "y", "--hash-bits", 6, "--dtype", "float64", "--text", "z"]
+        train = imported("train", "x,z,y\n" + rows + "NA,b,1\n", *options)
+        assert train["classes"] == ["1", "9223372036854775809"]
+        # By itself x would be of texts, z of numbers, and classes would be numbers.
+        test = imported("test", "y,x,z\n1,null,5\n1,NaN,7\n", "--like", tmp_path / "train")
+        for same in ("features", "dtype"):
+            assert test[same] == train[same]
+        assert (test["classes"], test["source"]["texts"]) == (["1"], ["z"])
+        succeed("train", tmp_path / "train", "--run", tmp_path / "run", "--model", "logistic")
+        succeed("evaluate", tmp_path / "run", tmp_path / "test")
+        succeed("predict", tmp_path / "run", tmp_path / "train", tmp_path / "out")
+        labels = pq.read_table(tmp_path / "out").column("label").to_pylist()
+        assert sorted(set(labels)) == train["classes"]
+        (tmp_path / "odd.csv").write_text("y,x,z\n2,1,a\n")
+        base = ["data", "import", "--format", "csv", tmp_path / "odd.csv", tmp_path / "odd"]
+        assert "classes that the dataset to be like has not: '2'" in fails(
+            65, *base, "--like", tmp_path / "train"
+        )
+        assert "--like is for csv, parquet, not for libsvm" in fails(
+            2, *base, "--format", "libsvm", "--like", tmp_path / "train"
+        )
+
+    def test_a_first_line_of_running_numbers(self, tmp_path):
+        (tmp_path / "a.csv").write_text("0,1,2\n5,6,7\n")
+        base = ["data", "import", "--format", "csv", tmp_path / "a.csv"]
+        assert "Say which: --header or --no-header" in fails(2, *base, tmp_path / "a")
+        assert "1 rows of 2 features" in succeed(*base, tmp_path / "a", "--header")
+        assert "2 rows of 2 features" in succeed(*base, tmp_path / "b", "--no-header")
+        message = fails(2, *base, tmp_path / "c", "--format", "idx", "--no-header")
+        assert "--header is for csv" in message
+
     def test_a_number_for_float64(self, tmp_path):
         (tmp_path / "a").write_text("1e300,1\n2,0\n")
         options = ["--dtype", "float64"]

@@ -4,7 +4,7 @@ import contextlib
 import csv as csv_module
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,8 +14,10 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from mapreduce.data.importer import Rows, Source
+from mapreduce.data.readers.fields import MISSING, NUMBER, bad_value
 from mapreduce.data.readers.files import open_for_arrow, open_source, unpacked_size
-from mapreduce.data.readers.tables import DEFAULT_LABEL, Roles, assign, bad_value, preview, texts
+from mapreduce.data.readers.survey import Survey
+from mapreduce.data.readers.tables import DEFAULT_LABEL, Roles, assign, preview
 from mapreduce.errors import DataError, UsageError
 
 BLOCK_BYTES = 4 << 20
@@ -30,12 +32,17 @@ def source(
     weights: str | None = None,
     hash_bits: int | None = None,
     drop: Sequence[str] = (),
+    *,
+    as_texts: Sequence[str] = (),
+    header: bool | None = None,
+    like: Mapping[str, Any] | None = None,
 ) -> Source:
     """Rows of one or more CSV files of the same columns, gzipped or not.
 
     The first line is a header if none of its fields is a number. If some are and some are not,
     ``label`` decides: the name of one of them says that it is a header, a number that it is a row.
-    Every column but that of classes must hold finite numbers.
+    Numbers from 0 on, one after the other, may be either, and so may those from 1 on in four
+    columns or more. Every column but that of classes must hold finite numbers.
 
     Parameters
     ----------
@@ -53,10 +60,17 @@ def source(
         Name or number of a column that says how much each row counts.
     hash_bits : int, optional
         Hash the features to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`. A column is one of
-        numbers if all of its fields are, for which the files are read once more; fields may be
-        empty.
+        numbers if all of its fields are, but for those that are missing, or of texts if not more
+        than half are; the files are read once more for that.
     drop : sequence of str
         Names or numbers of columns to leave out, whatever they hold.
+    as_texts : sequence of str
+        Names or numbers of columns that are hashed as texts, whatever they look like.
+    header : bool, optional
+        Whether the first line is a header.
+    like : dict, optional
+        The description of a dataset, from which comes what is not given, and which of the columns
+        that are hashed are texts.
 
     Raises
     ------
@@ -70,7 +84,8 @@ def source(
     if not paths:
         raise UsageError("no source: name the CSV files")
     first, more = _first_line(paths[0])
-    header = _has_header(first, label, labelled, paths[0])
+    if header is None:
+        header = _has_header(first, label, labelled, paths[0])
     columns = _columns(first, more, header, paths[0])
     for path in paths[1:]:
         other = _columns(*_first_line(path), header, path)
@@ -89,10 +104,16 @@ def source(
         dtype=dtype,
         hash_bits=hash_bits,
         drop=drop,
+        as_texts=as_texts,
+        like=like,
         kind="names" if header else "numbers, as there is no header,",
     )
-    if hash_bits is not None:
-        roles = replace(roles, texts=_texts(paths, header, roles))
+    if roles.hash_bits is not None:
+        undecided = frozenset() if like else frozenset(roles.features) - roles.texts
+        survey = _survey(paths, header, roles, undecided)
+        if error := survey.error() or survey.broken:
+            raise error
+        roles = replace(roles, texts=roles.texts | survey.texts)
     return Source(
         chunks=_chunks(paths, header, roles),
         shape=(roles.width(len(roles.features)),),
@@ -125,8 +146,13 @@ def _first_line(path: Path) -> tuple[list[str], bool]:
 
 
 def _has_header(names: list[str], label: str | None, labelled: bool, path: Path) -> bool:
-    numbers = [name for name in names if name and _is_number(name)]
-    if all(_is_number(name) for name in names):
+    numbers = [name for name in names if name and name not in MISSING and _is_number(name)]
+    if all(name in MISSING or _is_number(name) for name in names):
+        if _is_running(names):
+            raise UsageError(
+                f"{path}: the first line, {preview(names)}, may be a header that numbers the "
+                f"columns, or a row. Say which: --header or --no-header"
+            )
         return False
     if not numbers:
         return True
@@ -135,14 +161,22 @@ def _has_header(names: list[str], label: str | None, labelled: bool, path: Path)
     if labelled and (label or DEFAULT_LABEL) in names:
         return True
     advice = (
-        "Name the label's column: --label NAME says that it is a header, --label NUMBER a row"
+        "Name the label's column: --label NAME says that it is a header, --label NUMBER a row. Or "
+        "say --header or --no-header"
         if labelled
-        else "Give every column a name that is no number, or remove the line"
+        else "Give every column a name that is no number, or say --header or --no-header"
     )
     raise UsageError(
         f"{path}: the first line, {preview(names)}, has words and numbers, so that it may be a "
         f"header or a row. {advice}"
     )
+
+
+def _is_running(names: list[str]) -> bool:
+    """Whether fields number the columns, as pandas does, with or without those of the rows."""
+    names = names[1:] if names[0] == "" else names
+    from_zero, from_one = ([str(i) for i in range(k, k + len(names))] for k in (0, 1))
+    return len(names) > 1 and (names == from_zero or (len(names) > 3 and names == from_one))
 
 
 def _columns(names: list[str], more: bool, header: bool, path: Path) -> list[str]:
@@ -165,33 +199,23 @@ def _is_number(field: str) -> bool:
 
 
 def _chunks(paths: list[Path], header: bool, roles: Roles) -> Iterator[Rows]:
-    for path in paths:
-        row = 0
-        for batch in _batches(path, header, roles):
-            for column in roles.texts:
-                _check_lines(batch.column(column), path, row, roles.names[column])
-            yield roles.rows(batch, path, row)
-            row += batch.num_rows
-
-
-def _texts(paths: list[Path], header: bool, roles: Roles) -> frozenset[int]:
-    """The columns of features in which a field is neither empty nor a number."""
-    as_text = replace(roles, texts=frozenset(range(len(roles.names))))
-    found: set[int] = set()
-    for path in paths:
-        for batch in _batches(path, header, as_text):
-            for column in set(roles.features) - found:
-                if not _are_numbers(texts(batch.column(column))):
-                    found.add(column)
-    return frozenset(found)
-
-
-def _are_numbers(column: Any) -> bool:
     try:
-        column.cast(pa.float64())
-    except pa.ArrowInvalid:
-        return False
-    return True
+        for path in paths:
+            row = 0
+            for batch in _batches(path, header, roles):
+                for column in roles.texts:
+                    _check_lines(batch.column(column), path, row, roles.names[column])
+                yield roles.rows(batch, path, row)
+                row += batch.num_rows
+    except DataError as error:
+        raise _survey(paths, header, roles).error() or error from None
+
+
+def _survey(
+    paths: list[Path], header: bool, roles: Roles, undecided: frozenset[int] = frozenset()
+) -> Survey:
+    as_text = replace(roles, texts=frozenset(range(len(roles.names))))
+    return Survey(roles, paths, lambda path: _batches(path, header, as_text), undecided)
 
 
 def _check_lines(column: Any, path: Path, first: int, name: str) -> None:
@@ -209,7 +233,8 @@ def _batches(path: Path, header: bool, roles: Roles) -> Iterator[Any]:
     for column in (roles.label, roles.weights):
         if column is not None:
             types[names[column]] = pa.float64()
-    for column in roles.words:
+    hashed = roles.features if roles.hash_bits is not None else ()
+    for column in (*roles.words, *hashed):
         types[names[column]] = pa.string()
     row = 0
     try:
@@ -232,7 +257,10 @@ def _batches(path: Path, header: bool, roles: Roles) -> Iterator[Any]:
 
 
 def _find_bad_row(path: Path, header: bool, roles: Roles, first: int) -> None:
-    """Raise an error that names the first malformed row, if there is one after row ``first``."""
+    """Raise an error that names the first malformed row, if there is one after row ``first``.
+
+    What is only no number is for the survey, which finds such fields in all columns.
+    """
     columns = roles.names
     with open_source(path) as file, contextlib.suppress(csv_module.Error):
         text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
@@ -245,16 +273,16 @@ def _find_bad_row(path: Path, header: bool, roles: Roles, first: int) -> None:
                     f"{path}, row {number}: expected {len(columns)} fields, found {len(fields)}"
                 )
             for i, field in enumerate(fields):
-                if i in roles.words:
-                    if not _is_utf8(field):
-                        kind = "label" if i == roles.label else "field"
-                        raise DataError(
-                            f"{path}, row {number}, column {columns[i]}: the {kind} {field!r} is "
-                            f"not UTF-8 text"
-                        )
-                elif not (_converts(field) or (roles.hash_bits is not None and not field)):
-                    found = f"expected a finite number, found {field!r}"
+                if not _is_utf8(field):
+                    kind = "label" if i == roles.label else "field"
+                    found = (
+                        f"the {kind} {field!r} is not UTF-8 text"
+                        if i in roles.words
+                        else f"expected a finite number, found {field!r}, which is not UTF-8 text"
+                    )
                     raise bad_value(path, number - 1, columns[i], 0, found)
+                if i not in roles.words and not re.fullmatch(NUMBER, field.strip(" \t")):
+                    return
 
 
 def _is_utf8(field: str) -> bool:
@@ -263,11 +291,3 @@ def _is_utf8(field: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _converts(field: str) -> bool:
-    """Whether Arrow takes a field for a number; Python takes more, such as 1_000."""
-    number = field.strip(" \t")
-    return (
-        number.isascii() and not re.search(r"[_\s]", number) and number != "" and _is_number(number)
-    )

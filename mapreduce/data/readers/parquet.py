@@ -1,6 +1,6 @@
 """Parquet: columns of numbers, or one column of lists of numbers, and a column of labels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mapreduce.data.importer import Rows, Source
+from mapreduce.data.readers.fields import bad_value
 from mapreduce.data.readers.files import check_source
-from mapreduce.data.readers.tables import Roles, assign, bad_value, is_list, lists
+from mapreduce.data.readers.survey import Survey
+from mapreduce.data.readers.tables import Roles, assign, is_list, lists
 from mapreduce.errors import DataError, UsageError
 from mapreduce.reading import reading
 
@@ -29,6 +31,8 @@ def source(
     dtype: str = "float32",
     hash_bits: int | None = None,
     drop: Sequence[str] = (),
+    as_texts: Sequence[str] = (),
+    like: Mapping[str, Any] | None = None,
 ) -> Source:
     """Rows of one or more Parquet files of one schema.
 
@@ -52,6 +56,11 @@ def source(
         numbers, texts or dates, and may be missing.
     drop : sequence of str
         Columns to leave out, whatever they hold.
+    as_texts : sequence of str
+        Names of columns that are hashed as texts, though they are of numbers.
+    like : dict, optional
+        The description of a dataset, from which comes what is not given, and which of the columns
+        that are hashed are texts.
 
     Raises
     ------
@@ -60,7 +69,7 @@ def source(
     DataError
         A file is no Parquet file, the files' schemas differ, or a column cannot be used as it is
         to be. While the rows are read: a file is damaged, or a value is missing or not finite; the
-        message names file, row and column.
+        message names file, row and column, and all columns in which there are such values.
     """
     if not paths:
         raise UsageError("no source: name the Parquet files")
@@ -78,10 +87,12 @@ def source(
         columns=columns,
         hash_bits=hash_bits,
         drop=drop,
+        as_texts=as_texts,
+        like=like,
     )
-    if hash_bits is not None:
+    if roles.hash_bits is not None and not like:
         words = {i for i in roles.features if _is_word(schema.types[i])}
-        roles = replace(roles, texts=frozenset(words))
+        roles = replace(roles, texts=roles.texts | words)
     _check_types(schema, roles, paths[0])
     columns_read = len(roles.features)
     width = roles.width(columns_read)
@@ -168,34 +179,35 @@ def _check_types(schema: Any, roles: Roles, path: Path) -> None:
     DataError
     """
 
-    def refuse(column: int, expected: str) -> DataError:
-        return DataError(
-            f"{path}: column {roles.names[column]} is of type {schema.types[column]}: expected "
-            f"{expected}"
-        )
+    wrong: list[str] = []
+
+    def refuse(column: int, expected: str) -> None:
+        name, kind = roles.names[column], schema.types[column]
+        wrong.append(f"column {name} is of type {kind}: expected {expected}")
 
     one = len(roles.features) == 1
     for i in roles.features:
         kind = schema.types[i]
         if roles.hash_bits is not None:
             if not (_is_numeric(kind) or _is_word(kind)):
-                raise refuse(i, "numbers, texts or dates. Name the features with --columns")
+                refuse(i, "numbers, texts or dates. Name the features with --columns")
         elif not (_is_numeric(kind) or (one and is_list(kind) and _is_numeric(kind.value_type))):
-            others = "; name it alone with --columns, if it holds the features"
             advice = (
-                others
+                "; name it alone with --columns, if it holds the features"
                 if is_list(kind)
-                else ". Name the features with --columns, or hash them with --hash-bits"
+                else ". Name the features with --columns, others with --drop, or say --hash-bits"
             )
-            raise refuse(i, f"numbers{advice}")
+            refuse(i, f"numbers{advice}")
     if roles.weights is not None and not _is_numeric(schema.types[roles.weights]):
-        raise refuse(roles.weights, "numbers as weights")
+        refuse(roles.weights, "numbers as weights")
     if roles.label is not None:
         kind = schema.types[roles.label]
         if roles.task == "regression" and not _is_numeric(kind):
-            raise refuse(roles.label, "numbers to be predicted")
-        if not (_is_numeric(kind) or _is_text(kind)):
-            raise refuse(roles.label, "integers or strings as classes. Name another with --label")
+            refuse(roles.label, "numbers to be predicted")
+        elif not (_is_numeric(kind) or _is_text(kind)):
+            refuse(roles.label, "integers or strings as classes. Name another with --label")
+    if wrong:
+        raise DataError(f"{path}: " + "\n".join(wrong))
 
 
 def _list_length(paths: list[Path], roles: Roles) -> int:
@@ -230,13 +242,21 @@ def _narrowed(roles: Roles) -> Roles:
 def _chunks(paths: list[Path], roles: Roles, width: int) -> Iterator[Rows]:
     roles = _narrowed(roles)
     batch_size = max(1, min(1 << 16, BLOCK_BYTES // (8 * width)))
-    for path in paths:
-        with _opened(path) as file:
+    try:
+        for path in paths:
             first = 0
-            for batch in file.iter_batches(batch_size=batch_size, columns=roles.names):
+            for batch in _batches(path, roles, batch_size):
                 rows = roles.rows(batch, path, first)
                 if rows.features.shape[1] != roles.width(width):
                     found = f"expected {width} numbers, found {rows.features.shape[1]}"
                     raise bad_value(path, first, roles.names[roles.features[0]], 0, found)
                 yield rows
                 first += batch.num_rows
+    except DataError as error:
+        survey = Survey(roles, paths, lambda path: _batches(path, roles, batch_size))
+        raise survey.error() or error from None
+
+
+def _batches(path: Path, roles: Roles, size: int) -> Iterator[Any]:
+    with _opened(path) as file:
+        yield from file.iter_batches(batch_size=size, columns=roles.names)

@@ -1,6 +1,6 @@
 """Rows of tables: which columns are features, label and weight, and what may stand in them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from mapreduce.data.batch import Array, Csr
 from mapreduce.data.hashing import MOST_BITS, hash_columns
 from mapreduce.data.importer import Rows
+from mapreduce.data.readers.fields import bad_value, classes, numbers, overflow, texts
 from mapreduce.errors import DataError, UsageError
 
 DEFAULT_LABEL = "label"
@@ -72,6 +73,7 @@ class Roles:
             described["drop"] = [self.names[column] for column in sorted(self.dropped)]
         if self.hash_bits is not None:
             described["hash_bits"] = self.hash_bits
+            described["texts"] = [self.names[column] for column in sorted(self.texts)]
         return described
 
     def rows(self, table: Any, path: Path, first: int) -> Rows:
@@ -154,6 +156,8 @@ def assign(
     columns: list[str] | None = None,
     hash_bits: int | None = None,
     drop: Sequence[str] = (),
+    as_texts: Sequence[str] = (),
+    like: Mapping[str, Any] | None = None,
     kind: str = "names",
 ) -> Roles:
     """The roles of columns.
@@ -177,6 +181,11 @@ def assign(
         See :class:`Roles`.
     drop : sequence of str
         Columns to leave out.
+    as_texts : sequence of str
+        Features that are texts, whatever they look like; only if they are hashed.
+    like : dict, optional
+        The description of a dataset, from which comes what is not given: label, weights, columns to
+        leave out, hashing and texts.
     kind : str
         What the names are, for messages.
 
@@ -196,6 +205,21 @@ def assign(
             )
         return names.index(name)
 
+    like = like or {}
+    kinds = {"label": str, "weights": str, "hash_bits": int, "drop": list, "texts": list}
+    if not all(isinstance(like.get(name), kind | None) for name, kind in kinds.items()):
+        raise DataError(f"the dataset to be like has a source that makes no sense: {like!r}")
+    if labelled:
+        label = label or like.get("label")
+    if like.get("weights") in names:
+        weights = weights or like["weights"]
+    drop = [*drop, *(name for name in like.get("drop", ()) if name in names)]
+    as_texts = [*as_texts, *(name for name in like.get("texts", ()) if name in names)]
+    if like and hash_bits not in (None, expected := like.get("hash_bits")):
+        raise UsageError(f"--hash-bits {hash_bits}: the dataset to be like has {expected}")
+    hash_bits = like.get("hash_bits") if hash_bits is None else hash_bits
+    if as_texts and hash_bits is None:
+        raise UsageError("--text is for features that are hashed: say --hash-bits")
     if hash_bits is not None and not 1 <= hash_bits <= MOST_BITS:
         raise UsageError(f"--hash-bits: expected 1 to {MOST_BITS}, found {hash_bits}")
     weight = None if weights is None else find("--weights", weights)
@@ -230,69 +254,16 @@ def assign(
             )
     if not features:
         raise DataError(f"{path} has no column beside the label's{' and weight' * bool(weights)}")
-    return Roles(names, features, target, weight, task, np.dtype(dtype), hash_bits, dropped=dropped)
+    found = frozenset(find("--text", name) for name in as_texts)
+    if found - set(features):
+        raise UsageError(f"--text {','.join(as_texts)}: expected columns that are features")
+    return Roles(names, features, target, weight, task, np.dtype(dtype), hash_bits, found, dropped)
 
 
 def preview(names: list[str]) -> str:
     """Some names, for a message."""
     shown = ", ".join(names[:8])
     return shown if len(names) <= 8 else f"{shown}, … ({len(names)} columns)"
-
-
-def bad_value(path: Path, first: int, name: str, row: int, found: str) -> DataError:
-    """An error for the row ``first + row``, counted from 1 on."""
-    return DataError(f"{path}, row {first + row + 1}, column {name}: {found}")
-
-
-def numbers(
-    column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str, missing: bool = False
-) -> Array:
-    """A column of numbers as an array (rows,).
-
-    Parameters
-    ----------
-    column : pyarrow.Array (rows,)
-    dtype : dtype
-    path, first, name
-        File, rows of the file before these, and name of the column, for messages.
-    missing : bool
-        Whether one may be missing, and is NaN.
-
-    Raises
-    ------
-    DataError
-        One is missing, or not finite as a number of the dtype.
-    """
-    if column.null_count and not missing:
-        row = pc.index(pc.is_null(column), True).as_py()
-        raise bad_value(path, first, name, row, "expected a finite number, found nothing")
-    if pa.types.is_boolean(column.type):
-        column = column.cast(pa.uint8())
-    with np.errstate(over="ignore"):
-        found: Array = column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
-    bad = ~np.isfinite(found)
-    if column.null_count:
-        bad &= pc.is_valid(column).to_numpy(zero_copy_only=False)
-    if bad.any():
-        row = int(bad.argmax())
-        expected = f"expected a finite number, found {column[row].as_py()}{_advice(found[row])}"
-        raise bad_value(path, first, name, row, expected)
-    return found
-
-
-def _advice(number: Any) -> str:
-    """What to do if a number is beyond the largest of its dtype."""
-    if number.dtype != np.float32 or np.isnan(number):
-        return ""
-    return "; numbers beyond 3.4e38 overflow float32: take --dtype float64"
-
-
-def texts(column: Any) -> Any:
-    """A column as texts without white space around them; null where nothing is left."""
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    column = pc.utf8_trim_whitespace(column.cast(pa.string()))
-    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
 
 
 def is_list(kind: Any) -> bool:
@@ -335,46 +306,7 @@ def numbers_of_lists(
         bad = int((~np.isfinite(found)).argmax())
     if bad >= 0:
         shown = "nothing" if values[bad].as_py() is None else values[bad].as_py()
-        advice = "" if shown == "nothing" else _advice(found[bad])
+        advice = "" if shown == "nothing" else overflow(found[bad])
         expected = f"expected finite numbers, found {shown} at place {bad % length}{advice}"
         raise bad_value(*where, bad // length, expected)
     return found
-
-
-def classes(column: Any, path: Path, first: int, name: str) -> Array:
-    """A column of classes as an array (rows,) of int64, or of strings.
-
-    Raises
-    ------
-    DataError
-        One is missing, goes over several lines, or is a number but no integer.
-    """
-    if column.null_count:
-        row = pc.index(pc.is_null(column), True).as_py()
-        raise bad_value(path, first, name, row, "expected a label, found nothing")
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_floating(column.type):
-        found: Array = column.to_numpy(zero_copy_only=False).astype(np.float64)
-        whole = (found == np.floor(found)) & (np.abs(found) < 2**53)
-        if not whole.all():
-            row = int((~whole).argmax())
-            expected = (
-                f"expected an integer or a name as class, found {found[row]} (numbers to be "
-                f"predicted need --task regression)"
-            )
-            raise bad_value(path, first, name, row, expected)
-        return found.astype(np.int64)
-    if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
-        integers: Array = column.to_numpy(zero_copy_only=False).astype(np.int64)
-        return integers
-    column = pc.utf8_trim_whitespace(column)
-    # A quote left open would take the rows up to the next quote into one label.
-    for bad, expected in (
-        (pc.equal(column, ""), "expected a label, found nothing"),
-        (pc.match_substring_regex(column, "[\r\n]"), "a label over several lines: close its quote"),
-    ):
-        if pc.any(bad).as_py():
-            raise bad_value(path, first, name, pc.index(bad, True).as_py(), expected)
-    names: Array = column.to_numpy(zero_copy_only=False).astype(str)
-    return names

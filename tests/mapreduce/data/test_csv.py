@@ -1,4 +1,5 @@
 import gzip
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -128,6 +129,11 @@ def test_quoted_labels(write):
         (["10", "9", "2.0"], ("10", "2.0", "9")),
         (["10", "09", "2"], ("09", "10", "2")),
         (["b", "a", "10"], ("10", "a", "b")),
+        (["1", "9223372036854775809"], ("1", "9223372036854775809")),
+        (["-1", "9223372036854775808", "10", "9"], ("-1", "10", "9", "9223372036854775808")),
+        (["9223372036854775807", "-9223372036854775808"], (-(2**63), 2**63 - 1)),
+        (["1" * 900, "2"], ("1" * 900, "2")),
+        (["1", "01", "true"], ("01", "1", "true")),
     ],
 )
 def test_classes(write, tmp_path, read, labels, classes):
@@ -204,7 +210,9 @@ def test_bad_number(write, small_blocks, before, bad, found):
     place = f"{path}, row {before + 1}, column y: expected a finite number, found "
     if found.endswith("inf"):
         found += "; numbers beyond 3.4e38 overflow float32: take --dtype float64"
-    assert str(caught.value) in {place + found, f"{place}{found!r}"}
+    line, advice = str(caught.value).split("\n")
+    assert line in {place + found, f"{place}{found!r}"}
+    assert "leave the columns out with --drop y, or hash all features with --hash-bits" in advice
 
 
 @pytest.mark.parametrize("before", [0, 1, 1000])
@@ -224,6 +232,56 @@ def test_missing_label(write, small_blocks, before, label):
         DataError, match=f"{path}, row {before + 1}, column label: expected a label"
     ):
         decode([path])
+
+
+def test_all_bad_columns_are_named_at_once(write, small_blocks):
+    rows = ["1,2,3,4", *["1,2,3,4"] * 50, "1,NA,,4", "1,x,3,4", *["?,2,3,b"] * 9, "1,2,3,"]
+    one = write("a,b,c,label\n" + "\n".join(rows) + "\n")
+    other = write("a,b,c,label\n1,y,3,4\n", "other.csv")
+    with pytest.raises(DataError) as caught:
+        decode([one, other])
+    a, b, c, label, advice = str(caught.value).split("\n")
+    assert a.startswith(
+        f"{one}, row 54, column a: expected a finite number, found '?'; row 55: '?'"
+    )
+    assert a.endswith("row 58: '?' (9 such fields)")
+    assert b == (
+        f"{one}, row 52, column b: expected a finite number, found 'NA'; row 53: 'x'; {other}, "
+        f"row 1: 'y' (3 such fields)"
+    )
+    assert c == f"{one}, row 52, column c: expected a finite number, found nothing"
+    assert label == f"{one}, row 63, column label: expected a label, found nothing"
+    assert "--drop a,b,c, or hash all features with --hash-bits" in advice
+
+
+@pytest.mark.parametrize("first", ["0,1,2,3", "0,1", "1,2,3,4", ",0,1,2", '"0","1"'])
+def test_numbers_of_columns_may_be_header_or_row(write, first):
+    columns = first.count(",") + 1
+    path = write(first + "\n" + ",".join("5" * columns) + "\n")
+    for labelled in (True, False):
+        with pytest.raises(UsageError, match="may be a header that numbers the columns, or a row"):
+            csv.source([path], None, labelled, "float32")
+    (chunk,) = csv.source([path], None, True, "float32", header=True).chunks
+    assert chunk.labels.tolist() == ["5"]
+    if not first.startswith(","):
+        (chunk,) = csv.source([path], None, True, "float32", header=False).chunks
+        assert chunk.labels.tolist() == [first.strip('"')[-1], "5"]
+
+
+def test_text_in_the_column_of_labels(write):
+    path = write("x,label\n" + "1,a\n" * 20_000 + f"2,{'b' * 300_000}\n")
+    tracemalloc.start()
+    with pytest.raises(DataError) as caught:
+        decode([path])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert str(caught.value).startswith(
+        f"{path}, row 20001, column label: expected a class of at most 1,000 characters, found 300,"
+    )
+    assert peak < 20 << 20
+    # Each text takes its own room, not that of the longest.
+    (chunk,) = csv.source([write(f"x,label\n1,a\n2,{'b' * 999}\n")], None, True, "float32").chunks
+    assert chunk.labels.dtype == object
 
 
 def test_row_numbers_without_header_and_with_blank_lines(write):

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
@@ -14,6 +15,7 @@ from mapreduce.data import csr, hashing, order
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv as csv_reader
 from mapreduce.data.readers import parquet as parquet_reader
+from mapreduce.data.readers.fields import MISSING
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, UsageError
 
@@ -131,7 +133,7 @@ def read(source, folder):
 def test_csv(tmp_path, monkeypatch, block):
     monkeypatch.setattr(csv_reader, "BLOCK_BYTES", block)
     path = write_csv(tmp_path / "a.csv", TABLE)
-    source = csv_reader.source([path], "y", True, "float64", hash_bits=12)
+    source = csv_reader.source([path], "y", True, "float64", hash_bits=12, as_texts=["zip"])
     found, manifest = read(source, tmp_path / "out")
     equal(found, oracle(NAMES, COLUMNS, 12))
     assert (manifest.layout, manifest.features) == ("sparse", 4096)
@@ -141,10 +143,10 @@ def test_csv(tmp_path, monkeypatch, block):
 
 def test_a_column_is_of_numbers_only_if_it_is_in_all_files(tmp_path):
     one = write_csv(tmp_path / "one.csv", {"x": ["1", "2"], "y": ["0", "1"]})
-    other = write_csv(tmp_path / "other.csv", {"x": ["3", "word"], "y": ["0", "1"]})
+    other = write_csv(tmp_path / "other.csv", {"x": ["word", "3a"], "y": ["0", "1"]})
     source = csv_reader.source([one, other], "y", True, "float64", hash_bits=9)
     found, _ = read(source, tmp_path / "out")
-    equal(found, oracle(["x"], [["1", "2", "3", "word"]], 9))
+    equal(found, oracle(["x"], [["1", "2", "word", "3a"]], 9))
 
 
 def test_parquet(tmp_path):
@@ -166,10 +168,80 @@ def test_parquet(tmp_path):
     assert (manifest.target, manifest.features) == ("number", 4096)
 
 
+@pytest.mark.parametrize("word", [*MISSING, "", " ", " NA ", '""'])
+def test_a_missing_number_has_no_entry(tmp_path, word):
+    table = {"x": ["1.5", word, " -2", "3"], "all": [word] * 4, "y": ["a", "b", "a", "b"]}
+    source = csv_reader.source(
+        [write_csv(tmp_path / "a.csv", table)], None, True, "float64", hash_bits=9
+    )
+    found, manifest = read(source, tmp_path / "out")
+    equal(found, oracle(["x", "all"], [[1.5, None, -2, 3], [None] * 4], 9))
+    assert manifest.source["texts"] == []
+
+
+def test_words_for_missing_numbers_are_words_among_texts(tmp_path):
+    path = write_csv(tmp_path / "a.csv", {"x": ["NA", "DE", ""], "y": ["a", "b", "a"]})
+    source = csv_reader.source([path], None, True, "float64", hash_bits=9)
+    equal(read(source, tmp_path / "out")[0], oracle(["x"], [["NA", "DE", None]], 9))
+
+
+def test_a_nearly_numeric_column_is_an_error_that_lists_the_fields(tmp_path):
+    x = [*map(str, range(40)), "?", "-", *["NA"] * 60, "12 kg"]
+    table = {"x": x, "zip": ["7", "8", *["A7"] * 101], "y": ["a"] * 103}
+    path = write_csv(tmp_path / "a.csv", table)
+
+    def source(**options):
+        return csv_reader.source([path], None, True, "float64", hash_bits=9, **options)
+
+    with pytest.raises(DataError) as caught:
+        source()
+    line, advice = str(caught.value).split("\n")
+    assert line == (
+        f"{path}, row 41, column x: expected a finite number, found '?'; row 42: '-'; row 103: "
+        f"'12 kg' (3 such fields)"
+    )
+    assert "say --text x if they are texts" in advice
+    assert "--drop x" in advice
+    assert "--hash-bits" not in advice
+    found, manifest = read(source(as_texts=["x"]), tmp_path / "out")
+    assert manifest.source["texts"] == ["x", "zip"]
+    equal(found, oracle(["x", "zip"], [x, table["zip"]], 9))
+    for wrong, message in ((["z"], "--text z: .* no such column"), (["y"], "that are features")):
+        with pytest.raises(UsageError, match=message):
+            source(as_texts=wrong)
+    with pytest.raises(UsageError, match="say --hash-bits"):
+        csv_reader.source([path], None, True, "float64", as_texts=["x"])
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_types_are_those_of_the_dataset_to_be_like(tmp_path, kind):
+    def source(name, table, **options):
+        path = write_csv(tmp_path / f"{name}.csv", table)
+        if kind == "csv":
+            return csv_reader.source([path], None, True, "float64", **options)
+        pq.write_table(pyarrow.csv.read_csv(path), tmp_path / name)
+        return parquet_reader.source([tmp_path / name], dtype="float64", **options)
+
+    train = {"x": ["1", "2"], "zip": ["A1", "B2"], "id": ["u", "v"], "y": ["0", "1"]}
+    _, manifest = read(source("one", train, hash_bits=9, drop=["id"]), tmp_path / "train")
+    assert manifest.source["texts"] == ["zip"]
+    # By themselves all of these would be of the other type.
+    test = {"y": ["1", "0", "1"], "zip": ["7", "8", "9"], "x": ["5", "", "6"]}
+    found, _ = read(source("two", test, like=manifest.source), tmp_path / "test")
+    equal(found, oracle(["zip", "x"], [["7", "8", "9"], [5, None, 6]], 9))
+    with pytest.raises(DataError, match="row 1, column x: expected a finite number, found 'a'"):
+        list(source("bad", {**test, "x": ["a", "b", "1"]}, like=manifest.source).chunks)
+    with pytest.raises(UsageError, match="--hash-bits 8: the dataset to be like has 9"):
+        source("two", test, like=manifest.source, hash_bits=8)
+    for wrong in ({"drop": 5}, {"texts": "x"}, {"label": []}, {"hash_bits": "9"}):
+        with pytest.raises(DataError, match="the dataset to be like has a source that makes no"):
+            source("two", test, like=manifest.source | wrong)
+
+
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
-        ({"x": ["1", "nan"], "y": ["0", "1"]}, "row 2, column x: expected a finite number, found"),
+        ({"x": ["1", "inf"], "y": ["0", "1"]}, "row 2, column x: expected a finite number, found"),
         ({"x": ["1e39", "1"], "y": ["0", "1"]}, "row 1, column x: expected a finite number, found"),
         ({"x": ["a", '"b'], "y": ["0", "1"]}, "row 2: expected 2 fields, found 1"),
         ({"x": ["a", '"b\nc"'], "y": ["0", "1"]}, "column x: a text over several lines"),

@@ -1,0 +1,173 @@
+"""Fields of columns: numbers, texts, and what stands for a missing number."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mapreduce.data.batch import Array
+from mapreduce.errors import DataError
+
+#: Characters of a class.
+LONGEST_CLASS = 1000
+#: Characters of a field that a message shows.
+MOST_CHARACTERS = 40
+
+#: What stands for a missing number, beside nothing at all: the words of ``pandas.read_csv``.
+MISSING = (
+    *("NA", "N/A", "n/a", "<NA>", "#NA", "#N/A", "#N/A N/A", "NaN", "nan", "-NaN", "-nan"),
+    *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN", "NULL", "null", "None"),
+)
+
+_MISSING = pa.array(MISSING, pa.string())
+
+#: A number as Arrow reads it.
+NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:nan|inf|infinity)"
+
+
+def texts(column: Any) -> Any:
+    """A column as texts without white space around them; null where nothing is left."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    column = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+
+
+def parsed(column: Any, dtype: np.dtype[Any]) -> tuple[Array, Array]:
+    """The numbers of a column, and where something else stands.
+
+    Parameters
+    ----------
+    column : pyarrow.Array (rows,)
+        Numbers, booleans or texts.
+    dtype : dtype
+
+    Returns
+    -------
+    values : array (rows,) of the dtype
+        NaN where a number is missing.
+    others : array (rows,), bool
+        Fields that are neither a finite number of the dtype nor missing.
+    """
+    words: Array = np.zeros(len(column), bool)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        column, words = _parsed_texts(texts(column), pa.from_numpy_dtype(dtype))
+    with np.errstate(over="ignore"):
+        values = column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
+    return values, words | np.isinf(values)
+
+
+def _parsed_texts(column: Any, kind: Any) -> tuple[Any, Array]:
+    # A cast that fails takes far longer than to look first.
+    are = pc.match_substring_regex(column, f"^(?:{NUMBER})$")
+    if pc.all(are, min_count=0).as_py():
+        return column.cast(kind), np.zeros(len(column), bool)
+    words = pc.invert(pc.or_(pc.fill_null(are, True), pc.is_in(column, _MISSING)))
+    found = pc.if_else(are, column, pa.scalar(None, pa.string())).cast(kind)
+    return found, words.to_numpy(zero_copy_only=False)
+
+
+def bad_value(path: Path, first: int, name: str, row: int, found: str) -> DataError:
+    """An error for the row ``first + row``, counted from 1 on."""
+    return DataError(f"{path}, row {first + row + 1}, column {name}: {found}")
+
+
+def numbers(
+    column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str, missing: bool = False
+) -> Array:
+    """A column of numbers as an array (rows,).
+
+    Parameters
+    ----------
+    column : pyarrow.Array (rows,)
+    dtype : dtype
+    path, first, name
+        File, rows of the file before these, and name of the column, for messages.
+    missing : bool
+        Whether one may be missing, and is NaN.
+
+    Raises
+    ------
+    DataError
+        One is missing, or not finite as a number of the dtype.
+    """
+    found, bad = parsed(column, dtype)
+    if not missing:
+        bad |= np.isnan(found)
+    if bad.any():
+        row = int(bad.argmax())
+        value = shown(column[row].as_py(), dtype)
+        raise bad_value(path, first, name, row, f"expected a finite number, found {value}")
+    return found
+
+
+def shown(value: Any, dtype: np.dtype[Any]) -> str:
+    """A field that is no finite number of a dtype, for a message."""
+    if value is None or value == "":
+        return "nothing"
+    if isinstance(value, str) and not re.fullmatch(NUMBER, value.strip()):
+        return repr(value[:MOST_CHARACTERS]) + "…" * (len(value) > MOST_CHARACTERS)
+    with np.errstate(over="ignore"):
+        return f"{float(value)}{overflow(dtype.type(value))}"
+
+
+def overflow(number: Any) -> str:
+    """What to do if a number is beyond the largest of its dtype."""
+    if number.dtype != np.float32 or np.isnan(number):
+        return ""
+    return "; numbers beyond 3.4e38 overflow float32: take --dtype float64"
+
+
+def classes(column: Any, path: Path, first: int, name: str) -> Array:
+    """A column of classes as an array (rows,) of integers, or of ``str`` objects.
+
+    Raises
+    ------
+    DataError
+        One is missing, goes over several lines, is too long, or is a number but no integer.
+    """
+    if column.null_count:
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise bad_value(path, first, name, row, "expected a label, found nothing")
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_floating(column.type):
+        found: Array = column.to_numpy(zero_copy_only=False).astype(np.float64)
+        whole = (found == np.floor(found)) & (np.abs(found) < 2**53)
+        if not whole.all():
+            row = int((~whole).argmax())
+            expected = (
+                f"expected an integer or a name as class, found {found[row]} (numbers to be "
+                f"predicted need --task regression)"
+            )
+            raise bad_value(path, first, name, row, expected)
+        return found.astype(np.int64)
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int64())
+    if pa.types.is_integer(column.type):
+        integers: Array = column.to_numpy()
+        return integers
+    column = pc.utf8_trim_whitespace(column)
+    # A quote left open would take the rows up to the next quote into one label.
+    for bad, expected in (
+        (pc.equal(column, ""), "expected a label, found nothing"),
+        (pc.match_substring_regex(column, "[\r\n]"), "a label over several lines: close its quote"),
+    ):
+        if pc.any(bad).as_py():
+            raise bad_value(path, first, name, pc.index(bad, True).as_py(), expected)
+    lengths = pc.utf8_length(column).to_numpy()
+    if (lengths > LONGEST_CLASS).any():
+        row = int(lengths.argmax())
+        expected = (
+            f"expected a class of at most {LONGEST_CLASS:,} characters, found {lengths[row]:,}. Is "
+            f"it the column of labels, and are all quotes closed?"
+        )
+        raise bad_value(path, first, name, row, expected)
+    # Not NumPy's own texts, each of which takes the room of the longest.
+    names: Array = column.to_numpy(zero_copy_only=False)
+    return names

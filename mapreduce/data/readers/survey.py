@@ -1,0 +1,124 @@
+"""What cannot be used in a table: all columns at once, with the first fields of each."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+
+from mapreduce.data.readers.fields import parsed, shown, texts
+from mapreduce.data.readers.tables import Roles, is_list
+from mapreduce.errors import DataError
+
+MOST_CELLS = 5
+MOST_COLUMNS = 20
+
+
+@dataclass
+class _Found:
+    """The fields of a column: numbers, words, those that cannot be used, and the first such."""
+
+    numbers: int = 0
+    words: int = 0
+    bad: int = 0
+    cells: list[tuple[Path, int, str]] = field(default_factory=list)
+
+
+class Survey:
+    """Looks through files for fields that are missing, or no numbers.
+
+    Parameters
+    ----------
+    roles : Roles
+        Texts and what is left out are not looked at.
+    paths : sequence of Path
+    batches : callable
+        ``batches(path)`` are the RecordBatches of a file.
+    undecided : set of int
+        Features of which it is to be found out whether they are numbers or texts.
+
+    Attributes
+    ----------
+    broken : DataError or None
+        Why a file could not be read to its end, and neither could those that follow.
+    """
+
+    def __init__(
+        self,
+        roles: Roles,
+        paths: Sequence[Path],
+        batches: Callable[[Path], Iterable[Any]],
+        undecided: frozenset[int] = frozenset(),
+    ) -> None:
+        self._roles = roles
+        self._undecided = undecided
+        others = [i for i in (roles.label, roles.weights) if i is not None]
+        self._dtypes: dict[int, Any] = {
+            **{i: roles.dtype for i in roles.features if i not in roles.texts},
+            **dict.fromkeys(others, np.dtype(np.float64)),
+        }
+        self._found = {i: _Found() for i in self._dtypes}
+        self.broken: DataError | None = None
+        try:
+            for path in paths:
+                first = 0
+                for batch in batches(path):
+                    for i, found in self._found.items():
+                        if not is_list(batch.schema.types[i]):
+                            self._add(found, i, batch.column(i), path, first)
+                    first += batch.num_rows
+        except DataError as error:
+            self.broken = error
+
+    def _add(self, found: _Found, i: int, column: Any, path: Path, first: int) -> None:
+        if i in self._roles.words:
+            bad = pc.is_null(texts(column)).to_numpy(zero_copy_only=False)
+        else:
+            values, bad = parsed(column, self._dtypes[i])
+            missing = np.isnan(values) & ~bad
+            found.words += int((bad & np.isnan(values)).sum())
+            found.numbers += int((~np.isnan(values)).sum())
+            if self._roles.hash_bits is None or i not in self._roles.features:
+                bad |= missing
+        found.bad += int(bad.sum())
+        for row in np.flatnonzero(bad)[: MOST_CELLS - len(found.cells)].tolist():
+            is_class = i in self._roles.words
+            value = None if is_class else column[row].as_py()
+            found.cells.append((path, first + row + 1, shown(value, self._dtypes[i])))
+
+    @property
+    def texts(self) -> frozenset[int]:
+        """The columns that were undecided, and in which numbers are not the most."""
+        return frozenset(
+            i for i in self._undecided if self._found[i].numbers <= self._found[i].words > 0
+        )
+
+    def error(self) -> DataError | None:
+        """What cannot be used; None if nothing is wrong."""
+        roles = self._roles
+        wrong = [i for i, found in self._found.items() if found.bad and i not in self.texts]
+        if not wrong:
+            return None
+        lines = [self._line(i, self._found[i]) for i in wrong[:MOST_COLUMNS]]
+        if len(wrong) > MOST_COLUMNS:
+            lines.append(f"… ({len(wrong)} columns)")
+        if columns := ",".join(roles.names[i] for i in wrong if i in roles.features):
+            ways = ["correct the fields", f"leave the columns out with --drop {columns}"]
+            if self._undecided:
+                ways.insert(1, f"say --text {columns} if they are texts")
+            if roles.hash_bits is None:
+                ways.append("hash all features with --hash-bits, where numbers may be missing")
+            lines.append(f"Either {', '.join(ways[:-1])}, or {ways[-1]}")
+        return DataError("\n".join(lines))
+
+    def _line(self, i: int, found: _Found) -> str:
+        (path, row, value), *others = found.cells
+        kind = "label" if i in self._roles.words else "finite number"
+        line = f"{path}, row {row}, column {self._roles.names[i]}: expected a {kind}, found {value}"
+        for other, row, value in others:
+            line += f"; {'' if other == path else f'{other}, '}row {row}: {value}"
+        if len(found.cells) > 1:
+            line += f" ({found.bad:,} such fields)"
+        return line
