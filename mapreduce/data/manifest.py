@@ -234,6 +234,9 @@ def _check(manifest: Manifest) -> None:
         kinds = {type(label) for label in manifest.classes}
         ordered = sorted(set(manifest.classes)) == list(manifest.classes)
         _expect("classes", manifest.classes, kinds in ({int}, {str}) and ordered)
+        # Larger ones are texts: together with smaller ones NumPy would make doubles of them.
+        ends = [label for label in manifest.classes if type(label) is int]
+        _expect("classes", ends, all(-(2**63) <= label < 2**63 for label in ends))
     _check_layout(manifest)
     _check_target(manifest)
     if manifest.standardised is not None:

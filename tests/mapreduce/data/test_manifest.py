@@ -122,6 +122,8 @@ def test_value_of_the_wrong_kind(load_changed, folder, place, value):
         (("scale",), math.inf),
         (("classes",), [0, 2, 1, 3]),
         (("classes",), [0, 1, 1, 2]),
+        (("classes",), [0, 1, 2, 2**63]),
+        (("classes",), [-(2**63) - 1, 0, 1, 2]),
         (("classes",), [0, "1"]),
         (("classes",), [0.0, 1.0]),
         (("classes",), "0123"),
