@@ -277,7 +277,7 @@ class _Training:
 
     def _run_gang(self, completed: int) -> bool:
         """Run the rounds up to the last in one job; False if a chain is to run them instead."""
-        # Arrow Flight is slow to load.
+        # Most trainings have no gang.
         from mapreduce.executors.gang.errors import TooSmallError
         from mapreduce.executors.gang.follow import Follower
         from mapreduce.executors.gang.job import run_gang

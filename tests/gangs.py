@@ -1,42 +1,12 @@
 """Gangs whose ranks are threads of one process, each with a session of its own."""
 
 import functools
-import os
 import threading
-import traceback
-from collections.abc import Callable
 
 from mapreduce.executors.gang.rank import Rank, Role
 from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.rundir import Position, RunDir, block_bounds
 from mapreduce.strategies.session import Session
-
-
-def isolated(test: Callable[..., None]) -> Callable[..., None]:
-    """Run a test in a forked process: what gRPC starts must not be there when others fork."""
-
-    @functools.wraps(test)
-    def run(*arguments, **options):
-        reader, writer = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.close(reader)
-            said = b""
-            try:
-                test(*arguments, **options)
-            except BaseException:
-                said = traceback.format_exc().encode()
-            with os.fdopen(writer, "wb") as file:
-                file.write(said)
-            os._exit(0)
-        os.close(writer)
-        with os.fdopen(reader, "rb") as file:
-            said = file.read().decode()
-        _, status = os.waitpid(pid, 0)
-        assert not said, said
-        assert status == 0
-
-    return run
 
 
 def initial(run: RunDir, blocks: int) -> int:

@@ -10,9 +10,10 @@ from mapreduce import numeric
 from mapreduce.errors import DataError, GradreduceError
 from mapreduce.executors.gang.errors import LostPeerError, OverError
 from mapreduce.executors.gang.follow import following
+from mapreduce.executors.gang.handshake import Server
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting, interface
 from mapreduce.executors.gang.rounds import Rounds
-from mapreduce.executors.gang.transport import Mesh, Server
+from mapreduce.executors.gang.transport import Mesh
 from mapreduce.periodic import every
 from mapreduce.rundir import block_bounds
 from mapreduce.strategies.session import Session
@@ -106,7 +107,8 @@ class Rank:
     def _generations(self) -> None:
         server = None
         if self._role.ranks > 1:
-            server = Server(interface(self._role.reach), self._meeting.secret)
+            reach = self._role.reach
+            server = Server(interface(reach), self._meeting.secret, is_local=not reach)
         generation = fruitless = 0
         try:
             while True:

@@ -76,6 +76,10 @@ class Rounds:
         self._count = len(self._blocks.bounds)
         self._owners = range(min(self._count, mesh.ranks))
         self._mine = range(mesh.rank, self._count, mesh.ranks)
+        # A part of a round is at most two nodes a level, each of at most three vectors of float64
+        # or int64; and a block's descriptions and scalars.
+        nodes = 2 * session.plan.leaves(0).bit_length() + 2
+        mesh.most += nodes * 24 * session.model.size + (self._count << 20)
         self._memory = np.empty(0)
         self._params = np.empty(session.model.size, session.model.dtype)
         #: Rounds that were published only now and then, in order; the last of all published ones.

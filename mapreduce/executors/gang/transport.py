@@ -1,59 +1,50 @@
-"""Arrow Flight between the ranks of a gang.
+"""Streams between the ranks of a gang: framed sockets.
 
-Every rank serves, and every rank is the client of all others: it reads from the streams that it
-opened, and writes to those that others opened at its own server. So every wait for a peer is that
-of a client, which can be cancelled. All is done by the thread that calls: the server's threads only
-hold a stream open. What travels are parcels, each of some :class:`mapreduce.wire.Message`.
+For each pair of ranks and each generation there is one connection, which the lower rank opens
+(:mod:`mapreduce.executors.gang.handshake`). All is read and written by the thread that calls, to
+and from all peers at once, so that no wait depends on the size of what travels. What travels are
+parcels, each of some :class:`mapreduce.wire.Message`::
 
-A stream stands for one pair and one generation. When either end of it is gone, so is the other, and
-:class:`LostPeerError` is raised.
+    GRP1 | header length, 4 bytes | body length, 8 bytes | header, JSON | body: arrays
+
+When either end of a connection is gone, so is the other, and :class:`LostPeerError` is raised.
 """
 
 import contextlib
-import hmac
 import json
 import math
-import threading
+import select
+import socket
+import struct
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.flight as flight
 
 from mapreduce.errors import WireError
 from mapreduce.executors.gang.errors import LostPeerError
-from mapreduce.wire import Message
+from mapreduce.executors.gang.handshake import PING, Server, connect, hang_up
+from mapreduce.wire import Array, Message
 
-HEADER = "x-gradreduce-secret"
+MAGIC = b"GRP1"
+_PREFIX = struct.Struct("<4sIQ")
 
-#: A packet up to this size is written at once: it never waits for a peer that does not read yet.
-_SMALL = 16 << 10
-
-#: Arrays in a packet start at multiples of this.
+#: Arrays in a body start at multiples of this, and so does the body.
 _ALIGNMENT = 64
 
-_SCHEMA = pa.schema([("body", pa.uint8())])
+#: Seconds that a peer has for the handshake.
+_CONNECT_SECONDS = 20.0
 
-#: How much may be on its way to a reader: without it, gRPC begins with 64 KiB and measures.
-_OPTIONS = [("grpc.http2.lookahead_bytes", 8 << 20)]
-_PING = "ping"
-
-#: Arrow's errors have no common class that says that a peer is gone.
-_GONE = (flight.FlightError, pa.ArrowException, OSError, StopIteration)
+#: Bytes that any parcel may have.
+_ALLOWANCE = 1 << 20
 
 
 class Parcel(NamedTuple):
-    """Messages on their way: a header, and a record batch of one column of bytes."""
+    """Messages on their way: a header that describes them, and the bytes of their arrays."""
 
     header: bytes
-    batch: Any
-
-    @property
-    def is_small(self) -> bool:
-        return self.batch.num_rows + len(self.header) <= _SMALL  # type: ignore[no-any-return]
+    body: Array
 
 
 def pack(messages: Sequence[Message]) -> Parcel:
@@ -70,25 +61,20 @@ def pack(messages: Sequence[Message]) -> Parcel:
     for start, array in pieces:
         body[start : start + array.nbytes].view(array.dtype)[...] = array.reshape(-1)
     header = json.dumps(described, allow_nan=False, separators=(",", ":")).encode()
-    column = pa.Array.from_buffers(pa.uint8(), size, [None, pa.py_buffer(body)])
-    return Parcel(header, pa.RecordBatch.from_arrays([column], schema=_SCHEMA))
+    return Parcel(header + b" " * (-len(header) % _ALIGNMENT), body)
 
 
 def unpack(parcel: Parcel) -> list[Message]:
-    """The messages of a parcel, in memory of their own.
+    """The messages of a parcel, whose arrays are views of its body.
 
     Raises
     ------
     WireError
         The header does not describe the body.
     """
-    column = parcel.batch.column(0)
-    # What arrives lies at any address, and compiled loops want elements at multiples of their size.
-    body = np.empty(len(column), np.uint8)
-    if len(column):
-        body[...] = np.frombuffer(column.buffers()[1], np.uint8, len(column))
+    header, body = parcel
     try:
-        described = json.loads(parcel.header)
+        described = json.loads(header)
         return [Message(meta, dict(_arrays(entries, body))) for meta, entries in described]
     except (ValueError, TypeError, RecursionError) as error:
         raise WireError(f"a parcel of {len(body)} bytes of another rank: {error}") from error
@@ -102,102 +88,55 @@ def _arrays(entries: Any, body: Any) -> Iterator[tuple[str, Any]]:
         yield name, np.frombuffer(body, dtype, math.prod(shape), start).reshape(shape)
 
 
-class _Gate(flight.ServerMiddlewareFactory):
-    """Lets in who knows the secret."""
-
-    def __init__(self, secret: str) -> None:
-        super().__init__()
-        self._secret = secret.encode()
-
-    def start_call(self, info: Any, headers: Mapping[str, list[Any]]) -> None:
-        given = headers.get(HEADER, [""])[0]
-        given = given if isinstance(given, bytes) else given.encode()
-        if not hmac.compare_digest(given, self._secret):
-            raise flight.FlightUnauthenticatedError("this gang has a secret, and it was not told")
-
-
-@dataclass
-class _Outgoing:
-    """A stream that a peer has opened here, to be written to."""
-
-    writer: Any
-    over: threading.Event = field(default_factory=threading.Event)
-    begun: bool = False
-
-    def send(self, parcel: Parcel) -> None:
-        if not self.begun:
-            self.writer.begin(_SCHEMA)
-            self.begun = True
-        self.writer.write_with_metadata(parcel.batch, parcel.header)
-
-
-class Server(flight.FlightServerBase):
-    """A rank's server: keeps the streams that peers open, until a generation is over.
+class _Incoming:
+    """A parcel that arrives.
 
     Parameters
     ----------
-    host : str
-        Address of the interface to listen on; the system picks the port.
-    secret : str
+    most : int
+        Bytes that it may have.
     """
 
-    def __init__(self, host: str, secret: str) -> None:
-        super().__init__(f"grpc://{host}:0", middleware={"gate": _Gate(secret)})
-        self.address = f"grpc://{host}:{self.port}"
-        self._changed = threading.Condition()
-        self._streams: dict[tuple[int, int], _Outgoing] = {}
-        self._oldest = 0
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._buffer: Array = np.empty(_PREFIX.size, np.uint8)
+        self._filled = 0
+        self._header = 0
 
-    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
-        """Hold a stream open for the thread that writes to it."""
-        generation, rank = map(int, json.loads(descriptor.command))
-        stream = _Outgoing(writer)
-        with self._changed:
-            if generation < self._oldest or (generation, rank) in self._streams:
-                raise flight.FlightServerError(f"generation {generation} is over")
-            self._streams[generation, rank] = stream
-            self._changed.notify_all()
-        stream.over.wait()
+    def read(self, connection: socket.socket) -> Parcel | None:
+        """Take what has arrived; the parcel once it is whole.
 
-    def do_action(self, context: Any, action: Any) -> list[bytes]:
-        """Answer a ping."""
-        return [b""]
-
-    def streams(
-        self, generation: int, ranks: Sequence[int], look: Callable[[], None]
-    ) -> dict[int, _Outgoing]:
-        """The streams that all ranks have opened; ``look`` is called now and then while waiting."""
+        Raises
+        ------
+        OSError
+            The connection was closed.
+        WireError
+            No parcel begins like that, or it is too large.
+        """
         while True:
-            with self._changed:
-                found = {
-                    rank: self._streams[generation, rank]
-                    for rank in ranks
-                    if (generation, rank) in self._streams
-                }
-                if len(found) == len(ranks):
-                    return found
-                self._changed.wait(0.05)
-            look()
-
-    def end(self, generation: int) -> None:
-        """End all streams up to a generation."""
-        with self._changed:
-            self._oldest = generation + 1
-            for key in [key for key in self._streams if key[0] <= generation]:
-                self._streams.pop(key).over.set()
-
-    def close(self) -> None:
-        """End all streams, and the server."""
-        self.end(_FOREVER)
-        self.shutdown()
-
-
-#: No generation is later.
-_FOREVER = 1 << 62
+            try:
+                count = connection.recv_into(self._buffer[self._filled :].data)
+            except BlockingIOError:
+                return None
+            if not count:
+                raise ConnectionAbortedError("it has closed the connection")
+            self._filled += count
+            if self._filled < len(self._buffer):
+                continue
+            if self._header:
+                # The body begins at a multiple of _ALIGNMENT.
+                return Parcel(self._buffer[: self._header].tobytes(), self._buffer[self._header :])
+            magic, self._header, body = _PREFIX.unpack(self._buffer.tobytes())
+            if magic != MAGIC or not self._header or self._header + body > self._most:
+                raise WireError(
+                    f"a parcel of another rank begins with {bytes(self._buffer)!r}: expected "
+                    f"{MAGIC!r} and lengths of at most {self._most} bytes"
+                )
+            self._buffer, self._filled = np.empty(self._header + body, np.uint8), 0
 
 
 class Mesh:
-    """The streams between a rank and all others, for one generation.
+    """The connections between a rank and all others, for one generation.
 
     Parameters
     ----------
@@ -213,28 +152,27 @@ class Mesh:
         self.ranks = len(addresses)
         self.generation = generation
         self.peers = [peer for peer in range(self.ranks) if peer != rank]
-        self._headers = [(HEADER.encode(), secret.encode())]
-        self._clients: dict[int, Any] = {}
-        self._readers: dict[int, Any] = {}
-        # Nothing is written to them, but without them their streams would end.
-        self._writers: dict[int, Any] = {}
-        self._outgoing: dict[int, _Outgoing] = {}
-        #: The peer that is waited for, and since when, for the thread that looks after it.
-        self.waits: tuple[int, float] | None = None
-        command = json.dumps([generation, rank]).encode()
-        for peer in self.peers:
-            with self._told(peer):
-                client = flight.FlightClient(addresses[peer], generic_options=_OPTIONS)
-                self._clients[peer] = client
-                descriptor = flight.FlightDescriptor.for_command(command)
-                options = flight.FlightCallOptions(headers=self._headers)
-                writer, reader = client.do_exchange(descriptor, options)
-                self._writers[peer], self._readers[peer] = writer, reader
-                writer.begin(_SCHEMA)
+        #: Bytes that a parcel may have: nothing larger is read.
+        self.most = _ALLOWANCE
+        self._addresses = addresses
+        self._secret = secret
+        self._streams: dict[int, socket.socket] = {}
+        #: The peers that are waited for, and since when, for the thread that looks after them.
+        self.waits: tuple[list[int], float] | None = None
+        try:
+            for peer in range(rank + 1, self.ranks):
+                with self._told(peer):
+                    self._streams[peer] = self._connect(peer, generation, _CONNECT_SECONDS)
+        except LostPeerError:
+            self.cancel()
+            raise
+
+    def _connect(self, peer: int, generation: int, seconds: float) -> socket.socket:
+        return connect(self._addresses[peer], self._secret, generation, self.rank, seconds)
 
     def open(self, server: Server, look: Callable[[], None]) -> None:
-        """Wait until all others have opened their streams too."""
-        self._outgoing = server.streams(self.generation, self.peers, look)
+        """Wait until the lower ranks have opened their connections."""
+        self._streams.update(server.streams(self.generation, range(self.rank), look))
 
     def exchange(
         self, parcels: Mapping[int, Parcel], senders: Collection[int]
@@ -257,72 +195,91 @@ class Mesh:
         Raises
         ------
         LostPeerError
+        WireError
+            What a peer sent is no parcel.
         """
-        waiting = dict(parcels)
-        for peer, parcel in parcels.items():
-            if parcel.is_small:
-                self._send(peer, waiting.pop(peer))
-        # Large ones fill the stream until the peer reads: so they go in a tournament's order, in
-        # each step between pairs, in which the lower rank speaks first.
-        for step in range(self.ranks if waiting or senders else 0):
-            peer = (step - self.rank) % self.ranks
-            if peer in waiting and self.rank < peer:
-                self._send(peer, waiting[peer])
-            received = self._receive(peer) if peer in senders else None
-            if peer in waiting and self.rank > peer:
-                self._send(peer, waiting[peer])
-            if received is not None:
-                yield unpack(received)
+        incoming = {peer: _Incoming(self.most) for peer in senders}
+        outgoing = {
+            peer: [memoryview(_PREFIX.pack(MAGIC, len(header), len(body)) + header), body.data]
+            for peer, (header, body) in parcels.items()
+        }
+        # What is small is gone at once.
+        outgoing = {peer: left for peer, left in outgoing.items() if self._send(peer, left)}
+        busy = {self._streams[peer].fileno(): peer for peer in (*incoming, *outgoing)}
+        poll = select.poll()
+        for descriptor, peer in busy.items():
+            poll.register(descriptor, _events(peer in incoming, peer in outgoing))
+        while busy:
+            self.waits = [*busy.values()], time.monotonic()
+            ready = poll.poll()
+            self.waits = None
+            for descriptor, _ in ready:
+                peer = busy[descriptor]
+                parcel = None
+                if peer in outgoing and not self._send(peer, outgoing[peer]):
+                    del outgoing[peer]
+                if peer in incoming:
+                    with self._told(peer):
+                        parcel = incoming[peer].read(self._streams[peer])
+                if parcel is not None:
+                    del incoming[peer]
+                if peer in incoming or peer in outgoing:
+                    poll.modify(descriptor, _events(peer in incoming, peer in outgoing))
+                else:
+                    poll.unregister(descriptor)
+                    del busy[descriptor]
+                if parcel is not None:
+                    yield unpack(parcel)
 
-    def _send(self, peer: int, parcel: Parcel) -> None:
-        with self._told(peer):
-            self._outgoing[peer].send(parcel)
-
-    def _receive(self, peer: int) -> Parcel:
-        self.waits = peer, time.monotonic()
-        with self._told(peer):
-            chunk = self._readers[peer].read_chunk()
-        self.waits = None
-        return Parcel(chunk.app_metadata.to_pybytes(), chunk.data)
+    def _send(self, peer: int, pieces: list[memoryview]) -> list[memoryview]:
+        """Write as much as the system takes; what is left."""
+        with self._told(peer), contextlib.suppress(BlockingIOError):
+            while pieces:
+                count = self._streams[peer].sendmsg(pieces)
+                while pieces and count >= len(pieces[0]):
+                    count -= len(pieces.pop(0))
+                if count:
+                    pieces[0] = pieces[0][count:]
+        return pieces
 
     @contextlib.contextmanager
     def _told(self, peer: int) -> Iterator[None]:
         try:
             yield
-        except _GONE as error:
-            reason = str(error).partition(". gRPC")[0]
-            raise LostPeerError(f"rank {peer} of the gang is gone: {reason}") from error
+        except OSError as error:
+            raise LostPeerError(f"rank {peer} of the gang is gone: {error}") from error
 
     def check(self, patience: float, seconds: float) -> None:
-        """Give up a peer that was waited for, if it does not answer; called by another thread.
+        """Give up peers that were waited for, if one does not answer; called by another thread.
 
         Parameters
         ----------
         patience : float
-            Seconds of waiting after which it is asked.
+            Seconds of waiting after which they are asked.
         seconds : float
-            That it has to answer.
+            That each has to answer.
         """
         waits = self.waits
         if waits is None or time.monotonic() - waits[1] < patience:
             return
-        options = flight.FlightCallOptions(timeout=seconds, headers=self._headers)
         try:
-            list(self._clients[waits[0]].do_action(flight.Action(_PING, b""), options))
-        except _GONE:
+            for peer in waits[0]:
+                self._connect(peer, PING, seconds).close()
+        except OSError:
             self.cancel()
 
     def cancel(self) -> None:
-        """Have all reads fail."""
-        for reader in self._readers.values():
-            with contextlib.suppress(*_GONE):
-                reader.cancel()
+        """Have all waits fail."""
+        for stream in self._streams.values():
+            with contextlib.suppress(OSError):
+                stream.shutdown(socket.SHUT_RDWR)
 
     def close(self, server: Server) -> None:
-        """End all streams of the generation, also those that others wait on."""
-        self.cancel()
+        """End all connections of the generation, also those that others wait on."""
+        for stream in self._streams.values():
+            hang_up(stream)
         server.end(self.generation)
-        # Closed by hand, since Arrow writes to standard error what the closing of a lost one finds.
-        for end in (*self._writers.values(), *self._clients.values()):
-            with contextlib.suppress(*_GONE):
-                end.close()
+
+
+def _events(reads: bool, writes: bool) -> int:
+    return (select.POLLIN if reads else 0) | (select.POLLOUT if writes else 0)

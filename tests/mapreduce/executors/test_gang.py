@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from mrjob.step import StepFailedException
 
 import datasets
-from gangs import Gang, initial, isolated
+from gangs import Gang, initial
 from mapreduce import driver, models
 from mapreduce.errors import GradreduceError, NonFiniteError, UsageError
 from mapreduce.events import Evaluated, Events, RoundCompleted, Warned
@@ -61,7 +61,6 @@ OPTIMIZERS = st.sampled_from(
 )
 
 
-@isolated
 def test_any_plan_leaves_the_state_that_the_chain_leaves(data):
     """Parameters, the optimizer's state, its memory and the rounds' losses, to the bit."""
     run_of = {}
@@ -163,7 +162,6 @@ def stop_at(patched, at):
 # Ranks that do not come, come late, or fail
 
 
-@isolated
 def test_a_gang_that_is_too_small_ends_in_time_with_the_numbers(data, tmp_path):
     """Row 19."""
     run = create(data, tmp_path / "run")
@@ -178,7 +176,6 @@ def test_a_gang_that_is_too_small_ends_in_time_with_the_numbers(data, tmp_path):
     assert gang.meeting.error()["type"] == "TooSmallError"
 
 
-@isolated
 def test_a_late_rank_is_waited_for(data, tmp_path):
     run = create(data, tmp_path / "run")
     gang = Gang(run, 3, initial(run, 1))
@@ -190,7 +187,6 @@ def test_a_late_rank_is_waited_for(data, tmp_path):
     assert run.latest_round().completed == SETTINGS.rounds
 
 
-@isolated
 def test_who_comes_after_the_end_has_nothing_to_do(data, tmp_path):
     """A rank that was killed when it had done all is started again."""
     run = create(data, tmp_path / "run")
@@ -201,7 +197,6 @@ def test_who_comes_after_the_end_has_nothing_to_do(data, tmp_path):
     assert gang.join(5) == {}
 
 
-@isolated
 def test_the_error_of_one_rank_ends_all_and_is_told_by_it_alone(data, tmp_path):
     run = create(data, tmp_path / "run", learning_rate=1e30, rounds=9)
     gang = Gang(run, 3, initial(run, 2))
@@ -329,3 +324,17 @@ def test_the_secret_is_for_its_owner_alone(data, tmp_path):
     assert len(meeting.secret) == 64
     assert Meeting.prepare(run).secret != meeting.token
     assert np.unique([Meeting.prepare(run).secret for _ in range(3)]).size == 3
+
+
+def test_a_disk_without_permissions_holds_a_gang_too(data, tmp_path, monkeypatch):
+    """Its ranks hear their own user alone."""
+
+    def refuse(path, mode):
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    run = create(data, tmp_path / "run")
+    monkeypatch.setattr(Path, "chmod", refuse)
+    gang = Gang(run, 2, initial(run, 1))
+    gang.start()
+    assert gang.join() == {}
+    assert gang.meeting.read(1, 0).address.startswith(":")

@@ -1,0 +1,289 @@
+"""Who may talk to a rank: connections between ranks, and the server that lets them in.
+
+Both ends prove that they know the gang's secret before anything else is read::
+
+    server -> client    a challenge
+    client -> server    generation and rank, a challenge of its own, its proof
+    server -> client    its proof
+
+A proof is an HMAC of all of that, of the side that gives it and of the server's address. So the
+secret itself does not travel, a proof is good for one connection, and no stranger can pass it on to
+another server. Until then a connection costs the server a few hundred bytes and may last some
+seconds. What travels later is not encrypted.
+
+Ranks on one machine talk through Unix sockets, which tell who is at the other end: other users of
+the machine do not get as far as the challenge.
+"""
+
+import contextlib
+import hmac
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+#: The generation of a connection that only asks whether the server lives.
+PING = 0
+
+#: Generation, rank, and a challenge; and with the proof.
+_HELLO = struct.Struct("<qq32s")
+_CHALLENGE = _PROOF = 32
+
+#: Connections that are not let in yet: one more, and that which waits longest is closed. Seconds
+#: that they have.
+_MOST_STRANGERS, _STRANGER_SECONDS = 64, 10.0
+
+#: Seconds until a server that has hung up is tried again.
+_PAUSE = 0.05
+
+#: No generation is later.
+_FOREVER = 1 << 62
+
+
+def _proof(secret: bytes, side: bytes, address: str, challenge: bytes, hello: bytes) -> bytes:
+    # All parts but the address, which is the last, have fixed lengths.
+    return hmac.digest(secret, side + challenge + hello + address.encode(), "sha256")
+
+
+def _is_mine(connection: socket.socket) -> bool:
+    """Whether the process at the other end is this user's, where the system tells."""
+    if connection.family != socket.AF_UNIX:
+        return True
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    _, user, _ = struct.unpack("3i", credentials)
+    return bool(user == os.geteuid())
+
+
+def _prepare(connection: socket.socket) -> None:
+    """Have what is written leave at once, and no call wait."""
+    if connection.family != socket.AF_UNIX:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setblocking(False)
+
+
+def connect(address: str, secret: str, generation: int, rank: int, seconds: float) -> socket.socket:
+    """A connection to the server of another rank, ready for reading and writing without waiting.
+
+    Parameters
+    ----------
+    address : str
+        See :class:`Server`.
+    secret : str
+    generation, rank : int
+        What the connection is for; :data:`PING` for nothing.
+    seconds : float
+        That it may take. A server that hangs up is tried again meanwhile: strangers that crowd at
+        it do not keep peers away.
+
+    Raises
+    ------
+    OSError
+        Nobody listens there, there was no answer in time, or it came from somebody else.
+    """
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return _connect(address, secret.encode(), generation, rank, end)
+        except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, BlockingIOError):
+            if time.monotonic() + _PAUSE > end:
+                raise
+        time.sleep(_PAUSE)
+
+
+def _connect(address: str, secret: bytes, generation: int, rank: int, end: float) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    family, place = (socket.AF_INET, (host, int(port))) if host else (socket.AF_UNIX, f"\0{port}")
+    connection = socket.socket(family)
+    try:
+        connection.settimeout(max(end - time.monotonic(), 0.01))
+        connection.connect(place)
+        if not _is_mine(connection):
+            raise PermissionError(f"another user listens at {address}")
+        challenge = _receive(connection, _CHALLENGE, end)
+        hello = _HELLO.pack(generation, rank, os.urandom(_CHALLENGE))
+        connection.sendall(hello + _proof(secret, b"client", address, challenge, hello))
+        expected = _proof(secret, b"server", address, challenge, hello)
+        if not hmac.compare_digest(_receive(connection, _PROOF, end), expected):
+            raise PermissionError(f"who listens at {address} does not know the gang's secret")
+        _prepare(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _receive(connection: socket.socket, size: int, end: float) -> bytes:
+    """Some bytes, all of them before ``end``."""
+    found = b""
+    while len(found) < size:
+        connection.settimeout(max(end - time.monotonic(), 0.01))
+        piece = connection.recv(size - len(found))
+        if not piece:
+            raise ConnectionAbortedError("the connection was closed")
+        if time.monotonic() > end:
+            raise TimeoutError("timed out")
+        found += piece
+    return found
+
+
+@dataclass
+class _Stranger:
+    """A connection whose other end has not proved anything yet."""
+
+    connection: socket.socket
+    challenge: bytes = field(default_factory=lambda: os.urandom(_CHALLENGE))
+    until: float = field(default_factory=lambda: time.monotonic() + _STRANGER_SECONDS)
+    said: bytes = b""
+
+
+class Server:
+    """A rank's server: keeps the connections that peers open, until a generation is over.
+
+    Parameters
+    ----------
+    host : str
+        Address of the interface to listen on; the system picks the port.
+    secret : str
+    is_local : bool
+        Whether all ranks are on this machine, and belong to one user.
+
+    Attributes
+    ----------
+    address : str
+        ``HOST:PORT``; or ``:NAME`` of a Unix socket, in the system's own name space.
+    """
+
+    def __init__(self, host: str, secret: str, *, is_local: bool = False) -> None:
+        if is_local and sys.platform == "linux":
+            self._listener = socket.socket(socket.AF_UNIX)
+            # The system picks a name, which begins with a zero and is no file's.
+            self._listener.bind("")
+            self._listener.listen(_MOST_STRANGERS)
+            self.address = f":{self._listener.getsockname()[1:].decode()}"
+        else:
+            self._listener = socket.create_server((host, 0), backlog=_MOST_STRANGERS)
+            self.address = f"{host}:{self._listener.getsockname()[1]}"
+        self._listener.setblocking(False)
+        self._secret = secret.encode()
+        self._changed = threading.Condition()
+        self._streams: dict[tuple[int, int], socket.socket] = {}
+        self._oldest = PING + 1
+        #: By the numbers of their sockets, in the order in which they came.
+        self._strangers: dict[int, _Stranger] = {}
+        self._poll = select.poll()
+        self._poll.register(self._listener, select.POLLIN)
+        self._thread = threading.Thread(target=self._serve, name="gang-server", daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        listener = self._listener.fileno()
+        while self._oldest < _FOREVER:
+            for number, _ in self._poll.poll(500):
+                try:
+                    if number == listener:
+                        self._accept()
+                    elif number in self._strangers:
+                        self._hear(number, self._strangers[number])
+                except BlockingIOError:
+                    pass
+                except OSError:
+                    self._drop(number)
+            now = time.monotonic()
+            for number in [n for n, stranger in self._strangers.items() if stranger.until < now]:
+                self._drop(number)
+        for number in [*self._strangers]:
+            self._drop(number)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            # Out of descriptors, perhaps; the next one may have more luck.
+            time.sleep(0.01)
+            return
+        if len(self._strangers) >= _MOST_STRANGERS:
+            self._drop(next(iter(self._strangers)))
+        number = connection.fileno()
+        self._strangers[number] = stranger = _Stranger(connection)
+        self._poll.register(number, select.POLLIN)
+        if not _is_mine(connection):
+            self._drop(number)
+            return
+        _prepare(connection)
+        connection.send(stranger.challenge)
+
+    def _hear(self, number: int, stranger: _Stranger) -> None:
+        """Read what a stranger says, and let it in if that is the proof."""
+        size = _HELLO.size + _PROOF
+        piece = stranger.connection.recv(size - len(stranger.said))
+        stranger.said += piece
+        if piece and len(stranger.said) < size:
+            return
+        hello, proof = stranger.said[: _HELLO.size], stranger.said[_HELLO.size :]
+        expected = self._proof_of(b"client", stranger.challenge, hello)
+        if not hmac.compare_digest(proof, expected):
+            self._drop(number)
+            return
+        stranger.connection.send(self._proof_of(b"server", stranger.challenge, hello))
+        generation, rank, _ = _HELLO.unpack(hello)
+        with self._changed:
+            if generation >= self._oldest and (generation, rank) not in self._streams:
+                self._streams[generation, rank] = stranger.connection
+                self._poll.unregister(number)
+                del self._strangers[number]
+                self._changed.notify_all()
+                return
+        self._drop(number)
+
+    def _proof_of(self, side: bytes, challenge: bytes, hello: bytes) -> bytes:
+        return _proof(self._secret, side, self.address, challenge, hello)
+
+    def _drop(self, number: int) -> None:
+        stranger = self._strangers.pop(number, None)
+        if stranger is not None:
+            self._poll.unregister(number)
+            stranger.connection.close()
+
+    def streams(
+        self, generation: int, ranks: Sequence[int], look: Callable[[], None]
+    ) -> dict[int, socket.socket]:
+        """The connections that all ``ranks`` have opened; ``look`` is called while waiting."""
+        while True:
+            with self._changed:
+                found = {
+                    rank: self._streams[generation, rank]
+                    for rank in ranks
+                    if (generation, rank) in self._streams
+                }
+                if len(found) == len(ranks):
+                    return found
+                self._changed.wait(0.05)
+            look()
+
+    def end(self, generation: int) -> None:
+        """Close all connections up to a generation."""
+        with self._changed:
+            self._oldest = generation + 1
+            for key in [key for key in self._streams if key[0] <= generation]:
+                hang_up(self._streams.pop(key))
+
+    def close(self) -> None:
+        """Close all connections, and the server."""
+        self.end(_FOREVER)
+        # Which wakes the thread.
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
+
+
+def hang_up(connection: socket.socket) -> None:
+    """Close a connection for all who have it, also a thread that waits for it."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
