@@ -52,11 +52,15 @@ class Storage:
         ``rename(source, target, overwrite)`` gives a file or a folder another name in one step; if
         the name is taken and ``overwrite`` is false, it raises a ``FileExistsError``. None on S3,
         where nothing has a name but whole files.
+    make_private : callable or None
+        ``make_private(path)`` makes a folder, unless it is there, that only its owner may look
+        into. None on S3, where the bucket's policy says who may.
     """
 
     filesystem: "fs.FileSystem"
     root: str
     rename: Callable[[str, str, bool], None] | None
+    make_private: Callable[[str], None] | None = None
 
     def open(self, path: str) -> Any:
         """A new file, for writing."""
@@ -215,7 +219,14 @@ def _hdfs(root: str, authority: str) -> Storage:
     host, _, port = authority.partition(":")
     scheme = root.partition("://")[0]
     handler = native.handler(scheme, host, int(port) if port else None, options)
-    return Storage(fs.PyFileSystem(handler), root, handler.fs.client.rename)
+    client = handler.fs.client
+
+    def make_private(path: str) -> None:
+        client.mkdirs(path, 0o700, False)
+        # It may have been there.
+        client.set_permission(path, 0o700)
+
+    return Storage(fs.PyFileSystem(handler), root, client.rename, make_private)
 
 
 def _webhdfs(root: str, authority: str) -> Storage:
@@ -251,8 +262,12 @@ def _webhdfs(root: str, authority: str) -> Storage:
                 raise FileExistsError(17, "File exists", f"{root}{target}") from error
             raise
 
+    def make_private(path: str) -> None:
+        web._call("mkdirs", "put", path=path, permission="700")
+        web.chmod(path, "700")
+
     handled = fs.PyFileSystem(fs.FSSpecHandler(web))
-    return Storage(handled, root, rename)
+    return Storage(handled, root, rename, make_private)
 
 
 def _limited(request: Any) -> Any:

@@ -190,6 +190,15 @@ class RemotePath:
         with remote_errors(self):
             self.storage.filesystem.create_dir(self.path, recursive=parents or exist_ok)
 
+    def make_private(self) -> None:
+        """Make a folder that only its owner may look into, or make one such that is there."""
+        make_private = self.storage.make_private
+        if make_private is None:
+            self.mkdir(exist_ok=True)
+            return
+        with remote_errors(self):
+            make_private(self.path)
+
     def write_bytes(self, *content: Any) -> None:
         """Write a file, in pieces, in the place of any earlier one.
 

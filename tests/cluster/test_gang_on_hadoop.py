@@ -1,7 +1,10 @@
 """A gang of map tasks on a real Hadoop: the chain's bits, also when one of them is killed."""
 
+import os
 import random
 import secrets
+import subprocess
+import sys
 
 import pytest
 
@@ -12,6 +15,7 @@ from mapreduce.data.copying import copy
 from mapreduce.events import Events, RoundCompleted
 from mapreduce.executors.chain import Execution
 from mapreduce.executors.gang.errors import TooSmallError
+from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.rundir import RunDir
 from mapreduce.settings import Settings
 
@@ -42,6 +46,43 @@ def expected(data):
 def create(remote, settings=SETTINGS) -> RunDir:
     path = remote / f"run-{secrets.token_hex(4)}"
     return driver.create(path, settings, remote / "train", remote / "train")
+
+
+LOOKS = """
+import sys
+from hdfs_utils.errors import StorageError
+from hdfs_utils.paths import RemotePath
+run = RemotePath(sys.argv[1])
+print(sorted(path.name for path in run.iterdir()))
+for look in (lambda: [*(run / "gang").iterdir()], (run / f"gang/{sys.argv[2]}.secret").read_bytes):
+    try:
+        print("seen:", look())
+    except (StorageError, FileNotFoundError):
+        print("refused")
+"""
+
+
+@pytest.mark.parametrize("scheme", ["hdfs", "webhdfs"])
+def test_the_secret_is_for_its_owner_alone(cluster, data, scheme):
+    """Under Hadoop's umask of 022; also if the folder was there before, and open to all."""
+    root = data[1]
+    if scheme == "webhdfs":
+        web = cluster.namenode_url.replace("http://", "webhdfs://")
+        root = RemotePath(f"{web}{root.path}")
+    run = RunDir(root / f"run-{secrets.token_hex(4)}")
+    run.path.mkdir()
+    for _ in range(2):
+        meeting = Meeting.prepare(run)
+        done = subprocess.run(
+            [sys.executable, "-c", LOOKS, str(data[1] / run.path.name), meeting.token],
+            env=os.environ | {"HADOOP_USER_NAME": "stranger"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.splitlines() == ["['gang']", "refused", "refused"]
+        assert len(meeting.secret) == 64
+        data[1].storage.filesystem.handler.fs.client.set_permission((run.path / "gang").path, 0o755)
 
 
 @pytest.mark.slow

@@ -2,7 +2,8 @@
 
 ::
 
-    gang/TOKEN.secret              what peers must know; the folder is its owner's alone
+    gang/TOKEN.secret              what peers must know; the folder is its owner's alone, on S3
+                                   theirs who may read the bucket
     gang/TOKEN.GGGGG.RRRRR.json    rank R takes part in generation G: its address, its numeric
                                    profile, and of rank 0 the round that all start from
     gang/TOKEN.error.json          the error that ended the job
@@ -13,16 +14,16 @@ one; a new attempt of a killed task to the latest, or the next one if its predec
 there. Whoever waits in one generation leaves it when there is a later one.
 """
 
+import contextlib
 import json
 import secrets
 import socket
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from hdfs_utils.paths import ordered
+from hdfs_utils.paths import RemotePath, ordered
 from hdfs_utils.publish import put_if_absent
 from mapreduce import numeric
 from mapreduce.errors import DataError
@@ -77,9 +78,14 @@ class Meeting:
         """Make the folder ready for a job, with a new secret."""
         meeting = cls(run, secrets.token_hex(4))
         folder = meeting._folder
-        folder.mkdir(exist_ok=True)
-        if isinstance(folder, Path):
-            folder.chmod(0o700)
+        if isinstance(folder, RemotePath):
+            folder.make_private()
+        else:
+            folder.mkdir(0o700, exist_ok=True)
+            # Disks without permissions refuse it. There all ranks are on this machine, and other
+            # users who read the secret cannot reach them.
+            with contextlib.suppress(PermissionError):
+                folder.chmod(0o700)
         meeting.clear()
         put_if_absent(meeting._path("secret"), secrets.token_hex(32).encode())
         return meeting
