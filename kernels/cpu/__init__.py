@@ -4,7 +4,7 @@ Every compiled loop releases the GIL, so that threads of one worker run over sli
 uses ``fastmath`` or a parallel reduction: sums are taken in the order in which they are written.
 
 What is compiled is kept in ``$NUMBA_CACHE_DIR``, else in the user's cache folder, where nobody else
-can write: Numba executes what it finds there.
+can write: Numba executes what it finds there. Where there is no such place nothing is kept.
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import fcntl
 import gc
 import importlib
 import os
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,24 +21,53 @@ from types import ModuleType
 from typing import Any
 
 
-def cache_folder() -> Path:
-    """The folder of compiled kernels: in ``$XDG_CACHE_HOME``, ``~/.cache``, or a temporary one."""
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path("~/.cache").expanduser())
-    for parent in (Path(base), Path(tempfile.gettempdir()) / f"gradreduce-{os.getuid()}"):
-        folder = parent / "gradreduce" / "kernels"
-        try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            status = folder.stat()
-        except OSError:
-            continue
-        is_private = status.st_uid == os.getuid() and not status.st_mode & 0o022
-        if is_private and os.access(folder, os.W_OK):
-            return folder
-    return Path(tempfile.mkdtemp(prefix="gradreduce-kernels-"))
+def cache_folder() -> Path | None:
+    """The folder of compiled kernels: in ``$XDG_CACHE_HOME``, ``~/.cache``, or a temporary one.
+
+    Where others could have made or could change each of these, it is a new one, for this process
+    and those that it starts; None if others could change that too.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    temporary = Path(tempfile.gettempdir())
+    for parent, *names in ((base,), (temporary, f"gradreduce-{os.getuid()}")):
+        # There may be no home.
+        with contextlib.suppress(OSError, RuntimeError):
+            return _private(parent.expanduser(), *names, "gradreduce", "kernels")
+    with contextlib.suppress(OSError):
+        return _private(Path(tempfile.mkdtemp(prefix="gradreduce-kernels-")))
+    return None
 
 
-if "NUMBA_CACHE_DIR" not in os.environ:
-    os.environ["NUMBA_CACHE_DIR"] = str(cache_folder())
+def _private(base: Path, *names: str) -> Path:
+    """A folder in another that is only this user's to change, and so is the way to it.
+
+    Raises
+    ------
+    PermissionError
+        Another user but root owns, or others may write to, a folder on the way, or it is a link.
+    OSError
+    """
+    base.mkdir(0o700, parents=True, exist_ok=True)
+    folder = base.resolve()
+    owners = {0, Path("/").stat().st_uid, os.getuid()}
+    # In a folder with the sticky bit nobody can take the place of what another has.
+    way = [(parent, owners, stat.S_ISVTX) for parent in (folder, *folder.parents)]
+    for name in names:
+        folder /= name
+        folder.mkdir(0o700, exist_ok=True)
+        way.append((folder, {os.getuid()}, 0))
+    for parent, owners, sticky in way:
+        status = parent.lstat()
+        is_open = status.st_mode & 0o022 and not status.st_mode & sticky
+        if is_open or status.st_uid not in owners or not stat.S_ISDIR(status.st_mode):
+            raise PermissionError(f"others can change {parent}")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"{folder} cannot be written to")
+    return folder
+
+
+if "NUMBA_CACHE_DIR" not in os.environ and (_found := cache_folder()) is not None:
+    os.environ["NUMBA_CACHE_DIR"] = str(_found)
 
 _collecting = gc.isenabled()
 # Nothing of what an import makes is garbage; looking through it takes a sixth of the time.
@@ -84,12 +114,9 @@ class _TellOnce(event.Listener):
             self.told = True
             # Not sys.stderr, nor a logger that writes to it: mrjob's inline runner puts a file of
             # bytes in its place.
-            print(
-                "compiling kernels, once for this machine, into",
-                os.environ["NUMBA_CACHE_DIR"],
-                file=sys.__stderr__,
-                flush=True,
-            )
+            folder = os.environ.get("NUMBA_CACHE_DIR")
+            kept = f"once for this machine, into {folder}" if folder else "for this process alone"
+            print(f"compiling kernels, {kept}", file=sys.__stderr__, flush=True)
 
     def on_end(self, event: Any) -> None:
         pass
@@ -119,7 +146,7 @@ def _locked() -> Iterator[None]:
 
 
 # error_model: a division by zero gives an infinity as IEEE 754 has it, instead of a branch.
-_njit: Any = numba.njit(nogil=True, cache=True, error_model="numpy")
+_njit: Any = numba.njit(nogil=True, cache="NUMBA_CACHE_DIR" in os.environ, error_model="numpy")
 
 
 def jit(function: Any) -> Any:

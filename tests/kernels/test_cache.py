@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kernels import cpu
 from kernels.cpu import cache_folder
+from mapreduce.runners.yarn import bootstrap
 
 PROGRAM = """
 from kernels import dispatch
@@ -99,6 +101,89 @@ def test_without_a_home_there_is_a_temporary_folder(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     assert cache_folder() == tmp_path / f"gradreduce-{os.getuid()}" / "gradreduce" / "kernels"
     assert Path(cache_folder()).is_dir()
+
+
+OTHER = 65534
+
+
+def squatted(base, what):
+    """Have another user prepare something in, or on the way to, a folder that all may write to."""
+    way = base / "gradreduce-1"
+    if what == "link":
+        (base / "mine").mkdir(0o700)
+        way.symlink_to(base / "mine")
+    elif what == "owner of the way":
+        os.chown(base.parent, OTHER, OTHER)
+    elif what == "way":
+        base.parent.chmod(0o777)
+    elif what == "base":
+        base.chmod(0o777)
+    else:
+        made = way / "tasks" if what.startswith("leaf") else way
+        made.mkdir(parents=True)
+        if what.endswith("owner"):
+            os.chown(made, OTHER, OTHER)
+        else:
+            made.chmod(0o1777 if what.endswith("sticky") else 0o777)
+
+
+@pytest.fixture
+def base(tmp_path):
+    """A folder such as /tmp."""
+    folder = tmp_path / "way" / "tmp"
+    folder.mkdir(parents=True)
+    folder.chmod(0o1777)
+    return folder
+
+
+WHATS = "link, owner of the way, way, base, owner, mode, sticky, leaf owner, leaf mode, leaf sticky"
+
+
+@pytest.mark.parametrize("what", WHATS.split(", "))
+@pytest.mark.parametrize("module", [cpu, bootstrap])
+def test_what_others_may_change_is_not_used(base, module, what):
+    """Not even if they only could; the folder of kernels, and that of unpacked code on a node."""
+    if "owner" in what and os.geteuid():
+        pytest.skip("only root can give a folder to somebody else")
+    squatted(base, what)
+    with pytest.raises(OSError, match=r"others can change|File exists"):
+        (cpu._private if module is cpu else bootstrap.private)(base, "gradreduce-1", "tasks")
+
+
+def test_what_is_private_is_used(base, monkeypatch):
+    old = os.umask(0)
+    try:
+        assert cpu._private(base, "a", "b") == base / "a" / "b"
+        assert bootstrap.private(str(base), "c", "d") == str(base / "c" / "d")
+    finally:
+        os.umask(old)
+    assert {path.stat().st_mode & 0o777 for path in base.rglob("*")} == {0o700}
+    # YARN's folders may be the node manager's user's, and its group's.
+    base.chmod(0o775)
+    with pytest.raises(OSError, match="others can change"):
+        bootstrap.private(str(base), "c", "d")
+    monkeypatch.setenv("LOCAL_USER_DIRS", f"/elsewhere,{base}")
+    assert bootstrap.private(str(base), "c", "d") == str(base / "c" / "d")
+
+
+def test_without_a_private_folder_there_is_a_new_one_or_none(base):
+    """Where neither home nor the temporary folder can be trusted, a job runs nonetheless."""
+    (base / f"gradreduce-{os.getuid()}").mkdir()
+    (base / f"gradreduce-{os.getuid()}").chmod(0o777)
+    places = {"XDG_CACHE_HOME": "/dev/null", "TMPDIR": str(base)}
+    assert f"into {base}/gradreduce-kernels-" in python(**places)
+    base.chmod(0o777)
+    known = sorted(base.rglob("*"))
+    assert python(**places) == "compiling kernels, for this process alone\n"
+    assert not {path.name for path in {*base.rglob("*")} - {*known} if path.is_file()}
+
+
+def test_a_user_without_a_home_is_no_error(base):
+    unknown = "import pwd\ndef unknown(user): raise KeyError(user)\npwd.getpwuid = unknown\n"
+    env = {k: v for k, v in os.environ.items() if k not in ("HOME", "NUMBA_CACHE_DIR")}
+    env |= {"TMPDIR": str(base), "XDG_CACHE_HOME": ""}
+    subprocess.run([sys.executable, "-c", unknown + PROGRAM], env=env, check=True)
+    assert list(base.rglob("*.nbi"))
 
 
 def test_scipys_blas_is_there_for_those_who_use_it():

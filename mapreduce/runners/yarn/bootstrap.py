@@ -13,7 +13,7 @@ import stat
 import sys
 import tempfile
 import zipfile
-from typing import Iterator
+from typing import Iterator, Tuple
 
 OLDEST = (3, 11)
 
@@ -35,35 +35,58 @@ def tell(**found: object) -> None:
     sys.stderr.flush()
 
 
-def parents() -> Iterator[str]:
-    """Folders in which there may be a private one, the best first."""
+def parents() -> Iterator[Tuple[str, ...]]:
+    """Folders in which there may be a private one, the best first, and its name in each."""
     try:
         # YARN sets HOME to something else.
         home = pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
         home = "/"
     if os.path.isdir(home) and home != "/":
-        yield os.path.join(home, ".cache", "gradreduce")
+        yield os.path.join(home, ".cache"), "gradreduce", "tasks"
     for folder in os.environ.get("LOCAL_USER_DIRS", "").split(","):
         if folder:
-            yield os.path.join(folder, "gradreduce")
-    yield os.path.join(tempfile.gettempdir(), "gradreduce-%d" % os.getuid())
+            yield folder, "gradreduce", "tasks"
+    yield tempfile.gettempdir(), "gradreduce-%d" % os.getuid(), "tasks"
 
 
 def private_folder() -> str:
     """A folder that outlives the task and that only this user can write to."""
     for parent in parents():
-        folder = os.path.join(parent, "tasks")
         try:
-            if not os.path.isdir(folder):
-                os.makedirs(folder, 0o700)
-            status = os.lstat(folder)
+            return private(*parent)
         except OSError:
             continue
-        is_folder = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
-        if is_folder and not status.st_mode & 0o022 and os.access(folder, os.W_OK):
-            return folder
     return tempfile.mkdtemp(prefix="gradreduce-", dir=os.getcwd())
+
+
+def private(base: str, *names: str) -> str:
+    """A folder in another that is only this user's to change, and so is the way to it.
+
+    As in ``kernels.cpu``, which is not unpacked yet.
+    """
+    os.makedirs(base, 0o700, exist_ok=True)
+    folder = above = os.path.realpath(base)
+    owners = {0, os.stat("/").st_uid, os.getuid()}
+    way = []
+    # YARN's own folders hold the task's code too, so that there is nothing to doubt.
+    while base not in os.environ.get("LOCAL_USER_DIRS", "").split(","):
+        way.append((above, owners, stat.S_ISVTX))
+        if above == "/":
+            break
+        above = os.path.dirname(above)
+    for name in names:
+        folder = os.path.join(folder, name)
+        os.makedirs(folder, 0o700, exist_ok=True)
+        way.append((folder, {os.getuid()}, 0))
+    for parent, owners, sticky in way:
+        status = os.lstat(parent)
+        is_open = status.st_mode & 0o022 and not status.st_mode & sticky
+        if is_open or status.st_uid not in owners or not stat.S_ISDIR(status.st_mode):
+            raise OSError("others can change %s" % parent)
+    if not os.access(folder, os.W_OK):
+        raise OSError("%s cannot be written to" % folder)
+    return folder
 
 
 def unpacked(archive: str) -> str:
