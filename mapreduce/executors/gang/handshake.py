@@ -16,6 +16,7 @@ the machine do not get as far as the challenge.
 """
 
 import contextlib
+import functools
 import hmac
 import os
 import select
@@ -45,9 +46,9 @@ _PAUSE = 0.05
 _FOREVER = 1 << 62
 
 
-def _proof(secret: bytes, side: bytes, address: str, challenge: bytes, hello: bytes) -> bytes:
+def _proof(secret: str, address: str, side: bytes, challenge: bytes, hello: bytes) -> bytes:
     # All parts but the address, which is the last, have fixed lengths.
-    return hmac.digest(secret, side + challenge + hello + address.encode(), "sha256")
+    return hmac.digest(secret.encode(), side + challenge + hello + address.encode(), "sha256")
 
 
 def _is_mine(connection: socket.socket) -> bool:
@@ -88,14 +89,14 @@ def connect(address: str, secret: str, generation: int, rank: int, seconds: floa
     end = time.monotonic() + seconds
     while True:
         try:
-            return _connect(address, secret.encode(), generation, rank, end)
+            return _connect(address, secret, generation, rank, end)
         except (ConnectionResetError, ConnectionAbortedError, BrokenPipeError, BlockingIOError):
             if time.monotonic() + _PAUSE > end:
                 raise
         time.sleep(_PAUSE)
 
 
-def _connect(address: str, secret: bytes, generation: int, rank: int, end: float) -> socket.socket:
+def _connect(address: str, secret: str, generation: int, rank: int, end: float) -> socket.socket:
     host, _, port = address.rpartition(":")
     family, place = (socket.AF_INET, (host, int(port))) if host else (socket.AF_UNIX, f"\0{port}")
     connection = socket.socket(family)
@@ -106,8 +107,8 @@ def _connect(address: str, secret: bytes, generation: int, rank: int, end: float
             raise PermissionError(f"another user listens at {address}")
         challenge = _receive(connection, _CHALLENGE, end)
         hello = _HELLO.pack(generation, rank, os.urandom(_CHALLENGE))
-        connection.sendall(hello + _proof(secret, b"client", address, challenge, hello))
-        expected = _proof(secret, b"server", address, challenge, hello)
+        connection.sendall(hello + _proof(secret, address, b"client", challenge, hello))
+        expected = _proof(secret, address, b"server", challenge, hello)
         if not hmac.compare_digest(_receive(connection, _PROOF, end), expected):
             raise PermissionError(f"who listens at {address} does not know the gang's secret")
         _prepare(connection)
@@ -169,7 +170,7 @@ class Server:
             self._listener = socket.create_server((host, 0), backlog=_MOST_STRANGERS)
             self.address = f"{host}:{self._listener.getsockname()[1]}"
         self._listener.setblocking(False)
-        self._secret = secret.encode()
+        self._proof = functools.partial(_proof, secret, self.address)
         self._changed = threading.Condition()
         self._streams: dict[tuple[int, int], socket.socket] = {}
         self._oldest = PING + 1
@@ -225,11 +226,10 @@ class Server:
         if piece and len(stranger.said) < size:
             return
         hello, proof = stranger.said[: _HELLO.size], stranger.said[_HELLO.size :]
-        expected = self._proof_of(b"client", stranger.challenge, hello)
-        if not hmac.compare_digest(proof, expected):
+        if not hmac.compare_digest(proof, self._proof(b"client", stranger.challenge, hello)):
             self._drop(number)
             return
-        stranger.connection.send(self._proof_of(b"server", stranger.challenge, hello))
+        stranger.connection.send(self._proof(b"server", stranger.challenge, hello))
         generation, rank, _ = _HELLO.unpack(hello)
         with self._changed:
             if generation >= self._oldest and (generation, rank) not in self._streams:
@@ -239,9 +239,6 @@ class Server:
                 self._changed.notify_all()
                 return
         self._drop(number)
-
-    def _proof_of(self, side: bytes, challenge: bytes, hello: bytes) -> bytes:
-        return _proof(self._secret, side, self.address, challenge, hello)
 
     def _drop(self, number: int) -> None:
         stranger = self._strangers.pop(number, None)

@@ -163,8 +163,8 @@ class Mesh:
             for peer in range(rank + 1, self.ranks):
                 with self._told(peer):
                     self._streams[peer] = self._connect(peer, generation, _CONNECT_SECONDS)
-        except LostPeerError:
-            self.cancel()
+        except BaseException:
+            self._hang_up()
             raise
 
     def _connect(self, peer: int, generation: int, seconds: float) -> socket.socket:
@@ -276,9 +276,12 @@ class Mesh:
 
     def close(self, server: Server) -> None:
         """End all connections of the generation, also those that others wait on."""
+        self._hang_up()
+        server.end(self.generation)
+
+    def _hang_up(self) -> None:
         for stream in self._streams.values():
             hang_up(stream)
-        server.end(self.generation)
 
 
 def _events(reads: bool, writes: bool) -> int:
