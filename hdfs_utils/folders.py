@@ -8,6 +8,7 @@ import contextlib
 import errno
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -66,8 +67,34 @@ def is_published(folder: AnyPath, marker: str) -> bool:
     return folder.exists()
 
 
+def kind_of(status: os.stat_result) -> str:
+    """What something in a folder is, in words."""
+    kinds = {"-": "a file", "d": "a folder", "l": "a symbolic link", "p": "a pipe"}
+    return kinds.get(stat.filemode(status.st_mode)[0], "a device or a socket")
+
+
+def first_special(folder: Path, unseen: str = "") -> tuple[str, str] | None:
+    """What in a folder, or in those within, is neither a file nor a folder, and its kind.
+
+    What is written to a link lands elsewhere, and a pipe is read without end. The folder's own path
+    may be a link. Folders of the name ``unseen`` are not looked into.
+    """
+    pending = [str(folder)]
+    while pending:
+        # What others delete meanwhile is no harm.
+        gone = contextlib.suppress(FileNotFoundError, NotADirectoryError)
+        with gone, os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    pending += [entry.path] if entry.name != unseen else []
+                elif not entry.is_file(follow_symlinks=False):
+                    return entry.path, kind_of(entry.stat(follow_symlinks=False))
+    return None
+
+
 def remove_folder(folder: AnyPath, marker: str) -> None:
     """Delete a folder of :func:`publish_folder`; half of it never looks like one."""
+    folder = folder.resolve() if isinstance(folder, Path) else folder
     if isinstance(folder, RemotePath) and not folder.can_rename:
         (folder / marker).unlink(missing_ok=True)
         folder.rmtree()

@@ -13,6 +13,7 @@ flipped bit, so a checkpoint is compared with its digests when it is read.
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,12 +25,15 @@ from safetensors.numpy import save as save_tensors
 from hdfs_utils.errors import StorageError
 from hdfs_utils.folders import is_published, publish_folder, remove_folder
 from mapreduce.errors import DataError, MissingInputError
+from mapreduce.jsonfiles import require_file
 from mapreduce.models.base import Model
 from mapreduce.rundir import Position, RunDir
 
 Array = npt.NDArray[Any]
 
 MODEL, OPTIMIZER, MARKER = "model.safetensors", "optimizer.safetensors", "checkpoint.json"
+
+_NAME = re.compile("[0-9]{8}")
 
 
 def model_sha256(params: Mapping[str, Array]) -> str:
@@ -84,7 +88,7 @@ def saved(run: RunDir) -> list[int]:
     """Rounds completed at each checkpoint, in order."""
     if not run.checkpoints.is_dir():
         return []
-    folders = [path for path in run.checkpoints.iterdir() if path.name.isdigit()]
+    folders = [path for path in run.checkpoints.iterdir() if _NAME.fullmatch(path.name)]
     return sorted(int(path.name) for path in folders if is_published(path, MARKER))
 
 
@@ -98,6 +102,8 @@ def load(run: RunDir, model: Model, completed: int) -> Position:
     """
     folder = run.checkpoints / f"{completed:08d}"
     try:
+        for name in (MARKER, MODEL, OPTIMIZER):
+            require_file(folder / name)
         marker = json.loads((folder / MARKER).read_bytes())
         contents = {name: (folder / name).read_bytes() for name in (MODEL, OPTIMIZER)}
         for name, content in contents.items():

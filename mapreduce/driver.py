@@ -6,6 +6,7 @@ follows from the files that are complete there; starting and resuming are the sa
 
 import contextlib
 import hashlib
+import operator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ def train(
         contextlib.closing(JsonLines(run.path / "events.jsonl")) as lines,
     ):
         events.subscribe(lines)
-        check_data(config.data, config.plan.data.sha256)
+        check_training_data(config)
         if config.evaluation and config.plan.eval_sha256:
             check_data(config.evaluation, config.plan.eval_sha256)
         before = previous.application if previous is not None else None
@@ -445,6 +446,17 @@ def initial(plan: Plan) -> Position:
     if isinstance(optimizer, GlobalTransformation):
         position.memory = optimizer.memory()
     return position
+
+
+def check_training_data(config: RunConfig) -> None:
+    """As :func:`check_data`; refuse rows that the plan names and the data lack, too."""
+    rows = [shard.rows for shard in check_data(config.data, config.plan.data.sha256).shards]
+    wanted = config.plan.data.shard_rows
+    if len(wanted) > len(rows) or any(map(operator.gt, wanted, rows)):
+        raise DataError(
+            f"the plan takes {sum(wanted):,} rows of {config.data}, of which some are not there: "
+            f"they do not belong together. Start a new run"
+        )
 
 
 def check_data(path: str, expected: str) -> Manifest:

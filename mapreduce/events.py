@@ -176,7 +176,9 @@ class _Local:
                     file.write(b"\n")
 
     def write(self, line: str, *, soon: bool) -> None:
-        with self._path.open("a") as file:
+        # Not what a link leads to.
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+        with os.fdopen(os.open(self._path, flags, 0o666), "a") as file:
             file.write(line)
 
     def flush(self) -> None:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from mapreduce import models, optim
 from mapreduce.data import order
 from mapreduce.data.batch import Batch
+from mapreduce.jsonfiles import build
 from mapreduce.models.base import Model
 
 
@@ -248,11 +249,8 @@ class Plan:
 
     @classmethod
     def from_dict(cls, content: dict[str, Any]) -> "Plan":
-        data = dict(content["data"])
-        data["shard_rows"] = tuple(data["shard_rows"])
-        weights = content["class_weight"]
-        content = {**content, "class_weight": None if weights is None else tuple(weights)}
-        return cls(**{**content, "data": DataReference(**data)})
+        """The plan of :meth:`to_dict`; see :func:`mapreduce.jsonfiles.build` for errors."""
+        return build(cls, content)
 
     @property
     def sha256(self) -> str:

@@ -24,16 +24,18 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hdfs_utils.folders import remove_folder, remove_leftovers
+from hdfs_utils.folders import first_special, remove_folder, remove_leftovers
 from hdfs_utils.paths import AnyPath, ordered
 from hdfs_utils.publish import put_if_absent, replace, storage_errors
-from mapreduce import events, lease
-from mapreduce.errors import DataError, MissingInputError, OutputError, WireError
+from mapreduce import events, lease, numeric, settings
+from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
+from mapreduce.jsonfiles import build, read, require_file
 from mapreduce.optim.contract import PAGE
 from mapreduce.plan import Plan
 from mapreduce.wire import Message, encode_parts, read_message
@@ -196,6 +198,8 @@ class RunDir:
 
     def _is_leftover(self) -> bool:
         """Whether the path holds no more than a creation that was cut short."""
+        if isinstance(self.path, Path) and first_special(self.path) is not None:
+            return False
         return self.path.is_dir() and not any(
             entry.is_file() and not entry.name.startswith((".run.json", "lease"))
             for entry in self.path.rglob("*")
@@ -220,38 +224,45 @@ class RunDir:
         DataError
             Its file is damaged, or of a version that this program does not know.
         """
-        path = self.path / "run.json"
-        try:
-            content = json.loads(path.read_bytes())
-            if content.pop("format") != FORMAT:
-                raise ValueError(f"its format is not {FORMAT}")
-            version = content.pop("format_version")
-            if version != FORMAT_VERSION:
-                raise DataError(
-                    f"{path} has format version {version}; this program reads version "
-                    f"{FORMAT_VERSION}. Use the program that wrote it"
-                )
-            content["plan"] = Plan.from_dict(content["plan"])
-            content["classes"] = tuple(content["classes"])
-            content["shape"] = tuple(content["shape"])
-            return RunConfig(**content)
-        except (FileNotFoundError, NotADirectoryError):
+        self._refuse_links()
+        path, content = self.path / "run.json", self.read_json("run.json")
+        if content is None:
             raise MissingInputError(
                 f"{self.path} is no run: it holds no run.json. Start one with 'gradreduce train'"
-            ) from None
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            )
+        form, version = content.pop("format", None), content.pop("format_version", None)
+        if form == FORMAT and version != FORMAT_VERSION:
+            raise DataError(
+                f"{path} has format version {version}; this program reads version "
+                f"{FORMAT_VERSION}. Use the program that wrote it"
+            )
+        try:
+            if form != FORMAT:
+                raise ValueError(f"its format is not {FORMAT}")
+            config = build(RunConfig, content)
+            settings.check(config.plan)
+            if config.numeric_profile not in numeric.PROFILES:
+                raise ValueError(f"numeric_profile: {config.numeric_profile!r} is not known")
+            # Numbers and texts among them are a TypeError.
+            classes = sorted(set(config.classes))
+            if classes != list(config.classes) or len(classes) != config.plan.data.classes:
+                raise ValueError("classes: they are not in order, or not those of the plan")
+            return config
+        except (ValueError, TypeError, ArithmeticError, UsageError) as error:
             raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+    def _refuse_links(self) -> None:
+        # What is in gang/ is deleted unread.
+        found = first_special(self.path, "gang") if isinstance(self.path, Path) else None
+        if found is not None:
+            raise DataError(
+                f"{found[0]} is {found[1]}: a run holds nothing but files and folders, since what "
+                f"is written to a link changes something elsewhere. Put a copy in its place"
+            )
 
     def read_json(self, name: str) -> dict[str, Any] | None:
         """A JSON file of the run, or None if it is not there."""
-        path = self.path / name
-        try:
-            content: dict[str, Any] = json.loads(path.read_bytes())
-        except FileNotFoundError:
-            return None
-        except ValueError as error:
-            raise DataError(f"{path} is damaged: {error}") from error
-        return content
+        return read(self.path / name)
 
     def write_json(self, name: str, content: dict[str, Any], *, once: bool = True) -> None:
         """Publish a JSON file of the run."""
@@ -345,6 +356,7 @@ class RunDir:
         path = self.block_path(completed, number, blocks)
         with storage_errors("read", path):
             try:
+                require_file(path)
                 return read_message(path, names)
             except FileNotFoundError:
                 raise MissingInputError(
@@ -391,7 +403,7 @@ class RunDir:
             try:
                 self.read_round(position.completed, len(bounds))
                 return len(bounds)
-            except (MissingInputError, WireError):
+            except (MissingInputError, DataError):
                 pass
         for number in range(len(bounds)):
             path = self.block_path(position.completed, number, len(bounds))
@@ -445,7 +457,7 @@ class RunDir:
                 continue
             try:
                 return self.read_round(completed, blocks)
-            except (MissingInputError, WireError) as error:
+            except (MissingInputError, DataError) as error:
                 warn(f"{error}. Going on from an earlier round")
         return None
 
@@ -453,7 +465,7 @@ class RunDir:
         """A complete round without its parameters, or None if it was removed meanwhile."""
         try:
             block = self.read_block(completed, 0, blocks, ["history"])
-        except (MissingInputError, WireError):
+        except (MissingInputError, DataError):
             return None
         return Position(completed, np.empty(0), {}, block.arrays["history"])
 

@@ -4,7 +4,8 @@ What follows from the data is filled in here, once; the plan holds the result.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from kernels import dispatch
 from mapreduce import models, optim
@@ -25,6 +26,8 @@ CHECKPOINT_EVERY = 500
 BATCH_SIZE = 128
 #: Most rounds of L-BFGS, if the user does not say.
 SEARCH_ROUNDS = 100
+#: Most steps that L-BFGS remembers: it keeps two vectors and a square of scalar products of them.
+MOST_STEPS = 1000
 
 STRATEGIES = ("sync",)
 DTYPES = ("float32", "float64")
@@ -149,17 +152,46 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         eval_every=settings.eval_every or (rounds if searches else plan.rounds_per_epoch),
         checkpoint_every=settings.checkpoint_every or CHECKPOINT_EVERY,
     )
-    # Malformed specifications are to be told now and not in a reducer.
-    plan.create_optimizer()
-    plan.create_model()
+    _check_plan(plan)
     return plan
 
 
-def _check_settings(settings: Settings) -> None:
-    def expect(condition: bool, option: str, expected: str, found: object) -> None:
-        if not condition:
-            raise UsageError(f"{option}: expected {expected}, found {found}")
+def check(plan: Plan) -> None:
+    """Refuse a plan that :func:`make` has not made: it may be a stranger's.
 
+    Raises
+    ------
+    UsageError
+        A value is out of range, or unknown, or does not fit the others.
+    """
+    shared = {field.name for field in fields(Settings)} & {field.name for field in fields(Plan)}
+    chosen: dict[str, Any] = {name: getattr(plan, name) for name in shared}
+    _check_settings(Settings(**{**chosen, "class_weight": None}))
+    data, size, weights = plan.data, plan.batch_size, plan.class_weight or ()
+    numbers = (*data.shard_rows, data.features, data.classes + 1, *(w + 1 for w in weights))
+    expect(min(numbers) >= 1, "data", "positive numbers", numbers[:9])
+    expect(len(weights) in (0, data.classes), "--class-weight", "one of each class", len(weights))
+    parts = size == plan.rows or (size < plan.rows and size % plan.slice_rows == 0)
+    expect(parts, "--batch-size", f"slices of {plan.slice_rows} of {plan.rows} rows", size)
+    _check_plan(plan)
+
+
+def _check_plan(plan: Plan) -> None:
+    for option, count in (("--rounds", plan.rounds), ("slices in a round", plan.leaves(0))):
+        # Names of files and references have eight digits for them.
+        expect(count < 10**8, option, "less than 100,000,000", f"{count:,}")
+    # Malformed specifications are to be told now and not in a reducer.
+    plan.create_optimizer()
+    plan.create_model()
+
+
+def expect(condition: bool, option: str, expected: str, found: object) -> None:
+    """Raise a UsageError unless a condition holds."""
+    if not condition:
+        raise UsageError(f"{option}: expected {expected}, found {found}")
+
+
+def _check_settings(settings: Settings) -> None:
     for option, value, known in (
         ("--strategy", settings.strategy, STRATEGIES),
         ("--optimizer", settings.optimizer, optim.OPTIMIZERS),
@@ -180,7 +212,8 @@ def _check_settings(settings: Settings) -> None:
         expect(number is None or number >= 1, option, "a positive number", number)
     size = settings.batch_size
     expect(size is None or size >= 0, "--batch-size", "a number of rows", size)
-    expect(settings.history_size >= 1, "--history-size", "a positive number", settings.history_size)
+    steps = settings.history_size
+    expect(1 <= steps <= MOST_STEPS, "--history-size", f"a number from 1 to {MOST_STEPS}", steps)
     expect(settings.patience >= 0, "--patience", "a number of evaluations", settings.patience)
     expect(0 <= settings.seed < 2**63, "--seed", "a number from 0 to 2**63 - 1", settings.seed)
     expect(0 <= settings.momentum < 1, "--momentum", "a number in [0, 1)", settings.momentum)

@@ -13,6 +13,7 @@ from hdfs_utils.publish import storage_errors
 from mapreduce.data import manifest as manifests
 from mapreduce.data.manifest import MANIFEST, Manifest
 from mapreduce.errors import DataError, MissingInputError, OutputError
+from mapreduce.jsonfiles import require_file
 
 Report = Callable[[str], None]
 
@@ -56,6 +57,7 @@ def _read(path: AnyPath, expected: str, report: Report) -> bytes:
     report(path.name)
     with storage_errors("read", path):
         try:
+            require_file(path)
             content = path.read_bytes()
         except FileNotFoundError:
             raise MissingInputError(

@@ -16,6 +16,7 @@ from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import put_if_absent, storage_errors
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.hints import missing, names_in
+from mapreduce.jsonfiles import require_file
 
 MANIFEST = "manifest.json"
 FORMAT = "gradreduce-dataset"
@@ -162,6 +163,7 @@ def load(folder: AnyPath) -> Manifest:
     path = folder / MANIFEST
     with storage_errors("read", path):
         try:
+            require_file(path)
             content = path.read_bytes()
         except FileNotFoundError:
             if folder.is_dir():
@@ -169,8 +171,6 @@ def load(folder: AnyPath) -> Manifest:
             raise _no_dataset(folder, missing(str(folder), names_in)) from None
         except NotADirectoryError:
             raise _no_dataset(folder, "is no folder.") from None
-        except IsADirectoryError:
-            raise DataError(f"{path} is a folder: expected a file. Import the data again") from None
     try:
         manifest = _parse(json.loads(content.decode()), path)
         _check(manifest)

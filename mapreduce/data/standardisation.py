@@ -17,6 +17,7 @@ from hdfs_utils.publish import put_if_absent, storage_errors
 from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.manifest import Manifest, Standardised
 from mapreduce.errors import DataError, MissingInputError
+from mapreduce.jsonfiles import require_file
 
 FILE = "standardisation.arrow"
 _SCHEMA = pa.schema([pa.field("mean", pa.float64(), False), pa.field("scale", pa.float64(), False)])
@@ -174,6 +175,7 @@ def load(folder: AnyPath, manifest: Manifest) -> Statistics:
     path = folder / described.file
     with storage_errors("read", path):
         try:
+            require_file(path)
             content = path.read_bytes()
         except FileNotFoundError:
             raise MissingInputError(

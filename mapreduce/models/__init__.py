@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from mapreduce.errors import UsageError
 from mapreduce.hints import did_you_mean
+from mapreduce.jsonfiles import MEMORY
 
 if TYPE_CHECKING:
     from mapreduce.models.base import Model
@@ -78,8 +79,12 @@ def create(spec: str, features: int, classes: int, dtype: str, device: str = "cp
     Raises
     ------
     UsageError
-        The specification is unknown or malformed.
+        The specification is unknown or malformed, or the machine's memory is too small for it.
     """
     arguments = parse(spec)[1]
     options: dict[str, Any] = {"hidden": arguments} if arguments else {}
-    return find(spec)(features, classes, dtype, device, **options)
+    model = find(spec)(features, classes, dtype, device, **options)
+    # While it is read from a checkpoint it is there three times.
+    if 3 * model.size * model.dtype.itemsize > MEMORY:
+        raise UsageError(f"model {spec[:60]!r}: {MEMORY >> 30} GiB of memory are too small for it")
+    return model
