@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mapreduce.executors.chain import Execution
+    from mapreduce.rundir import RunDir
     from mapreduce.settings import Settings
 
 
@@ -163,6 +164,59 @@ def settings(values: Mapping[str, Any]) -> "Settings":
     return Settings(**{option.name: values[option.name] for option in PLAN})
 
 
+#: Runners that need nothing but this machine.
+RUNNERS_HERE = ("inline", "parallel", "local")
+
+_RUNNER = (
+    Option("--runner", str, "parallel", "who runs the steps"),
+    Option("--workers", int, None, "map tasks at once"),
+    Option("--start-method", str, None, "how workers are started", ("fork", "forkserver")),
+)
+
+#: Bounds of what is counted: names of files have five digits for a block and for a gang's task.
+_MOST = {"workers": 99_999, "threads": 1024, "blocks": 99_999, "rounds_per_job": 10_000}
+_MOST_HERE = {"workers": 1024}
+
+
+def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
+    """What a run says of its last execution: data, from anybody.
+
+    Returns
+    -------
+    dict
+        Numbers and choices, by the names of options; there may be none.
+    list of str
+        Arguments for mrjob. They can run programs: nobody takes them but the command line.
+
+    Raises
+    ------
+    DataError
+        A value is of another type, or out of range.
+    """
+    from mapreduce.errors import DataError, UsageError
+
+    path, content = run.path / "execution.json", run.read_json("execution.json") or {}
+    values: dict[str, Any] = {}
+    try:
+        for option in (*_RUNNER, *EXECUTION):
+            value = values[option.name] = content.get(option.name, option.default)
+            kinds = (float, int) if option.type is float else (option.type, type(option.default))
+            choices = (*option.choices, option.default) if option.choices else (value,)
+            if type(value) not in kinds or value not in choices:
+                expected = " or ".join(option.choices) or option.type.__name__
+                raise UsageError(f"{option.name}: expected {expected}, found {value!r:.60}")
+        arguments = content.get("mrjob_arguments", [])
+        if type(arguments) is not list or not all(type(part) is str for part in arguments):
+            raise UsageError(f"mrjob_arguments: expected texts, found {arguments!r:.60}")
+        # Of a cluster nothing is asked yet.
+        cluster = {"runner": "hadoop", "workers": values["workers"] or 1}
+        execution(values if values["runner"] in RUNNERS_HERE else {**values, **cluster})
+    except (UsageError, OverflowError) as error:
+        raise DataError(f"{path} is damaged: {error}") from error
+    found = {name: value for name, value in values.items() if content.get(name) is not None}
+    return found, arguments
+
+
 def execution(values: Mapping[str, Any]) -> "Execution":
     """How to run, from the values of :data:`EXECUTION`, ``runner``, ``workers``, ``start_method``.
 
@@ -175,10 +229,13 @@ def execution(values: Mapping[str, Any]) -> "Execution":
     from mapreduce.executors.chain import Execution
     from mapreduce.runners.spawn import DEFAULT_START_METHOD
 
-    for name in ("workers", "threads", "blocks", "rounds_per_job"):
-        if values[name] is not None and values[name] < 1:
+    here = _MOST_HERE if values["runner"] in RUNNERS_HERE else {}
+    for name, most in {**_MOST, **here}.items():
+        if values[name] is not None and not 1 <= values[name] <= most:
             flag = "--" + name.replace("_", "-")
-            raise UsageError(f"{flag}: expected a positive number, found {values[name]}")
+            raise UsageError(
+                f"{flag}: expected a positive number up to {most:,}, found {values[name]}"
+            )
     if values["gang_wait"] <= 0 or not math.isfinite(values["gang_wait"]):
         raise UsageError(
             f"--gang-wait: expected a positive number of seconds, found {values['gang_wait']}"

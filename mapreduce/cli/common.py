@@ -7,14 +7,18 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from hdfs_utils.errors import StorageError
+from hdfs_utils.filesystem import is_remote
 from hdfs_utils.paths import AnyPath, path_of
-from mapreduce.errors import UsageError
+from mapreduce.errors import DataError, UsageError
 from mapreduce.options import Option
+
+if TYPE_CHECKING:
+    from mapreduce.rundir import RunDir
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -137,16 +141,41 @@ def quiet_mrjob() -> None:
 
 def pin_profile(run: AnyPath) -> None:
     """Set the numeric profile that a run was started with, before NumPy is loaded."""
-    from mapreduce import numeric
+    from mapreduce import jsonfiles, numeric
 
-    profile = "native"
     try:
-        profile = json.loads((run / "run.json").read_bytes()).get("numeric_profile", profile)
-    except (OSError, StorageError, ValueError, AttributeError, RecursionError):
+        profile = (jsonfiles.read(run / "run.json") or {}).get("numeric_profile", "native")
+    except (StorageError, DataError):
         # Whoever reads the run next says what is wrong with it.
         return
     if profile in numeric.PROFILES:
         numeric.pin(profile)
+
+
+def remote_data_option(command: Command) -> Command:
+    """What :func:`require_named` asks for."""
+    return click.option(
+        "--remote-data",
+        multiple=True,
+        metavar="URI",
+        help="A dataset that RUN names in another filesystem than its own, named again.",
+    )(command)
+
+
+def require_named(run: "RunDir", named: tuple[str, ...]) -> None:
+    """Ask no other machine for data only since a run says so, which may be a stranger's."""
+    for place in (run.config.data, run.config.evaluation or ""):
+        is_beside = place.split("/")[:3] == str(run.path).split("/")[:3]
+        if is_remote(place) and place not in named and not is_beside:
+            raise UsageError(
+                f"{run.path} names data in another filesystem: {printable(place)}. If the run is "
+                f"yours, name them again: --remote-data {printable(place)}"
+            )
+
+
+def printable(text: str) -> str:
+    """A text that may be a stranger's, without what a terminal would obey."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def print_json(content: dict[str, Any]) -> None:

@@ -14,6 +14,8 @@ from mapreduce.cli.common import (
     pin_profile,
     print_json,
     quiet_mrjob,
+    remote_data_option,
+    require_named,
 )
 from mapreduce.errors import MissingInputError, UsageError
 
@@ -81,6 +83,7 @@ _OPTIONS: dict[str, Any] = {
     show_default=True,
     help="Seconds for each task.",
 )
+@remote_data_option
 @click.option("--json", "as_json", is_flag=True, help="The trace as one JSON object on stdout.")
 @click.pass_context
 def explain(context: click.Context, /, job: str, arguments: tuple[str, ...], **options: Any) -> int:
@@ -159,10 +162,12 @@ def _explain_round(
     is_given = context.get_parameter_source("reducers") is ParameterSource.COMMANDLINE
     pin_profile(run)
     quiet_mrjob()
+    from mapreduce.rundir import RunDir
     from mapreduce.teaching import explaining as pages
     from mapreduce.teaching.training import explaining
     from mapreduce.teaching.training.page import page
 
+    require_named(RunDir(run.absolute()), options["remote_data"])
     with interruptible("nothing was written"):
         trace = explaining.traced(
             run,

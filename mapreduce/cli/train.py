@@ -1,5 +1,6 @@
 """``gradreduce train`` and ``gradreduce resume``."""
 
+import shlex
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,10 @@ from mapreduce.cli.common import (
     output_options,
     pin_profile,
     print_json,
+    printable,
     quiet_mrjob,
+    remote_data_option,
+    require_named,
     runner_options,
     scores,
 )
@@ -89,13 +93,15 @@ def start(values: dict[str, Any], job_class: "type[ChainJob] | None" = None) -> 
 @click.argument("run", type=LOCATION)
 @runner_options(defaults=False)
 @add_options(options.EXECUTION, defaults=False)
+@remote_data_option
 @click.option("--take-over", is_flag=True, help="From a driver on another host that has ended.")
 @output_options
 @click.pass_context
 def resume(context: click.Context, /, **values: Any) -> None:
     """Go on with RUN from its last round, to the same bits as if it had never stopped.
 
-    Options that are not given are as they were.
+    Options that are not given are as they were. But a run may be a stranger's: a runner other than
+    inline, parallel and local, and arguments for mrjob, after --, are to be named again.
     """
     pin_profile(values["run"])
     quiet_mrjob()
@@ -103,7 +109,10 @@ def resume(context: click.Context, /, **values: Any) -> None:
 
     run = RunDir(values["run"].absolute())
     assert run.config
-    before = run.read_json("execution.json") or {}
+    before, arguments = options.recorded(run)
+    require_named(run, values["remote_data"])
+    runner = before.get("runner", "parallel")
+    _name_again(run, values["runner"], runner, [] if context.obj else arguments)
     defaults: dict[str, Any] = {option.name: option.default for option in options.EXECUTION}
     defaults |= {"runner": "parallel", "workers": None, "start_method": None}
     if values["executor"] not in (None, before.get("executor", "chain")):
@@ -114,6 +123,33 @@ def resume(context: click.Context, /, **values: Any) -> None:
         given["mrjob_arguments"] = context.obj
     merged = {**defaults, **before, **given}
     _train(run, options.execution(merged), merged, None)
+
+
+def _name_again(run: "RunDir", given: str | None, runner: str, arguments: list[str]) -> None:
+    """Say what of a run's last execution the command line has to name again, and how.
+
+    Raises
+    ------
+    UsageError
+        It is the runner.
+    """
+    from mapreduce.errors import UsageError
+
+    runner = given or runner
+    is_elsewhere = runner not in options.RUNNERS_HERE
+    command = ["gradreduce", "resume", str(run.path), *(["-r", runner] if is_elsewhere else [])]
+    again = printable(shlex.join([*command, *(["--", *arguments] if arguments else [])]))
+    if given is None and is_elsewhere:
+        raise UsageError(
+            f"{run.path} was last run with -r {printable(runner)}, which may run programs or cost "
+            f"money. If the run is yours, name that again: {again}"
+        )
+    if arguments:
+        click.echo(
+            "warning: arguments for mrjob are left out, since they can run programs. If they are "
+            f"yours, name them again: {again}",
+            err=True,
+        )
 
 
 def _train(

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from hdfs_utils.paths import AnyPath
-from mapreduce import checkpoint, numeric
-from mapreduce.driver import check_data
+from mapreduce import checkpoint, numeric, options
+from mapreduce.driver import check_training_data
 from mapreduce.errors import UsageError
 from mapreduce.models.base import Model
 from mapreduce.rundir import Array, Position, RunDir, block_bounds
@@ -67,7 +67,7 @@ def traced(
     run = RunDir(path.absolute())
     config = run.config
     number = replay.chosen(run, number)
-    check_data(config.data, config.plan.data.sha256)
+    check_training_data(config)
     layout = _layout(run, maps, reducers, fan_in)
     with tempfile.TemporaryDirectory(prefix="gradreduce-explain-") as folder:
         scratch = RunDir(Path(folder) / "run")
@@ -100,14 +100,14 @@ def _states(run: RunDir, scratch: RunDir, after: Position, layout: Layout) -> li
 
 
 def _layout(run: RunDir, maps: int | None, reducers: int | None, fan_in: int | None) -> Layout:
-    theirs = run.read_json("execution.json") or {}
+    theirs, _ = options.recorded(run)
     if fan_in is None:
-        fan_in = int(theirs.get("fan_in") or 0)
+        fan_in = theirs.get("fan_in", 0)
     if fan_in and (fan_in < 2 or fan_in & (fan_in - 1)):
         raise UsageError(f"--fan-in: expected 0 or a power of two from 2 on, found {fan_in}")
     size = run.config.plan.create_model().size
-    wanted = reducers or int(theirs.get("blocks") or 1)
-    tasks = maps or int(theirs.get("workers") or 1)
+    wanted = reducers or theirs.get("blocks", 1)
+    tasks = maps or theirs.get("workers", 1)
     return Layout(tasks, len(block_bounds(size, wanted)), fan_in)
 
 
@@ -115,13 +115,12 @@ def _begun(run: RunDir, number: int, layout: Layout, start: replay.Start) -> Rou
     config = run.config
     plan = config.plan
     model = plan.create_model()
-    execution = run.read_json("execution.json") or {}
     return RoundTrace(
         run=str(run.path),
         data=config.data,
         model=plan.model,
         optimizer=plan.optimizer,
-        executor=str(execution.get("executor", "chain")),
+        executor=options.recorded(run)[0].get("executor", "chain"),
         number=number,
         rounds=plan.rounds,
         learning_rate=float(plan.create_schedule()(number - 1)),
