@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
@@ -114,7 +115,7 @@ def load(run: RunDir, model: Model, completed: int) -> Position:
                     f"{marker['files'][name][:16]}…. Remove {folder} to go on from an earlier one"
                 )
         named, state = load_tensors(contents[MODEL]), load_tensors(contents[OPTIMIZER])
-    except (OSError, StorageError, ValueError, KeyError, TypeError) as error:
+    except (OSError, StorageError, SafetensorError, ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{folder} is damaged: {type(error).__name__}: {error}. Remove it to go on from an "
             f"earlier checkpoint"

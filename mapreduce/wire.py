@@ -37,6 +37,7 @@ Buffer = bytes | bytearray | memoryview
 
 MAGIC = b"GRW1"
 BLOCK = 64
+MOST_DIMENSIONS = 64
 _PREFIX = len(MAGIC) + 16
 # Strict, since int() takes spaces, signs, underscores and capitals too.
 _START = re.compile(MAGIC + b"([0-9a-f]{8})([0-9a-f]{8})")
@@ -232,6 +233,8 @@ def _header(view: memoryview, size: int, what: str, key: bytes) -> _Header:
     try:
         content = json.loads(bytes(view[_PREFIX:]))
         entries = list(_entries(content["arrays"], len(view)))
+        if not isinstance(content["meta"], dict):
+            raise TypeError("its meta is no object")
         end = entries[-1].end if entries else len(view)
         if end != size:
             raise ValueError(f"its arrays end at byte {end}")
@@ -247,7 +250,13 @@ def _entries(described: list[Any], offset: int) -> Iterator[_Entry]:
         dtype = np.dtype(code)
         if dtype.kind not in _KINDS or min(shape, default=0) < 0 or not isinstance(name, str):
             raise ValueError(f"array {name!r} has dtype {code!r} and shape {shape}")
-        if not all(isinstance(number, int) for number in (*shape, checksum)):
+        known = all(type(number) is int for number in (*shape, checksum))
+        # NumPy takes no larger shape, even without elements.
+        if (
+            not known
+            or len(shape) > MOST_DIMENSIONS
+            or math.prod(number or 1 for number in shape) * dtype.itemsize >= 2**63
+        ):
             raise ValueError(f"array {name!r} has shape {shape} and checksum {checksum!r}")
         entry = _Entry(
             name, dtype, tuple(shape), checksum, offset, offset + math.prod(shape) * dtype.itemsize

@@ -1,11 +1,13 @@
 """The driver is stopped, killed and starved of disk; the run goes on to the same bits."""
 
 import contextlib
+import hashlib
 import json
 import os
 import random
 import signal
 import socket
+import struct
 import subprocess
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import programs
 from mapreduce import checkpoint, driver, lease
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import write_shard
+from mapreduce.errors import DataError
 from mapreduce.events import Events
 from mapreduce.executors.chain import Execution
 from mapreduce.rundir import RunDir
@@ -274,6 +277,25 @@ def test_a_damaged_round_and_a_damaged_checkpoint_are_passed_over(data, tmp_path
     assert "block is damaged" in warnings[0]
     assert "model.safetensors is damaged" in warnings[1]
     assert ended.model_sha256 == expected
+
+
+def test_a_checkpoint_whose_lengths_are_patched_with_digests_that_fit(data, tmp_path):
+    run = create(data, tmp_path / "run")
+    driver.train(run, Execution("inline"), 0, Events())
+    saved = checkpoint.saved(run)[-1]
+    folder = run.checkpoints / f"{saved:08d}"
+    marker = json.loads((folder / checkpoint.MARKER).read_text())
+    for name in (checkpoint.MODEL, checkpoint.OPTIMIZER):
+        original = (folder / name).read_bytes()
+        for offset, value in ((0, 2**62), (8, 0), (original.index(b'"shape":[') + 9, ord("7"))):
+            content = bytearray(original)
+            struct.pack_into("<Q" if not offset else "<B", content, offset, value)
+            (folder / name).write_bytes(content)
+            files = {**marker["files"], name: hashlib.sha256(content).hexdigest()}
+            (folder / checkpoint.MARKER).write_text(json.dumps({**marker, "files": files}))
+            with pytest.raises(DataError, match=f"{folder} is damaged"):
+                checkpoint.load(run, run.config.plan.create_model(), saved)
+        (folder / name).write_bytes(original)
 
 
 # Two drivers
