@@ -1,10 +1,13 @@
 """Small datasets for tests."""
 
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from mapreduce.data.manifest import Manifest
+from mapreduce.data.manifest import MANIFEST, Manifest
 from mapreduce.data.shards import Dataset, write_shard
 
 
@@ -22,6 +25,7 @@ def blobs(
     generator = np.random.default_rng(seed)
     folder.mkdir(parents=True)
     entries = []
+    first = 0
     class_rows = np.zeros(classes, np.int64)
     for number, rows in enumerate(shard_rows):
         labels = generator.integers(0, classes, rows).astype(np.int32)
@@ -29,7 +33,10 @@ def blobs(
         x = centres[labels] + generator.normal(size=(rows, features))
         if dtype == "uint8":
             x = np.clip(x * 30 + 128, 0, 255)
-        entries.append(write_shard(folder / f"shard-{number:05d}.arrow", x.astype(dtype), labels))
+        path = folder / f"shard-{number:05d}.arrow"
+        source_rows = np.arange(first, first + rows)
+        entries.append(write_shard(path, x.astype(dtype), labels, source_rows=source_rows))
+        first += rows
     manifest = Manifest(
         rows=sum(shard_rows),
         features=features,
@@ -46,3 +53,11 @@ def blobs(
     )
     manifest.save(folder)
     return Dataset(folder)
+
+
+def rewrite_manifest(folder: Path, content: dict[str, Any]) -> None:
+    """Write a manifest with a digest that fits it, as a stranger could."""
+    content = {name: value for name, value in content.items() if name != "sha256"}
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    (folder / MANIFEST).write_text(json.dumps({**content, "sha256": digest}))

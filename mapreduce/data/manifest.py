@@ -1,15 +1,19 @@
 """The manifest of a dataset: what its shards hold, and digests to check them by.
 
 A dataset is a folder of Arrow IPC files, the shards, and ``manifest.json``, which is written last:
-a folder without it is no dataset.
+a folder without it is no dataset. The manifest has a digest of its own, and nothing in it is taken
+on trust: a stranger can write one that fits anything.
 """
 
 import hashlib
 import json
 import math
 import re
+import sys
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
+from reprlib import repr as shortened
 from typing import Any
 
 from hdfs_utils.paths import AnyPath
@@ -20,11 +24,14 @@ from mapreduce.jsonfiles import require_file
 
 MANIFEST = "manifest.json"
 FORMAT = "gradreduce-dataset"
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 DTYPES = ("uint8", "float32", "float64")
 SPARSE_DTYPES = ("float32", "float64")
 LAYOUTS = ("dense", "sparse")
 TARGETS = ("class", "number", None)
+#: Columns of sparse rows are int32.
+MOST_FEATURES = 2**31 - 1
+MOST_DIMENSIONS = 32
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
@@ -135,13 +142,21 @@ class Manifest:
 
     def to_json(self) -> str:
         """The manifest's file, the same text for the same manifest."""
-        content = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+        content = {**self._content, "sha256": self.sha256}
         return json.dumps(content, indent=1, allow_nan=False, sort_keys=True) + "\n"
 
     @property
+    def _content(self) -> dict[str, Any]:
+        return {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+
+    @cached_property
     def sha256(self) -> str:
-        """Digest of the dataset: of the manifest, which holds the digests of all shards."""
-        return hashlib.sha256(self.to_json().encode()).hexdigest()
+        """Digest of the dataset: of all else in the manifest, which has the shards' digests.
+
+        Of the JSON with sorted keys, without white space, in ASCII.
+        """
+        text = json.dumps(self._content, allow_nan=False, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def save(self, folder: AnyPath) -> None:
         """Write the manifest into a folder, which makes it a dataset."""
@@ -172,13 +187,22 @@ def load(folder: AnyPath) -> Manifest:
         except NotADirectoryError:
             raise _no_dataset(folder, "is no folder.") from None
     try:
-        manifest = _parse(json.loads(content.decode()), path)
+        parsed = json.loads(content.decode())
+        digest = parsed.pop("sha256", None) if isinstance(parsed, dict) else None
+        manifest = _parse(parsed, path)
         _check(manifest)
-        return manifest
+        found = manifest.sha256
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise DataError(
             f"{path} is damaged: {type(error).__name__}: {error}. Import the data again"
         ) from error
+    if digest != found:
+        raise DataError(
+            f"{path} is damaged: the sha256 of its content is {found[:16]}…, it says "
+            f"{digest!s:.16}…. If it was changed by hand, put the old one back; else import the "
+            f"data again"
+        )
+    return manifest
 
 
 def _no_dataset(folder: AnyPath, found: str) -> MissingInputError:
@@ -223,12 +247,15 @@ def _tuple(items: Any) -> tuple[Any, ...]:
 
 def _check(manifest: Manifest) -> None:
     """Raise a ``ValueError`` if a value is not of its kind, or if two do not fit."""
-    _numbers("shape", 1, *manifest.shape)
+    _expect("length of shape", len(manifest.shape), len(manifest.shape) <= MOST_DIMENSIONS)
+    _numbers("shape", 1, *manifest.shape, most=MOST_FEATURES)
+    _numbers("features", 1, manifest.features, most=MOST_FEATURES)
     _numbers("seed", 0, manifest.seed)
     _equal("features", manifest.features, "the product of shape", math.prod(manifest.shape))
     _expect("dtype", manifest.dtype, manifest.dtype in DTYPES)
     scale: object = manifest.scale
-    _expect("scale", scale, type(scale) in (int, float) and 0 < manifest.scale < math.inf)
+    known = type(scale) in (int, float) and 0 < manifest.scale <= sys.float_info.max
+    _expect("scale", scale, known)
     _expect("source", manifest.source, type(manifest.source) is dict)
     if manifest.classes is not None:
         kinds = {type(label) for label in manifest.classes}
@@ -237,12 +264,15 @@ def _check(manifest: Manifest) -> None:
         # Larger ones are texts: together with smaller ones NumPy would make doubles of them.
         ends = [label for label in manifest.classes if type(label) is int]
         _expect("classes", ends, all(-(2**63) <= label < 2**63 for label in ends))
+        # Labels that are no Unicode, such as half of a surrogate pair, could not be written.
+        "".join(map(str, manifest.classes)).encode()
     _check_layout(manifest)
     _check_target(manifest)
     if manifest.standardised is not None:
         _check_standardised(manifest.standardised)
+    least = _least_row_bytes(manifest)
     for shard in manifest.shards:
-        _check_shard(shard)
+        _check_shard(shard, least)
     names = [shard.file for shard in manifest.shards]
     _expect("names of shards", names, 0 < len(names) == len(set(names)))
     _equal("rows", manifest.rows, "the rows of its shards", sum(s.rows for s in manifest.shards))
@@ -257,8 +287,15 @@ def _check_layout(manifest: Manifest) -> None:
         _numbers("nonzeros", 0, manifest.nonzeros)
         _expect("nonzeros", manifest.nonzeros, manifest.nonzeros <= entries)
         _expect("dtype of sparse rows", manifest.dtype, manifest.dtype in SPARSE_DTYPES)
-        # Columns are int32.
-        _expect("features of sparse rows", manifest.features, manifest.features < 2**31)
+        held = sum(shard.bytes for shard in manifest.shards) // 8
+        _expect("nonzeros", manifest.nonzeros, manifest.nonzeros <= held)
+
+
+def _least_row_bytes(manifest: Manifest) -> int:
+    """Bytes that a row takes of a shard at least: its features, or offsets, and its number."""
+    if manifest.layout == "dense":
+        return manifest.features * {"uint8": 1, "float32": 4, "float64": 8}[manifest.dtype] + 8
+    return 2 * 4 + 8
 
 
 def _check_target(manifest: Manifest) -> None:
@@ -273,7 +310,7 @@ def _check_target(manifest: Manifest) -> None:
             f"and{'' if with_classes[1] else ' no'} class_rows"
         )
     if classes is not None and class_rows is not None:
-        _numbers("class_rows", 0, *class_rows)
+        _numbers("class_rows", 1, *class_rows)
         _equal("length of class_rows", len(class_rows), "the number of classes", len(classes))
         _equal("rows", manifest.rows, "the sum of class_rows", sum(class_rows))
 
@@ -287,10 +324,11 @@ def _check_standardised(standardised: Standardised) -> None:
 
 def _check_name(name: object) -> None:
     # A name that leads out of the folder would read somebody else's file.
-    _expect("file", name, isinstance(name, str) and name == Path(name).name not in ("", ".."))
+    known = isinstance(name, str) and name == Path(name).name not in ("", "..")
+    _expect("file", name, known and str(name).isprintable())
 
 
-def _check_shard(shard: ShardEntry) -> None:
+def _check_shard(shard: ShardEntry, least_row_bytes: int) -> None:
     _check_name(shard.file)
     _digests(shard.file, shard.sha256, shard.rest_sha256)
     _numbers(f"bytes of {shard.file}", 1, shard.bytes)
@@ -299,6 +337,8 @@ def _check_shard(shard: ShardEntry) -> None:
         _numbers(f"rows of a record batch of {shard.file}", 1, batch.rows)
         _numbers(f"offset of a record batch of {shard.file}", end, batch.offset)
         _numbers(f"length of a record batch of {shard.file}", 1, batch.length)
+        fits = batch.rows * least_row_bytes <= batch.length
+        _expect(f"rows of a record batch of {batch.length} bytes", batch.rows, fits)
         _digests(shard.file, batch.sha256)
         end = batch.offset + batch.length
     _expect(f"end of the record batches of {shard.file}", end, 0 < end <= shard.bytes)
@@ -308,12 +348,12 @@ def _check_shard(shard: ShardEntry) -> None:
 
 def _expect(name: str, found: object, holds: bool) -> None:
     if not holds:
-        raise ValueError(f"{name}: {found!r} makes no sense")
+        raise ValueError(f"{name}: {shortened(found)} makes no sense")
 
 
-def _numbers(name: str, least: int, *found: object) -> None:
+def _numbers(name: str, least: int, *found: object, most: float = math.inf) -> None:
     for number in found:
-        _expect(name, number, type(number) is int and number >= least)
+        _expect(name, number, type(number) is int and least <= number <= most)
 
 
 def _digests(name: str, *found: object) -> None:
@@ -324,4 +364,4 @@ def _digests(name: str, *found: object) -> None:
 
 def _equal(name: str, found: object, other: str, expected: int) -> None:
     if type(found) is not int or found != expected:
-        raise ValueError(f"{name}: {found!r}, but {expected} is {other}")
+        raise ValueError(f"{name}: {shortened(found)}, but {expected} is {other}")

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
+import datasets
 from mapreduce.data import manifest as manifests
 from mapreduce.data import standardisation
 from mapreduce.data.batch import Batch, Csr
@@ -274,9 +275,8 @@ def test_damaged_statistics(tmp_path):
         Dataset(tmp_path / "done").verify()
     file.write_bytes(original)
     shutil.copytree(tmp_path / "done", tmp_path / "copy")
-    path = tmp_path / "copy/manifest.json"
-    changed = json.loads(path.read_text())
+    changed = json.loads((tmp_path / "copy/manifest.json").read_text())
     changed |= {"features": 6, "shape": [6], "nonzeros": 180}
-    path.write_text(json.dumps(changed))
+    datasets.rewrite_manifest(tmp_path / "copy", changed)
     with pytest.raises(DataError, match=r"holds 5 rows of .*: expected 6 of mean and scale"):
         Dataset(tmp_path / "copy").verify()
