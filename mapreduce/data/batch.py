@@ -84,6 +84,12 @@ class Batch:
     def rows(self) -> int:
         return len(self.features)
 
+    def __getitem__(self, rows: slice) -> "Batch":
+        """Consecutive rows; no copies."""
+        labels = None if self.labels is None else self.labels[rows]
+        weights = None if self.weights is None else self.weights[rows]
+        return Batch(self.features[rows], labels, self.scale, weights)
+
     @property
     def weight(self) -> float:
         """Sum of the rows' weights."""

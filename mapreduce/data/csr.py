@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mapreduce.data.batch import Array, Csr
+from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.errors import DataError
 
 #: Offsets and columns are int32.
@@ -47,6 +47,20 @@ def concatenate(parts: Sequence[Csr]) -> Csr:
     )
 
 
+def join(parts: Sequence[Batch]) -> Batch:
+    """The rows of several batches of one dataset, dense or sparse, copied."""
+    sparse = [part.features for part in parts if isinstance(part.features, Csr)]
+    dense = [part.features for part in parts if not isinstance(part.features, Csr)]
+    labels = [part.labels for part in parts if part.labels is not None]
+    weights = [part.weights for part in parts if part.weights is not None]
+    return Batch(
+        concatenate(sparse) if sparse else np.concatenate(dense),
+        np.concatenate(labels) if labels else None,
+        parts[0].scale,
+        np.concatenate(weights) if weights else None,
+    )
+
+
 def take(rows: Csr, order: Array) -> Csr:
     """The rows with the numbers ``order`` (n,), in that order."""
     lengths = np.diff(rows.indptr)[order].astype(np.int64)
@@ -66,7 +80,8 @@ def check(rows: Csr) -> str | None:
         within the entries.
     """
     indptr, indices = rows.indptr, rows.indices
-    if indptr[0] < 0 or (np.diff(indptr) < 0).any() or indptr[-1] > len(indices):
+    # Not by differences, which could overflow.
+    if indptr[0] < 0 or (indptr[1:] < indptr[:-1]).any() or indptr[-1] > len(indices):
         return "offsets of rows that do not ascend, or lead beyond the entries"
     used = indices[indptr[0] : indptr[-1]]
     if not len(used):

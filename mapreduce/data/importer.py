@@ -115,11 +115,11 @@ def _shuffle(source: Source, folder: Path, seed: int, like: Sequence[int | str] 
     bits = math.ceil(math.log2(wanted))
     classes = Classes(like)
     with contextlib.ExitStack() as stack:
-        buckets = _Buckets(folder, bits, stack)
+        buckets = _Buckets(folder, bits, seed, stack)
         for rows in source.chunks:
             _check_numbers(rows, buckets.rows)
             labels = rows.labels if _is_number(rows.labels) else classes.codes(rows.labels)
-            buckets.append(rows.features, labels, rows.weights, seed)
+            buckets.append(rows.features, labels, rows.weights)
         if not buckets.rows:
             raise DataError(f"{_files(source)}: expected at least one row, found none")
         if buckets.weight == 0:
@@ -171,7 +171,7 @@ def _check_numbers(rows: Rows, first: int) -> None:
 
 @dataclass(frozen=True)
 class _Records:
-    """Rows on their way: a structured array of key, label, weight and dense features, or Csr."""
+    """Rows on their way: a structured array of row, label, weight and dense features, or Csr."""
 
     heads: Array
     sparse: Csr | None
@@ -201,11 +201,12 @@ def _join(parts: list[_Records]) -> _Records:
 class _Buckets:
     """The files of the first pass.
 
-    A record is key, label, weight, and features or the number of entries; entries of sparse rows,
-    column and value, are in files of their own.
+    A record is the row's number in the source, from which its key follows, label, weight, and
+    features or the number of entries; entries of sparse rows, column and value, are in files of
+    their own.
     """
 
-    def __init__(self, folder: Path, bits: int, stack: contextlib.ExitStack) -> None:
+    def __init__(self, folder: Path, bits: int, seed: int, stack: contextlib.ExitStack) -> None:
         self.rows = 0
         self.entries = 0
         self.weight: float | None = None
@@ -214,6 +215,7 @@ class _Buckets:
         self.sparse = False
         self._columns = 0
         self._bits = bits
+        self._seed = seed
         self._record = self._entry = np.dtype([])
         self._stack = stack
         self._folder = folder
@@ -228,20 +230,18 @@ class _Buckets:
                 files.append((path, self._stack.enter_context(path.open("xb", buffering=0))))
         return files
 
-    def append(
-        self, features: Array | Csr, labels: Array | None, weights: Array | None, seed: int
-    ) -> None:
+    def append(self, features: Array | Csr, labels: Array | None, weights: Array | None) -> None:
         if not self.rows:
             self._begin(features, labels, weights)
         records = np.empty(len(features), self._record)
-        records["key"] = order.keys(seed, 0, self.rows, self.rows + len(features))
+        records["row"] = np.arange(self.rows, self.rows + len(features))
         if labels is not None:
             records["label"] = labels
         if weights is not None:
             records["weight"] = weights
             self.weight = (self.weight or 0.0) + float(weights.sum())
         self.rows += len(features)
-        bucket = (records["key"] >> np.uint64(64 - self._bits)) if self._bits else None
+        bucket = (self._keys(records) >> np.uint64(64 - self._bits)) if self._bits else None
         if isinstance(features, Csr):
             records["entries"] = np.diff(features.indptr)
             self._append_entries(features, bucket)
@@ -249,11 +249,14 @@ class _Buckets:
             records["features"] = features
         self._write(self._files, records, bucket)
 
+    def _keys(self, records: Array) -> Array:
+        return order.keys_of(self._seed, 0, records["row"])
+
     def _begin(self, features: Array | Csr, labels: Array | None, weights: Array | None) -> None:
         self.dtype = features.dtype
         self.sparse = isinstance(features, Csr)
         self._columns = features.shape[1]
-        fields: list[Any] = [("key", np.uint64)]
+        fields: list[Any] = [("row", np.int64)]
         if labels is not None:
             self.target = "number" if _is_number(labels) else "class"
             fields.append(("label", labels.dtype))
@@ -295,7 +298,7 @@ class _Buckets:
         """The records of one bucket after another, in order of their keys."""
         for i, file in enumerate(self._files):
             heads = _take_away(file, self._record)
-            places = np.argsort(heads["key"], kind="stable")
+            places = np.argsort(self._keys(heads), kind="stable")
             sparse = None
             if self.sparse:
                 entries = _take_away(self._entry_files[i], self._entry)
@@ -328,7 +331,8 @@ def _write_shards(buckets: _Buckets, folder: Path, ranks: Array | None) -> Itera
         if weights is not None:
             weights = np.ascontiguousarray(weights)
         path = folder / f"shard-{count:05d}.arrow"
-        return write_shard(path, records.features, labels, weights, row_bytes)
+        source_rows = np.ascontiguousarray(records.heads["row"])
+        return write_shard(path, records.features, labels, weights, row_bytes, source_rows)
 
     for records in buckets.sorted():
         pending.append(records)

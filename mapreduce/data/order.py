@@ -30,10 +30,15 @@ def keys(seed: int, stream: int, start: int, stop: int) -> Keys:
         Another order of the same seed for each: the epoch, say.
     start, stop : int
     """
+    return keys_of(seed, stream, np.arange(start, stop))
+
+
+def keys_of(seed: int, stream: int, items: npt.NDArray[np.int64]) -> Keys:
+    """Keys (n,) of the items (n,). See :func:`keys`."""
     with np.errstate(over="ignore"):
         base = _mix(np.array([seed], np.uint64) + _GOLDEN)
         base = _mix(base ^ (np.array([stream], np.uint64) + _GOLDEN))
-        return _mix(base + np.arange(start, stop, dtype=np.uint64) * _GOLDEN)
+        return _mix(base + items.astype(np.uint64) * _GOLDEN)
 
 
 def permutation(seed: int, stream: int, count: int) -> npt.NDArray[np.int64]:

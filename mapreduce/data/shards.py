@@ -4,15 +4,18 @@ Dense rows are a column ``features``, a fixed-size list of uint8, float32 or flo
 record batch is one C-contiguous matrix. Sparse rows are two columns, ``indices`` (lists of int32,
 strictly ascending) and ``values`` (lists of float32 or float64) with the same offsets: a record
 batch is a matrix of compressed sparse rows. ``label`` is the index of the class (int32) or a number
-(float64), ``weight`` a float64; either may be missing.
+(float64), ``weight`` a float64; either may be missing. ``row`` (int64) is the row's number in the
+source, from 0 on; training does not use it.
 
 All are used where they lie in the memory-mapped file. Arrow does not notice a flipped bit, so each
-record batch's bytes are compared with the digest in the manifest when they are first touched.
+record batch's bytes are compared with the digest in the manifest when they are first touched. And
+since a digest fits whatever a stranger has written, all that says where to read is checked then.
 """
 
 import hashlib
 import os
 from bisect import bisect_right
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
@@ -24,10 +27,10 @@ import pyarrow as pa
 
 from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import storage_errors
+from mapreduce.data import ipc, standardisation
 from mapreduce.data import manifest as manifests
-from mapreduce.data import standardisation
 from mapreduce.data.batch import Batch, Csr
-from mapreduce.data.csr import check, concatenate
+from mapreduce.data.csr import check, join
 from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry
 from mapreduce.errors import DataError, MissingInputError
 
@@ -61,6 +64,7 @@ def write_shard(
     labels: Array | None,
     weights: Array | None = None,
     row_bytes: int | None = None,
+    source_rows: Array | None = None,
 ) -> ShardEntry:
     """Write a shard, synced to the disk, and describe it for the manifest.
 
@@ -74,10 +78,14 @@ def write_shard(
     row_bytes : int, optional
         Average size of a row of the whole dataset, from which the rows of a record batch follow.
         Default: that of these rows.
+    source_rows : array (rows,), int64, optional
+        Their numbers in the source. Default: from 0 on.
     """
     rows, columns = features.shape
     if row_bytes is None:
         row_bytes = _row_bytes(features)
+    if source_rows is None:
+        source_rows = np.arange(rows)
     label = None if labels is None else labels.dtype
     layout = "sparse" if isinstance(features, Csr) else "dense"
     schema = _schema(layout, features.dtype, columns, label, weights is not None)
@@ -89,7 +97,8 @@ def write_shard(
             for start in range(0, rows, step):
                 piece = slice(start, min(start + step, rows))
                 arrays = _arrays(features[piece], schema)
-                arrays += [pa.array(some[piece]) for some in (labels, weights) if some is not None]
+                others = [some for some in (labels, weights, source_rows) if some is not None]
+                arrays += [pa.array(some[piece]) for some in others]
                 offset = sink.tell()
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
                 ranges.append((offset, sink.tell() - offset, piece.stop - start))
@@ -136,7 +145,7 @@ def _schema(
         fields.append(pa.field("label", pa.from_numpy_dtype(label), False))
     if weighted:
         fields.append(pa.field("weight", pa.float64(), False))
-    return pa.schema(fields)
+    return pa.schema([*fields, pa.field("row", pa.int64(), False)])
 
 
 def _describe(path: Path, rows: int, ranges: list[tuple[int, int, int]]) -> ShardEntry:
@@ -192,25 +201,15 @@ class Shard:
         self.path = path
         self.entry = entry
         self._manifest = manifest
+        _check_size(path, entry)
         with storage_errors("read", path):
-            if not path.exists():
-                raise MissingInputError(
-                    f"{path} does not exist, though the dataset's manifest names it. Import the "
-                    f"data again"
-                )
-            size = path.size() if isinstance(path, RemotePath) else path.stat().st_size
-            if size != entry.bytes:
-                raise DataError(
-                    f"{path} has {size} bytes, the manifest says {entry.bytes}: it was truncated "
-                    f"or replaced. Import the data again"
-                )
             self._view = self._mapped()
         found = _rest_sha256(self._view, entry.batches)
         if found != entry.rest_sha256:
             raise self._damaged("outside of its record batches", found, entry.rest_sha256)
-        self._reader = self._open()
+        self._schema = self._checked_schema()
         self._ends = list(accumulate(batch.rows for batch in entry.batches))
-        self._batches: dict[int, Batch] = {}
+        self._batches: dict[int, tuple[Batch, Array]] = {}
 
     def _mapped(self) -> memoryview:
         """The file's bytes: of a remote one those around its record batches, and zeros.
@@ -238,7 +237,7 @@ class Shard:
                 )
             self._content[offset : offset + length] = np.frombuffer(found, np.uint8)
 
-    def _open(self) -> Any:
+    def _checked_schema(self) -> Any:
         manifest = self._manifest
         label = {None: None, "class": np.int32, "number": np.float64}[manifest.target]
         schema = _schema(
@@ -247,14 +246,14 @@ class Shard:
         expected = schema, len(self.entry.batches)
         try:
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._view)))
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, OSError) as error:
             raise DataError(f"{self.path} is no shard: {error}. Import the data again") from error
         if (reader.schema, reader.num_record_batches) != expected:
             raise self._misfit(
                 f"{reader.num_record_batches} record batches of {reader.schema}",
                 f"{expected[1]} of {expected[0]}",
             )
-        return reader
+        return schema
 
     def rows(self, start: int, stop: int) -> Batch:
         """Rows ``start`` to ``stop - 1``; not copied if they lie in one record batch.
@@ -262,21 +261,29 @@ class Shard:
         Raises
         ------
         DataError
-            Bytes of the record batch differ from the digest in the manifest, or a label, a column
-            or an offset is out of range.
+            Bytes of the record batch differ from the digest in the manifest, or a label, a column,
+            an offset or a length is out of range.
         """
-        parts = []
+        parts = [batch[rows] for (batch, _), rows in self._pieces(start, stop)]
+        return parts[0] if len(parts) == 1 else join(parts)
+
+    def source_rows(self, start: int, stop: int) -> Array:
+        """Numbers (stop - start,), int64, that rows have in the source. Raises as :meth:`rows`."""
+        return np.concatenate([own[rows] for (_, own), rows in self._pieces(start, stop)])
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[tuple[Batch, Array], slice]]:
+        """The record batches that rows lie in, and where."""
         while start < stop:
             index = bisect_right(self._ends, start)
-            batch = self._batch(index)
-            first = self._ends[index] - batch.rows
+            if index not in self._batches:
+                self._batches[index] = self._read(index)
+            first = self._ends[index] - self.entry.batches[index].rows
             end = min(stop, self._ends[index])
-            parts.append(_part(batch, slice(start - first, end - first)))
+            yield self._batches[index], slice(start - first, end - first)
             start = end
-        return parts[0] if len(parts) == 1 else _join(parts)
 
     def verify(self) -> None:
-        """Compare the whole file with its digest.
+        """Compare the whole file with its digest, and its record batches with the manifest.
 
         Raises
         ------
@@ -284,57 +291,55 @@ class Shard:
             It differs; the message names the damaged record batch.
         """
         for index in range(len(self.entry.batches)):
-            self._check(index)
+            self._read(index)
         found = hashlib.sha256(self._view).hexdigest()
         if found != self.entry.sha256:
             raise self._damaged("", found, self.entry.sha256)
 
-    def _batch(self, index: int) -> Batch:
-        if index not in self._batches:
-            self._check(index)
-            record_batch = self._reader.get_batch(index)
-            if record_batch.num_rows != (rows := self.entry.batches[index].rows):
-                raise self._misfit(
-                    f"{record_batch.num_rows} rows in record batch {index}", str(rows)
-                )
-            labels = weights = None
-            if self._manifest.target is not None:
-                labels = record_batch.column("label").to_numpy()
-                self._check_labels(labels)
-            if self._manifest.weighted:
-                weights = record_batch.column("weight").to_numpy()
-            features = self._features(record_batch)
-            self._batches[index] = Batch(features, labels, self._manifest.scale, weights)
-        return self._batches[index]
+    def _read(self, index: int) -> tuple[Batch, Array]:
+        """A record batch and its rows' numbers in the source, as views of the file."""
+        self._check(index)
+        manifest, entry = self._manifest, self.entry.batches[index]
+        content = self._view[entry.offset : entry.offset + entry.length].toreadonly()
+        try:
+            rows, values = ipc.columns(content, self._schema)
+        except ValueError as error:
+            raise DataError(
+                f"{self.path}: record batch {index} is malformed: {error}. Import the data again"
+            ) from error
+        if rows != entry.rows:
+            raise self._misfit(f"{rows} rows in record batch {index}", str(entry.rows))
+        source_rows = values.pop()
+        weights = values.pop() if manifest.weighted else None
+        labels = values.pop() if manifest.target is not None else None
+        self._check_values(labels, weights)
+        features = self._features(values, rows)
+        return Batch(features, labels, manifest.scale, weights), source_rows
 
-    def _features(self, record_batch: Any) -> Array | Csr:
+    def _features(self, values: list[Array], rows: int) -> Array | Csr:
         if self._manifest.layout == "dense":
-            values: Array = record_batch.column("features").flatten().to_numpy()
-            return values.reshape(record_batch.num_rows, -1)
-        indices, entries = record_batch.column("indices"), record_batch.column("values")
-        rows = Csr(
-            indices.offsets.to_numpy(),
-            indices.values.to_numpy(),
-            entries.values.to_numpy(),
-            self._manifest.features,
-        )
-        wrong = check(rows)
-        if wrong is None and not np.array_equal(rows.indptr, entries.offsets.to_numpy()):
+            return values[0].reshape(rows, -1)
+        offsets, indices, other_offsets, entries = values
+        found = Csr(offsets, indices, entries, self._manifest.features)
+        wrong = check(found)
+        if wrong is None and not np.array_equal(offsets, other_offsets):
             wrong = "columns and values with different offsets"
-        if wrong is None and len(rows.values) < rows.indptr[-1]:
-            wrong = f"{len(rows.values)} values for {rows.indptr[-1]} columns"
+        if wrong is None and len(entries) < offsets[-1]:
+            wrong = f"{len(entries)} values for {offsets[-1]} columns"
         if wrong is not None:
             expected = f"rows of {self._manifest.features} features, in ascending order"
             raise self._misfit(wrong, expected)
-        return rows
+        return found
 
-    def _check_labels(self, labels: Array) -> None:
+    def _check_values(self, labels: Array | None, weights: Array | None) -> None:
         classes = self._manifest.classes
         # A kernel would take a label beyond the classes for a place in memory.
-        if classes is not None and (labels.min() < 0 or labels.max() >= len(classes)):
-            raise self._misfit(
-                f"labels {labels.min()} to {labels.max()}", f"{len(classes)} classes"
-            )
+        if labels is not None and classes is not None:
+            least, most = labels.min(), labels.max()
+            if least < 0 or most >= len(classes):
+                raise self._misfit(f"labels {least} to {most}", f"{len(classes)} classes")
+        if weights is not None and not ((weights >= 0) & (weights < np.inf)).all():
+            raise self._misfit("a weight that is negative or not finite", "weights from 0 on")
 
     def _check(self, index: int) -> None:
         entry = self.entry.batches[index]
@@ -359,25 +364,19 @@ class Shard:
         )
 
 
-def _part(batch: Batch, rows: slice) -> Batch:
-    """Some consecutive rows; views."""
-    labels = None if batch.labels is None else batch.labels[rows]
-    weights = None if batch.weights is None else batch.weights[rows]
-    return Batch(batch.features[rows], labels, batch.scale, weights)
-
-
-def _join(parts: list[Batch]) -> Batch:
-    """The rows of several batches of one dataset, copied."""
-    sparse = [part.features for part in parts if isinstance(part.features, Csr)]
-    dense = [part.features for part in parts if not isinstance(part.features, Csr)]
-    labels = [part.labels for part in parts if part.labels is not None]
-    weights = [part.weights for part in parts if part.weights is not None]
-    return Batch(
-        concatenate(sparse) if sparse else np.concatenate(dense),
-        np.concatenate(labels) if labels else None,
-        parts[0].scale,
-        np.concatenate(weights) if weights else None,
-    )
+def _check_size(path: AnyPath, entry: ShardEntry) -> None:
+    with storage_errors("read", path):
+        if not path.exists():
+            raise MissingInputError(
+                f"{path} does not exist, though the dataset's manifest names it. Import the data "
+                f"again"
+            )
+        size = path.size() if isinstance(path, RemotePath) else path.stat().st_size
+    if size != entry.bytes:
+        raise DataError(
+            f"{path} has {size} bytes, the manifest says {entry.bytes}: it was truncated or "
+            f"replaced. Import the data again"
+        )
 
 
 class Dataset:
@@ -386,6 +385,8 @@ class Dataset:
     Parameters
     ----------
     folder : Path or RemotePath
+    sha256 : str, optional
+        Digest that it must have: that of a plan.
 
     Attributes
     ----------
@@ -394,16 +395,39 @@ class Dataset:
     Raises
     ------
     MissingInputError, DataError
-        See :func:`mapreduce.data.manifest.load`.
+        See :func:`mapreduce.data.manifest.load`; or it is another dataset.
     """
 
-    def __init__(self, folder: AnyPath) -> None:
+    def __init__(self, folder: AnyPath, sha256: str | None = None) -> None:
         self.folder = folder
+        self._sha256 = sha256
         self._shards: dict[int, Shard] = {}
 
     @cached_property
     def manifest(self) -> Manifest:
-        return manifests.load(self.folder)
+        manifest = manifests.load(self.folder)
+        if self._sha256 not in (None, manifest.sha256):
+            raise DataError(
+                f"{self.folder} is not the dataset that the run began with: sha256 "
+                f"{manifest.sha256[:16]}…, the plan says {self._sha256:.16}…. Put the old one "
+                f"back, or start a new run"
+            )
+        return manifest
+
+    def check_sizes(self) -> Manifest:
+        """The manifest, once the shards are known to be as large as it says.
+
+        What is computed from a manifest takes memory by the numbers of rows and features in it,
+        which the sizes of the shards bound.
+
+        Raises
+        ------
+        DataError, MissingInputError
+            The first shard that has another size or is missing.
+        """
+        for entry in self.manifest.shards:
+            _check_size(self.folder / entry.file, entry)
+        return self.manifest
 
     def shard(self, index: int) -> Shard:
         """An open shard, by its place in the manifest."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import put_if_absent, storage_errors
+from mapreduce.data import ipc
 from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.manifest import Manifest, Standardised
 from mapreduce.errors import DataError, MissingInputError
@@ -186,12 +187,15 @@ def load(folder: AnyPath, manifest: Manifest) -> Statistics:
         raise DataError(
             f"{path} is damaged: its sha256 is not that in the manifest. Standardise the data again"
         )
-    with pa.ipc.open_file(pa.BufferReader(content)) as reader:
-        table = reader.read_all()
-    if table.schema != _SCHEMA or table.num_rows != manifest.features:
+    try:
+        with pa.ipc.open_file(pa.BufferReader(content)) as reader:
+            schema = reader.schema
+        rows, (mean, scale) = ipc.columns(memoryview(content), _SCHEMA)
+    except (ValueError, pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is malformed: {error}. Standardise the data again") from error
+    if schema != _SCHEMA or rows != manifest.features:
         raise DataError(
-            f"{path} holds {table.num_rows} rows of {table.schema.names}: expected "
-            f"{manifest.features} of mean and scale. Standardise the data again"
+            f"{path} holds {rows} rows of {schema.names}: expected {manifest.features} of mean and "
+            f"scale. Standardise the data again"
         )
-    mean, scale = (table[name].to_numpy() for name in ("mean", "scale"))
     return Statistics(mean, scale, np.empty(0, np.int64))

@@ -98,7 +98,10 @@ class StandardiseJob(Job):
             row_bytes = sparse_row_bytes(manifest.rows, manifest.nonzeros, itemsize)
         temporary = temporary_name(path)
         try:
-            entry = write_shard(temporary, features, rows.labels, rows.weights, row_bytes)
+            source_rows = self._dataset.shard(number).source_rows(0, rows.rows)
+            entry = write_shard(
+                temporary, features, rows.labels, rows.weights, row_bytes, source_rows
+            )
             with storage_errors("write", path):
                 temporary.rename(path)
         finally:
@@ -181,7 +184,7 @@ def standardise(
         do not fit each other.
     """
     check_absent(out)
-    manifest = Dataset(data).manifest
+    manifest = Dataset(data).check_sizes()
     if manifest.standardised is not None:
         raise DataError(f"{data} is standardised already. Name the dataset that it was made of")
     given = None if like is None else _statistics_of(like, manifest, data)

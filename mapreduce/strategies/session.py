@@ -63,7 +63,7 @@ class Session:
     @cached_property
     def data(self) -> Dataset:
         """The training data."""
-        return Dataset(path_of(self.config.data))
+        return Dataset(path_of(self.config.data), self.plan.data.sha256)
 
     @cached_property
     def _pool(self) -> ThreadPoolExecutor:

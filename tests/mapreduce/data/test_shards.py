@@ -1,7 +1,10 @@
 import hashlib
 import json
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -9,10 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import datasets
 from mapreduce.data import manifest as manifests
+from mapreduce.data import shards
+from mapreduce.data.batch import Csr
+from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.manifest import MANIFEST
 from mapreduce.data.shards import Dataset, Shard, write_shard
 from mapreduce.errors import DataError, MissingInputError
+
+PATCHING = Path(__file__).with_name("patching.py")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +77,7 @@ def test_digests_are_those_of_the_files(dataset):
 def test_arrow_reads_a_shard(dataset, values):
     with pa.ipc.open_file(dataset / "shard-00000.arrow") as reader:
         table = reader.read_all()
-    assert table.schema.names == ["features", "label"]
+    assert table.schema.names == ["features", "label", "row"]
     assert np.array_equal(table["features"].to_pylist(), values[0][:20])
     assert table["label"].to_pylist() == values[1][:20].tolist()
 
@@ -246,7 +255,7 @@ def test_shard_that_is_no_arrow_file(copy):
     digests |= {batch.sha256: content[: batch.length] for batch in batches}
     for digest, part in digests.items():
         text = text.replace(digest, hashlib.sha256(part).hexdigest())
-    (copy / MANIFEST).write_text(text)
+    datasets.rewrite_manifest(copy, json.loads(text))
     with pytest.raises(DataError, match=f"{path} is no shard"):
         Dataset(copy).shard(0)
 
@@ -265,8 +274,7 @@ def test_shard_that_is_no_arrow_file(copy):
     ids=str,
 )
 def test_manifest_that_tells_of_other_columns(copy, changes):
-    content = json.loads((copy / MANIFEST).read_text()) | changes
-    (copy / MANIFEST).write_text(json.dumps(content))
+    datasets.rewrite_manifest(copy, json.loads((copy / MANIFEST).read_text()) | changes)
     data = Dataset(copy)
     with pytest.raises(DataError, match="they do not belong together"):
         [data.shard(i).rows(0, 10) for i in range(3)]
@@ -276,7 +284,7 @@ def test_manifest_that_cuts_the_record_batches_otherwise(copy):
     content = json.loads((copy / MANIFEST).read_text())
     batches = content["shards"][0]["batches"]
     batches[0]["rows"], batches[1]["rows"] = 3, 5
-    (copy / MANIFEST).write_text(json.dumps(content))
+    datasets.rewrite_manifest(copy, content)
     with pytest.raises(DataError, match="4 rows in record batch 0, the manifest says 3"):
         Dataset(copy).shard(0).rows(0, 20)
 
@@ -294,3 +302,37 @@ def test_manifest_without_a_record_batch(first, dataset, reopen):
 def test_dataset_that_moved(dataset, values, tmp_path):
     moved = shutil.copytree(dataset, tmp_path / "moved")
     assert np.array_equal(Dataset(moved).shard(0).rows(0, 20).features, values[0][:20])
+
+
+@pytest.mark.parametrize("layout", ["dense", "sparse"])
+def test_patched_metadata_with_digests_that_fit(tmp_path, tiny_shards, layout):
+    """Whatever stands there: an error or rows of the right shape, and never a signal."""
+    features = np.arange(90, dtype=np.float32).reshape(30, 3)
+    if layout == "sparse":
+        indices = np.tile(np.int32([1, 4]), 30)
+        features = Csr(np.arange(31, dtype=np.int32) * 2, indices, np.ones(60, np.float32), 5)
+    rows = Rows(features, np.arange(30) % 3, np.ones(30))
+    source = Source([rows], (features.shape[1],), 1.0, 0, {"format": "test"})
+    import_rows(source, tmp_path / "data", seed=1)
+    (tmp_path / "scratch").mkdir()
+    command = [sys.executable, PATCHING, tmp_path / "data", tmp_path / "scratch", "0"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    found = json.loads(done.stdout)
+    assert found["refused"] > 400
+    assert found["read"] > 400
+
+
+def test_compressed_buffers_are_refused(dataset, tmp_path):
+    """A few bytes of them can ask for any amount of memory."""
+    schema = shards._schema("dense", np.float32, 3, np.int32, False)
+    features = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(60, "f4")), type=schema[0].type)
+    columns = [features, pa.array(np.zeros(20, "i4")), pa.array(np.arange(20))]
+    path = tmp_path / "shard"
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(path, schema, options=options) as writer:
+        writer.write_batch(pa.record_batch(columns, schema=schema))
+    size = path.stat().st_size
+    entry = shards._describe(path, 20, [(0, size - 300, 20)])
+    with pytest.raises(DataError, match="record batch 0 is malformed: its buffers are compressed"):
+        Shard(path, entry, manifests.load(dataset)).rows(0, 20)

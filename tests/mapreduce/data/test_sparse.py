@@ -268,7 +268,10 @@ def test_columns_and_values_with_different_offsets(folder, tmp_path, monkeypatch
         shard.rows(0, 1)
 
 
-@pytest.mark.parametrize("indptr", [[0, 5, 4], [-1, 2, 4], [0, 2, 400], [3, 2, 4]])
+@pytest.mark.parametrize(
+    "indptr",
+    [[0, 5, 4], [-1, 2, 4], [0, 2, 400], [3, 2, 4], [0, 2**31 - 1, -(2**31), -1, 4]],
+)
 def test_offsets_that_a_kernel_could_not_bear(indptr):
     # Arrow writes no such file.
     rows = Csr(np.int32(indptr), np.int32([0, 6, 2, 3]), np.ones(4, np.float32), COLUMNS)
