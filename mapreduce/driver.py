@@ -83,6 +83,7 @@ def create(
             evaluation=str(evaluation.absolute()) if evaluation else None,
             classes=manifest.classes or (),
             shape=manifest.shape,
+            columns=manifest.columns,
             numeric_profile=numeric_profile,
         )
     )

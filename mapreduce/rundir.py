@@ -22,6 +22,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from dataclasses import replace as changed
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -34,6 +35,8 @@ from hdfs_utils.folders import first_special, remove_folder, remove_leftovers
 from hdfs_utils.paths import AnyPath, ordered
 from hdfs_utils.publish import put_if_absent, replace, storage_errors
 from mapreduce import events, lease, numeric, settings
+from mapreduce.data.columns import Columns
+from mapreduce.data.columns import parse as parse_columns
 from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
 from mapreduce.jsonfiles import build, read, require_file
 from mapreduce.optim.contract import PAGE
@@ -135,6 +138,8 @@ class RunConfig:
     shape : tuple of int
         Shape of one example.
     numeric_profile : {"native", "portable"}
+    columns : tuple of Column, or None
+        Of the training data; see :class:`mapreduce.data.manifest.Manifest`.
     """
 
     plan: Plan
@@ -143,6 +148,7 @@ class RunConfig:
     classes: tuple[int | str, ...]
     shape: tuple[int, ...]
     numeric_profile: str
+    columns: Columns | None = None
 
     def to_bytes(self) -> bytes:
         content = {
@@ -153,6 +159,7 @@ class RunConfig:
             "evaluation": self.evaluation,
             "classes": list(self.classes),
             "shape": list(self.shape),
+            "columns": self.columns,
             "numeric_profile": self.numeric_profile,
         }
         return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
@@ -239,7 +246,8 @@ class RunDir:
         try:
             if form != FORMAT:
                 raise ValueError(f"its format is not {FORMAT}")
-            config = build(RunConfig, content)
+            columns = parse_columns(content.pop("columns", None))
+            config = changed(build(RunConfig, content), columns=columns)
             settings.check(config.plan)
             if config.numeric_profile not in numeric.PROFILES:
                 raise ValueError(f"numeric_profile: {config.numeric_profile!r} is not known")

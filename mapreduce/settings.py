@@ -9,6 +9,7 @@ from typing import Any
 
 from kernels import dispatch
 from mapreduce import models, optim
+from mapreduce.data.columns import Columns, misfit
 from mapreduce.data.manifest import Manifest
 from mapreduce.errors import DataError, UsageError
 from mapreduce.models.base import Model
@@ -293,7 +294,7 @@ def check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifes
             f"{', '.join(able)}"
         )
     if evaluation is not None:
-        check_fits(evaluation, data.features, classes, _statistics(data))
+        check_fits(evaluation, data.features, classes, _statistics(data), data.columns)
         if evaluation.target is None:
             raise DataError("the data to evaluate on have no labels")
         if evaluation.target != data.target:
@@ -346,22 +347,32 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
 
 
 def check_fits(
-    data: Manifest, features: int, classes: tuple[int | str, ...], standardised: str | None
+    data: Manifest,
+    features: int,
+    classes: tuple[int | str, ...],
+    standardised: str | None,
+    columns: Columns | None,
 ) -> None:
     """Refuse data that a model cannot take.
 
     Parameters
     ----------
     data : Manifest
-    features, classes, standardised
-        Of the data that the model was trained on; see :class:`mapreduce.plan.DataReference`.
+    features, classes, standardised, columns
+        Of the data that the model was trained on; see :class:`mapreduce.plan.DataReference` and
+        :class:`mapreduce.data.manifest.Manifest`.
 
     Raises
     ------
     DataError
-        Other features than the model's, a class that was not among those trained on, or features
-        that were not standardised as those were.
+        Other features or columns than the model's, a class that was not among those trained on, or
+        features that were not standardised as those were.
     """
+    if wrong := misfit(data.columns, columns):
+        raise DataError(
+            f"the columns of the data do not fit those that the model was trained on: {wrong}. "
+            f"Import the columns that it was trained on, in that order"
+        )
     if data.features != features:
         raise DataError(
             f"the model takes {features} features, the data have {data.features} (examples of "

@@ -53,9 +53,10 @@ def evaluate(run: AnyPath, data: AnyPath, as_json: bool, **values: Any) -> None:
 def predict(run: AnyPath, data: AnyPath, out: AnyPath, as_json: bool, **values: Any) -> None:
     """Predict the dataset DATA with the model of RUN, into Parquet files in the folder OUT.
 
-    One file for each shard, one row for each example: row, label (if there is one), prediction,
-    and for a classifier its probability, and the probabilities of all classes. A prediction that
-    was stopped goes on where it was.
+    One row for each example, in the order of the files that DATA was imported from: row, label (if
+    there is one), prediction, and for a classifier its probability, and the probabilities of all
+    classes. The first example has the row 0; several files are counted as one, without headers. A
+    prediction that was stopped goes on where it was.
     """
     from mapreduce.executors import predict as job
 
@@ -74,16 +75,17 @@ def _prepare(
     pin_profile(run)
     quiet_mrjob()
     from mapreduce import checkpoint, options
-    from mapreduce.data.manifest import load
+    from mapreduce.data.shards import Dataset
     from mapreduce.errors import DataError
     from mapreduce.rundir import RunDir
     from mapreduce.settings import check_fits
 
     directory = RunDir(run.absolute())
     config = directory.config
-    manifest = load(data)
+    manifest = Dataset(data).check_sizes()
     trained_on = config.plan.data
-    check_fits(manifest, trained_on.features, config.classes, trained_on.standardised)
+    fits = trained_on.features, config.classes, trained_on.standardised, config.columns
+    check_fits(manifest, *fits)
     if labelled and manifest.target is None:
         raise DataError(f"{data} has no labels to compare predictions with")
     model = config.plan.create_model()

@@ -21,6 +21,7 @@ from hdfs_utils.publish import storage_errors, write_all
 from mapreduce.data import csr, order
 from mapreduce.data.batch import Csr
 from mapreduce.data.classes import Classes
+from mapreduce.data.columns import Columns
 from mapreduce.data.copying import check_absent
 from mapreduce.data.manifest import Manifest, ShardEntry
 from mapreduce.data.shards import rows_per_shard, sparse_row_bytes, write_shard
@@ -67,6 +68,8 @@ class Source:
         change the result.
     description : dict
         For the manifest: format and names of files.
+    columns : tuple of Column, optional
+        Columns that the features are, or come from, if they have names.
     """
 
     chunks: Iterable[Rows]
@@ -74,6 +77,7 @@ class Source:
     scale: float
     bytes: int
     description: dict[str, Any]
+    columns: Columns | None = None
 
 
 def import_rows(
@@ -142,6 +146,7 @@ def _shuffle(source: Source, folder: Path, seed: int, like: Sequence[int | str] 
         target=buckets.target,
         class_rows=None if ranks is None else classes.rows(ranks),
         weighted=buckets.weight is not None,
+        columns=source.columns,
     )
 
 

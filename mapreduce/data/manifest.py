@@ -18,6 +18,7 @@ from typing import Any
 
 from hdfs_utils.paths import AnyPath
 from hdfs_utils.publish import put_if_absent, storage_errors
+from mapreduce.data.columns import Column, parse
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.hints import missing, names_in
 from mapreduce.jsonfiles import require_file
@@ -122,6 +123,8 @@ class Manifest:
         Whether each row has a weight.
     standardised : Standardised or None
         None if the features are those of the source.
+    columns : tuple of Column, or None
+        Columns of the source that the features are, or come from; None if they have no names.
     """
 
     rows: int
@@ -139,6 +142,7 @@ class Manifest:
     class_rows: tuple[int, ...] | None = None
     weighted: bool = False
     standardised: Standardised | None = None
+    columns: tuple[Column, ...] | None = None
 
     def to_json(self) -> str:
         """The manifest's file, the same text for the same manifest."""
@@ -233,6 +237,7 @@ def _parse(content: Any, path: AnyPath) -> Manifest:
             content[name] = _tuple(content[name])
     if content["standardised"] is not None:
         content["standardised"] = Standardised(**content["standardised"])
+    content["columns"] = parse(content["columns"])
     missing = {field.name for field in fields(Manifest)} - content.keys() - {"shards"}
     if missing:
         raise KeyError(*sorted(missing))

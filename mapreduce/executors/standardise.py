@@ -18,6 +18,7 @@ from hdfs_utils.publish import storage_errors, temporary_name
 from mapreduce.collect.tree import Node, ShuffledFold, TreeFold
 from mapreduce.data import standardisation
 from mapreduce.data.batch import Array, Csr
+from mapreduce.data.columns import misfit
 from mapreduce.data.copying import check_absent
 from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry, Standardised
 from mapreduce.data.shards import Dataset, sparse_row_bytes, write_shard
@@ -229,6 +230,11 @@ def _total(data: Path, manifest: Manifest, execution: Execution) -> Moments:
 def _statistics_of(like: Path, manifest: Manifest, data: Path) -> Statistics:
     other = Dataset(like).manifest
     statistics = standardisation.load(like, other)
+    if wrong := misfit(manifest.columns, other.columns):
+        raise DataError(
+            f"{data} cannot be standardised like {like}: its columns do not fit: {wrong}. Import "
+            f"the same columns, in the same order"
+        )
     for name in ("layout", "features"):
         ours, theirs = getattr(manifest, name), getattr(other, name)
         if ours != theirs:

@@ -124,6 +124,8 @@ def source(
             "files": [path.name for path in paths],
             **roles.describe(),
         },
+        # Numbers are names where they are hashed.
+        columns=roles.columns() if header or hash_bits is not None else None,
     )
 
 

@@ -108,6 +108,7 @@ def source(
             "files": [path.name for path in paths],
             **roles.describe(),
         },
+        columns=None if is_list(schema.types[roles.features[0]]) else roles.columns(),
     )
 
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mapreduce.data.batch import Array, Csr
+from mapreduce.data.columns import Column, Columns
 from mapreduce.data.hashing import MOST_BITS, hash_columns
 from mapreduce.data.importer import Rows
 from mapreduce.data.readers.fields import bad_value, classes, numbers, overflow, texts
@@ -61,6 +62,14 @@ class Roles:
     def width(self, columns: int) -> int:
         """Features of a dataset whose table has so many columns of them."""
         return columns if self.hash_bits is None else 1 << self.hash_bits
+
+    def columns(self) -> Columns:
+        """The columns of the features, for the manifest."""
+        hashed = "" if self.hash_bits is None else "hashed "
+        return tuple(
+            Column(self.names[i], hashed + ("text" if i in self.texts else "number"))
+            for i in self.features
+        )
 
     def describe(self) -> dict[str, Any]:
         """Label, and weights and hashing if there are any, for the manifest."""

@@ -1,0 +1,80 @@
+"""Columns of a source, by which data are known to fit those that a model was trained on."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+#: What a column is: a feature, or hashed to features as numbers or as texts.
+KINDS = ("number", "hashed number", "hashed text")
+_SHOWN = 8
+
+
+class Column(NamedTuple):
+    """A column that features come from."""
+
+    name: str
+    kind: str
+
+
+Columns = tuple[Column, ...]
+
+
+def parse(content: Any) -> Columns | None:
+    """Columns as they are in a JSON file: a list of pairs of name and kind, or null.
+
+    Raises
+    ------
+    ValueError, TypeError
+        The content is something else, or two columns have one name.
+    """
+    if content is None:
+        return None
+    if not isinstance(content, list) or not all(isinstance(item, list) for item in content):
+        raise TypeError("columns: expected a list of lists")
+    columns = tuple(Column(*item) for item in content)
+    for name, kind in columns:
+        if not isinstance(name, str) or kind not in KINDS:
+            raise ValueError(f"columns: a name and one of {KINDS} expected, found another kind")
+        # Raises an error for what is no Unicode, and so could not be shown.
+        name.encode()
+    if not columns or len({name for name, _ in columns}) != len(columns):
+        raise ValueError("columns: expected names that come once")
+    return columns
+
+
+def misfit(found: Columns | None, expected: Columns | None) -> str | None:
+    """How the columns of data differ from those that are expected, in words.
+
+    Parameters
+    ----------
+    found, expected : tuple of Column, or None
+        None has no names, and fits any.
+
+    Returns
+    -------
+    str or None
+        None if they fit. Hashed columns may come in any order.
+    """
+    if found is None or expected is None:
+        return None
+    kinds, wanted = dict(found), dict(expected)
+    differing = [
+        f"{name} ({kinds[name]}, expected {kind})"
+        for name, kind in expected
+        if kinds.get(name, kind) != kind
+    ]
+    parts = [
+        f"{what}: {_preview(names)}"
+        for what, names in (
+            ("missing", [name for name in wanted if name not in kinds]),
+            ("extra", [name for name in kinds if name not in wanted]),
+            ("of another kind", differing),
+        )
+        if names
+    ]
+    if not parts and found != expected and found[0].kind == "number":
+        parts = [f"in another order: {_preview([*kinds])}; expected: {_preview([*wanted])}"]
+    return "; ".join(parts) or None
+
+
+def _preview(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (f", … ({len(names)})" if len(names) > _SHOWN else "")
