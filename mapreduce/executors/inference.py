@@ -98,11 +98,13 @@ def run_job(
     options: Mapping[str, object],
     keys: Sequence[str],
     execution: Execution,
+    reducers: int = 1,
 ) -> list[tuple[str, Message]]:
     """Run a job over keys, which each map task gets some of; returns what it wrote."""
     lines = b"".join(WireProtocol().write(key, Message()) + b"\n" for key in keys)
     arguments = execution.runner_arguments()
-    arguments += ["-D", f"mapreduce.job.maps={len(keys)}", "-D", "mapreduce.job.reduces=1"]
+    arguments += ["-D", f"mapreduce.job.maps={len(keys)}"]
+    arguments += ["-D", f"mapreduce.job.reduces={reducers}"]
     arguments += [text for item in options.items() for text in map(str, item)]
     job = job_class(arguments)
     job.sandbox(stdin=io.BytesIO(lines))

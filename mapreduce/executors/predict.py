@@ -1,8 +1,14 @@
-"""Prediction: a map-only job that writes one Parquet file for each shard of a dataset."""
+"""Prediction: Parquet files with a row for each example, in the order of the data's source.
+
+A dataset's rows are shuffled, so a map task predicts a shard, and the reducers put ranges of the
+source's rows together. What a map task has computed is kept until all is written, and a prediction
+that was stopped begins with it.
+"""
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -10,27 +16,33 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hdfs_utils.errors import ConflictError
+from hdfs_utils.folders import remove_folder
 from hdfs_utils.paths import AnyPath, path_of
 from hdfs_utils.publish import SUCCESS, put_if_absent, storage_errors
 from mapreduce import checkpoint
-from mapreduce.data.batch import Batch
+from mapreduce.data.batch import Array, Batch
+from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import OutputError
 from mapreduce.executors.chain import Execution
 from mapreduce.executors.inference import SLICE_ROWS, InferenceJob, run_job
 from mapreduce.models.base import device_errors
 from mapreduce.rundir import RunDir
-from mapreduce.wire import Message
+from mapreduce.wire import Message, encode_parts, read_message
 
 Pairs = Iterator[tuple[str, Message]]
 
+#: More parts would make their number times that of the shards too many messages.
+MOST_PARTS = 256
+_SHARDS = "_shards"
+
 
 class PredictJob(InferenceJob):
-    """Predicts a shard in each map task, and publishes it as one Parquet file.
+    """Predicts a shard in each map task, and publishes ranges of rows as Parquet files.
 
-    Columns: ``row`` (int64, from 0 within the shard), ``label`` (if the data have labels),
-    ``prediction``, and for a classifier ``probability`` of the prediction, and ``probabilities`` of
-    all classes.
+    Columns: ``row`` (int64, the number in the data's source, from 0 on), ``label`` (if the data
+    have labels), ``prediction``, and for a classifier ``probability`` of the prediction, and
+    ``probabilities`` of all classes.
     """
 
     def configure_args(self) -> None:
@@ -38,64 +50,84 @@ class PredictJob(InferenceJob):
         self.add_passthru_arg("--out", help="folder of the predictions")
 
     def mapper(self, key: str, _: Message) -> Pairs:
-        part = f"part-{int(key):05d}.parquet"
-        path = path_of(self.options.out) / part
+        path = path_of(self.options.out) / _SHARDS / f"{key}.block"
         if not path.exists():
-            put_if_absent(path, self._predict(int(key)), sync=True)
-        yield part, Message({"rows": self.inference.dataset.manifest.shards[int(key)].rows})
+            arrays = self._predict(int(key))
+            put_if_absent(path, *encode_parts(Message({}, arrays)), sync=True)
+        with storage_errors("read", path):
+            arrays = dict(read_message(path).arrays)
+        order = np.argsort(arrays["row"], kind="stable")
+        starts = _first_rows(self.inference.dataset.manifest)
+        cuts = np.searchsorted(arrays["row"][order], starts[1:]).tolist()
+        for part, (start, stop) in enumerate(pairwise([0, *cuts, len(order)])):
+            if start < stop:
+                places = order[start:stop]
+                yield f"{part:05d}", Message({"shard": int(key)}, _at(arrays, places))
 
-    def _predict(self, shard: int) -> bytes:
-        inference = self.inference
-        sink = io.BytesIO()
-        writer = None
-        rows = inference.dataset.manifest.shards[shard].rows
-        for start in range(0, rows, SLICE_ROWS):
-            batch = inference.batch(shard, start, min(start + SLICE_ROWS, rows))
-            table = self._table(batch, start)
-            writer = writer or pq.ParquetWriter(
-                sink, table.schema, write_page_checksum=True, compression="zstd"
-            )
-            writer.write_table(table)
-        assert writer is not None, "a shard has at least one row"
-        writer.close()
-        return sink.getvalue()
+    def reducer(self, key: str, messages: Iterable[Message]) -> Pairs:
+        path = path_of(self.options.out) / f"part-{key}.parquet"
+        # A row comes once; should it come twice, the order must not be that of the arrival.
+        pieces = [m.arrays for m in sorted(messages, key=lambda message: message.meta["shard"])]
+        arrays = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        arrays = _at(arrays, np.argsort(arrays["row"], kind="stable"))
+        if not path.exists():
+            sink = io.BytesIO()
+            table = self._table(arrays)
+            pq.write_table(table, sink, write_page_checksum=True, compression="zstd")
+            put_if_absent(path, sink.getvalue(), sync=True)
+        yield path.name, Message({"rows": len(arrays["row"])})
 
-    def _table(self, batch: Batch, start: int) -> Any:
+    def _predict(self, shard: int) -> dict[str, Array]:
+        dataset = self.inference.dataset
+        rows = dataset.manifest.shards[shard].rows
+        pieces = [
+            self._predict_slice(self.inference.batch(shard, start, min(start + SLICE_ROWS, rows)))
+            for start in range(0, rows, SLICE_ROWS)
+        ]
+        arrays = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        return {"row": dataset.shard(shard).source_rows(0, rows), **arrays}
+
+    def _predict_slice(self, batch: Batch) -> dict[str, Array]:
+        """Labels and what the model says, copied: it computes in memory that it uses again."""
         inference = self.inference
+        arguments = inference.params, batch, inference.workspace
+        labels = {} if batch.labels is None else {"label": batch.labels}
         with device_errors(inference.model.device):
             if inference.model.regression:
-                return self._numbers(batch, start)
-            return self._classes(batch, start)
+                return {**labels, "prediction": inference.model.logits(*arguments)[:, 0].copy()}
+            return {**labels, "probabilities": inference.model.probabilities(*arguments).copy()}
 
-    def _classes(self, batch: Batch, start: int) -> Any:
-        inference = self.inference
-        classes = pa.array(inference.config.classes)
-        values = inference.model.probabilities(inference.params, batch, inference.workspace)
+    def _table(self, arrays: dict[str, Array]) -> Any:
+        if "prediction" in arrays:
+            return pa.table(arrays)
+        classes = pa.array(RunDir(path_of(self.options.run_dir)).config.classes)
+        values = arrays["probabilities"]
         best = values.argmax(axis=1)
-        flat = pa.array(values.reshape(-1))
-        columns = {"row": np.arange(start, start + batch.rows)}
-        if batch.labels is not None:
-            columns["label"] = classes.take(pa.array(batch.labels))
+        columns = {"row": arrays["row"]}
+        if "label" in arrays:
+            columns["label"] = classes.take(pa.array(arrays["label"]))
         columns["prediction"] = classes.take(pa.array(best))
-        columns["probability"] = values[np.arange(batch.rows), best]
+        columns["probability"] = values[np.arange(len(best)), best]
+        flat = pa.array(values.reshape(-1))
         columns["probabilities"] = pa.FixedSizeListArray.from_arrays(flat, len(classes))
         return pa.table(columns)
 
-    def _numbers(self, batch: Batch, start: int) -> Any:
-        inference = self.inference
-        values = inference.model.logits(inference.params, batch, inference.workspace)
-        columns = {"row": np.arange(start, start + batch.rows)}
-        if batch.labels is not None:
-            columns["label"] = batch.labels
-        columns["prediction"] = values[:, 0]
-        return pa.table(columns)
+
+def _at(arrays: dict[str, Array], places: Array) -> dict[str, Array]:
+    return {name: array[places] for name, array in arrays.items()}
+
+
+def _first_rows(manifest: Manifest) -> list[int]:
+    """The first row of each part: as many rows as a shard has, or several have."""
+    step = -(-len(manifest.shards) // MOST_PARTS)
+    return [0, *accumulate(shard.rows for shard in manifest.shards)][:-1:step]
 
 
 def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution: Execution) -> int:
-    """Predict a dataset into a folder, one Parquet file for each shard; returns the rows.
+    """Predict a dataset into a folder of Parquet files; returns the rows.
 
-    Files that are there already, from an attempt that was stopped, are kept. ``_SUCCESS`` is
-    written last.
+    The files and the rows in them are in the order of the data's source. What is there already,
+    from an attempt that was stopped, is kept. ``_SUCCESS`` is written last.
 
     Raises
     ------
@@ -105,13 +137,19 @@ def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution:
     config = run.config
     model = config.plan.create_model()
     digest = checkpoint.model_sha256(model.named(checkpoint.load(run, model, completed).params))
-    _claim(out, {"model_sha256": digest, "data_sha256": Dataset(data).manifest.sha256})
-    shards = len(Dataset(data).manifest.shards)
-    keys = [f"{shard:08d}" for shard in range(shards)]
-    options = {"--run-dir": run.path, "--completed": completed, "--data": data, "--out": out}
-    parts = run_job(PredictJob, options, keys, execution.on(run.path, data, out))
-    put_if_absent(out / SUCCESS, b"", sync=True)
-    return sum(message.meta["rows"] for _, message in parts)
+    manifest = Dataset(data).manifest
+    _claim(out, {"model_sha256": digest, "data_sha256": manifest.sha256})
+    if not (out / SUCCESS).exists():
+        with storage_errors("create", out):
+            (out / _SHARDS).mkdir(exist_ok=True)
+        keys = [f"{shard:08d}" for shard in range(len(manifest.shards))]
+        options = {"--run-dir": run.path, "--completed": completed, "--data": data, "--out": out}
+        reducers = min(execution.workers, len(_first_rows(manifest)))
+        run_job(PredictJob, options, keys, execution.on(run.path, data, out), reducers)
+        put_if_absent(out / SUCCESS, b"", sync=True)
+    if (out / _SHARDS).exists():
+        remove_folder(out / _SHARDS, SUCCESS)
+    return manifest.rows
 
 
 def _claim(out: AnyPath, made_from: dict[str, str]) -> None:

@@ -104,7 +104,7 @@ def test_predict_writes_a_row_for_each_example_and_a_part_for_each_shard(data, r
     tables = [pq.read_table(part, page_checksum_verification=True) for part in parts]
     assert [table.num_rows for table in tables] == [80, 41]
     rows = [row for table in tables for row in table.to_pylist()]
-    assert [row["row"] for row in rows] == [*range(80), *range(41)]
+    assert [row["row"] for row in rows] == [*range(121)]
     correct = sum(row["label"] == row["prediction"] for row in rows)
     scored = json.loads(succeed("evaluate", run, data / "test", "--json"))
     assert correct == round(scored["accuracy"] * scored["rows"])
