@@ -4,9 +4,11 @@ import json
 import re
 from dataclasses import fields
 
+import pyarrow.parquet as pq
 import pytest
 
 from mapreduce.cli.data import FORMATS
+from mapreduce.data.columns import KINDS
 from mapreduce.data.manifest import FORMAT_VERSION, Manifest, load
 from test_readme import ROOT, blocks, shell
 
@@ -22,10 +24,15 @@ def folder(tmp_path):
 
 
 def test_commands_in_order(folder):
-    from_csv, hashing, standardising = blocks("sh", TEXT)
+    from_csv, predicting, hashing, standardising = blocks("sh", TEXT)
     shown = shell(from_csv, folder)
     assert "12 rows of 2 features in 1 shard" in shown
     assert "are as they were written" in shown
+    shell(predicting, folder)
+    predicted = pq.read_table(folder / "predictions")
+    assert predicted["row"].to_pylist() == [*range(12)]
+    assert predicted["label"].to_pylist() == [i % 2 for i in range(12)]
+    assert {"prediction", "probability", "probabilities"} < set(predicted.column_names)
     shell(hashing, folder)
     assert load(folder / "hashed").features == 1024
     (folder / "plain").rename(folder / "more")
@@ -44,7 +51,8 @@ def test_tables_are_complete():
         for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
         for name in re.findall(r"`(\w+)`", row)
     }
-    assert names == {field.name for field in fields(Manifest)}
+    assert names == {"sha256", *(field.name for field in fields(Manifest))}
+    assert all(f"`{kind}`" in table for kind in KINDS)
     assert f"`format_version` is {FORMAT_VERSION}" in table
     assert json.dumps(None) in table
 
