@@ -246,13 +246,11 @@ class Shard:
         expected = schema, len(self.entry.batches)
         try:
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._view)))
-        except (pa.ArrowException, OSError) as error:
+            found = f"{reader.num_record_batches} record batches of {reader.schema}"
+        except (ValueError, pa.ArrowException, OSError) as error:
             raise DataError(f"{self.path} is no shard: {error}. Import the data again") from error
         if (reader.schema, reader.num_record_batches) != expected:
-            raise self._misfit(
-                f"{reader.num_record_batches} record batches of {reader.schema}",
-                f"{expected[1]} of {expected[0]}",
-            )
+            raise self._misfit(found, f"{expected[1]} of {expected[0]}")
         return schema
 
     def rows(self, start: int, stop: int) -> Batch:

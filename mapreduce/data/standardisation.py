@@ -189,13 +189,13 @@ def load(folder: AnyPath, manifest: Manifest) -> Statistics:
         )
     try:
         with pa.ipc.open_file(pa.BufferReader(content)) as reader:
-            schema = reader.schema
+            schema, names = reader.schema, reader.schema.names
         rows, (mean, scale) = ipc.columns(memoryview(content), _SCHEMA)
     except (ValueError, pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is malformed: {error}. Standardise the data again") from error
     if schema != _SCHEMA or rows != manifest.features:
         raise DataError(
-            f"{path} holds {rows} rows of {schema.names}: expected {manifest.features} of mean and "
+            f"{path} holds {rows} rows of {names}: expected {manifest.features} of mean and "
             f"scale. Standardise the data again"
         )
     return Statistics(mean, scale, np.empty(0, np.int64))

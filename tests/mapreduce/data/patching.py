@@ -34,9 +34,10 @@ def patches(content, offsets, generator):
                 packed = struct.pack("<q", value)[:size]
                 patched[offset : offset + size] = packed
                 yield bytes(patched)
-        patched = bytearray(content)
-        patched[offset] ^= generator.randrange(1, 256)
-        yield bytes(patched)
+        for flip in (0x80, generator.randrange(1, 256)):
+            patched = bytearray(content)
+            patched[offset] ^= flip
+            yield bytes(patched)
 
 
 def read(folder, original):

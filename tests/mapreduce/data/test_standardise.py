@@ -1,5 +1,6 @@
 """Standardised datasets; oracle: scikit-learn's ``StandardScaler``."""
 
+import hashlib
 import itertools
 import json
 import shutil
@@ -280,3 +281,25 @@ def test_damaged_statistics(tmp_path):
     datasets.rewrite_manifest(tmp_path / "copy", changed)
     with pytest.raises(DataError, match=r"holds 5 rows of .*: expected 6 of mean and scale"):
         Dataset(tmp_path / "copy").verify()
+
+
+def test_patched_statistics_with_digests_that_fit(tmp_path):
+    make(tmp_path / "data", matrix(30, False))
+    manifest, _ = standardise(tmp_path / "data", tmp_path / "done", "float32", INLINE)
+    file = tmp_path / "done" / standardisation.FILE
+    original = file.read_bytes()
+    refused = 0
+    for offset in range(0, len(original) - 4, 4):
+        content = bytearray(original)
+        content[offset : offset + 4] = b"\xff\xff\xff\x7f"
+        file.write_bytes(content)
+        described = replace(manifest.standardised, sha256=hashlib.sha256(content).hexdigest())
+        try:
+            found = standardisation.load(
+                tmp_path / "done", replace(manifest, standardised=described)
+            )
+            assert found.mean.shape == found.scale.shape == (manifest.features,)
+        except DataError as error:
+            assert str(file) in str(error)
+            refused += 1
+    assert refused > 50
