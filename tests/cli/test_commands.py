@@ -233,10 +233,10 @@ def test_resume_refuses_other_data(data, tmp_path):
     datasets.blobs(tmp_path / "train")
     succeed("train", tmp_path / "train", "--run", tmp_path / "run")
     (tmp_path / "run/result.json").unlink()
-    manifest = tmp_path / "train/manifest.json"
-    manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": 1'))
+    manifest = json.loads((tmp_path / "train/manifest.json").read_text())
+    datasets.rewrite_manifest(tmp_path / "train", {**manifest, "seed": 1})
     assert "is not the dataset that the run began with" in fails(65, "resume", tmp_path / "run")
-    manifest.unlink()
+    (tmp_path / "train/manifest.json").unlink()
     assert "the run's data are gone" in fails(66, "resume", tmp_path / "run")
 
 
