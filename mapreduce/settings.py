@@ -371,7 +371,8 @@ def check_fits(
     if wrong := misfit(data.columns, columns):
         raise DataError(
             f"the columns of the data do not fit those that the model was trained on: {wrong}. "
-            f"Import the columns that it was trained on, in that order"
+            f"Import the columns that it was trained on, in that order; with --like they have the "
+            f"types of the training data"
         )
     if data.features != features:
         raise DataError(

@@ -125,7 +125,7 @@ def source(
             **roles.describe(),
         },
         # Numbers are names where they are hashed.
-        columns=roles.columns() if header or hash_bits is not None else None,
+        columns=roles.columns() if header or roles.hash_bits is not None else None,
     )
 
 

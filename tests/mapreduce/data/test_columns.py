@@ -52,6 +52,9 @@ def test_csv_without_a_header_has_no_names_but_where_they_are_hashed(tmp_path):
     (tmp_path / "b").mkdir()
     hashed = tuple(Column(name, "hashed number") for name in "12")
     assert imported(tmp_path / "b", text, hash_bits=5) == hashed
+    like = Dataset(tmp_path / "b/out").manifest.source
+    (tmp_path / "c").mkdir()
+    assert imported(tmp_path / "c", text, like=like) == hashed
 
 
 def test_columns_of_parquet(tmp_path):
