@@ -47,7 +47,10 @@ _LOOK_SECONDS = 0.2
 
 def plan(settings: Settings, data: AnyPath, evaluation: AnyPath | None) -> Plan:
     """The plan of a training. See :func:`create` for parameters and errors."""
-    return make(settings, load_manifest(data), load_manifest(evaluation) if evaluation else None)
+    training, *others = [
+        Dataset(path).check_sizes() for path in (data, evaluation) if path is not None
+    ]
+    return make(settings, training, others[0] if others else None)
 
 
 def create(
