@@ -33,7 +33,7 @@ from mapreduce.runners import pool as pools
 from mapreduce.runners import shuffle, spawn
 from mapreduce.runners.partition import Partitioning, configured
 from mapreduce.runners.pool import Reply, Task, TaskError, WorkerPool
-from mapreduce.runners.records import Split, splits
+from mapreduce.runners.records import Split, task_splits
 from mapreduce.runners.shuffle import Segment, Target
 
 log = logging.getLogger(__name__)
@@ -255,7 +255,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         each = _BATCH_MAPS_PER_WORKER if step.get("mapper", {}).get("batch") else _MAPS_PER_WORKER
         total = sum(size for _, size in files)
         wanted = min(self._workers * each, max(self._workers, total // _LEAST_MAP_BYTES))
-        inputs = splits(files, maps or max(wanted, -(-total // _MAP_BYTES)))
+        inputs = task_splits(files, maps or max(wanted, -(-total // _MAP_BYTES)))
         frames = reduces > 0 and self._uses_frames(step)
         map_tasks = [
             self._task(step, step_num, "map", number, split)

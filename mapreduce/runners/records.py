@@ -9,7 +9,7 @@ import bz2
 import gzip
 import operator
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -79,6 +79,14 @@ def splits(files: Iterable[tuple[str, int]], wanted: int) -> list[Split]:
         edges = [size * part // parts for part in range(parts + 1)]
         result += [Split(path, start, stop) for start, stop in pairwise(edges) if start < stop]
     return result
+
+
+def task_splits(files: Sequence[tuple[str, int]], wanted: int) -> list[Split]:
+    """Splits for map tasks: as above, but one if there are only empty files.
+
+    A job's init and final methods run at least once, as on Hadoop.
+    """
+    return splits(files, wanted) or [Split(path, 0, 0) for path, _ in files[:1]]
 
 
 class SplitReader:

@@ -5,7 +5,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from mapreduce.runners.records import Split, SplitReader, is_compressed, splits
+from mapreduce.runners.records import Split, SplitReader, is_compressed, task_splits
 from mapreduce.teaching.model import Line, Source
 
 #: Of the places of a sample.
@@ -93,7 +93,7 @@ def divide(
     """Splits of some files, as the runner ``parallel`` makes them, each with its lines."""
     known = {path: found for (path, _), found in zip(files, lines, strict=True)}
     result = []
-    for split in splits(files, maps):
+    for split in task_splits(files, maps):
         found = known[split.path]
         if is_compressed(split.path):
             result.append((split, list(found)))

@@ -117,6 +117,20 @@ def test_empty_input_gives_empty_output(tmp_path):
     assert run(stock_jobs.WordCount, "parallel", tmp_path / "empty.txt")[0] == []
 
 
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+@pytest.mark.parametrize("files", [0, 1, 3])
+def test_one_map_task_at_least(tmp_path, runner, files):
+    """As on Hadoop: init and final methods run, of standard input and of files."""
+    paths = [tmp_path / f"empty-{number}.txt" for number in range(files)]
+    for path in paths:
+        path.touch()
+    job = stock_jobs.InitAndFinal(["--no-conf", "-r", runner, *map(str, paths)])
+    job.sandbox()
+    with job.make_runner() as made:
+        made.run()
+        assert b'"lines"\t0\n' in b"".join(made.cat_output())
+
+
 def test_tasks_do_not_see_each_other(text):
     ours, _ = run(stock_jobs.LeavesTraces, "parallel", "--workers", 1, text)
     assert b'"lines"\t401' in ours
