@@ -167,8 +167,23 @@ def install() -> None:
     _allow_classes_without_file()
     # mrjob takes every path for a pattern: it would find nothing in a folder such as data[1].
     mrjob.fs.local.glob = SimpleNamespace(glob=local_matching)
-    # A folder that was made is one that the runner knows of.
-    MRJobRunner._get_local_tmp_dir = signals.deferred()(MRJobRunner._get_local_tmp_dir)
+    _keep_to_the_user()
+
+
+def _keep_to_the_user() -> None:
+    """Have folders of temporary files be the user's alone."""
+    theirs = MRJobRunner._get_local_tmp_dir
+
+    @signals.deferred()  # a folder that was made is one that the runner knows of
+    @wraps(theirs)
+    def ours(self: Any) -> str:
+        is_new = not self._local_tmp_dir
+        path: str = theirs(self)
+        if is_new:
+            os.chmod(path, 0o700)  # noqa: PTH101
+        return path
+
+    MRJobRunner._get_local_tmp_dir = ours
 
 
 def _check_configurations() -> None:

@@ -76,6 +76,20 @@ def test_output_equals_inline(text, name, workers):
     assert ours
 
 
+@pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+def test_temporary_files_are_the_users_alone(text, runner):
+    before = os.umask(0o022)
+    try:
+        with stock_jobs.WordCount(["--no-conf", "-r", runner, str(text)]).make_runner() as made:
+            made.run()
+            assert Path(made._get_local_tmp_dir()).stat().st_mode & 0o777 == 0o700
+            for folder in Path("/dev/shm"), Path(tempfile.gettempdir()):
+                for ours in folder.glob(f"gradreduce-*-{os.getpid()}-*"):
+                    assert ours.stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+
+
 def test_map_only_keeps_the_order_of_the_input(text):
     ours, _ = run(stock_jobs.MapOnly, "parallel", "--workers", 3, text)
     assert ours == text.read_text().upper().encode().splitlines()
