@@ -71,7 +71,9 @@ class _Worker:
     end: int | None = None
     job: int = -1
     queue: deque[Task] = field(default_factory=deque)
+    #: When it last gave a sign of life: that it was seen, by this process's clock, and its file's.
     since: float = 0.0
+    sign: int = 0
     #: Seconds without a sign of life after which it was killed.
     silent: float = 0.0
 
@@ -90,8 +92,8 @@ class WorkerPool:
     def __init__(self, workers: int, start_method: str, jobs: Sequence[type]) -> None:
         self.size = workers
         self.start_method = start_method
-        #: A folder, in memory if possible, that is removed when the pool is closed.
-        self.scratch = memory_folder()
+        #: A folder that is removed when the pool is closed. On the disk: tasks may write much.
+        self.scratch = _private_folder(Path(tempfile.gettempdir()))
         #: How often a worker died and its task was tried again.
         self.retries = 0
         self._started = 0
@@ -172,7 +174,7 @@ class WorkerPool:
                     task = one.queue.popleft()
                     if "error" in reply:
                         raise _task_error(task, reply)
-                    one.since = time.time()
+                    one.since = time.monotonic()
                     replies[task["number"]] = reply
                     left -= 1
                     if not self._warm:
@@ -209,14 +211,16 @@ class WorkerPool:
         for one in self._workers:
             if one.queue and not one.silent:
                 with contextlib.suppress(FileNotFoundError):
-                    last = max(one.since, one.stderr.stat().st_mtime)
-                    if time.time() - last > timeout:
+                    sign = one.stderr.stat().st_mtime_ns
+                    if sign != one.sign:
+                        one.sign, one.since = sign, time.monotonic()
+                    if time.monotonic() - one.since > timeout:
                         one.silent = timeout
                         one.process.kill()
 
     def _send(self, one: _Worker, task: Task) -> None:
         if not one.queue:
-            one.since = time.time()
+            one.since = time.monotonic()
         one.queue.append(task)
         try:
             if one.job != self._job:
@@ -304,7 +308,9 @@ def _end_of(pid: int) -> int | None:
 
 def _tail(path: Path) -> str:
     try:
-        return path.read_text("utf-8", "replace")[-worker.LOG_BYTES :]
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - worker.LOG_BYTES))
+            return log.read(worker.LOG_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:
         # The worker did not live long enough to open it.
         return ""
@@ -333,11 +339,12 @@ def _status(status: int) -> str:
 
 
 def memory_folder() -> Path:
-    """A new private folder, in memory where the system has such a place.
+    """A new private folder, in memory where the system has such a place."""
+    return _private_folder(_MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir()))
 
-    Its name holds the process, so that what a killed process left can be told and is removed.
-    """
-    parent = _MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+
+def _private_folder(parent: Path) -> Path:
+    """A new folder, whose name holds the process: so what killed ones left is known and removed."""
     common = f"gradreduce-{_process_namespace()}-"
     for folder in parent.glob(f"{common}*"):
         pid = folder.name.removeprefix(common).partition("-")[0]

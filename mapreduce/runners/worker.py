@@ -14,10 +14,10 @@ import os
 import signal
 import sys
 import traceback
-from io import BytesIO
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from mrjob.parse import parse_mr_job_stderr
 
@@ -32,6 +32,9 @@ known_jobs: dict[str, type] = {}
 _PR_SET_PDEATHSIG = 1
 LOG_BYTES = 1 << 16
 SHOWN_BYTES = 1 << 10
+
+# Of standard error, what is read at once: so many lines, or pieces of them.
+_LINES, _LINE_BYTES = 256, 1 << 12
 
 
 def job_name(job_class: type) -> str:
@@ -212,17 +215,29 @@ def _take_log() -> dict[str, Any]:
     """What a task wrote to standard error: counters, status, the rest; and whether it printed."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    reply: dict[str, Any] = {"counters": {}, "log": "", "status": [], "printed": ""}
+    reply: dict[str, Any] = {"printed": ""}
     size = os.fstat(1).st_size
     if size:
         reply["printed"] = os.pread(1, min(size, SHOWN_BYTES), 0).decode("utf-8", "replace")
         os.ftruncate(1, 0)
-    size = os.fstat(2).st_size
-    if size:
-        content = os.pread(2, size, 0)
+    with open(os.dup(2), "rb") as log:  # noqa: PTH123
+        log.seek(0)
+        reply |= noted(log)
         os.ftruncate(2, 0)
-        found = parse_mr_job_stderr(BytesIO(content))
-        reply["counters"] = found["counters"]
-        reply["status"] = found["statuses"][-1:]
-        reply["log"] = "".join(found["other"])[-LOG_BYTES:]
     return reply
+
+
+def noted(log: BinaryIO) -> dict[str, Any]:
+    """What is to be known of a standard error of any length: counters, status, and its end."""
+    counters: dict[str, dict[str, int]] = {}
+    status: list[str] = []
+    text, length = "", 0
+    lines = iter(lambda: log.readline(_LINE_BYTES), b"")
+    while some := list(islice(lines, _LINES)):
+        found = parse_mr_job_stderr(some, counters)
+        status = found["statuses"][-1:] or status
+        more = "".join(found["other"])
+        text, length = (text + more)[-LOG_BYTES:], length + len(more)
+    if length > len(text):
+        text = f"({length - len(text):,} characters before this were left out)\n{text}"
+    return {"counters": counters, "log": text, "status": status}

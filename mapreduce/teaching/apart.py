@@ -19,14 +19,11 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from mapreduce.errors import GradreduceError
-from mapreduce.runners.worker import end_with_parent
+from mapreduce.runners.worker import LOG_BYTES, end_with_parent, noted
 from mapreduce.teaching.model import to_json
 
 #: Seconds after the limit until a process that took no notice of it is killed.
 _PATIENCE = 3.0
-
-#: Of what a task writes to standard output and standard error.
-_LOG_BYTES = 1 << 16
 
 
 class TimeLimitReached(BaseException):
@@ -50,7 +47,8 @@ def run_apart(work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, A
     Returns
     -------
     dict
-        With ``stdout`` and ``stderr`` added: what was written there.
+        With ``printed`` added, the beginning of standard output, and what is noted of standard
+        error by :func:`mapreduce.runners.worker.noted`.
 
     Raises
     ------
@@ -70,10 +68,10 @@ def run_apart(work: Callable[[], dict[str, Any]], seconds: float) -> dict[str, A
             reply = _reply(ours, seconds + _PATIENCE, seconds)
         finally:
             _end(child)
-        for name, file in (("stdout", out), ("stderr", err)):
+        for file in (out, err):
             file.seek(0)
-            reply[name] = file.read(_LOG_BYTES).decode("latin-1")
-    return reply
+        printed = out.read(LOG_BYTES).decode("latin-1")
+        return reply | noted(err) | {"printed": printed}
 
 
 def _fork() -> int:

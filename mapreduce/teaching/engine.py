@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -18,7 +17,6 @@ from typing import Any
 import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
 
 from mrjob.job import MRJob  # isort: skip
-from mrjob.parse import parse_mr_job_stderr  # isort: skip
 
 from mapreduce import launch
 from mapreduce.errors import UsageError
@@ -353,10 +351,8 @@ class _StepRun:
             task.failure = Failure(task.kind, "ProcessLost", str(error))
             return task, []
         done_task = from_data(Task, reply["task"])
-        noted = parse_mr_job_stderr(BytesIO(reply["stderr"].encode("latin-1")))
-        done_task.counters = noted["counters"]
-        done_task.log = "".join(noted["other"])
-        done_task.printed = reply["stdout"]
+        done_task.counters, done_task.log = reply["counters"], reply["log"]
+        done_task.printed = reply["printed"]
         return done_task, []
 
 

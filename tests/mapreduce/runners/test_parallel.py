@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import stock_jobs
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
 from mapreduce.runners import pool as pools
+from mapreduce.runners import worker
 from mapreduce.runners.parallel import TaskFailedException
 from mapreduce.runners.spawn import DEFAULT_START_METHOD
 
@@ -252,6 +254,53 @@ def test_what_a_killed_driver_left_in_memory_is_removed_by_the_next():
     ours = pools.memory_folder()
     assert not left.exists()
     shutil.rmtree(ours)
+
+
+@pytest.mark.fault
+def test_a_clock_that_jumps_kills_nobody(text, monkeypatch):
+    class Slow(stock_jobs.WordCount):
+        def mapper_init(self):
+            time.sleep(1.5)
+
+    start, now = time.monotonic(), time.time
+    jump = lambda: now() + 3600 * (time.monotonic() - start > 1)  # noqa: E731
+    monkeypatch.setattr(time, "time", jump)
+    limits = ["-D", "mapreduce.task.timeout=60000", "-D", "mapreduce.map.maxattempts=1"]
+    assert run(Slow, "parallel", "-D", "mapreduce.job.maps=1", *limits, text)[0]
+
+
+LOUD = b"reporter:counter:loud,lines,1\n" + b"x" * 90 + b"\n"
+
+
+def test_a_task_may_write_as_much_as_it_likes_to_standard_error(text, caplog):
+    class Loud(stock_jobs.WordCount):
+        def mapper_init(self):
+            for _ in range(1000):
+                os.write(2, LOUD * 100)
+            # Not in memory, for which --memory is.
+            assert Path(tempfile.gettempdir()) in Path("/proc/self/fd/2").readlink().parents
+            raise ValueError("enough")
+
+    with pytest.raises(TaskFailedException) as raised:
+        run(Loud, "parallel", "-D", "mapreduce.job.maps=1", text)
+    assert raised.value.error.log.endswith("x\n")
+    assert "characters before this were left out" in raised.value.error.log[:200]
+
+
+def test_what_a_task_wrote_is_read_piece_by_piece(tmp_path):
+    with (tmp_path / "stderr").open("w+b") as log:
+        for _ in range(200):
+            log.write(LOUD * 1000)
+        log.write(b"reporter:status:almost\n" + b"y" * (8 << 20) + b"\nreporter:status:done\n")
+        log.seek(0)
+        tracemalloc.start()
+        noted = worker.noted(log)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert noted["counters"] == {"loud": {"lines": 200_000}}
+    assert noted["status"] == ["done"]
+    assert noted["log"].endswith("y" * 100 + "\n")
+    assert peak < 6 << 20
 
 
 def test_workers_must_be_positive(text):

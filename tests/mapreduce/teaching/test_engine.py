@@ -1,5 +1,6 @@
 """Traces: they end with what ``gradreduce run`` gives, and say truly what happened before."""
 
+import sys
 from collections import Counter
 
 import batch_jobs
@@ -255,3 +256,16 @@ class TestSampling:
         divided = divide(files, lines, maps)
         assert [split for split, _ in divided] == splits(files, maps)
         assert [line.text for _, found in divided for line in found] == texts
+
+
+def test_counters_are_counted_however_much_a_task_writes(text):
+    class Loud(stock_jobs.WordCount):
+        def mapper_init(self):
+            sys.stderr.write("some words\n" * 10_000)
+            self.increment_counter("loud", "tasks")
+
+    (step,) = trace_of(Loud, text, Variation(maps=1)).steps
+    assert step.maps[0].counters == {"loud": {"tasks": 1}}
+    assert step.maps[0].log.endswith("some words\n")
+
+
