@@ -37,12 +37,18 @@ from mapreduce.errors import (
 )
 from mapreduce.hints import did_you_mean, missing, names_in
 from mapreduce.loading import load_job as load_job
+from mapreduce.runners import partition
 from mapreduce.user_errors import user_error, user_errors, user_part
+
+log = logging.getLogger(__name__)
 
 DEFAULT_RUNNER = "parallel"
 
 #: Runners that read and write files of this machine.
 _LOCAL_RUNNERS = ("inline", "local", "parallel")
+
+#: Those of them that are mrjob's own.
+_MRJOBS_RUNNERS = ("inline", "local")
 
 #: Those of them that start the job's script, for all steps or for some.
 _STARTING_RUNNERS = ("local", "parallel")
@@ -337,6 +343,10 @@ def _checked(runner: Any, job: Any) -> Any:
     if job.options.runner in _LOCAL_RUNNERS and runner._opts["check_input_paths"]:
         for path in runner._input_paths:
             _check_input(path, job.options.runner)
+    if job.options.runner in _MRJOBS_RUNNERS:
+        for number in range(runner._num_steps()):
+            for setting in partition.ignored(runner._jobconf_for_step(number)):
+                log.warning("ignoring %s: the runners parallel and hadoop do not", setting)
     if job.options.runner in _STARTING_RUNNERS:
         _set_interpreter(runner, type(job))
     return runner

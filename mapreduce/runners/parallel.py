@@ -31,7 +31,14 @@ from mapreduce.errors import UsageError
 from mapreduce.job import Job
 from mapreduce.runners import pool as pools
 from mapreduce.runners import shuffle, spawn
-from mapreduce.runners.partition import Partitioning, configured
+from mapreduce.runners.partition import (
+    REDUCES,
+    Partitioning,
+    comparator_of,
+    configured,
+    is_map_only,
+    jobconf_number,
+)
 from mapreduce.runners.pool import Reply, Task, TaskError, WorkerPool
 from mapreduce.runners.records import Split, task_splits
 from mapreduce.runners.shuffle import Segment, Target
@@ -87,6 +94,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     OPT_NAMES = LocalMRJobRunner.OPT_NAMES | {"workers", "start_method", "memory"}
 
     _fs: Any
+    _steps: list[dict[str, Any]]
 
     def __init__(self, mrjob_cls: type | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -95,6 +103,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         self._own_memory: Path | None = None
         #: Paths and sizes of the parts that each step wrote.
         self._parts: dict[int, list[tuple[str, int]]] = {}
+        self._steps = [self._planned(step, number) for number, step in enumerate(self._steps)]
         for name, least in (("workers", 1), ("memory", 16)):
             found = self._opts[name]
             if found is not None and (not isinstance(found, int) or found < least):
@@ -110,6 +119,12 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     @classmethod
     def _default_opts(cls) -> dict[str, Any]:
         return {**super()._default_opts(), "cleanup_on_failure": ["ALL"]}
+
+    def _planned(self, step: dict[str, Any], step_num: int) -> dict[str, Any]:
+        """A step without its combiner and reducer, if it shall have no reduce tasks."""
+        if "reducer" not in step or not is_map_only(self._jobconf_for_step(step_num)):
+            return step
+        return {name: part for name, part in step.items() if name not in ("combiner", "reducer")}
 
     @property
     def _workers(self) -> int:
@@ -203,6 +218,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
 
     def _run_streaming_step(self, step: dict[str, Any], step_num: int) -> None:
         if not self._is_ours(step):
+            if name := comparator_of(self._jobconf_for_step(step_num)):
+                log.warning("ignoring %s: step %d runs on mrjob's own runner", name, step_num + 1)
             super()._run_streaming_step(step, step_num)
             return
         try:
@@ -242,27 +259,22 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             self._create_dist_cache_dir(step_num)
         reduces = 0
         if "reducer" in step:
-            reduces = jobconf_number(jobconf, "mapreduce.job.reduces", "mapred.reduce.tasks") or (
-                self._workers
-            )
-        if self._sort_values:
-            # mrjob asks Hadoop to sort by the value too, and to divide by the key alone.
-            partitioning = Partitioning(max(1, reduces))
-        else:
-            partitioning = configured(self._partitioner, jobconf, max(1, reduces), log.warning)
+            reduces = jobconf_number(jobconf, *REDUCES) or self._workers
+        partitioning = self._divided(jobconf, max(1, reduces), log.warning)
         maps = jobconf_number(jobconf, "mapreduce.job.maps", "mapred.map.tasks")
         files = self._inputs(step_num)
         each = _BATCH_MAPS_PER_WORKER if step.get("mapper", {}).get("batch") else _MAPS_PER_WORKER
         total = sum(size for _, size in files)
         wanted = min(self._workers * each, max(self._workers, total // _LEAST_MAP_BYTES))
         inputs = task_splits(files, maps or max(wanted, -(-total // _MAP_BYTES)))
-        frames = reduces > 0 and self._uses_frames(step)
+        frames = reduces > 0 and not partitioning.order and self._uses_frames(step)
         map_tasks = [
             self._task(step, step_num, "map", number, split)
             | {
                 "splits": [split],
                 "partitions": reduces,
                 "partitioning": partitioning,
+                "sort_values": bool(self._sort_values) and not partitioning.order,
                 "combiner": "combiner" in step and reduces > 0,
                 "frames": frames,
                 "target": self._between(f"step-{step_num:05d}-map-{number:05d}", len(inputs))
@@ -280,6 +292,16 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         self._parts[step_num] = [
             (path, size) for reply in replies for path, size in reply["result"]["files"]
         ]
+
+    def _divided(
+        self, jobconf: dict[str, Any], reduces: int, warn: Callable[[str], None]
+    ) -> Partitioning:
+        """How the records of a step are divided and sorted."""
+        if self._sort_values and not comparator_of(jobconf):
+            # mrjob asks Hadoop to sort by the value too, and to divide by the key alone.
+            return Partitioning(reduces)
+        name = self._partitioner or self._sort_values_partitioner()
+        return configured(name, jobconf, reduces, warn)
 
     def _reduce(
         self,
@@ -302,6 +324,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
                     "segments": segments,
                     "partitions": 0,
                     "partitioning": partitioning,
+                    "sort_values": bool(self._sort_values) and not partitioning.order,
                     "frames": frames,
                     "memory": self._budget // 2 // min(self._workers, reduces),
                     "temporary": str(self._spill_dir() / f"sort-{step_num:05d}-{number:05d}"),
@@ -347,7 +370,6 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             "step": step_num,
             "steps": self._num_steps(),
             "number": number,
-            "sort_values": bool(self._sort_values),
             "buffer_bytes": self._budget // 4 // self._workers,
             "env": {},
             "directory": None,
@@ -434,17 +456,6 @@ def _segments(reply: Reply, partition: int) -> list[Segment]:
 def _remove(paths: Iterable[str]) -> None:
     for path in paths:
         Path(path).unlink(missing_ok=True)
-
-
-def jobconf_number(jobconf: dict[str, Any], *names: str) -> int:
-    """The first of some settings that is given; 0 if none is."""
-    for name in names:
-        value = jobconf.get(name)
-        if value:
-            if not str(value).strip().isdecimal():
-                raise UsageError(f"-D {name}: expected a number of at least 0, found {value!r}")
-            return int(value)
-    return 0
 
 
 def _add_counters(total: dict[str, dict[str, int]], more: dict[str, dict[str, int]]) -> None:

@@ -25,7 +25,8 @@ from mapreduce.pairs import (
     is_keyed,
     line_writer,
 )
-from mapreduce.runners.commands import CommandError, lines_of, piped
+from mapreduce.runners.commands import CommandError, block_of, lines_of, piped
+from mapreduce.runners.comparator import Order
 from mapreduce.runners.partition import Partitioning, partitioner
 
 Buffer = bytes | bytearray | memoryview
@@ -291,7 +292,7 @@ def raw_blocks(segments: Iterable[Segment]) -> Iterator[bytes]:
 
 
 class Groups:
-    """Records of a partition, those of one key together, keys in the order of their bytes.
+    """Records of a partition, those of one key together, keys sorted.
 
     Parameters
     ----------
@@ -302,6 +303,8 @@ class Groups:
         they came.
     fields : int
         Of a key.
+    order : Order, optional
+        What keys are sorted by, before their bytes.
 
     Attributes
     ----------
@@ -309,8 +312,15 @@ class Groups:
         Whether every line is a key of one field, a TAB and a value.
     """
 
-    def __init__(self, lists: Iterable[list[bytes]], sort_values: bool, fields: int = 1) -> None:
+    def __init__(
+        self,
+        lists: Iterable[list[bytes]],
+        sort_values: bool,
+        fields: int = 1,
+        order: Order | None = None,
+    ) -> None:
         self._sort_values = sort_values
+        self._order = order
         groups: dict[bytes, list[bytes | None]] = {}
         self.is_split = True
         value: bytes | None
@@ -328,7 +338,10 @@ class Groups:
 
     def __iter__(self) -> Iterator[Group]:
         """Each group once: its memory is given back."""
-        for key in sorted(self._groups):
+        keys = sorted(self._groups)
+        if self._order:
+            keys.sort(key=self._order)
+        for key in keys:
             values = self._groups.pop(key)
             if self._sort_values:
                 values.sort(key=lambda value: value or b"")
@@ -346,7 +359,12 @@ def in_memory(segments: Iterable[Segment]) -> Iterator[list[bytes]]:
 
 
 def sorted_lines(
-    segments: Iterable[Segment], folder: Path, sort_values: bool, fields: int, memory: int
+    segments: Iterable[Segment],
+    folder: Path,
+    sort_values: bool,
+    fields: int,
+    memory: int,
+    order: Order | None = None,
 ) -> Iterator[list[bytes]]:
     """Lines of some segments, sorted by key, with temporary files.
 
@@ -361,6 +379,8 @@ def sorted_lines(
         Of a key.
     memory : int
         Bytes that sorting may take.
+    order : Order, optional
+        What keys are sorted by, before their bytes.
 
     Raises
     ------
@@ -369,10 +389,18 @@ def sorted_lines(
     """
     folder.mkdir(parents=True, exist_ok=True)
     keys = [] if sort_values else ["-t", "\t", "-k", f"1,{fields}", "-s"]
-    command = ["sort", *keys, "-S", f"{memory >> 10}K", "-T", str(folder)]
     blocks = raw_blocks(segments)
+    if order:
+        # In a field of its own, in front, for the time of the sort.
+        keys = ["-t", "\t", "-k", "1,1", "-k", f"2,{1 + fields}", "-s"]
+        blocks = (
+            block_of([order(key_of(line, fields)) + b"\t" + line for line in lines])
+            for lines in lines_of(blocks)
+        )
+    command = ["sort", *keys, "-S", f"{memory >> 10}K", "-T", str(folder)]
     try:
-        yield from piped(command, blocks, keep_stderr=True, env={"LC_ALL": "C"})
+        for lines in piped(command, blocks, keep_stderr=True, env={"LC_ALL": "C"}):
+            yield [line.partition(b"\t")[2] for line in lines] if order else lines
     except CommandError as error:
         reason = error.told or f"{error}: install coreutils"
         raise StorageError(

@@ -25,6 +25,7 @@ from mapreduce.pairs import (
 )
 from mapreduce.runners.calls import Pair, call, is_overridden, mapped
 from mapreduce.runners.commands import block_of, piped
+from mapreduce.runners.comparator import order_of_keys
 from mapreduce.runners.partition import Partitioning
 from mapreduce.runners.records import BLOCK_BYTES, Split, SplitReader, shown
 from mapreduce.runners.shuffle import (
@@ -78,6 +79,7 @@ class Task:
         self._new_job = new_job
         self._alive = alive
         self._step: int = spec["step"]
+        self._how = Partitioning(*spec["partitioning"])
         self._reader: SplitReader | None = None
         #: What is encoded, for messages: the group's key, what was read last, what cannot be read.
         self._key: bytes | None = None
@@ -179,7 +181,7 @@ class Task:
     def _writer(self, write: Any) -> LineWriter:
         spec = self._spec
         divided = spec["kind"] == "map" and spec["partitions"] > 0
-        how = Partitioning(*spec["partitioning"]) if divided else Partitioning(1)
+        how = self._how if divided else Partitioning(1)
         size = spec["buffer_bytes"] if divided else _OUTPUT_BYTES
         return LineWriter(Target(*spec["target"]), write, how, size)
 
@@ -228,33 +230,34 @@ class Task:
         return size * GROUPED <= int(self._spec["memory"])
 
     def _sorted(self, segments: list[Segment]) -> Iterator[list[bytes]]:
-        spec = self._spec
+        spec, how = self._spec, self._how
         folder = Path(spec["temporary"])
-        fields = Partitioning(*spec["partitioning"]).key_fields
-        for lines in sorted_lines(
-            segments, folder, spec["sort_values"], fields, spec["memory"] // 2
-        ):
+        given = (folder, spec["sort_values"], how.key_fields, spec["memory"] // 2)
+        for lines in sorted_lines(segments, *given, order_of_keys(how)):
             self._alive()
             yield lines
+
+    def _gathered(self, segments: list[Segment]) -> Groups:
+        how = self._how
+        lists = in_memory(segments)
+        return Groups(lists, self._spec["sort_values"], how.key_fields, order_of_keys(how))
 
     def _ordered_blocks(self, segments: list[Segment]) -> Iterator[bytes]:
         """The lines of a partition, for a program."""
         if not self._fits(segments):
             yield from map(block_of, self._sorted(segments))
             return
-        fields = Partitioning(*self._spec["partitioning"]).key_fields
-        for key, values in Groups(in_memory(segments), self._spec["sort_values"], fields):
+        for key, values in self._gathered(segments):
             yield block_of(key if value is None else key + b"\t" + value for value in values)
 
     def _reduce_groups(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:
         spec = self._spec
-        fields = Partitioning(*spec["partitioning"]).key_fields
         if spec["pre_filter"]:
             blocks = self._ordered_blocks(segments)
             lists = piped(spec["pre_filter"], blocks, ignore_status=True)
             return self._apply_to_pairs(job, "reducer", self._read(lists, read))
         if self._fits(segments):
-            groups = Groups(in_memory(segments), spec["sort_values"], fields)
+            groups = self._gathered(segments)
             return self._apply(job, "reducer", groups, groups.is_split, read)
         pairs = self._read(self._sorted(segments), self._read_or_tell(read))
         return self._apply_to_pairs(job, "reducer", pairs)
@@ -280,14 +283,18 @@ class Task:
     def _reduce_batches(self, job: Any, read: Read, segments: list[Segment]) -> Iterator[Pair]:
         batches: Iterable[Any]
         if self._fits(segments):
-            block = b"".join(raw_blocks(segments))
-            batches = [decode_lines(read, block, self._order())] if block else []
+            order = self._order()
+            block = b"".join(raw_blocks(segments) if order else self._ordered_blocks(segments))
+            batches = [decode_lines(read, block, order)] if block else []
         else:
             blocks = blocks_of(map(block_of, self._sorted(segments)), _BATCH_BYTES)
             batches = (decode_lines(read, block) for block in key_blocks(blocks))
         return reduce_batches(job, batches, self._step)
 
-    def _order(self) -> str:
+    def _order(self) -> str | None:
+        """How Arrow may sort; None for what it cannot."""
+        if self._how.order or self._how.key_fields > 1:
+            return None
         return "lines" if self._spec["sort_values"] else "keys"
 
     def _apply(
@@ -310,7 +317,7 @@ class Task:
 
     def _grouped(self, pairs: Iterator[Pair]) -> Iterator[tuple[Any, Iterator[Any]]]:
         """Groups of neighbours with equal keys, as mrjob makes them."""
-        fields = Partitioning(*self._spec["partitioning"]).key_fields
+        fields = self._how.key_fields
         for key, group in groupby(pairs, itemgetter(0)):
             # When a group's values have been read, so has the first record of the next one.
             self._key = None if self._last is None else key_of(self._last, fields)

@@ -20,8 +20,8 @@ from mrjob.job import MRJob  # isort: skip
 
 from mapreduce import launch
 from mapreduce.errors import UsageError
-from mapreduce.runners.parallel import ParallelMRJobRunner, jobconf_number
-from mapreduce.runners.partition import Partitioning, configured
+from mapreduce.runners.parallel import ParallelMRJobRunner
+from mapreduce.runners.partition import REDUCES, Partitioning, jobconf_number
 from mapreduce.runners.records import Split
 from mapreduce.teaching import plans
 from mapreduce.teaching.apart import ProcessLost, run_apart, time_limit
@@ -177,14 +177,11 @@ class TracingRunner(ParallelMRJobRunner):
     def _reducers(self, number: int, how: Variation) -> int:
         if "reducer" not in self._get_step(number):
             return 0
-        jobconf = self._jobconf_for_step(number)
-        given = jobconf_number(jobconf, "mapreduce.job.reduces", "mapred.reduce.tasks")
-        return given or how.reducers
+        return jobconf_number(self._jobconf_for_step(number), *REDUCES) or how.reducers
 
     def fixed_reducers(self, number: int) -> bool:
         """Whether a step says itself how many reducers it wants."""
-        jobconf = self._jobconf_for_step(number)
-        return bool(jobconf_number(jobconf, "mapreduce.job.reduces", "mapred.reduce.tasks"))
+        return bool(jobconf_number(self._jobconf_for_step(number), *REDUCES))
 
     def maps(self, number: int, how: Variation) -> int:
         """Map tasks that a step shall have."""
@@ -193,10 +190,7 @@ class TracingRunner(ParallelMRJobRunner):
 
     def _partitioning(self, number: int, how: Variation) -> Partitioning:
         reducers = max(1, self._reducers(number, how))
-        if self._sort_values:
-            return Partitioning(reducers)
-        jobconf = self._jobconf_for_step(number)
-        return configured(self._partitioner, jobconf, reducers, lambda message: None)
+        return self._divided(self._jobconf_for_step(number), reducers, lambda message: None)
 
     @property
     def sorts_values(self) -> bool:
@@ -207,13 +201,14 @@ class TracingRunner(ParallelMRJobRunner):
         """What the tasks of a step need to know."""
         step = self._get_step(number)
         parts = ("mapper", "combiner", "reducer")
+        partitioning = self._partitioning(number, how)
         return Setup(
             number,
             lambda mrc: self.new_job(mrc, number),
             frozenset(part for part in parts if part in step),
-            self._partitioning(number, how),
+            partitioning,
             "reducer" in step,
-            self.sorts_values,
+            self.sorts_values and not partitioning.order,
             {part: self._programs(step[part]) for part in parts if part in step},
             None if how.together else self.seconds,
         )

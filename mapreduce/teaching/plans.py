@@ -93,7 +93,9 @@ def _name(function: Any) -> str:
 
 
 def partitioner_name(how: Partitioning) -> str:
-    """A partitioner in words."""
+    """A partitioner in words, and a comparator."""
+    if how.order:
+        return f"{partitioner_name(how._replace(order=()))}, KeyFieldBasedComparator"
     if how.fields is None:
         return "HashPartitioner" + (f" of {how.key_fields} fields" if how.key_fields > 1 else "")
     fields = ", ".join(

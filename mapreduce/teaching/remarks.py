@@ -94,7 +94,8 @@ def on_shuffle(step: Step) -> Iterator[Remark]:
         )
     texts = [key.raw.strip('"') for key in keys]
     numbers = sorted((text for text in texts if text.lstrip("-").isdecimal()), key=int)
-    if len(numbers) > 1 and len(numbers) == len(texts) and sorted(numbers) != numbers:
+    is_text = "Comparator" not in step.partitioner
+    if is_text and len(numbers) > 1 and len(numbers) == len(texts) and sorted(numbers) != numbers:
         first, second = _misplaced(numbers)
         yield (
             "warning",

@@ -23,6 +23,7 @@ from mapreduce.errors import GradreduceError
 from mapreduce.pairs import decode_lines, encode_columns, is_columns, line_writer
 from mapreduce.runners.calls import call, is_overridden, mapped
 from mapreduce.runners.commands import block_of, piped
+from mapreduce.runners.comparator import order_of_keys
 from mapreduce.runners.partition import Partitioning, partitioner
 from mapreduce.runners.shuffle import key_of
 from mapreduce.teaching.apart import TimeLimitReached, time_limit
@@ -273,7 +274,8 @@ class TracedTask:
             groups = self._in_order_of_lines([(line, -1, None) for line in lines])
         if getattr(job._get_step(setup.step, object), "reducer_batch", None):
             self._note(groups, read)
-            order = "lines" if setup.sort_values else "keys"
+            is_plain = not setup.partitioning.order and setup.partitioning.key_fields == 1
+            order = ("lines" if setup.sort_values else "keys") if is_plain else None
             batches = [decode_lines(read, block_of(lines), order)] if lines else []
             self._where = f"a batch of {len(groups)} keys"
             self._take("reduce", reduce_batches(job, batches, setup.step), write)
@@ -298,7 +300,9 @@ class TracedTask:
                 # A seed of text is hashed by SHA-512, the same in every process.
                 random.Random(f"{self._how.seed} {key!r}").shuffle(values)
         keys = sorted(groups)
-        if self._how.keys == "numbers":
+        if order := order_of_keys(self._setup.partitioning):
+            keys.sort(key=order)
+        elif self._how.keys == "numbers":
             keys = by_number(keys) or keys
         return [(key, groups[key]) for key in keys]
 

@@ -147,6 +147,18 @@ def test_one_map_task_at_least(tmp_path, runner, files):
         assert b'"lines"\t0\n' in b"".join(made.cat_output())
 
 
+def test_no_reduce_tasks_if_none_are_wanted(text):
+    """As on Hadoop: the mapper's output is the step's, and the next step maps over it."""
+    words = sum(len(line.split()) for line in text.read_text().splitlines())
+    for name in ("mapreduce.job.reduces", "mapred.reduce.tasks"):
+        found, counters = run(stock_jobs.TwoSteps, "parallel", "-D", f"{name}=0", text)
+        assert len(found) == words
+    found, counters = run(
+        stock_jobs.InitAndFinal, "parallel", "-D", "mapreduce.job.reduces=00", text
+    )
+    assert "tasks" not in counters[0]
+
+
 def test_tasks_do_not_see_each_other(text):
     ours, _ = run(stock_jobs.LeavesTraces, "parallel", "--workers", 1, text)
     assert b'"lines"\t401' in ours

@@ -84,6 +84,14 @@ def test_parts_of_a_key(options, parts):
     assert key_field(b"aa.bbb.cc", jobconf) == (value & 0x7FFFFFFF) % 1000
 
 
+def test_fields_between_longer_separators_are_where_hadoop_looks_for_them():
+    settings = {"mapreduce.map.output.key.field.separator": "::"}
+    # The third one begins a byte too late, which is here after the key's end.
+    assert key_field(b"ee::1::a", {OPTIONS: "-k3,3", **settings}) == 0
+    expected = java_hash(b"1:") % 1000
+    assert key_field(b"ee::1::a", {OPTIONS: "-k2,2", **settings}) == expected
+
+
 def test_without_options_the_hash_is_that_of_a_java_string():
     # "ä😀".hashCode() over the units 00E4 D83D DE00.
     value = (0xE4 * 31 + 0xD83D) * 31 + 0xDE00

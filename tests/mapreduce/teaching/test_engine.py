@@ -269,3 +269,14 @@ def test_counters_are_counted_however_much_a_task_writes(text):
     assert step.maps[0].log.endswith("some words\n")
 
 
+def test_a_task_at_least_and_no_reducers_if_none_are_wanted(text, tmp_path):
+    (tmp_path / "empty").touch()
+    trace = trace_of(stock_jobs.InitAndFinal, tmp_path / "empty")
+    assert [record.line for part in trace.output for record in part] == ['"lines"\t0']
+    options = ["-D", "mapreduce.job.reduces=0"]
+    (step,) = trace_of(stock_jobs.WordCount, text, None, options).steps
+    assert not step.reducers
+    assert not step.has("reducer")
+    assert not step.has("combiner")
+    words = [record.key.text for task in step.last for record in task.outputs]
+    assert len(words) == len(text.read_text().split())
