@@ -261,8 +261,10 @@ def prepared(
         An input does not exist or cannot be read.
     """
     job = _instance(job_class, list(arguments), place)
-    if job.options.runner or job.options.output_dir:
-        raise UsageError(f"{place}: leave out -r and -o, which are for gradreduce run")
+    if job.options.runner or job.options.output_dir or job.options.step_output_dir:
+        raise UsageError(
+            f"{place}: leave out -r, -o and --step-output-dir, which are for gradreduce run"
+        )
     job.options.runner = "parallel"
     job._runner_class = lambda: runner
     with _quiet(), _runner(job, place) as made:

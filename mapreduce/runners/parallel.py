@@ -27,7 +27,7 @@ from hdfs_utils import publish
 from hdfs_utils.filesystem import is_remote
 from hdfs_utils.publish import storage_errors
 from mapreduce import signals
-from mapreduce.errors import UsageError
+from mapreduce.errors import OutputError, UsageError
 from mapreduce.job import Job
 from mapreduce.runners import pool as pools
 from mapreduce.runners import shuffle, spawn
@@ -211,12 +211,26 @@ class ParallelMRJobRunner(LocalMRJobRunner):
 
     def _run(self) -> None:
         given = bool(self._output_dir)
+        if self._step_output_dir:
+            _check_is_free(self._step_output_dir)
         super()._run()
         if given:
             # As Hadoop does: an output without it is not whole.
             publish.put_if_absent(Path(self._output_dir).absolute() / publish.SUCCESS, b"")
 
     def _run_streaming_step(self, step: dict[str, Any], step_num: int) -> None:
+        if not self._step_output_dir or step_num == self._num_steps() - 1:
+            self._run_step_here(step, step_num)
+            return
+        folder = Path(self._output_dir_for_step(step_num)).absolute()
+        try:
+            self._run_step_here(step, step_num)
+            publish.put_if_absent(folder / publish.SUCCESS, b"")
+        except BaseException:
+            _remove_folder(folder)
+            raise
+
+    def _run_step_here(self, step: dict[str, Any], step_num: int) -> None:
         if not self._is_ours(step):
             if name := comparator_of(self._jobconf_for_step(step_num)):
                 log.warning("ignoring %s: step %d runs on mrjob's own runner", name, step_num + 1)
@@ -288,7 +302,9 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             mapped = replies
             replies = self._reduce(step, step_num, jobconf, mapped, partitioning, output, frames)
             _remove(path for reply in mapped for path, _ in reply["result"]["files"])
-        _remove(path for path, _ in self._parts.pop(step_num - 1, ()))
+        before = self._parts.pop(step_num - 1, ())
+        if not self._step_output_dir:
+            _remove(path for path, _ in before)
         self._parts[step_num] = [
             (path, size) for reply in replies for path, size in reply["result"]["files"]
         ]
@@ -413,11 +429,12 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         return Target(str(self._memory / name), share, str(self._spill_dir() / name))
 
     def _output(self, step_num: int) -> Callable[[int, int], Target]:
-        """Where a step's parts go: to memory, if it is another step of ours that reads them.
+        """Where a step's parts go: to memory, if only another step of ours reads them.
 
         The function takes the number of the part, and that of parts.
         """
-        if step_num < self._num_steps() - 1 and self._is_ours(self._get_step(step_num + 1)):
+        is_last = self._step_output_dir or step_num == self._num_steps() - 1
+        if not is_last and self._is_ours(self._get_step(step_num + 1)):
             return lambda number, of: self._between(f"step-{step_num:05d}-part-{number:05d}", of)
         folder = Path(self._output_dir_for_step(step_num)).absolute()
         with storage_errors("create", folder):
@@ -447,6 +464,18 @@ def available_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def _check_is_free(given: str) -> None:
+    if is_remote(given):
+        raise UsageError(f"--step-output-dir {given}: expected a folder of this machine")
+    folder = Path(given)
+    with storage_errors("create", folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise OutputError(
+                f"the folder {folder} of --step-output-dir is not empty. Name another one"
+            )
 
 
 def _segments(reply: Reply, partition: int) -> list[Segment]:

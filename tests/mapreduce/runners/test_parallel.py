@@ -19,6 +19,7 @@ import pytest
 import stock_jobs
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
+from mapreduce.errors import OutputError, UsageError
 from mapreduce.runners import pool as pools
 from mapreduce.runners import worker
 from mapreduce.runners.parallel import TaskFailedException
@@ -157,6 +158,39 @@ def test_no_reduce_tasks_if_none_are_wanted(text):
         stock_jobs.InitAndFinal, "parallel", "-D", "mapreduce.job.reduces=00", text
     )
     assert "tasks" not in counters[0]
+
+
+@pytest.mark.parametrize("options", [[], ["-D", "mapreduce.job.reduces=0"]])
+def test_outputs_of_steps_are_kept(text, tmp_path, options):
+    given = ["--step-output-dir", tmp_path / "steps", "--workers", 2, *options]
+    found, _ = run(stock_jobs.TwoSteps, "parallel", *given, text)
+    assert found == run(stock_jobs.TwoSteps, "parallel", *given[2:], text)[0]
+    (step,) = (tmp_path / "steps").iterdir()
+    assert step.name == "0000"
+    assert (step / "_SUCCESS").exists()
+    first = b"".join(path.read_bytes() for path in sorted(step.glob("part-*"))).splitlines()
+    assert Counter(first) == Counter(run(FirstStep, "parallel", *options, text)[0])
+    with pytest.raises(OutputError, match="is not empty"):
+        run(stock_jobs.TwoSteps, "parallel", *given, text)
+    with pytest.raises(UsageError, match="a folder of this machine"):
+        run(stock_jobs.TwoSteps, "parallel", "--step-output-dir", "hdfs:///steps", text)
+
+
+def test_outputs_of_steps_that_fail_are_not(text, tmp_path):
+    class Fails(stock_jobs.TwoSteps):
+        def count(self, word, counts):
+            if word == "last":
+                raise ValueError(word)
+            yield word, sum(counts)
+
+    with pytest.raises(TaskFailedException):
+        run(Fails, "parallel", "--workers", 1, "--step-output-dir", tmp_path / "steps", text)
+    assert list((tmp_path / "steps").iterdir()) == []
+
+
+class FirstStep(stock_jobs.TwoSteps):
+    def steps(self):
+        return super().steps()[:1]
 
 
 def test_tasks_do_not_see_each_other(text):
