@@ -158,9 +158,20 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a line of mrjob's says more than that no mrjob.conf was found, which few have."""
-    return not str(record.msg).startswith("No configs ")
+@contextlib.contextmanager
+def _true_news(job: Any) -> Iterator[None]:
+    """Have mrjob not name a folder of output that is deleted when the job ends."""
+    is_kept = job.options.output_dir or "NONE" in (job.options.cleanup or ())
+
+    def is_true(record: logging.LogRecord) -> bool:
+        return bool(is_kept) or not str(record.msg).startswith("job output is in ")
+
+    source = logging.getLogger("mrjob.runner")
+    source.addFilter(is_true)
+    try:
+        yield
+    finally:
+        source.removeFilter(is_true)
 
 
 def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -> None:
@@ -201,14 +212,10 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
             job.options.runner = DEFAULT_RUNNER
             sys.argv += ["-r", DEFAULT_RUNNER]
         job.set_up_logging(quiet=job.options.quiet, verbose=job.options.verbose, stream=sys.stderr)
-        logging.getLogger("mrjob.conf").addFilter(_is_news)
         if job_class.run_job is not MRJob.run_job:
             _drive(job, place)
             return
-        with (
-            _output_folder(job),
-            _runner(job, place) as runner,
-        ):
+        with _true_news(job), _output_folder(job), _runner(job, place) as runner:
             with user_errors(place, "the job failed"):
                 runner.run()
             if job._should_cat_output():

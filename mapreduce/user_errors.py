@@ -14,6 +14,7 @@ import mrjob  # isort: skip
 from mrjob.job import MRJob  # isort: skip
 from mrjob.step import StepFailedException  # isort: skip
 
+from hdfs_utils.errors import RequirementError
 from mapreduce.errors import GradreduceError, UsageError
 
 _OWN = (str(Path(__file__).parent) + os.sep, str(Path(mrjob.__file__).parent) + os.sep)
@@ -33,6 +34,10 @@ def user_errors(place: str, what: str) -> Iterator[None]:
         if not any(code.co_name == "execute" and code.co_filename in _MRJOB for code in frames):
             if isinstance(error, ValueError | NotImplementedError):
                 raise UsageError(str(error)) from error
+            if isinstance(error, ModuleNotFoundError) and error.name == "pyspark":
+                raise RequirementError(
+                    "the runner needs pyspark, which is not installed: pip install pyspark"
+                ) from error
             raise
         raise user_error(f"{place}: {what}", error) from error
 

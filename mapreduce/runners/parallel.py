@@ -91,6 +91,9 @@ class ParallelMRJobRunner(LocalMRJobRunner):
 
     alias = "parallel"
 
+    # It follows partitioners, and warns of those that it does not know.
+    _IGNORED_HADOOP_KWARGS = ("hadoop_input_format", "hadoop_output_format")
+
     OPT_NAMES = LocalMRJobRunner.OPT_NAMES | {"workers", "start_method", "memory"}
 
     _fs: Any

@@ -6,6 +6,7 @@ stock ``MRJob`` classes accept the runners too. It also lets classes run that ha
 of a notebook, on the runners that do not need one.
 """
 
+import logging
 import os
 from functools import wraps
 from importlib import import_module
@@ -163,11 +164,17 @@ def install() -> None:
         return kwargs
 
     MRJob._runner_kwargs = with_class
+    logging.getLogger("mrjob.conf").addFilter(_is_news)
     _check_configurations()
     _allow_classes_without_file()
     # mrjob takes every path for a pattern: it would find nothing in a folder such as data[1].
     mrjob.fs.local.glob = SimpleNamespace(glob=local_matching)
     _keep_to_the_user()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of mrjob's says more than that no mrjob.conf was found, which few have."""
+    return not str(record.msg).startswith("No configs ")
 
 
 def _keep_to_the_user() -> None:

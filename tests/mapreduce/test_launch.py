@@ -92,6 +92,40 @@ def test_lines(runner, lines):
     assert mapreduce.run(stock_jobs.WordCount, lines=[], runner=runner).pairs == []
 
 
+@pytest.mark.parametrize("runner", ["inline", "local", "parallel"])
+def test_what_a_runner_ignores_is_said_where_it_does(text, runner, caplog):
+    class Divided(stock_jobs.WordCount):
+        PARTITIONER = "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner"
+
+    comparator = "mapreduce.job.output.key.comparator.class=KeyFieldBasedComparator"
+    options = ["-D", "mapreduce.job.reduces=0", "-D", comparator]
+    job = Divided(["--no-conf", "-r", runner, *options, str(text)])
+    with launch._runner(job) as made:
+        if runner != "local":
+            made.run()
+    found = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    said = "\n".join(found)
+    for setting in ("partitioner", comparator, "mapreduce.job.reduces=0"):
+        assert (setting in said) == (runner != "parallel"), setting
+
+
+def test_no_word_of_a_missing_configuration(text):
+    program = f"""
+import mapreduce.job, stock_jobs
+
+with stock_jobs.WordCount(["-r", "parallel", {str(text)!r}]).make_runner() as runner:
+    runner.run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "HOME": str(text.parent), "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert "No configs" not in done.stderr
+
+
 def test_pairs_are_decoded_and_counters_are_those_of_all_steps():
     found = mapreduce.run(stock_jobs.TwoSteps, lines=LINES, arguments=["--workers", 2])
     assert sorted(found.pairs) == [(2, [[1, "or"], [2, "be"], [2, "to"]]), (3, [[1, "not"]])] or (

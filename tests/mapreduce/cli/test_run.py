@@ -126,6 +126,21 @@ class TestRunning:
         out = succeed("run", write(), "-r", runner, "--no-conf", text)
         assert pairs(out) == expected(text)
 
+    @pytest.mark.parametrize("runner", ["inline", "parallel"])
+    def test_the_output_is_said_to_be_where_it_stays(self, write, text, runner):
+        script, out = write(), text.parent / "out"
+        given = ["-r", runner, text]
+        assert "job output is in" not in gradreduce("run", script, *given).stderr
+        assert f"job output is in {out}" in gradreduce("run", script, "-o", out, *given).stderr
+        kept = gradreduce("run", script, "--cleanup", "NONE", *given).stderr
+        assert "job output is in" in kept
+
+    def test_spark_without_pyspark(self, write, text):
+        hidden = write("raise ModuleNotFoundError('gone', name='pyspark')", "pyspark.py").parent
+        environment = {**os.environ, "PYTHONPATH": str(hidden)}
+        said = fails(69, write(), "-r", "spark", text, env=environment)
+        assert "needs pyspark, which is not installed: pip install pyspark" in said
+
     @pytest.mark.parametrize("runner", ["inline", "parallel", "local", ""])
     def test_a_driver_of_the_jobs_own_is_called(self, write, tmp_path, runner):
         (tmp_path / "words").write_text("two\nmany\n" + "many\n" * 8 + "two\n")
