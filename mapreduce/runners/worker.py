@@ -24,7 +24,7 @@ from mrjob.parse import parse_mr_job_stderr
 from hdfs_utils.errors import StorageError
 from mapreduce import compat, pairs
 from mapreduce.errors import GradreduceError, Interrupted
-from mapreduce.runners import calls, partition, records, shuffle, tasks
+from mapreduce.runners import calls, comparator, partition, records, shuffle, tasks
 
 #: Job classes that the process had before it was forked, by :func:`job_name`.
 known_jobs: dict[str, type] = {}
@@ -207,7 +207,7 @@ def _text(error: BaseException) -> str:
 _OWN_ERRORS = (GradreduceError, StorageError, Interrupted)
 _OWN_FILES = {
     __file__,
-    *(module.__file__ for module in (calls, pairs, partition, records, shuffle, tasks)),
+    *(module.__file__ for module in (calls, comparator, pairs, partition, records, shuffle, tasks)),
 }
 
 
@@ -215,14 +215,15 @@ def _take_log() -> dict[str, Any]:
     """What a task wrote to standard error: counters, status, the rest; and whether it printed."""
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    reply: dict[str, Any] = {"printed": ""}
+    reply: dict[str, Any] = {"counters": {}, "log": "", "status": [], "printed": ""}
     size = os.fstat(1).st_size
     if size:
         reply["printed"] = os.pread(1, min(size, SHOWN_BYTES), 0).decode("utf-8", "replace")
         os.ftruncate(1, 0)
-    with open(os.dup(2), "rb") as log:  # noqa: PTH123
-        log.seek(0)
-        reply |= noted(log)
+    if os.fstat(2).st_size:
+        with open(os.dup(2), "rb") as log:  # noqa: PTH123
+            log.seek(0)
+            reply |= noted(log)
         os.ftruncate(2, 0)
     return reply
 
