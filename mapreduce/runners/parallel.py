@@ -181,14 +181,22 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             # once more when this process ends.
             gc.freeze()
 
+    def cleanup(self, mode: list[str] | None = None) -> None:
+        """Release what is held; files go as the options of cleaning up want it."""
+        self._release()
+        super().cleanup(mode)
+
     @signals.deferred()
-    def _cleanup_local_tmp(self) -> None:
+    def _release(self) -> None:
         if self._own_pool is not None:
             self._own_pool.close()
             self._own_pool = None
         if self._own_memory is not None:
             _remove_folder(self._own_memory)
             self._own_memory = None
+
+    @signals.deferred()
+    def _cleanup_local_tmp(self) -> None:
         if self._local_tmp_dir:
             log.info("Removing temp directory %s...", self._local_tmp_dir)
             _remove_folder(Path(self._local_tmp_dir))
@@ -221,19 +229,19 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             # As Hadoop does: an output without it is not whole.
             publish.put_if_absent(Path(self._output_dir).absolute() / publish.SUCCESS, b"")
 
-    def _run_streaming_step(self, step: dict[str, Any], step_num: int) -> None:
-        if not self._step_output_dir or step_num == self._num_steps() - 1:
-            self._run_step_here(step, step_num)
-            return
+    def _run_step(self, step: dict[str, Any], step_num: int) -> None:
         folder = Path(self._output_dir_for_step(step_num)).absolute()
+        is_kept = self._step_output_dir and step_num < self._num_steps() - 1
         try:
-            self._run_step_here(step, step_num)
-            publish.put_if_absent(folder / publish.SUCCESS, b"")
+            super()._run_step(step, step_num)
+            if is_kept:
+                publish.put_if_absent(folder / publish.SUCCESS, b"")
         except BaseException:
-            _remove_folder(folder)
+            if is_kept:
+                _remove_folder(folder)
             raise
 
-    def _run_step_here(self, step: dict[str, Any], step_num: int) -> None:
+    def _run_streaming_step(self, step: dict[str, Any], step_num: int) -> None:
         if not self._is_ours(step):
             if name := comparator_of(self._jobconf_for_step(step_num)):
                 log.warning("ignoring %s: step %d runs on mrjob's own runner", name, step_num + 1)

@@ -349,6 +349,15 @@ def test_what_a_task_wrote_is_read_piece_by_piece(tmp_path):
     assert peak < 6 << 20
 
 
+def test_memory_and_workers_are_given_back_where_files_are_kept(text, tmp_path):
+    given = ["--cleanup", "NONE", "-r", "parallel", "--no-conf", str(text)]
+    with stock_jobs.WordCount(given).make_runner() as runner:
+        runner._opts["local_tmp_dir"] = str(tmp_path / "kept")
+        runner.run()
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert (kept / "output").is_dir()
+
+
 def test_workers_must_be_positive(text):
     with pytest.raises(Exception, match="--workers: expected a number of at least 1, found 0"):
         run(stock_jobs.WordCount, "parallel", "--workers", 0, text)
