@@ -147,11 +147,11 @@ def _encode(lines: Iterable[str | bytes]) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep mrjob's log to errors, unless the program has asked for more."""
+    """Keep mrjob's log to warnings, unless the program has asked for more."""
     log = logging.getLogger("mrjob")
     level = log.level
     if level == logging.NOTSET:
-        log.setLevel(logging.ERROR)
+        log.setLevel(logging.WARNING)
     try:
         yield
     finally:

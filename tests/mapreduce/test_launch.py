@@ -107,6 +107,10 @@ def test_what_a_runner_ignores_is_said_where_it_does(text, runner, caplog):
     said = "\n".join(found)
     for setting in ("partitioner", comparator, "mapreduce.job.reduces=0"):
         assert (setting in said) == (runner != "parallel"), setting
+    if runner == "inline":
+        caplog.clear()
+        mapreduce.run(Divided, text, runner=runner, arguments=["--no-conf"])
+        assert "ignoring partitioner" in caplog.text
 
 
 def test_no_word_of_a_missing_configuration(text):
