@@ -338,19 +338,6 @@ def ordered(paths: Iterable[AnyPath]) -> list[AnyPath]:
     return sorted(paths, key=str)
 
 
-def version(path: AnyPath) -> int:
-    """A number that changes when a file is deleted and made again.
-
-    Raises
-    ------
-    FileNotFoundError
-        There is no such file.
-    """
-    if isinstance(path, RemotePath):
-        return hash(path.read_bytes())
-    return path.stat().st_ino
-
-
 def path_of(place: str) -> AnyPath:
     """The path that a user's text means, of this machine or of another filesystem.
 

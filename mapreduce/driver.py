@@ -7,6 +7,7 @@ follows from the files that are complete there; starting and resuming are the sa
 import contextlib
 import hashlib
 import operator
+import secrets
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,8 @@ def train(
     GradreduceError, StepFailedException
         As tasks and runner do. The run can be resumed.
     """
+    # What the caller knows may be of a run that was there before.
+    run = RunDir(run.path)
     config = run.config
     execution.check_places(run.path, config.data, config.evaluation)
     with (
@@ -173,6 +176,7 @@ class _Training:
         self._keep = keep
         self._events = events
         self._job_class = job_class
+        self._name = secrets.token_hex(8)
         self._completed = 0
         self._skipped = 0
         #: Rounds whose evaluation was told of.
@@ -265,7 +269,9 @@ class _Training:
         else:
             stop = min(plan.next_stop(completed), completed + self._execution.rounds_per_job)
             with self._reporting():
-                run_rounds(self._run, completed, stop, self._execution, self._job_class)
+                run_rounds(
+                    self._run, completed, stop, self._execution, self._job_class, self._name
+                )
         latest = self._run.latest_round(self.warn)
         is_whole = latest is not None and (
             latest.completed == stop
@@ -428,7 +434,7 @@ class _Training:
         """Workers that outlive the jobs of the run, where the runner has any."""
         execution = self._execution
         # Compiled once, and not in each worker.
-        session(self._run.path, execution.threads).warm_up()
+        session(self._run.path, execution.threads, self._name).warm_up()
         if execution.runner == "emr":
             from mapreduce.runners.aws import clusters
 

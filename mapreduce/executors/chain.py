@@ -147,6 +147,7 @@ class ChainJob(Job):
     def configure_args(self) -> None:
         super().configure_args()
         self.add_passthru_arg("--run-dir", help="directory of the run")
+        self.add_passthru_arg("--driver", default="", help="whose tasks share what they keep")
         for option, default, text in (
             ("--start", 0, "rounds completed at the start"),
             ("--stop", 0, "rounds completed at the end"),
@@ -185,7 +186,7 @@ class ChainJob(Job):
     @property
     def _strategy(self) -> Sync:
         options = self.options
-        current = session(path_of(options.run_dir), options.threads)
+        current = session(path_of(options.run_dir), options.threads, options.driver)
         key = (options.tasks, options.blocks, options.fan_in)
         if current.strategy is None or current.strategy[0] != key:
             current.strategy = key, Sync(current, *key)
@@ -217,10 +218,12 @@ def run_rounds(
     stop: int,
     execution: Execution,
     job_class: type[ChainJob] = ChainJob,
+    driver: str = "",
 ) -> None:
     """Run the rounds after ``start`` completed ones up to ``stop``, in one job.
 
     The state after round ``start`` must be published in as many blocks as ``execution`` asks for.
+    For ``driver`` see :func:`mapreduce.strategies.session.session`.
 
     Raises
     ------
@@ -235,6 +238,7 @@ def run_rounds(
     lines.seek(0)
     options = {
         "--run-dir": run.path,
+        "--driver": driver,
         "--start": start,
         "--stop": stop,
         "--tasks": execution.workers,

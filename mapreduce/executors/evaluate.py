@@ -11,7 +11,7 @@ from mapreduce.collect.tree import Node, ShuffledFold
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import NonFiniteError
 from mapreduce.executors.chain import Execution
-from mapreduce.executors.inference import SLICE_ROWS, Inference, InferenceJob, run_job
+from mapreduce.executors.inference import SLICE_ROWS, Inference, InferenceJob, described, run_job
 from mapreduce.models.base import device_errors
 from mapreduce.rundir import RunDir
 from mapreduce.strategies.references import ranges
@@ -113,7 +113,7 @@ def evaluate(run: RunDir, completed: int, data: AnyPath, execution: Execution) -
     rows = [entry.rows for entry in Dataset(data).manifest.shards]
     leaves = sum(-(-count // SLICE_ROWS) for count in rows)
     keys = [f"{a:08d}-{b:08d}" for a, b in ranges(leaves, execution.workers)]
-    options = {"--run-dir": run.path, "--completed": completed, "--data": data}
+    options = described(run, completed, data)
     ((_, message),) = run_job(EvaluateJob, options, keys, execution.on(run.path, data))
     score = from_message(message)
     check_finite(score, completed, data)
@@ -125,7 +125,8 @@ def check_finite(score: Score, completed: int, data: AnyPath) -> None:
     if not np.isfinite(score.loss):
         raise NonFiniteError(
             f"the loss of the model after {completed} rounds on {data} is {score.loss}: its logits "
-            f"overflow. The training diverged: try a smaller --learning-rate"
+            f"overflow. The training diverged: standardise the features, or try a smaller "
+            f"--learning-rate"
         )
 
 

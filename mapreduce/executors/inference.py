@@ -1,5 +1,7 @@
 """What jobs that use a trained model have in common."""
 
+import contextlib
+import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -7,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce import checkpoint, signals
 from mapreduce.data.batch import Array, Batch
@@ -64,7 +67,27 @@ class Inference:
         ]
 
 
-_known: dict[tuple[str, int, str], Inference] = {}
+def described(run: RunDir, completed: int, data: AnyPath) -> dict[str, object]:
+    """Options of an :class:`InferenceJob`.
+
+    Parameters
+    ----------
+    run : RunDir
+    completed : int
+        Rounds completed at the checkpoint.
+    data : Path or RemotePath
+        Of the dataset.
+    """
+    marker = run.checkpoints / f"{completed:08d}" / checkpoint.MARKER
+    content = [run.config.to_bytes(), Dataset(data).manifest.sha256.encode()]
+    # Without one the tasks tell what is wrong with the checkpoint.
+    with contextlib.suppress(OSError, StorageError):
+        content.append(marker.read_bytes())
+    digest = hashlib.sha256(b"".join(content)).hexdigest()
+    return {"--run-dir": run.path, "--completed": completed, "--data": data, "--content": digest}
+
+
+_known: dict[tuple[str, int, str, str], Inference] = {}
 
 
 class InferenceJob(Job):
@@ -80,16 +103,18 @@ class InferenceJob(Job):
         self.add_passthru_arg("--run-dir", help="directory of the run")
         self.add_passthru_arg("--completed", type=int, help="rounds completed at the checkpoint")
         self.add_passthru_arg("--data", help="folder of the dataset")
+        self.add_passthru_arg("--content", default="", help="digest of what is behind these names")
 
     @property
     def inference(self) -> Inference:
-        key = (self.options.run_dir, self.options.completed, self.options.data)
+        options = self.options
+        key = (options.run_dir, options.completed, options.data, options.content)
         if key not in _known:
-            run = RunDir(path_of(self.options.run_dir))
+            run = RunDir(path_of(options.run_dir))
             model = run.config.plan.create_model()
-            params = checkpoint.load(run, model, self.options.completed).params
+            params = checkpoint.load(run, model, options.completed).params
             _known.clear()
-            _known[key] = Inference(run, path_of(self.options.data), params)
+            _known[key] = Inference(run, path_of(options.data), params)
         return _known[key]
 
 

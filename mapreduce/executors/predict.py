@@ -25,7 +25,7 @@ from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import OutputError
 from mapreduce.executors.chain import Execution
-from mapreduce.executors.inference import SLICE_ROWS, InferenceJob, run_job
+from mapreduce.executors.inference import SLICE_ROWS, InferenceJob, described, run_job
 from mapreduce.models.base import device_errors
 from mapreduce.rundir import RunDir
 from mapreduce.wire import Message, encode_parts, read_message
@@ -143,7 +143,7 @@ def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution:
         with storage_errors("create", out):
             (out / _SHARDS).mkdir(exist_ok=True)
         keys = [f"{shard:08d}" for shard in range(len(manifest.shards))]
-        options = {"--run-dir": run.path, "--completed": completed, "--data": data, "--out": out}
+        options = {**described(run, completed, data), "--out": out}
         reducers = min(execution.workers, len(_first_rows(manifest)))
         run_job(PredictJob, options, keys, execution.on(run.path, data, out), reducers)
         put_if_absent(out / SUCCESS, b"", sync=True)

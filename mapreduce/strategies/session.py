@@ -1,5 +1,6 @@
 """What a task knows of a run, kept from task to task where the process lives on."""
 
+import hashlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from hdfs_utils.paths import AnyPath, path_of, version
+from hdfs_utils.paths import AnyPath, path_of
 from kernels import arrays, dispatch
 from mapreduce import optim
 from mapreduce.collect.vectors import Vector
@@ -178,13 +179,23 @@ class Session:
             yield waiting.popleft().result()
 
 
-_sessions: dict[tuple[AnyPath, int, int], Session] = {}
+_sessions: dict[tuple[AnyPath, int, str], Session] = {}
 
 
-def session(path: AnyPath, threads: int) -> Session:
-    """The process's session for a run; another run's is dropped."""
-    # A run that was removed and started again is another one.
-    key = (path, threads, version(path / "run.json"))
+def session(path: AnyPath, threads: int, driver: str = "") -> Session:
+    """The process's session for a run; another run's is dropped.
+
+    Parameters
+    ----------
+    path : Path or RemotePath
+    threads : int
+    driver : str
+        Who works on the run: no two give the same, and what is kept belongs to one of them. A run
+        may be removed and another one made at its path. If empty, the run's content tells.
+    """
+    if not driver:
+        driver = hashlib.sha256((path / "run.json").read_bytes()).hexdigest()
+    key = (path, threads, driver)
     if key not in _sessions:
         _sessions.clear()
         _sessions[key] = Session(path, threads)

@@ -73,7 +73,8 @@ class GangJob(Job):
             options.wait,
             options.reach,
         )
-        Rank(session(path_of(options.run_dir), options.threads), role, self.set_status).run()
+        own = session(path_of(options.run_dir), options.threads, options.token)
+        Rank(own, role, self.set_status).run()
         yield from ()
 
 
