@@ -6,6 +6,7 @@ stock ``MRJob`` classes accept the runners too. It also lets classes run that ha
 of a notebook, on the runners that do not need one.
 """
 
+import io
 import logging
 import os
 from functools import wraps
@@ -150,7 +151,12 @@ def install() -> None:
 
     @wraps(theirs)
     def ours(alias: str) -> Any:
-        return runner_class(alias) if alias in RUNNERS else theirs(alias)
+        if alias in RUNNERS:
+            return runner_class(alias)
+        found = theirs(alias)
+        if alias == "inline":
+            _take_text_on_stderr(found)
+        return found
 
     mrjob.runner._runner_class = mrjob.job._runner_class = ours
     runner_kwargs = MRJob._runner_kwargs
@@ -191,6 +197,29 @@ def _keep_to_the_user() -> None:
         return path
 
     MRJobRunner._get_local_tmp_dir = ours
+
+
+def _take_text_on_stderr(inline: Any) -> None:
+    """mrjob's file of bytes raises a TypeError for warnings, log records and tracebacks."""
+    theirs = inline._invoke_task_func
+    if hasattr(theirs, "__wrapped__"):
+        return
+
+    @wraps(theirs)
+    def ours(self: Any, *arguments: Any) -> Any:
+        invoke = theirs(self, *arguments)
+
+        def invoke_task(stdin: Any, stdout: Any, stderr: Any, wd: str, env: Any) -> None:
+            # mrjob's methods find the file of bytes as its buffer.
+            text = io.TextIOWrapper(stderr, "utf-8", "backslashreplace", write_through=True)
+            try:
+                invoke(stdin, stdout, text, wd, env)
+            finally:
+                text.detach()
+
+        return invoke_task
+
+    inline._invoke_task_func = ours
 
 
 def _check_configurations() -> None:

@@ -99,7 +99,7 @@ def _redirect(stderr_path: str) -> None:
     # The driver may have put something else in their place, as test programs do.
     sys.stdin = os.fdopen(0, "r", closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
 
 
 class _Worker:

@@ -106,7 +106,7 @@ def _redirect(out: int, err: int) -> None:
         os.dup2(descriptor, target)
     sys.stdin = os.fdopen(0, "r", closefd=False)
     sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
 
 
 @contextlib.contextmanager

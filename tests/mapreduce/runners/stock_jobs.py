@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import sys
+import warnings
 from pathlib import Path
 
 from mrjob.job import MRJob
@@ -179,6 +181,21 @@ class Inherited(MRJob):
 
     def mapper(self, _, line):
         yield "inherited", [os.environ.get("INHERITED"), os.environ.get("GONE")]
+
+
+class Warns(MRJob):
+    """Says this and that on standard error."""
+
+    def mapper_init(self):
+        sys.stderr.write(warnings.formatwarning("of \u00e4\ud800", UserWarning, "a", 1))
+        print("printed", file=sys.stderr)
+
+    def mapper(self, _, line):
+        self.increment_counter("seen", "lines")
+        yield "words", len(line.split())
+
+    def reducer(self, key, values):
+        yield key, sum(values)
 
 
 class Commands(MRJob):

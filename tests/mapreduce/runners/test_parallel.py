@@ -381,3 +381,11 @@ def test_files_of_a_worker_that_is_just_ending_are_deleted_too(text):
         threading.Thread(target=write).start()
     assert over.wait(10)
     assert not folder.exists()
+
+
+def test_a_task_may_write_text_to_standard_error_inline_too(text):
+    """mrjob puts a file of bytes there: a warning ended the job."""
+    lines, counters = run(stock_jobs.Warns, "inline", text)
+    expected, ours = run(stock_jobs.Warns, "parallel", text)
+    assert lines == expected
+    assert dict(counters[0])["seen"] == dict(ours[0])["seen"]
