@@ -158,9 +158,12 @@ PROFILE = Option(
 
 
 def settings(values: Mapping[str, Any]) -> "Settings":
-    """The settings of a plan, from the values of :data:`PLAN`."""
+    """The settings of a plan, from the values of :data:`PLAN` and ``evaluation``."""
+    from mapreduce.errors import UsageError
     from mapreduce.settings import Settings
 
+    if values["eval_every"] is not None and values["evaluation"] is None:
+        raise UsageError("--eval-every: nothing is evaluated. Leave it out, or add --eval DATA")
     return Settings(**{option.name: values[option.name] for option in PLAN})
 
 

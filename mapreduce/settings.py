@@ -30,6 +30,19 @@ SEARCH_ROUNDS = 100
 #: Most steps that L-BFGS remembers: it keeps two vectors and a square of scalar products of them.
 MOST_STEPS = 1000
 
+#: Options that only some optimizers have.
+_USERS = {
+    "--learning-rate": optim.ELEMENTWISE,
+    "--schedule": optim.ELEMENTWISE,
+    "--momentum": ("momentum",),
+    "--weight-decay": optim.ELEMENTWISE,
+    "--clip-norm": optim.ELEMENTWISE,
+    "--non-finite skip": optim.ELEMENTWISE,
+    "--precision mixed": optim.ELEMENTWISE,
+    "--history-size": ("lbfgs",),
+    "--tol": ("lbfgs",),
+}
+
 STRATEGIES = ("sync",)
 DTYPES = ("float32", "float64")
 PRECISIONS = ("full", "mixed")
@@ -153,6 +166,12 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         eval_every=settings.eval_every or (rounds if searches else plan.rounds_per_epoch),
         checkpoint_every=settings.checkpoint_every or CHECKPOINT_EVERY,
     )
+    if plan.patience and (evaluation is None or plan.eval_every >= plan.rounds):
+        found = "nothing" if evaluation is None else f"only the last of {plan.rounds} rounds"
+        advice = "--eval DATA" if evaluation is None else "--eval-every"
+        raise UsageError(
+            f"--patience {plan.patience}: {found} is evaluated. Leave it out, or add {advice}"
+        )
     _check_plan(plan)
     return plan
 
@@ -229,23 +248,12 @@ def _check_settings(settings: Settings) -> None:
         expect(0 <= factor < math.inf, option, "a finite, non-negative number", factor)
     clip = settings.clip_norm
     expect(clip is None or 0 < clip < math.inf, "--clip-norm", "a finite, positive number", clip)
+    _check_used(settings)
     if settings.l1 and settings.optimizer not in ("sgd", "momentum"):
         raise UsageError(
             f"--l1 {settings.l1}: {settings.optimizer} has no step for a penalty that has no "
             f"derivative at 0. Take --optimizer sgd or momentum, or --l2"
         )
-    if settings.optimizer == "lbfgs":
-        for option, is_given in (
-            ("--clip-norm", clip is not None),
-            ("--weight-decay", decay > 0),
-            ("--non-finite skip", settings.non_finite == "skip"),
-            ("--precision mixed", settings.precision == "mixed"),
-            ("--learning-rate", rate != Settings.learning_rate),
-            ("--momentum", settings.momentum != Settings.momentum),
-            ("--schedule", settings.schedule != Settings.schedule),
-        ):
-            if is_given:
-                raise UsageError(f"{option}: L-BFGS has no such option. Leave it out")
     if settings.precision == "mixed" and settings.dtype != "float32":
         raise UsageError(
             f"--precision mixed: parameters and sums are float32, found --dtype {settings.dtype}. "
@@ -257,6 +265,19 @@ def _check_settings(settings: Settings) -> None:
         "only one of them",
         "both",
     )
+
+
+def _check_used(settings: Settings) -> None:
+    """Refuse what is chosen for another optimizer: it would have no effect."""
+    named = "L-BFGS" if settings.optimizer == "lbfgs" else settings.optimizer
+    for option, users in _USERS.items():
+        name = option.split()[0].lstrip("-").replace("-", "_")
+        is_chosen = getattr(settings, name) != getattr(Settings, name)
+        if is_chosen and settings.optimizer not in users:
+            raise UsageError(
+                f"{option}: {named} has no such option. Leave it out, or take --optimizer "
+                f"{' or '.join(users)}"
+            )
 
 
 def check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifest | None) -> None:

@@ -283,6 +283,16 @@ BAD = [
             ("--schedule", {"schedule": "cosine"}),
         )
     ),
+    *(
+        (f"{option}: {name} has no such option", {"optimizer": name, **changes})
+        for option, changes, names in (
+            ("--momentum", {"momentum": 0.5}, ("sgd", "adagrad", "adam", "adamw")),
+            ("--history-size", {"history_size": 5}, ("sgd", "momentum", "adam")),
+            ("--tol", {"tol": 1e-3}, ("sgd", "adamw")),
+        )
+        for name in names
+    ),
+    ("--patience 2: nothing is evaluated", {"patience": 2}),
     ("--batch-size 722: L-BFGS takes all 723", {"optimizer": "lbfgs", "batch_size": 722}),
     ("schedule 'linear'", {"schedule": "linear"}),
     ("schedule 'step:0'", {"schedule": "step:0"}),
@@ -297,6 +307,11 @@ class TestRefusal:
         with pytest.raises(UsageError) as error:
             make(**settings)
         assert names in str(error.value).replace("unknown model", "model")
+
+    def test_patience_with_one_evaluation(self):
+        with pytest.raises(UsageError, match="--patience 2: only the last of 6 rounds is eval"):
+            make(patience=2, evaluation=dataset([10]))
+        assert make(patience=2, evaluation=dataset([10]), eval_every=2).patience == 2
 
     def test_every_setting_is_tested(self):
         assert {name for _, settings in BAD for name in settings} == {
