@@ -12,12 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce import checkpoint, lease, numeric, signals
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.manifest import load as load_manifest
 from mapreduce.data.shards import Dataset
-from mapreduce.errors import DataError, Interrupted, MissingInputError
+from mapreduce.errors import DataError, Interrupted, MissingInputError, NonFiniteError
 from mapreduce.events import (
     CheckpointSaved,
     Evaluated,
@@ -32,7 +34,7 @@ from mapreduce.events import (
 from mapreduce.events import read as read_events
 from mapreduce.executors.chain import ChainJob, Execution, run_rounds
 from mapreduce.executors.evaluate import EvaluateJob, Score, evaluate
-from mapreduce.optim import loss_scale
+from mapreduce.optim import loss_scale, progress
 from mapreduce.optim.contract import PAGE, GlobalTransformation
 from mapreduce.periodic import every
 from mapreduce.plan import Plan
@@ -200,7 +202,7 @@ class _Training:
                 with signals.deferred():
                     self._save_checkpoint(self._run.latest_round() or position)
                 raise
-            return self._end(position.completed)
+            return self._end(position)
 
     def _record_surroundings(self) -> None:
         """Note what the bits will come from, and warn if that changed under a run."""
@@ -269,9 +271,7 @@ class _Training:
         else:
             stop = min(plan.next_stop(completed), completed + self._execution.rounds_per_job)
             with self._reporting():
-                run_rounds(
-                    self._run, completed, stop, self._execution, self._job_class, self._name
-                )
+                run_rounds(self._run, completed, stop, self._execution, self._job_class, self._name)
         latest = self._run.latest_round(self.warn)
         is_whole = latest is not None and (
             latest.completed == stop
@@ -325,11 +325,26 @@ class _Training:
         self._run.prune_rounds(completed, self._blocks)
         is_found = plan.is_done(position.memory)
         self._warn_of_skipped(position)
+        if is_found and progress(position.memory).has_failed:
+            raise self._no_better_point(position)
         if is_found or plan.is_checkpoint(completed) or plan.is_evaluation(completed):
             self._save_checkpoint(position)
         if is_found or plan.is_evaluation(completed):
             self._evaluate(completed)
         return completed >= plan.rounds or is_found or self._run.is_out_of_patience()
+
+    def _no_better_point(self, position: Position) -> NonFiniteError:
+        """The error that names what the steepest slope is of."""
+        own = session(self._run.path, self._execution.threads, self._name)
+        with np.errstate(all="ignore"):
+            slopes = np.abs(position.state["base_gradient"] * position.state["root"])
+        steepest = int(np.nan_to_num(slopes, nan=np.inf).argmax())
+        return NonFiniteError(
+            f"round {position.completed - 1}: L-BFGS found no point better than the first, and the "
+            f"gradient is not 0. Its largest element, {slopes[steepest]:.3g}, is that "
+            f"of parameter {self._model.parameter_at(steepest)}{own.feature(steepest)}. The values "
+            f"are too far apart: {self._plan.cures}"
+        )
 
     # While a gang works on
 
@@ -353,7 +368,7 @@ class _Training:
     def _advice(self, position: Position) -> str:
         if self._plan.is_mixed and (scale := loss_scale(position.memory)) > 1:
             return f"the loss is now scaled by {scale:,.0f}; a few such rounds are usual"
-        return "try a smaller --learning-rate or --schedule warmup"
+        return self._plan.cures
 
     def _evaluate(self, completed: int) -> None:
         data = self._run.config.evaluation
@@ -390,11 +405,16 @@ class _Training:
             return min(losses, key=lambda done: losses[done])
         return completed
 
-    def _end(self, completed: int) -> RunEnded:
+    def _end(self, position: Position) -> RunEnded:
+        completed, search, norm = position.completed, None, None
+        if self._plan.optimizer == "lbfgs":
+            done, norm, _ = progress(position.memory)
+            search = "stalled" if done else "unfinished"
+            search = "converged" if norm <= self._plan.tol else search
         result = self._result(completed)
-        position = checkpoint.load(self._run, self._model, result)
-        digest = checkpoint.model_sha256(self._model.named(position.params))
-        ended = RunEnded(result, digest, stopped_early=completed < self._plan.rounds)
+        best = checkpoint.load(self._run, self._model, result)
+        digest = checkpoint.model_sha256(self._model.named(best.params))
+        ended = RunEnded(result, digest, completed < self._plan.rounds, search, norm)
         self._run.write_json("result.json", vars(ended))
         self._events.emit(ended)
         return ended

@@ -105,11 +105,18 @@ class RunEnded(Event):
     model_sha256 : str
     stopped_early : bool
         Whether the evaluations stopped getting better.
+    search : {"converged", "stalled", "unfinished"} or None
+        For an optimizer that searches: whether the gradient's norm is at most the plan's ``tol``;
+        or no better point could be found; or the rounds were over.
+    gradient_norm : float or None
+        For such an optimizer, in the end.
     """
 
     completed: int
     model_sha256: str
     stopped_early: bool
+    search: str | None = None
+    gradient_norm: float | None = None
 
 
 Subscriber = Callable[[Event], None]

@@ -214,6 +214,18 @@ class Plan:
         """Rounds that were skipped, by what the optimizer remembers."""
         return int(memory[0]) if self.non_finite == "skip" or self.is_mixed else 0
 
+    @property
+    def cures(self) -> str:
+        """What to try when numbers grow beyond all bounds."""
+        tries = []
+        if self.data.standardised is None:
+            tries.append("standardise the features with 'gradreduce data standardise'")
+        if self.optimizer != "lbfgs":
+            tries.append("try a smaller --learning-rate or --schedule warmup")
+        elif self.dtype == "float32":
+            tries.append("take --dtype float64")
+        return ", or ".join(tries or ["look for extreme features"])
+
     def weighted(self, batch: Batch) -> Batch:
         """Rows of the data with the weights of their classes."""
         if self.class_weight is None:

@@ -68,16 +68,7 @@ class Inference:
 
 
 def described(run: RunDir, completed: int, data: AnyPath) -> dict[str, object]:
-    """Options of an :class:`InferenceJob`.
-
-    Parameters
-    ----------
-    run : RunDir
-    completed : int
-        Rounds completed at the checkpoint.
-    data : Path or RemotePath
-        Of the dataset.
-    """
+    """Options of an :class:`InferenceJob` on a dataset, with the checkpoint after some rounds."""
     marker = run.checkpoints / f"{completed:08d}" / checkpoint.MARKER
     content = [run.config.to_bytes(), Dataset(data).manifest.sha256.encode()]
     # Without one the tasks tell what is wrong with the checkpoint.

@@ -212,6 +212,12 @@ class Model(ABC):
                 return name
         raise IndexError("beyond the last parameter")
 
+    def feature_at(self, index: int) -> int | None:
+        """The feature that an element of the flat vector weighs; None for any other parameter."""
+        # In all models the first parameter has a row for each feature.
+        first = self.parameters[0].shape
+        return index // math.prod(first[1:]) if index < math.prod(first) else None
+
     def penalised(self, start: int, stop: int) -> Array:
         """Which elements of a part of the flat vector an L1 or L2 penalty applies to.
 

@@ -77,19 +77,20 @@ class LinearModel(Model):
         )
 
     def curvature(self, batch: Batch) -> Array:
-        out = np.empty(self.size, self.dtype)
+        # In double precision: the squares of features that float32 can hold may be beyond it.
         weights = np.ones(batch.rows) if batch.weights is None else batch.weights
-        delta = (self.second * weights).astype(self.dtype)
-        weight_part, bias_part = self.views(out)
-        bias_part[0] = delta.sum()
+        delta = self.second * weights
         features = batch.features
         if isinstance(features, Csr):
             indptr, indices, values = self._entries(features)
-            self._kernel("csr_gradient")(indptr, indices, values * values, delta, weight_part)
-            weight_part *= self.dtype.type(batch.scale**2)
+            entries = slice(indptr[0], indptr[-1])
+            squares = np.square(values[entries], dtype=np.float64)
+            squares *= np.repeat(delta, np.diff(indptr))
+            out = np.bincount(indices[entries], squares, self.size) * batch.scale**2
         else:
-            x = self._inputs(delta, batch, Workspace())
-            np.matmul(delta, x * x, out=weight_part)
+            x = self._inputs(np.empty(0, self.dtype), batch, Workspace())
+            out = np.append(np.einsum("i,ij,ij->j", delta, x, x, dtype=np.float64), 0.0)
+        out[-1] = delta.sum()
         return out
 
     def _derivative(self, params: Array, batch: Batch, workspace: Workspace) -> tuple[Array, float]:

@@ -15,6 +15,7 @@ import numpy as np
 
 from mapreduce.errors import UsageError
 from mapreduce.optim.contract import (
+    RESERVED,
     Array,
     GlobalTransformation,
     Schedule,
@@ -22,7 +23,7 @@ from mapreduce.optim.contract import (
     Transformation,
 )
 from mapreduce.optim.guarded import guarded, loss_scale
-from mapreduce.optim.lbfgs import is_done, lbfgs
+from mapreduce.optim.lbfgs import is_done, lbfgs, progress
 
 __all__ = [
     "ELEMENTWISE",
@@ -37,12 +38,23 @@ __all__ = [
     "is_done",
     "lbfgs",
     "loss_scale",
+    "progress",
     "schedule",
 ]
 
 
 def chain(*transformations: Transformation) -> Transformation:
-    """Apply transformations one after another; the names of their states must differ."""
+    """Apply transformations one after another.
+
+    Raises
+    ------
+    ValueError
+        Two of them have states of one name, or one has the name of what a block holds beside them.
+    """
+    names = [*RESERVED, *(name for one in transformations for name in one.init(np.empty(0)))]
+    if len(set(names)) != len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"chain: {', '.join(twice)}: a state of this name is there already")
 
     def init(params: Array) -> State:
         state: State = {}

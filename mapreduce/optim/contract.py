@@ -16,6 +16,9 @@ Schedule = Callable[[int], float]
 #: a scalar is first added up.
 PAGE = 16_384
 
+#: What a block holds beside an optimizer's state.
+RESERVED = ("params", "memory", "history")
+
 
 @dataclass(frozen=True)
 class Transformation:

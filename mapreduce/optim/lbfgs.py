@@ -11,10 +11,15 @@ All of this happens in coordinates in which the diagonal of the Hessian, as esti
 first round, is 1: ``root`` times the parameters. Without an estimate ``root`` is 1.
 
 Every round evaluates one point. It is taken if the loss falls enough there (L. Armijo's condition,
-1966); else the next round tries a point nearer to the last one that was taken.
+1966); else the next round tries a point nearer to the last one that was taken. Where losses differ
+by their rounding alone, the slope decides in their place (W. Hager, H. Zhang, A New Conjugate
+Gradient Method with Guaranteed Descent, 2005), whose relative precision is better by far. The
+search has converged when the gradient's norm is at most ``tol``, and not otherwise: where no point
+is better any more as far as the parameters' precision can tell, it has stalled.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,14 +32,31 @@ Scalars = npt.NDArray[np.float64]
 ARMIJO = 1e-4
 #: A trial step is shortened at least and at most so much.
 SHORTEST, LONGEST = 0.1, 0.5
-#: Trials from one point before the pairs are forgotten, and after that before the search ends.
+#: Trials without a gain before the pairs are forgotten, and after that before the search ends.
 MOST_TRIALS = 20
+#: For how many a trial counts that only rounding tells from the base.
+NOISY_TRIAL = 4
+#: A first step too short for the gradient to change is followed by one so many times as long.
+GROWTH = 100
+#: A value that falls by more times what the slope promises does so by rounding.
+PLAUSIBLE = 10
 #: Pairs with a smaller curvature, by the lengths of both vectors, say nothing about the Hessian.
 LEAST_CURVATURE = 1e-10
 
 # What is remembered from round to round, before the matrix of products.
-_PAIRS, _NEXT, _STEP, _VALUE, _SLOPE, _TRIALS, _DONE = range(7)
-_HEAD = 7
+_PAIRS, _NEXT, _STEP, _VALUE, _SLOPE, _TRIALS, _DONE, _NORM, _LEAST, _GAINS = range(10)
+_HEAD = 10
+
+
+class Progress(NamedTuple):
+    """How far a search is: the round after which it ended, or 0, and the gradient's norm.
+
+    It has failed if no point was better than the first, though by more than rounding one should be.
+    """
+
+    done: int
+    norm: float
+    has_failed: bool
 
 
 def lbfgs(pairs: int, rounds: int, tol: float) -> GlobalTransformation:
@@ -47,7 +69,7 @@ def lbfgs(pairs: int, rounds: int, tol: float) -> GlobalTransformation:
     rounds : int
         Of the whole training: the last one ends with the best point, not with a new one.
     tol : float
-        The search ends when the Euclidean norm of the gradient is at most this.
+        The search has converged when the Euclidean norm of the gradient is at most this.
     """
     names = [f"s{slot}" for slot in range(pairs)] + [f"y{slot}" for slot in range(pairs)]
 
@@ -63,22 +85,23 @@ def lbfgs(pairs: int, rounds: int, tol: float) -> GlobalTransformation:
 
     def memory() -> Scalars:
         start = np.zeros(_HEAD + (2 * pairs + 1) ** 2)
-        start[_VALUE] = np.nan
+        start[_VALUE], start[_LEAST] = np.nan, np.inf
         return start
 
     def sums(gradient: Array, state: State, params: Array, memory: Scalars) -> Scalars:
         """Products of the candidate's step, change and gradient with the basis and each other."""
-        step, change, scaled = _candidates(gradient, state, params)
+        # In double precision: the squares of numbers that float32 can hold may be beyond it.
+        candidates = np.stack(_candidates(gradient, state, params)).astype(np.float64)
         known = int(memory[_PAIRS])
         products = np.zeros((3, 2 * pairs + 3))
-        candidates = (step, change, scaled)
         for row, left in enumerate(candidates):
-            for slot in range(known):
-                products[row, slot] = left @ state[f"s{slot}"]
-                products[row, pairs + slot] = left @ state[f"y{slot}"]
-            for column, right in enumerate(candidates):
-                products[row, 2 * pairs + column] = left @ right
-        return np.append(products, gradient @ gradient)
+            products[row, 2 * pairs :] = [left @ right for right in candidates]
+        for slot in range(known):
+            for column, name in ((slot, f"s{slot}"), (pairs + slot, f"y{slot}")):
+                right = state[name].astype(np.float64)
+                products[:, column] = [left @ right for left in candidates]
+        double = gradient.astype(np.float64)
+        return np.append(products, double @ double)
 
     def update(
         gradient: Array, state: State, params: Array, step: int, shared: Shared
@@ -86,7 +109,8 @@ def lbfgs(pairs: int, rounds: int, tol: float) -> GlobalTransformation:
         before = shared.memory
         if before[_DONE]:
             return params, state, before
-        after, accepted, stored = _decide(before, shared.sums, shared.value, pairs, step, tol)
+        epsilon = float(np.finfo(params.dtype).eps)
+        after, accepted, stored = _decide(before, shared, pairs, step, tol, epsilon)
         if accepted:
             moved, change, scaled = _candidates(gradient, state, params)
             if stored is not None:
@@ -111,7 +135,14 @@ def _candidates(gradient: Array, state: State, params: Array) -> tuple[Array, Ar
 
 def is_done(memory: Scalars) -> int:
     """Rounds after which the search ended, by what was remembered; 0 if it has not."""
-    return int(memory[_DONE]) if len(memory) > _HEAD else 0
+    return progress(memory).done
+
+
+def progress(memory: Scalars) -> Progress:
+    """How far a search is; at its beginning, for other optimizers' memories."""
+    if len(memory) <= _HEAD:
+        return Progress(0, math.inf, False)
+    return Progress(int(memory[_DONE]), float(memory[_NORM]), bool(memory[_GAINS] < 0))
 
 
 def _matrix(memory: Scalars, pairs: int) -> Scalars:
@@ -120,45 +151,79 @@ def _matrix(memory: Scalars, pairs: int) -> Scalars:
 
 
 def _decide(
-    before: Scalars, sums: Scalars, value: float, pairs: int, step: int, tol: float
+    before: Scalars, shared: Shared, pairs: int, step: int, tol: float, epsilon: float
 ) -> tuple[Scalars, bool, int | None]:
     """What to remember, whether the point is taken, and the slot that its pair is kept in."""
     after = before.copy()
     matrix = _matrix(after, pairs)
+    sums, value = shared.sums, shared.value
     products = sums[:-1].reshape(3, -1)
-    is_first = math.isnan(before[_VALUE])
-    finite = math.isfinite(value) and np.isfinite(sums).all()
-    if not is_first and not (finite and _is_enough(before, value)):
-        _shorten(after, value, matrix, step)
-        return after, False, None
-    stored = None
-    if not is_first:
-        stored = _store(after, matrix, products, pairs)
     own = 2 * pairs + 2
+    is_first = math.isnan(before[_VALUE])
+    is_finite = math.isfinite(value) and bool(np.isfinite(sums).all())
+    if is_first and not is_finite:
+        # Nothing to fall back on.
+        after[_NORM], after[_DONE], after[_GAINS] = math.inf, step + 1, -1
+        return after, True, None
+    if not is_first and not (is_finite and _is_enough(before, value, products[0, own], epsilon)):
+        _shorten(after, value, matrix, step, epsilon)
+        return after, False, None
+    stored = None if is_first else _store(after, matrix, products, pairs)
     matrix[-1, :-1] = matrix[:-1, -1] = _with_pair(products[2], stored, pairs)
     matrix[-1, -1] = products[2, own]
-    after[_VALUE] = value
-    after[_TRIALS] = 0
-    if math.sqrt(sums[-1]) <= tol:
+    after[_VALUE], after[_NORM] = value, math.sqrt(sums[-1])
+    if is_first or _is_gain(before, after, epsilon):
+        after[_TRIALS] = 0
+        after[_GAINS] += not is_first
+    elif before[_PAIRS] or before[_STEP] >= 1:
+        _count(after, NOISY_TRIAL, step)
+    after[_LEAST] = min(after[_LEAST], after[_NORM])
+    if after[_NORM] <= tol:
         after[_DONE] = step + 1
-    _aim(after, matrix, pairs)
+    _aim(after, matrix, pairs, GROWTH * before[_STEP])
     return after, True, stored
 
 
-def _is_enough(before: Scalars, value: float) -> bool:
-    wanted = before[_VALUE] + ARMIJO * before[_STEP] * before[_SLOPE]
-    # Nearer than rounding a sum cannot tell two points apart.
-    noise = 4 * np.finfo(np.float64).eps * abs(before[_VALUE])
-    return bool(value <= max(wanted, before[_VALUE] + noise))
+def _noise(memory: Scalars, epsilon: float) -> float:
+    """Nearer than this to the base's, rounding cannot tell another point's value apart."""
+    return float(4 * epsilon * abs(memory[_VALUE]))
 
 
-def _shorten(after: Scalars, value: float, matrix: Scalars, step: int) -> None:
+def _is_enough(before: Scalars, value: float, along: float, epsilon: float) -> bool:
+    """Whether a point is good enough; ``along`` is the product of its step and its gradient."""
+    falls = value <= before[_VALUE] + ARMIJO * before[_STEP] * before[_SLOPE]
+    is_near = value <= before[_VALUE] + _noise(before, epsilon)
+    slope = along / before[_STEP]
+    return bool(falls or (is_near and slope <= -(1 - 2 * ARMIJO) * before[_SLOPE]))
+
+
+def _is_gain(before: Scalars, after: Scalars, epsilon: float) -> bool:
+    """Whether a point that was taken is better by more than its rounding."""
+    promised, fall = -before[_STEP] * before[_SLOPE], before[_VALUE] - after[_VALUE]
+    # Along a line that bends upwards a value cannot fall by more than promised; rounded, it can.
+    is_plausible = fall <= PLAUSIBLE * promised or fall > _noise(before, epsilon)
+    return bool(after[_NORM] < before[_LEAST] or (fall >= ARMIJO * promised and is_plausible))
+
+
+def _count(after: Scalars, trials: int, step: int) -> bool:
+    """Count trials without a gain; tells whether the pairs are forgotten now."""
+    counted = after[_TRIALS]
+    after[_TRIALS] += trials
+    is_over = bool(counted < MOST_TRIALS <= after[_TRIALS])
+    if after[_TRIALS] >= 2 * MOST_TRIALS or (is_over and not after[_PAIRS]):
+        after[_DONE] = step + 1
+    if is_over:
+        after[_PAIRS] = after[_NEXT] = 0
+    return is_over
+
+
+def _shorten(after: Scalars, value: float, matrix: Scalars, step: int, epsilon: float) -> None:
     """Nearer to the base: at the minimum of the parabola through what is known, within bounds."""
-    after[_TRIALS] += 1
-    if after[_TRIALS] >= MOST_TRIALS:
-        if not after[_PAIRS]:
-            after[_DONE] = step + 1
-        after[_PAIRS] = after[_NEXT] = after[_TRIALS] = 0
+    promised = -after[_STEP] * after[_SLOPE]
+    is_noisy = math.isfinite(value) and promised <= _noise(after, epsilon)
+    if _count(after, NOISY_TRIAL if is_noisy else 1, step):
+        if after[_DONE] and not after[_GAINS] and not is_noisy:
+            after[_GAINS] = -1
         _aim(after, matrix, (len(matrix) - 1) // 2)
         return
     length, slope = after[_STEP], after[_SLOPE]
@@ -191,7 +256,7 @@ def _with_pair(row: Scalars, stored: int | None, pairs: int) -> Scalars:
     return values
 
 
-def _aim(after: Scalars, matrix: Scalars, pairs: int) -> None:
+def _aim(after: Scalars, matrix: Scalars, pairs: int, longer: float = 0.0) -> None:
     """Slope and length of the first trial along the direction from the base."""
     after[_SLOPE] = matrix[-1] @ _direction(matrix, after, pairs)
     if not after[_SLOPE] < 0:
@@ -199,7 +264,10 @@ def _aim(after: Scalars, matrix: Scalars, pairs: int) -> None:
         after[_PAIRS] = after[_NEXT] = 0
         after[_SLOPE] = -matrix[-1, -1]
     norm = math.sqrt(matrix[-1, -1])
-    after[_STEP] = 1.0 if after[_PAIRS] else min(1.0, 1 / norm) if norm else 1.0
+    if after[_PAIRS] or not norm:
+        after[_STEP] = 1.0
+    else:
+        after[_STEP] = min(1.0, max(1 / norm, longer))
 
 
 def _direction(matrix: Scalars, memory: Scalars, pairs: int) -> Scalars:

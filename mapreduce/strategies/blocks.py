@@ -137,10 +137,10 @@ class Blocks:
         for page, start in enumerate(range(0, len(params), PAGE), first):
             part = slice(start, start + PAGE)
             state = {name: array[part] for name, array in arrays.items()}
-            kept = params[part] * mask[part]
+            kept = params[part].astype(np.float64) * mask[part]
             with np.errstate(all="ignore"):
                 sums = self._global.sums(gradient[part], state, params[part], memory)
-                squares = np.float64(kept @ kept)
+                squares = kept @ kept
             fold.add(Node(0, page), np.append(squares, sums))
         return fold
 
@@ -212,10 +212,10 @@ class Blocks:
     def _check_updated(self, completed: int, number: int, params: Array) -> None:
         index = _first_non_finite(params)
         if index >= 0:
-            name = self._session.model.parameter_at(self.bounds[number][0] + index)
+            own, element = self._session, self.bounds[number][0] + index
             raise NonFiniteError(
-                f"round {completed}: the update makes parameter {name} {params[index]}. The "
-                f"training diverged: try a smaller --learning-rate or --schedule warmup"
+                f"round {completed}: the update makes parameter {own.model.parameter_at(element)} "
+                f"{params[index]}{own.feature(element)}. The training diverged: {own.plan.cures}"
             )
 
 

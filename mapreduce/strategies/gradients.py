@@ -70,7 +70,8 @@ class Gradients:
                 loss, vector = session.gradient(
                     reference.completed, reference.blocks, batch, self._vector
                 )
-            return VectorSum(batch.rows, batch.weight, loss, vector, curvature(batch))
+                second = curvature(batch)
+            return VectorSum(batch.rows, batch.weight, loss, vector, second)
 
         mine = range(reference.start, reference.stop)
         partials = session.map(gradient, (slices[leaf] for leaf in mine))
@@ -100,10 +101,10 @@ class Gradients:
             return
         if self._tolerates(reference.completed, is_loss_finite):
             return
-        plan, model = self._session.plan, self._session.model
+        plan = self._session.plan
         slices = plan.slices(reference.completed)
         at = reference.completed, reference.blocks
-        advice = "try a smaller --learning-rate or --schedule warmup, or look for extreme features"
+        advice = plan.cures
         if plan.is_mixed:
             advice += "; float16 holds numbers up to 65,504, --precision full larger ones"
         for leaf in range(node.start, min(node.stop, len(slices))):
@@ -115,10 +116,12 @@ class Gradients:
             index = _first_non_finite(vector)
             if index >= 0 or not np.isfinite(loss):
                 where = f"shard {rows.shard}, rows {rows.start} to {rows.stop - 1}"
-                what = f"parameter {model.parameter_at(max(index, 0))}"
+                what = f"parameter {self._session.model.parameter_at(max(index, 0))}"
+                feature = self._session.feature(index) if index >= 0 else ""
                 raise NonFiniteError(
                     f"round {reference.completed}, slice {leaf} ({where}): the gradient of {what} "
-                    f"is {vector[max(index, 0)]}, the loss {loss}. The training diverged: {advice}"
+                    f"is {vector[max(index, 0)]}, the loss {loss}{feature}. The training "
+                    f"diverged: {advice}"
                 )
         raise NonFiniteError(
             f"round {reference.completed}, slices {node.start} to {node.stop - 1}: the sum of "

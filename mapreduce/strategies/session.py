@@ -82,6 +82,11 @@ class Session:
         """The rows of a slice."""
         return self.plan.weighted(self.data.shard(rows.shard).rows(rows.start, rows.stop))
 
+    def feature(self, index: int) -> str:
+        """Of an element of the parameters, the feature that it weighs, to end a sentence with."""
+        feature = self.model.feature_at(index)
+        return "" if feature is None else f"; the feature is number {feature}, counted from 0"
+
     def params(self, completed: int, blocks: int) -> Array:
         """The parameters (size,) after some rounds, which were published in so many blocks."""
         key = (completed, blocks)
@@ -185,13 +190,8 @@ _sessions: dict[tuple[AnyPath, int, str], Session] = {}
 def session(path: AnyPath, threads: int, driver: str = "") -> Session:
     """The process's session for a run; another run's is dropped.
 
-    Parameters
-    ----------
-    path : Path or RemotePath
-    threads : int
-    driver : str
-        Who works on the run: no two give the same, and what is kept belongs to one of them. A run
-        may be removed and another one made at its path. If empty, the run's content tells.
+    ``driver`` says who works on the run. No two drivers say the same, and what is kept belongs to
+    one of them: another run may be made at the path of one that was removed.
     """
     if not driver:
         driver = hashlib.sha256((path / "run.json").read_bytes()).hexdigest()

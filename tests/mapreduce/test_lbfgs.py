@@ -14,10 +14,11 @@ from sklearn.linear_model import LogisticRegression
 import naive
 from mapreduce import checkpoint, driver
 from mapreduce.data.importer import Rows, Source, import_rows
+from mapreduce.errors import NonFiniteError
 from mapreduce.events import Events
 from mapreduce.executors.chain import Execution
 from mapreduce.optim.contract import PAGE, Shared
-from mapreduce.optim.lbfgs import LONGEST, MOST_TRIALS, SHORTEST, is_done, lbfgs
+from mapreduce.optim.lbfgs import LONGEST, MOST_TRIALS, SHORTEST, is_done, lbfgs, progress
 from mapreduce.settings import Settings
 
 # The package has a function of this name.
@@ -346,6 +347,56 @@ class TestEnds:
         best = min(search.tried, key=lambda tried: tried[1])
         assert search.params.tolist() == best[0].tolist()
 
+    def test_without_a_better_point_it_has_failed_and_not_converged(self):
+        """Also where nothing is finite from the beginning."""
+        uphill = Search(lambda x: (1.0 + abs(float(x[0])), np.ones(1)), np.array([0.0]), tol=1e-3)
+        uphill.run(200)
+        assert progress(uphill.memory) == (21, 1.0, True)
+        for bad in (np.full(1, 1e200), np.full(1, math.inf), np.full(1, math.nan)):
+            search = Search(lambda x, bad=bad: (1.0, bad), np.array([0.5]), tol=1e-3)
+            with np.errstate(all="ignore"):
+                search.run(9)
+            done, norm, has_failed = progress(search.memory)
+            assert (done, has_failed) == (1, True)
+            assert not norm <= 1e-3
+            assert search.params.tolist() == [0.5]
+
+    def test_at_the_limit_of_the_precision_it_ends_and_has_not_converged(self):
+        """The value is rounded as sums of float32 are, and the gradient has noise of its own."""
+        function, minimum = quadratic(9, 4)
+        generator = np.random.default_rng(0)
+
+        def rounded(x):
+            value, gradient = function(x.astype(np.float64))
+            noise = generator.standard_normal(9) * 1e-5
+            return float(np.float32(value)), (gradient + noise).astype(np.float32)
+
+        search = Search(rounded, np.zeros(9, np.float32), tol=1e-9)
+        search.run(300)
+        done, norm, has_failed = progress(search.memory)
+        assert 0 < done < 100
+        assert 1e-9 < norm < 1e-3
+        assert not has_failed
+        np.testing.assert_allclose(search.params, minimum, atol=1e-3)
+
+    def test_a_slope_decides_where_values_are_equal_but_for_rounding(self):
+        """Values of 1,000 are equal for float32 where slopes are not."""
+
+        def function(x):
+            return float(np.float32(1e3 + x[0] ** 2)), 2 * x
+
+        search = Search(function, np.array([0.7], np.float32), tol=1e-6)
+        search.run(60)
+        assert progress(search.memory).norm <= 1e-6
+
+    def test_a_step_too_short_to_change_the_gradient_is_followed_by_longer_ones(self):
+        def function(x):
+            return float((x[0] - 1e25) ** 2), 2 * (x - 1e25)
+
+        search = Search(function, np.array([0.0]), tol=1e12)
+        search.run(60)
+        np.testing.assert_allclose(search.params, 1e25, rtol=1e-10)
+
     def test_is_done_of_other_memories(self):
         assert not is_done(np.empty(0))
         assert not is_done(np.ones(1))
@@ -410,3 +461,89 @@ def test_it_ends_at_the_same_round_whatever_a_job_holds(cancer, tmp_path):
         assert list(run.complete_rounds())[-1] == ended.completed
     ((completed, _),) = ends
     assert completed < 50
+
+
+# Features as they come
+
+
+def column_of(kind, generator, rows):
+    """A last feature beside three standard ones."""
+    if kind == "nanoseconds since 1970":
+        return 1.7e18 + generator.integers(0, 30 * 86_400 * 10**9, rows)
+    return generator.standard_normal(rows) * {"incomes": 1e5, "1e20": 1e20}[kind]
+
+
+def imported(folder, kind, number=False, scale=1.0):
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((900, 3))
+    y = (x @ [1, 2, 3] + generator.logistic(size=900)) * scale
+    x = np.column_stack([x, column_of(kind, generator, 900)]).astype(np.float32)
+    rows = Rows(x, y if number else (y > 0).astype(np.int64))
+    source = Source([rows], (4,), 1.0, 0, {"format": "test"})
+    import_rows(source, folder, 0)
+    return folder
+
+
+CHAIN, GANG = Execution("inline"), Execution("parallel", 2, executor="gang")
+
+
+def train(path, data, model, execution=CHAIN, **settings):
+    run = driver.create(path, Settings(model, optimizer="lbfgs", **settings), data, None)
+    return run, driver.train(run, execution, 3, Events())
+
+
+@pytest.mark.parametrize("kind", ["nanoseconds since 1970", "1e20"])
+def test_extreme_features_are_scaled_by_their_curvature(tmp_path, kind):
+    """The model learns from the other ones, as in double precision, and says how it ended."""
+    data = imported(tmp_path / "data", kind)
+    losses = {}
+    for dtype in ("float32", "float64"):
+        run, ended = train(tmp_path / dtype, data, "logistic", dtype=dtype)
+        losses[dtype] = run.summary()["loss"]
+        assert (ended.search == "converged") == (ended.gradient_norm <= 1e-6)
+    assert losses["float32"] == pytest.approx(losses["float64"], rel=1e-3)
+    assert losses["float32"] < 0.4
+
+
+def test_extreme_targets(tmp_path):
+    data = imported(tmp_path / "data", "incomes", number=True, scale=1e25)
+    run, ended = train(tmp_path / "run", data, "linear")
+    assert ended.search == "stalled"
+    summary = run.summary()
+    assert 0 < summary["loss"] < 3e50
+    assert summary["warning"].startswith("stalled at float32 precision after")
+    assert "--dtype float64" in summary["warning"]
+
+
+def test_float32_ends_as_soon_as_float64(tmp_path):
+    """Four features that are not standardised, and the default of --tol."""
+    data = imported(tmp_path / "data", "incomes")
+    rounds = {}
+    for dtype in ("float32", "float64"):
+        run, ended = train(tmp_path / dtype, data, "logistic", dtype=dtype)
+        assert ended.search in ("converged", "stalled" if dtype == "float32" else "converged")
+        rounds[dtype] = ended.completed
+        assert run.summary()["loss"] < 0.4
+    assert rounds["float32"] <= rounds["float64"] + 15 < 40
+
+
+@pytest.mark.parametrize("execution", [CHAIN, GANG], ids=["chain", "gang"])
+def test_a_search_without_any_better_point_is_an_error_that_names_the_feature(tmp_path, execution):
+    """Softmax has no estimate of its curvature. To go on says the same."""
+    data = imported(tmp_path / "data", "nanoseconds since 1970")
+    run = driver.create(tmp_path / "run", Settings("softmax", optimizer="lbfgs"), data, None)
+    for _ in range(2):
+        with pytest.raises(NonFiniteError, match="no point better than the first") as error:
+            driver.train(run, execution, 3, Events())
+        assert "the feature is number 3" in str(error.value)
+        assert "gradreduce data standardise" in str(error.value)
+    assert run.summary()["state"] == "stopped"
+
+
+def test_a_chain_and_a_gang_end_a_search_alike(tmp_path):
+    data = imported(tmp_path / "data", "1e20")
+    chain, gang = (
+        train(tmp_path / name, data, "logistic", execution, rounds=60, tol=1e-3)[1]
+        for name, execution in (("chain", CHAIN), ("gang", GANG))
+    )
+    assert chain == gang
