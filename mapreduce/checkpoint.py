@@ -127,7 +127,12 @@ def load(run: RunDir, model: Model, completed: int) -> Position:
         raise DataError(f"{folder / MODEL} does not hold the parameters of the run's model")
     for name, view in views.items():
         view[...] = named[name]
-    return Position(completed, params, state, state.pop("history"), state.pop("memory"))
+    try:
+        return Position.of(completed, {**state, "params": params}, run.config.plan)
+    except DataError as error:
+        raise DataError(
+            f"{folder / OPTIMIZER}: {error}. Remove {folder} to go on from an earlier one"
+        ) from error
 
 
 def latest(run: RunDir) -> int:

@@ -34,12 +34,18 @@ import numpy.typing as npt
 from hdfs_utils.folders import first_special, remove_folder, remove_leftovers
 from hdfs_utils.paths import AnyPath, ordered
 from hdfs_utils.publish import put_if_absent, replace, storage_errors
-from mapreduce import events, lease, numeric, settings
+from mapreduce import events, lease, numeric, outcome, settings
 from mapreduce.data.columns import Columns
 from mapreduce.data.columns import parse as parse_columns
-from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
+from mapreduce.errors import (
+    DataError,
+    MissingInputError,
+    OutputError,
+    UsageError,
+    WireError,
+)
 from mapreduce.jsonfiles import build, read, require_file
-from mapreduce.optim.contract import PAGE
+from mapreduce.optim.contract import PAGE, GlobalTransformation
 from mapreduce.plan import Plan
 from mapreduce.wire import Message, encode_parts, read_message
 
@@ -75,6 +81,33 @@ class Position:
     state: dict[str, Array] = field(default_factory=dict)
     history: Array = field(default_factory=lambda: np.empty((0, 3)))
     memory: Array = field(default_factory=lambda: np.empty(0))
+
+    @classmethod
+    def of(cls, completed: int, arrays: dict[str, Array], plan: Plan) -> "Position":
+        """The state that was read from files; a DataError if it is not of the plan's kind."""
+        model, optimizer = plan.create_model(), plan.create_optimizer()
+        state = optimizer.init(np.empty(0, model.dtype))
+        memory = optimizer.memory() if isinstance(optimizer, GlobalTransformation) else np.empty(0)
+        rounds = len(arrays["history"]) if np.ndim(arrays.get("history", 0)) else 0
+        expected = {name: f"{array.dtype} ({model.size},)" for name, array in state.items()}
+        expected |= {
+            "params": f"{model.dtype} ({model.size},)",
+            "memory": f"float64 {memory.shape}",
+            "history": f"float64 ({rounds}, 3)",
+        }
+        found = {name: f"{array.dtype} {array.shape}" for name, array in arrays.items()}
+        wrong = [
+            f"{name}: {found.get(name, 'missing')}, expected {expected.get(name, 'none')}"
+            for name in sorted(found.keys() | expected.keys())
+            if found.get(name) != expected.get(name)
+        ]
+        if wrong:
+            raise DataError(
+                f"the state after {completed} rounds is not that of the plan's model and "
+                f"optimizer: {'; '.join(wrong)}"
+            )
+        state = {name: arrays[name] for name in state}
+        return cls(completed, arrays["params"], state, arrays["history"], arrays["memory"])
 
 
 @dataclass(frozen=True)
@@ -301,6 +334,13 @@ class RunDir:
         }
         at = result["completed"] if result else max(evaluations, default=0)
         evaluation = evaluations.get(at, {})
+        ended = None if result is None else events.RunEnded(**result)
+        losses = {
+            record["completed"]: (record["rows"], record["loss"])
+            for record in recorded
+            if record["event"] == "RoundCompleted"
+            and record["completed"] <= (ended.completed if ended else plan.rounds)
+        }
         return {
             "run": str(self.path),
             "state": state,
@@ -308,11 +348,15 @@ class RunDir:
             "completed": last("RoundCompleted").get("completed", 0),
             "rounds": plan.rounds,
             "loss": last("RoundCompleted").get("loss"),
+            "pass_loss": outcome.pass_loss(plan, losses),
             "model_sha256": saved.get("model_sha256"),
             "model_rounds": saved.get("completed"),
             "stopped_early": bool(result and result["stopped_early"]),
             "accuracy": evaluation.get("accuracy"),
             "eval_loss": evaluation.get("loss"),
+            "search": ended.search if ended else None,
+            "gradient_norm": ended.gradient_norm if ended else None,
+            "warning": outcome.warning(plan, ended, losses),
         }
 
     # Rounds
@@ -393,12 +437,16 @@ class RunDir:
         return [(completed, blocks) for (completed, blocks), n in found.items() if n == blocks]
 
     def read_round(self, completed: int, blocks: int) -> Position:
-        """The whole state after a round."""
+        """The whole state after a round; as :meth:`read_block` if it is not that of the plan."""
         parts = [self.read_block(completed, number, blocks).arrays for number in range(blocks)]
-        history = parts[0].pop("history")
-        memories = [part.pop("memory") for part in parts]
-        joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return Position(completed, joined.pop("params"), joined, history, memories[0])
+        try:
+            joined = {
+                name: array if name in SHORT else np.concatenate([part[name] for part in parts])
+                for name, array in parts[0].items()
+            }
+            return Position.of(completed, joined, self.config.plan)
+        except (DataError, KeyError, ValueError) as error:
+            raise WireError(f"{self.rounds}: round {completed} is damaged: {error}") from error
 
     def publish_round(self, position: Position, blocks: int) -> int:
         """Publish the whole state after a round; returns the number of blocks.

@@ -37,16 +37,21 @@ def list_(folder: AnyPath, as_json: bool) -> None:
         return
     widest = max(len(summary["run"]) for summary in summaries)
     for summary in summaries:
-        accuracy, loss = summary["accuracy"], summary["eval_loss"] or summary["loss"]
-        if accuracy is not None:
-            shown = f"accuracy {accuracy:.4f}"
-        else:
-            shown = "loss –" if loss is None else f"loss {loss:.4g}"
+        name = "loss" if summary["accuracy"] is None else "accuracy"
+        evaluated = summary["eval_loss" if name == "loss" else name]
         click.echo(
             f"{summary['run']:{widest}}  {summary['state']:8}  {summary['model']:14}  "
-            f"{summary['completed']:>7,}/{summary['rounds']:<7,}  {shown:15}  "
+            f"{summary['completed']:>7,}/{summary['rounds']:<7,}  "
+            f"train loss {_number(summary['pass_loss']):9}  "
+            f"{'' if evaluated is None else f'eval {name} {_number(evaluated)}':21}  "
             f"{(summary['model_sha256'] or '–')[:12]}"
         )
+        if summary["warning"]:
+            click.echo(f"{'':{widest}}  warning: {summary['warning']}")
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
 
 
 @runs.command()

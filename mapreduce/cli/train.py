@@ -189,19 +189,19 @@ def _train(
     if values["as_json"]:
         print_json(summary)
         return
-    if run.config.plan.optimizer == "lbfgs" and not ended.stopped_early:
+    if ended.search == "converged":
         click.echo(
-            f"not converged within {ended.completed:,} rounds: more --rounds, or a larger --tol",
-            err=True,
+            f"converged after {ended.completed:,} rounds: the gradient's norm is "
+            f"{ended.gradient_norm:.3g}"
         )
-    if ended.stopped_early and run.config.plan.optimizer == "lbfgs":
-        click.echo(f"converged after {ended.completed:,} rounds")
-    elif ended.stopped_early:
+    elif ended.stopped_early and ended.search is None:
         click.echo(f"stopped early: the best evaluation was after {ended.completed:,} rounds")
     click.echo(f"trained in {seconds:.1f} s: {run.path}")
     if summary["eval_loss"] is not None:
         click.echo(scores(summary["accuracy"], summary["eval_loss"]))
     click.echo(f"model_sha256 {ended.model_sha256}")
+    if summary["warning"]:
+        click.echo(f"warning: {summary['warning']}", err=True)
 
 
 def _show_plan(plan: "Plan", execution: "Execution", values: dict[str, Any]) -> None:

@@ -135,6 +135,40 @@ def test_runs_list(data, run):
     assert "no runs in" in succeed("runs", "list", data / "test")
 
 
+def test_a_training_that_diverged_says_so_in_the_last_line_and_in_the_list(data, tmp_path):
+    options = ["--learning-rate", 1e30, "--eval", data / "test", "-q"]
+    done = gradreduce("train", data / "train", "--run", tmp_path / "bad", *options)
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("warning: the training diverged: the loss is ")
+    assert "gradreduce data standardise" in line
+    succeed("train", data / "train", "--run", tmp_path / "good", "--epochs", 2)
+    bad, below, good = succeed("runs", "list", tmp_path).splitlines()
+    assert below.strip() == line
+    assert re.search(r"train loss \S+e\+\d+ +eval accuracy 0\.\d+ ", bad)
+    (found,) = re.findall(r"train loss (0\.\d+) ", good)
+    assert "eval" not in good
+    listed = json.loads(succeed("runs", "list", tmp_path, "--json"))["runs"]
+    assert [entry["warning"] for entry in listed] == [line.removeprefix("warning: "), None]
+    assert f"{listed[1]['pass_loss']:.4g}" == found != f"{listed[1]['loss']:.4g}"
+
+
+def test_how_a_search_ended(data, tmp_path):
+    command = ["train", data / "train", "--model", "softmax", "--optimizer", "lbfgs", "-q", "--run"]
+    done = gradreduce(*command, tmp_path / "a", "--l2", 0.1)
+    first = done.stdout.splitlines()[0]
+    assert re.fullmatch(r"converged after \d+ rounds: the gradient's norm is \S+e-0[78]", first)
+    assert done.stderr == ""
+    done = gradreduce(*command, tmp_path / "b", "--l2", 0.1, "--tol", 1e-30)
+    assert done.returncode == 0
+    assert "converged" not in done.stdout
+    assert done.stderr.startswith("warning: stalled at float32 precision after ")
+    assert "the gradient's norm is " in done.stderr
+    assert "--dtype float64" in done.stderr
+    done = gradreduce(*command, tmp_path / "c", "--rounds", 3)
+    assert done.stderr.startswith("warning: not converged within 3 rounds: the gradient's norm is ")
+
+
 def test_data_digits_show_and_verify(tmp_path):
     succeed("data", "digits", tmp_path / "digits")
     train = json.loads(succeed("data", "show", tmp_path / "digits/train", "--json"))
@@ -176,6 +210,10 @@ def test_import_csv(tmp_path):
         (["--batch-size", "-3"], "--batch-size"),
         (["--batch-size", "100", "--slice-rows", "33"], "--slice-rows 33: expected a divisor"),
         (["--epochs", "2", "--rounds", "3"], "--epochs and --rounds"),
+        (["--momentum", "0.5"], "--momentum: sgd has no such option"),
+        (["--tol", "0.1", "--optimizer", "adam"], "--tol: adam has no such option"),
+        (["--patience", "2"], "--patience 2: nothing is evaluated"),
+        (["--eval-every", "2"], "--eval-every: nothing is evaluated"),
         (["--fan-in", "3"], "--fan-in: expected 0 or a power of two"),
         (["--workers", "0"], "--workers: expected a positive number"),
         (["--blocks", "0"], "--blocks: expected a positive number"),

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ import datasets
 from mapreduce import checkpoint, driver
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import write_shard
-from mapreduce.errors import MissingInputError, NonFiniteError
+from mapreduce.errors import DataError, MissingInputError, NonFiniteError
 from mapreduce.events import Evaluated, Events, RoundCompleted, RunEnded
 from mapreduce.executors.chain import Execution
 from mapreduce.rundir import Block, RunDir, block_bounds
@@ -378,7 +379,7 @@ def test_blocks_are_whole_pages_and_cover_everything(size, blocks):
 def test_skipped_rounds_are_told_and_leave_json_that_others_can_read(data, tmp_path):
     """The first update is too long: every gradient from then on is not finite."""
     run, seen, _ = train(
-        data, tmp_path / "run", learning_rate=1e38, non_finite="skip", rounds=4, dtype="float32"
+        data, tmp_path / "run", learning_rate=3e38, non_finite="skip", rounds=4, dtype="float32"
     )
     (told,) = {event.message for event in seen if type(event).__name__ == "Warned"}
     assert re.match(r"[123] of 4 rounds were skipped", told)
@@ -390,3 +391,72 @@ def test_skipped_rounds_are_told_and_leave_json_that_others_can_read(data, tmp_p
     losses = [json.loads(line, parse_constant=refuse).get("loss") for line in lines]
     assert None in losses
     json.dumps(run.summary(), allow_nan=False)
+
+
+WRONG_STATES = {
+    "mean: missing, expected float32 (39,)": lambda state: state.pop("mean"),
+    "mean: float32 (38,), expected float32 (39,)": lambda state: state.update(
+        mean=state["mean"][1:]
+    ),
+    "mean: float64 (39,), expected float32 (39,)": lambda state: state.update(
+        mean=state["mean"].astype(np.float64)
+    ),
+    "velocity: float32 (39,), expected none": lambda state: state.update(velocity=state["mean"]),
+}
+
+
+@pytest.mark.parametrize("expected", WRONG_STATES)
+def test_a_state_of_another_optimizer_is_refused(data, tmp_path, expected):
+    """The digests fit: who wrote it, wrote them too. A round that is so does not count."""
+    run, _, _ = train(data, tmp_path / "run", optimizer="adam", rounds=4)
+    model = run.config.plan.create_model()
+    position = checkpoint.load(run, model, 4)
+    WRONG_STATES[expected](position.state)
+    shutil.rmtree(run.checkpoints / "00000004")
+    checkpoint.save(run, model, position)
+    with pytest.raises(DataError, match=re.escape(expected)) as error:
+        checkpoint.load(run, model, 4)
+    assert "optimizer.safetensors" in str(error.value)
+    run.block_path(4, 0, 1).unlink()
+    arrays = {"params": position.params, "history": position.history, "memory": position.memory}
+    run.publish_block(4, 0, 1, Block.of(4, {**arrays, **position.state}))
+    told = []
+    assert run.latest_round(told.append) is None
+    assert expected in told[0]
+
+
+# Trainings that went wrong
+
+
+def warned(data, path, **settings):
+    run, _, _ = train(data, path, **settings)
+    return run.summary()["warning"]
+
+
+def test_a_training_that_diverged_says_so(data, tmp_path):
+    for number, settings in enumerate(
+        (
+            {"learning_rate": 1e30},
+            {"learning_rate": 1e6, "epochs": 3},
+            {"learning_rate": 3e4, "batch_size": 0, "rounds": 15},
+        )
+    ):
+        message = warned(data, tmp_path / str(number), **settings)
+        assert message.startswith("the training diverged: the loss is ")
+        assert "by guessing it is 1.099" in message
+        assert "'gradreduce data standardise', or try a smaller --learning-rate" in message
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"rounds": 1},
+        {"rounds": 2, "learning_rate": 1e-9},
+        {"optimizer": "adam", "epochs": 4, "learning_rate": 0.05},
+        {"batch_size": 0, "rounds": 3},
+        {"learning_rate": 3.0, "batch_size": 8, "epochs": 2},
+    ],
+)
+def test_an_ordinary_training_does_not(data, tmp_path, settings):
+    assert warned(data, tmp_path / "run", **settings) is None
