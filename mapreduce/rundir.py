@@ -37,13 +37,7 @@ from hdfs_utils.publish import put_if_absent, replace, storage_errors
 from mapreduce import events, lease, numeric, outcome, settings
 from mapreduce.data.columns import Columns
 from mapreduce.data.columns import parse as parse_columns
-from mapreduce.errors import (
-    DataError,
-    MissingInputError,
-    OutputError,
-    UsageError,
-    WireError,
-)
+from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError, WireError
 from mapreduce.jsonfiles import build, read, require_file
 from mapreduce.optim.contract import PAGE, GlobalTransformation
 from mapreduce.plan import Plan

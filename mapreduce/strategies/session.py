@@ -84,8 +84,13 @@ class Session:
 
     def feature(self, index: int) -> str:
         """Of an element of the parameters, the feature that it weighs, to end a sentence with."""
-        feature = self.model.feature_at(index)
-        return "" if feature is None else f"; the feature is number {feature}, counted from 0"
+        feature, columns = self.model.feature_at(index), self.config.columns or ()
+        if feature is None:
+            return ""
+        # Names of hashed columns are not those of features.
+        is_named = feature < len(columns) and columns[feature].kind == "number"
+        name = f"{columns[feature].name!r}, " if is_named else ""
+        return f"; the feature is {name}number {feature}, counted from 0"
 
     def params(self, completed: int, blocks: int) -> Array:
         """The parameters (size,) after some rounds, which were published in so many blocks."""

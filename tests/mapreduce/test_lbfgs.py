@@ -13,6 +13,7 @@ from sklearn.linear_model import LogisticRegression
 
 import naive
 from mapreduce import checkpoint, driver
+from mapreduce.data.columns import Column
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.errors import NonFiniteError
 from mapreduce.events import Events
@@ -479,7 +480,8 @@ def imported(folder, kind, number=False, scale=1.0):
     y = (x @ [1, 2, 3] + generator.logistic(size=900)) * scale
     x = np.column_stack([x, column_of(kind, generator, 900)]).astype(np.float32)
     rows = Rows(x, y if number else (y > 0).astype(np.int64))
-    source = Source([rows], (4,), 1.0, 0, {"format": "test"})
+    columns = tuple(Column(name, "number") for name in ("a", "b", "c", "time"))
+    source = Source([rows], (4,), 1.0, 0, {"format": "test"}, columns=columns)
     import_rows(source, folder, 0)
     return folder
 
@@ -535,7 +537,7 @@ def test_a_search_without_any_better_point_is_an_error_that_names_the_feature(tm
     for _ in range(2):
         with pytest.raises(NonFiniteError, match="no point better than the first") as error:
             driver.train(run, execution, 3, Events())
-        assert "the feature is number 3" in str(error.value)
+        assert "the feature is 'time', number 3" in str(error.value)
         assert "gradreduce data standardise" in str(error.value)
     assert run.summary()["state"] == "stopped"
 
