@@ -25,6 +25,10 @@ class IncompleteOutputError(StorageError):
     exit_code = 65
 
 
+class UnmarkedOutputError(StorageError):
+    """An output is whole, but the file that says so could not be written."""
+
+
 class ClusterError(Exception):
     """A Hadoop cluster cannot be started, used or found."""
 

@@ -150,6 +150,9 @@ def new_folder(path: Path) -> Iterator[Path]:
             partial.mkdir()
         yield partial
         with storage_errors("create", path):
+            # Not all filesystems of FUSE rename over an empty folder.
+            with contextlib.suppress(OSError):
+                path.rmdir()
             partial.rename(path)
     finally:
         _remove_tree(partial)

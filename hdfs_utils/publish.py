@@ -6,11 +6,15 @@ Temporary names start with a dot and end with ``.tmp``; :func:`hdfs_utils.folder
 deletes those that a killed writer left.
 
 Paths may be of any filesystem (:mod:`hdfs_utils.paths`). On S3 nothing can be renamed, but a file
-appears when it is whole.
+appears when it is whole. Where a file cannot be linked, as on FAT, exFAT and many mounts of FUSE,
+the name is given by a rename under a lock of the folder: what carries the name is complete there
+too, and of several writers on one machine one wins; of two on different machines, at the same
+moment, the later one's content may stay, as on S3.
 """
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 from collections.abc import Collection, Iterator
@@ -96,7 +100,8 @@ def put_if_absent(path: AnyPath, *content: Buffer, sync: bool = False) -> bool:
 def create(path: AnyPath, *content: Buffer, sync: bool = False) -> None:
     """Publish a file under a name that no other has.
 
-    On S3 two writers at the same moment may both succeed; the later one's content stays.
+    On S3 two writers at the same moment may both succeed, and so may two machines' on a shared
+    filesystem without hard links; the later one's content stays.
 
     Raises
     ------
@@ -118,12 +123,44 @@ def create(path: AnyPath, *content: Buffer, sync: bool = False) -> None:
                 os.link(temporary, path)
             except FileExistsError:
                 taken = True
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                taken = not _rename_if_absent(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
         if sync and not taken:
             sync_folder(path.parent)
     if taken:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+
+
+#: What filesystems without hard links answer to one. A rename says it again if it has to do with
+#: permissions.
+_NO_LINKS = {
+    *(errno.EPERM, errno.EACCES, errno.EOPNOTSUPP, errno.ENOTSUP),
+    *(errno.ENOSYS, errno.EMLINK, errno.EINVAL),
+}
+
+
+def _rename_if_absent(temporary: Path, path: Path) -> bool:
+    """Rename a file, if nothing has the name; false if something has.
+
+    FUSE has seldom a rename that replaces nothing, so other writers are kept away by a lock.
+    """
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        if os.path.lexists(path):
+            return False
+        temporary.rename(path)
+        return True
+    finally:
+        # A process that was forked meanwhile has the lock too, until somebody unlocks.
+        with contextlib.suppress(OSError):
+            fcntl.flock(folder, fcntl.LOCK_UN)
+        os.close(folder)
 
 
 def _publish_remote(path: RemotePath, *content: Buffer, overwrite: bool) -> None:

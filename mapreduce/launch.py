@@ -24,7 +24,7 @@ from mrjob.job import MRJob  # isort: skip
 from mrjob.parse import is_uri  # isort: skip
 from mrjob.step import StepFailedException  # isort: skip
 
-from hdfs_utils.errors import ClusterError, StorageError
+from hdfs_utils.errors import ClusterError, StorageError, UnmarkedOutputError
 from hdfs_utils.paths import local_matching
 from hdfs_utils.publish import SUCCESS
 from mapreduce import signals
@@ -215,9 +215,10 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
         if job_class.run_job is not MRJob.run_job:
             _drive(job, place)
             return
-        with _true_news(job), _output_folder(job), _runner(job, place) as runner:
+        with _true_news(job), _output_folder(job) as whole, _runner(job, place) as runner:
             with user_errors(place, "the job failed"):
                 runner.run()
+            whole.append(job)
             if job._should_cat_output():
                 _write(runner.cat_output())
 
@@ -412,14 +413,16 @@ def _check_file(path: Path, runner: str) -> None:
 
 
 @contextlib.contextmanager
-def _output_folder(job: Any) -> Iterator[None]:
+def _output_folder(job: Any) -> Iterator[list[Any]]:
     """Refuse an output folder that holds something; remove what a failed job left in a new one.
 
-    mrjob's runners of this machine would write over what is there and leave the rest.
+    mrjob's runners of this machine would write over what is there and leave the rest. The list that
+    this yields is for jobs that have ended, whose output is whole and stays, whatever comes after.
     """
+    whole: list[Any] = []
     given = job.options.output_dir
     if not given or is_uri(given) or job.options.runner not in _LOCAL_RUNNERS:
-        yield
+        yield whole
         return
     folder = Path(given)
     if folder.exists() and not folder.is_dir():
@@ -431,10 +434,11 @@ def _output_folder(job: Any) -> Iterator[None]:
         )
     made = _make(folder)
     try:
-        yield
-    except BaseException:
+        yield whole
+    except BaseException as error:
         # What is whole stays: it was interrupted, if anything, in tidying up.
-        if made and not (folder / SUCCESS).exists():
+        is_whole = whole or isinstance(error, UnmarkedOutputError) or (folder / SUCCESS).exists()
+        if made and not is_whole:
             _remove_parts(folder, made)
         raise
 

@@ -24,6 +24,7 @@ from mrjob.local import LocalMRJobRunner
 from mrjob.step import StepFailedException
 
 from hdfs_utils import publish
+from hdfs_utils.errors import StorageError, UnmarkedOutputError
 from hdfs_utils.filesystem import is_remote
 from hdfs_utils.publish import storage_errors
 from mapreduce import signals
@@ -227,7 +228,13 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         super()._run()
         if given:
             # As Hadoop does: an output without it is not whole.
-            publish.put_if_absent(Path(self._output_dir).absolute() / publish.SUCCESS, b"")
+            marker = Path(self._output_dir).absolute() / publish.SUCCESS
+            try:
+                publish.put_if_absent(marker, b"")
+            except StorageError as error:
+                raise UnmarkedOutputError(
+                    f"{error}. The output itself is whole; mark it as such with: touch {marker}"
+                ) from error
 
     def _run_step(self, step: dict[str, Any], step_num: int) -> None:
         folder = Path(self._output_dir_for_step(step_num)).absolute()

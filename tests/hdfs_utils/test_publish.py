@@ -22,11 +22,15 @@ from hdfs_utils.publish import (
 )
 
 WRITER = """
-import sys, time
+import errno, os, sys, time
 from pathlib import Path
 from hdfs_utils.errors import ConflictError
 from hdfs_utils.publish import put_if_absent
 folder, name, same = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "same"
+if sys.argv[4:]:
+    def link(*_):
+        raise OSError(int(sys.argv[4]), os.strerror(int(sys.argv[4])))
+    os.link = link
 (folder / f"ready-{name}").touch()
 while not (folder / "go").exists():
     time.sleep(0.001)
@@ -90,11 +94,14 @@ def test_content_may_be_any_contiguous_buffer(tmp_path, publish, shape):
     assert (tmp_path / "file").read_bytes() == array.tobytes()
 
 
+@pytest.mark.parametrize("link", [None, errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK])
 @pytest.mark.parametrize("content", ["same", "own"])
-def test_one_of_many_writers_wins(tmp_path, content):
+def test_one_of_many_writers_wins(tmp_path, content, link):
+    """Where there are hard links, and where there are none."""
     writers = [
         subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path), str(i), content],
+            [sys.executable, "-c", WRITER, str(tmp_path), str(i), content]
+            + ([str(link)] if link else []),
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -116,7 +123,7 @@ def test_one_of_many_writers_wins(tmp_path, content):
 
 @pytest.mark.parametrize(
     ("where", "code"),
-    [("os.fsync", errno.ENOSPC), ("os.fsync", errno.EIO), ("os.link", errno.EPERM)],
+    [("os.fsync", errno.ENOSPC), ("os.fsync", errno.EIO), ("os.link", errno.EIO)],
 )
 def test_failed_put_leaves_nothing(tmp_path, monkeypatch, where, code):
     monkeypatch.setattr(where, fail(code))
@@ -157,6 +164,21 @@ def test_interrupt_leaves_nothing(tmp_path, monkeypatch, publish):
     with pytest.raises(KeyboardInterrupt):
         publish(tmp_path / "file", b"abc")
     assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EPERM])
+def test_without_links_a_failed_rename_leaves_nothing(tmp_path, monkeypatch, code):
+    monkeypatch.setattr("os.link", fail(errno.EPERM))
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.rename", fail(code))
+        with pytest.raises(StorageError, match=f"cannot write .*file: {os.strerror(code)}"):
+            put_if_absent(tmp_path / "file", b"abc")
+    assert names(tmp_path) == []
+    # Nor does it leave a lock behind, to this or to another process.
+    assert put_if_absent(tmp_path / "file", b"abc") is True
+    with pytest.raises(ConflictError):
+        put_if_absent(tmp_path / "file", b"abd")
+    assert names(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize("publish", [put_if_absent, replace])

@@ -84,7 +84,7 @@ class Meeting:
             folder.mkdir(0o700, exist_ok=True)
             # Disks without permissions refuse it. There all ranks are on this machine, and other
             # users who read the secret cannot reach them.
-            with contextlib.suppress(PermissionError):
+            with contextlib.suppress(OSError):
                 folder.chmod(0o700)
         meeting.clear()
         put_if_absent(meeting._path("secret"), secrets.token_hex(32).encode())

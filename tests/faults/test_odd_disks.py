@@ -1,0 +1,144 @@
+"""Disks without hard links, as FAT, exFAT and many mounts of FUSE: all works there."""
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import datasets
+import programs
+from hdfs_utils.errors import StorageError
+from hdfs_utils.publish import SUCCESS
+from mapreduce import checkpoint
+from mapreduce.cli.main import main
+from mapreduce.rundir import RunDir
+from mapreduce.runners import parallel
+
+pytestmark = pytest.mark.fault
+
+#: What every process of a command finds in the place of ``os.link``.
+REFUSE = """
+import errno, os
+def link(*_, **__):
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+os.link = link
+"""
+
+#: Ways to make and to mount a filesystem without links.
+KINDS = {
+    "vfat": ("mkfs.vfat", ["mount", "-t", "vfat"]),
+    "exfat": ("mkfs.exfat", ["mount", "-t", "exfat"]),
+    "exfat-fuse": ("mkfs.exfat", ["mount.exfat-fuse"]),
+}
+
+
+@contextlib.contextmanager
+def disk(kind: str, folder: Path):
+    make, mount = KINDS[kind]
+    image = folder / "disk.img"
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    if not all(map(shutil.which, (make, mount[0], "losetup"))):
+        pytest.skip(f"needs {make}, {mount[0]} and losetup")
+    subprocess.run([make, image], check=True, capture_output=True)
+    loop = subprocess.run(
+        ["losetup", "--find", "--show", image], capture_output=True, text=True, check=False
+    )
+    if loop.returncode:
+        pytest.skip(f"needs the permission to make a loop device: {loop.stderr.strip()}")
+    device, place = loop.stdout.strip(), folder / "disk"
+    place.mkdir()
+    try:
+        done = subprocess.run([*mount, device, place], capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip(f"the kernel does not mount {kind} here")
+        try:
+            yield place
+        finally:
+            subprocess.run(["umount", place], check=True)
+    finally:
+        subprocess.run(["losetup", "--detach", device], check=True)
+
+
+@pytest.fixture(params=[*KINDS, "injected"])
+def without_links(request, tmp_path):
+    """A folder where nothing can be linked, and the environment for commands that work there."""
+    if request.param == "injected":
+        (tmp_path / "site").mkdir()
+        (tmp_path / "site/sitecustomize.py").write_text(REFUSE)
+        (tmp_path / "disk").mkdir()
+        yield tmp_path / "disk", {**os.environ, "PYTHONPATH": str(tmp_path / "site")}
+        return
+    with disk(request.param, tmp_path) as folder:
+        (folder / "a").touch()
+        with pytest.raises(PermissionError):
+            os.link(folder / "a", folder / "b")
+        yield folder, dict(os.environ)
+
+
+def test_everything_works_without_links(tmp_path, without_links):
+    folder, environment = without_links
+    datasets.blobs(tmp_path / "train")
+    (tmp_path / "rows.csv").write_text("a,b,y\n" + "1,2,0\n4,3,1\n" * 20)
+    command = ["--model", "mlp:9", "--rounds", 12, "--batch-size", 96, "--checkpoint-every", 4]
+    expected = json.loads(
+        programs.succeed("train", tmp_path / "train", "--run", tmp_path / "run", *command, "--json")
+    )
+
+    def done(*arguments):
+        return programs.succeed(*arguments, env=environment)
+
+    done("data", "import", "--format", "csv", tmp_path / "rows.csv", "--label", "y", folder / "csv")
+    done("data", "verify", folder / "csv")
+    done("data", "copy", tmp_path / "train", folder / "train")
+    for executor in ("chain", "gang"):
+        run = folder / executor
+        options = ["--executor", executor, "--workers", 2, "--json"]
+        trained = done("train", folder / "train", "--run", run, *command, *options)
+        assert json.loads(trained)["model_sha256"] == expected["model_sha256"]
+        assert checkpoint.saved(RunDir(run)) == [4, 8, 12]
+    # A driver that was killed before its last checkpoint.
+    (folder / "chain/result.json").unlink()
+    shutil.rmtree(folder / "chain/checkpoints/00000012")
+    shutil.rmtree(folder / "chain/rounds")
+    (folder / "chain/rounds").mkdir()
+    resumed = json.loads(done("resume", folder / "chain", "--json"))
+    assert resumed["model_sha256"] == expected["model_sha256"]
+    done("evaluate", folder / "chain", folder / "train")
+    done("predict", folder / "chain", folder / "train", folder / "predictions")
+    assert (folder / "predictions" / SUCCESS).exists()
+    job = tmp_path / "count.py"
+    job.write_text(programs.COUNT + "\n\nif __name__ == '__main__':\n    Count.run()\n")
+    done("run", job, tmp_path / "rows.csv", "-o", folder / "out", "--no-conf", "-q")
+    assert (folder / "out" / SUCCESS).exists()
+    assert not [path for path in folder.rglob("*") if path.name.endswith(".tmp")]
+
+
+@pytest.mark.parametrize("runner", ["parallel", "inline"])
+def test_an_output_that_is_whole_is_never_deleted(tmp_path, monkeypatch, capfd, runner):
+    """What fails after the last record leaves the parts: the marker, or a reader of the output."""
+    (tmp_path / "text").write_text("a b a\n")
+    (tmp_path / "count.py").write_text(programs.COUNT)
+
+    def full(path, *_content, **_options):
+        raise StorageError(f"cannot write {path}: No space left on device")
+
+    monkeypatch.setattr(parallel.publish, "put_if_absent", full)
+    monkeypatch.setattr("mapreduce.launch._write", lambda _: full("the output"))
+    out = tmp_path / "out"
+    job = [str(tmp_path / "count.py"), str(tmp_path / "text")]
+    code = main(["run", *job, "-o", str(out), "--cat-output", "--no-conf", "-q", "-r", runner])
+    assert code == 74
+    parts = b"".join(path.read_bytes() for path in sorted(out.glob("part-*")))
+    assert sorted(parts.splitlines()) == [b'"a"\t2', b'"b"\t1']
+    error = capfd.readouterr().err
+    if runner == "parallel":
+        advice = error.partition("mark it as such with: ")[2].split("\n")[0]
+        monkeypatch.undo()
+        subprocess.run(advice, shell=True, check=True)
+        again = ["run", str(tmp_path / "count.py"), str(out), "--no-conf", "-q", "-r", runner]
+        assert main(again) == 0
