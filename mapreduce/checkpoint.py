@@ -25,6 +25,7 @@ from safetensors.numpy import save as save_tensors
 
 from hdfs_utils.errors import StorageError
 from hdfs_utils.folders import is_published, publish_folder, remove_folder
+from mapreduce import lease
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.jsonfiles import require_file
 from mapreduce.models.base import Model
@@ -81,6 +82,7 @@ def save(run: RunDir, model: Model, position: Position) -> str:
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in tensors.items()},
     }
     files = {**tensors, MARKER: json.dumps(marker, indent=1).encode()}
+    lease.check(run.path)
     publish_folder(final, files, MARKER)
     return digest
 
@@ -158,6 +160,7 @@ def latest(run: RunDir) -> int:
 
 def remove_old(run: RunDir, keep: int, needed: set[int]) -> None:
     """Delete all but the last ``keep`` checkpoints and those that are needed."""
+    lease.check(run.path)
     for completed in saved(run)[: -keep or None]:
         if completed not in needed:
             remove_folder(run.checkpoints / f"{completed:08d}", MARKER)

@@ -295,6 +295,7 @@ class _Training:
         from mapreduce.executors.gang.job import run_gang
         from mapreduce.executors.gang.rendezvous import Meeting
 
+        lease.check(self._run.path)
         meeting = Meeting.prepare(self._run)
         follower = Follower(self._run, meeting, self._execution.workers, completed, self)
         try:
@@ -313,6 +314,7 @@ class _Training:
             raise
         finally:
             with signals.deferred():
+                lease.check(self._run.path)
                 meeting.clear()
         return True
 

@@ -1,22 +1,31 @@
 """The lease of a run: one driver at a time.
 
-``lease.json`` holds host, process, the process's start time and the id of the application that runs
-on a cluster, if there is one. A lease whose process on this host has ended is stale at once; one
-from another host can only be taken over by hand, since nobody here can see that process. The file
-is written under a lock; in a filesystem that has none, as HDFS, only one driver can create it.
+``lease.json`` says who works on the run. ``lease.lock`` is locked for as long as the driver lives,
+where the filesystem has locks: whoever finds it locked is refused, from any container. If it is not
+locked, a lease whose process can be seen from here, by its host, boot and namespace, and has ended
+is stale at once; so is any lease of this host's name on a disk of this machine, where its driver
+would hold the lock. Any other, such as one from another host, can only be taken over by hand, since
+nobody here can see its process. In a filesystem without locks, as HDFS, only one driver can create
+the file; on S3 too where boto3 is installed.
+
+A driver looks at its lease before it publishes or deletes (:func:`check`), and stops if it is
+another's.
 """
 
 import contextlib
 import fcntl
 import json
+import operator
 import os
 import socket
+import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from dataclasses import replace as changed
 from pathlib import Path
-from typing import Any
 
+from hdfs_utils import conditional
+from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import create, replace, storage_errors, temporary_name
 from mapreduce.errors import LeaseError
@@ -37,17 +46,30 @@ class Holder:
         It tells the process from a later one of the same number.
     application : str or None
         Id of the cluster's application.
+    boot, namespace : str or None
+        Of the host's kernel since it started, and of process numbers, which a container has its
+        own of; None where that is not known.
     """
 
     host: str
     pid: int
     start_time: int
     application: str | None = None
+    boot: str | None = None
+    namespace: str | None = None
+
+
+#: Of a lease that is damaged, or that a later version wrote in another way.
+_UNKNOWN = Holder("", 0, 0)
 
 
 def myself() -> Holder:
     """This process as a holder."""
-    return Holder(socket.gethostname(), os.getpid(), _start_time(os.getpid()))
+    pid, boot, namespace = os.getpid(), None, None
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    return Holder(socket.gethostname(), pid, _start_time(pid), None, boot, namespace)
 
 
 def _start_time(pid: int) -> int:
@@ -67,18 +89,26 @@ def _status(pid: int) -> list[str]:
 def holder(run: AnyPath) -> Holder | None:
     """Who holds the lease of a run, dead or alive, or None."""
     try:
-        content: dict[str, Any] = json.loads((run / _FILE).read_bytes())
-        return Holder(**content)
+        return _decoded((run / _FILE).read_bytes())
     except FileNotFoundError:
         return None
-    except (ValueError, TypeError):
-        # Written by no driver: a lease takes its name when it is complete.
-        return None
+
+
+def _decoded(content: bytes) -> Holder:
+    """The holder that a lease names; fields that are not known here are left out."""
+    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
+        found = json.loads(content)
+        known = Holder(**{field.name: found.get(field.name) for field in fields(Holder)})
+        # A TypeError, if one of them is no text.
+        "".join((known.host, known.application or "", known.boot or "", known.namespace or ""))
+        if known.host and 0 < operator.index(known.pid) < 1 << 31 and known.start_time >= 0:
+            return known
+    return _UNKNOWN
 
 
 def is_alive(other: Holder) -> bool:
-    """Whether a holder still runs; those of other hosts are taken to."""
-    if other.host != socket.gethostname():
+    """Whether a holder still runs; those whose process cannot be seen from here are taken to."""
+    if not _is_visible(other):
         return True
     try:
         os.kill(other.pid, 0)
@@ -90,6 +120,29 @@ def is_alive(other: Holder) -> bool:
         # Killed, and only not yet waited for by its parent.
         return False
     return not other.start_time or _start_time(other.pid) == other.start_time
+
+
+def is_held(run: AnyPath) -> bool:
+    """Whether a driver works on a run, as far as can be told from here."""
+    other = holder(run)
+    if other is None or not is_alive(other):
+        return False
+    with contextlib.suppress(LeaseError, StorageError):
+        if not _is_visible(other):
+            with _locked(run) as is_locked:
+                return not _would_lock(run, other, is_locked)
+    return True
+
+
+def _would_lock(run: AnyPath, other: Holder, is_locked: bool) -> bool:
+    """Whether a holder, if it lived, would have the lock that this process has."""
+    return is_locked and other.host == socket.gethostname() and _is_own_disk(run)
+
+
+def _is_visible(other: Holder) -> bool:
+    me = myself()
+    same = (other.boot in (None, me.boot), other.namespace in (None, me.namespace))
+    return other.host == me.host and all(same)
 
 
 @contextlib.contextmanager
@@ -114,65 +167,74 @@ def held(run: AnyPath, *, take_over: bool = False) -> Iterator[Holder | None]:
         Another driver works on the run.
     """
     me = myself()
-    if isinstance(run, RemotePath):
-        previous = _take_remote(run, me, take_over)
-    else:
-        previous = _take(run, me, take_over)
-    try:
-        yield previous
-    finally:
-        with _locked(run):
+    with _locked(run) as is_locked:
+        previous = _take(run, me, take_over, is_locked)
+        _HELD[str(run)] = me
+        try:
+            yield previous
+        finally:
+            del _HELD[str(run)]
             if _is_mine(holder(run), me):
                 (run / _FILE).unlink(missing_ok=True)
+
+
+#: Of the runs that this process works on: who it is.
+_HELD: dict[str, Holder] = {}
+
+
+def check(run: AnyPath) -> None:
+    """Stop a driver that has lost its lease: to be called before it publishes or deletes.
+
+    Raises
+    ------
+    LeaseError
+        Another driver has the run, or the lease was removed.
+    """
+    me = _HELD.get(str(run))
+    if me is None or me.pid != os.getpid() or _is_mine(other := holder(run), me):
+        return
+    by = "was removed" if other is None else f"is held by process {other.pid} on {other.host}"
+    raise LeaseError(
+        f"the lease of {run} {by}: this driver stops here, and deletes nothing. When no driver "
+        f"works on the run any more, go on with 'gradreduce resume {run}'"
+    )
 
 
 def note(run: AnyPath, application: str) -> None:
     """Write into this process's lease of a run which application works for it."""
     me = myself()
-    with _locked(run):
-        if _is_mine(holder(run), me):
-            replace(run / _FILE, _encoded(changed(me, application=application)))
+    if _is_mine(holder(run), me):
+        replace(run / _FILE, _encoded(changed(me, application=application)))
 
 
 def _is_mine(found: Holder | None, me: Holder) -> bool:
     return found is not None and changed(found, application=None) == me
 
 
-def _take(run: Path, me: Holder, take_over: bool) -> Holder | None:
-    with _locked(run):
-        previous = holder(run)
-        _check_free(run, previous, take_over)
-        replace(run / _FILE, _encoded(me))
-    return previous
-
-
-def _check_free(run: AnyPath, previous: Holder | None, take_over: bool) -> None:
-    if previous is not None and is_alive(previous):
-        remote = previous.host != socket.gethostname()
-        if not (remote and take_over):
-            raise LeaseError(_refusal(run, previous, remote))
+def _check_free(run: AnyPath, previous: Holder, take_over: bool) -> None:
+    if is_alive(previous) and (_is_visible(previous) or not take_over):
+        raise LeaseError(_refusal(run, previous))
 
 
 def _encoded(me: Holder) -> bytes:
     return json.dumps(asdict(me)).encode()
 
 
-def _take_remote(run: RemotePath, me: Holder, take_over: bool) -> Holder | None:
-    """Take the lease by creating its file, which only one of several drivers can.
-
-    On S3 both may; then the one whose file was written over withdraws.
-    """
-    path, previous = run / _FILE, None
+def _take(run: AnyPath, me: Holder, take_over: bool, is_locked: bool) -> Holder | None:
+    """Take the lease; who held it before."""
+    path, mine, previous = run / _FILE, _encoded(me), None
     for _ in range(_ATTEMPTS):
-        with contextlib.suppress(FileExistsError):
-            create(path, _encoded(me), sync=True)
-            if path.can_rename or holder(run) == me:
-                return previous
         with contextlib.suppress(FileNotFoundError):
-            found = path.read_bytes()
-            previous = holder(run)
-            _check_free(run, previous, take_over)
-            _remove(path, found)
+            found = path.read_bytes() if path.exists() else None
+            if found == mine and str(run) not in _HELD:
+                # The service had written it, though it did not say so.
+                return previous
+            if found is not None:
+                previous = _decoded(found)
+                if _is_visible(previous) or not _would_lock(run, previous, is_locked):
+                    _check_free(run, previous, take_over)
+            if _swap(path, found, mine):
+                return previous
     raise LeaseError(
         f"{run} is being taken by several drivers at once. Wait a moment, then run the command "
         f"again"
@@ -182,41 +244,99 @@ def _take_remote(run: RemotePath, me: Holder, take_over: bool) -> Holder | None:
 _ATTEMPTS = 3
 
 
-def _remove(path: RemotePath, stale: bytes) -> None:
+def _swap(path: AnyPath, stale: bytes | None, mine: bytes) -> bool:
+    """Put a lease in the place of a stale one, or of none; false if somebody was faster."""
+    on_s3 = isinstance(path, RemotePath) and not path.can_rename
+    if on_s3:
+        with contextlib.suppress(NotImplementedError):
+            return conditional.swap(path, stale, mine)  # type: ignore[arg-type]
+    if stale is not None:
+        _remove(path, stale, on_s3)
+    try:
+        create(path, mine, sync=True)
+    except FileExistsError:
+        return False
+    return not on_s3 or path.read_bytes() == mine
+
+
+def _remove(path: AnyPath, stale: bytes, on_s3: bool) -> None:
     """Remove a stale lease, but none that somebody has taken meanwhile."""
-    if not path.can_rename:
+    if on_s3:
         path.unlink(missing_ok=True)
         return
     aside = temporary_name(path)
-    path.rename(aside)
+    path.rename(aside)  # type: ignore[arg-type]
     if aside.read_bytes() != stale:
         # Of another driver, which was faster: it gets it back.
-        aside.rename(path)
+        aside.rename(path)  # type: ignore[arg-type]
     else:
         aside.unlink()
 
 
 @contextlib.contextmanager
-def _locked(run: AnyPath) -> Iterator[None]:
-    """Nobody else on this machine looks at the lease meanwhile.
+def _locked(run: AnyPath) -> Iterator[bool]:
+    """Hold the lock of a run, which the kernel frees when a process ends.
 
-    The kernel unlocks when a process ends. Other filesystems have no locks.
+    Yields whether there are locks, or raises a :class:`LeaseError` if another process has it.
     """
     if isinstance(run, RemotePath):
-        yield
+        yield False
         return
-    with storage_errors("write", run / _LOCK), (run / _LOCK).open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    with storage_errors("write", run / _LOCK):
+        lock = os.open(run / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        yield _lock(run, lock)
+    finally:
+        # Processes that were forked meanwhile have it too.
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
 
 
-def _refusal(run: AnyPath, other: Holder, remote: bool) -> str:
-    if remote:
-        return (
-            f"{run} is in use by process {other.pid} on {other.host}. If that driver has ended, "
-            f"take the run over: gradreduce resume {run} --take-over"
-        )
+def _lock(run: AnyPath, lock: int) -> bool:
+    end = time.monotonic() + _ENDING_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise LeaseError(_refusal(run, holder(run), lives=True)) from None
+            time.sleep(0.05)
+        except OSError:
+            return False
+
+
+#: Seconds in which a driver that ends, or the workers of a killed one, may still hold the lock.
+_ENDING_SECONDS = 1
+
+#: Filesystems that no other machine writes to.
+_OWN_DISKS = {"ext2", "ext3", "ext4", "xfs", "f2fs", "tmpfs", "overlay", "vfat", "exfat"}
+
+
+def _is_own_disk(run: AnyPath) -> bool:
+    """Whether a lock in a folder keeps all away who may write to it."""
+    device = Path(str(run)).stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with contextlib.suppress(OSError):
+        mounts = Path("/proc/self/mountinfo").read_text().splitlines()
+        kinds = [line.partition(" - ")[2].split() for line in mounts if line.split()[2] == number]
+        return bool(kinds) and kinds[0][0] in _OWN_DISKS
+    return False
+
+
+def _refusal(run: AnyPath, other: Holder | None, *, lives: bool = False) -> str:
+    """Who is at work, and what to do; ``lives`` if its lock says that it does."""
+    who, where = "another driver", " where it runs"
+    if other is not None and other != _UNKNOWN:
+        who = f"process {other.pid} on {other.host}"
+        if _is_visible(other):
+            who, where = f"process {other.pid} on this machine", f": kill {other.pid}"
+        elif other.host == socket.gethostname():
+            who += ", in another container or before a restart"
+    if lives or (other is not None and _is_visible(other)):
+        return f"{run} is in use by {who}. Wait for it to end, or stop it{where}"
     return (
-        f"{run} is in use by process {other.pid} on this machine. Wait for it to end, or stop it: "
-        f"kill {other.pid}"
+        f"{run} is in use by {who}. If that driver has ended, take the run over: gradreduce resume "
+        f"{run} --take-over"
     )

@@ -241,8 +241,7 @@ class RunDir:
 
     def remove_if_unused(self) -> None:
         """Delete a run of which no round was finished and nobody works on."""
-        holder = lease.holder(self.path)
-        if holder is not None and lease.is_alive(holder):
+        if lease.is_held(self.path):
             return
         if not any(self.complete_rounds()) and not any(self.checkpoints.iterdir()):
             remove_folder(self.path, "run.json")
@@ -301,6 +300,7 @@ class RunDir:
 
     def write_json(self, name: str, content: dict[str, Any], *, once: bool = True) -> None:
         """Publish a JSON file of the run."""
+        lease.check(self.path)
         data = (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
         if once:
             put_if_absent(self.path / name, data, sync=True)
@@ -320,8 +320,7 @@ class RunDir:
         if result is not None:
             state = "ended"
         else:
-            holder = lease.holder(self.path)
-            state = "running" if holder is not None and lease.is_alive(holder) else "stopped"
+            state = "running" if lease.is_held(self.path) else "stopped"
         saved = result or last("CheckpointSaved")
         evaluations = {
             record["completed"]: record for record in recorded if record["event"] == "Evaluated"
@@ -448,6 +447,7 @@ class RunDir:
         If it is there already, in as many blocks, it stays as it is; what is left of a damaged one
         is replaced.
         """
+        lease.check(self.path)
         bounds = block_bounds(position.params.size, blocks)
         if (position.completed, len(bounds)) in self._complete():
             try:
@@ -480,11 +480,13 @@ class RunDir:
 
     def remove_leftovers(self) -> None:
         """Delete what killed writers left."""
+        lease.check(self.path)
         for folder in (self.path, self.rounds, self.checkpoints, self.evaluations):
             remove_leftovers(folder)
 
     def prune_rounds(self, keep: int, blocks: int) -> None:
         """Delete all blocks but those of a round and what they need, and what killed tasks left."""
+        lease.check(self.path)
         remove_leftovers(self.rounds)
         needed = set()
         for number in range(blocks):

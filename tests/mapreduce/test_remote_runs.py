@@ -1,10 +1,14 @@
 """Runs and datasets in other filesystems: the same bits, and nothing lost there either."""
 
+import contextlib
 import dataclasses
 import json
 import secrets
 import socket
 import subprocess
+import sys
+import threading
+from concurrent import futures
 
 import batch_jobs
 import numpy as np
@@ -13,6 +17,7 @@ import pytest
 from pyarrow import parquet
 
 import datasets
+from hdfs_utils import conditional
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import RemotePath, ordered, path_of
 from hdfs_utils.publish import replace
@@ -193,8 +198,6 @@ def test_one_driver_at_a_time(root):
 def test_a_lease_that_another_takes_first(root, monkeypatch):
     """Two drivers find the same stale lease; the slower one does not remove the faster's."""
     root.mkdir(parents=True)
-    if not root.can_rename:
-        pytest.skip("S3 has no way to tell")
     stale = lease.Holder(socket.gethostname(), 2**22 + 1, 1)
     faster = lease.Holder("faster", 1, 1)
     replace(root / "lease.json", json.dumps(vars(stale)).encode())
@@ -208,6 +211,51 @@ def test_a_lease_that_another_takes_first(root, monkeypatch):
     with pytest.raises(LeaseError), lease.held(root):
         pass
     assert lease.holder(root) == faster
+
+
+@pytest.mark.parametrize("is_stale", [False, True])
+def test_of_drivers_at_one_moment_one_takes_the_lease_on_s3(s3, monkeypatch, is_stale):
+    """All have found the same there before the first of them writes."""
+    root = path_of(f"{s3}/{secrets.token_hex(4)}")
+    if is_stale:
+        stale = lease.Holder(socket.gethostname(), 2**22 + 1, 1)
+        replace(root / "lease.json", json.dumps(vars(stale)).encode())
+    swap, ready = conditional.swap, threading.Barrier(4)
+
+    def together(*arguments):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            ready.wait(10)
+            ready.abort()
+        return swap(*arguments)
+
+    monkeypatch.setattr(conditional, "swap", together)
+    drivers = [dataclasses.replace(lease.myself(), start_time=number) for number in range(4)]
+
+    def take(me):
+        try:
+            lease._take(root, me, False, False)
+        except LeaseError:
+            return None
+        return me
+
+    monkeypatch.setattr(lease, "is_alive", lambda other: other in drivers)
+    with futures.ThreadPoolExecutor(4) as pool:
+        (taken,) = {me for me in pool.map(take, drivers) if me is not None}
+    assert lease.holder(root) == taken
+
+
+@pytest.mark.parametrize("missing", ["boto3", "conditions"])
+def test_without_conditional_writes_one_takes_the_lease_all_the_same(s3, monkeypatch, missing):
+    root = path_of(f"{s3}/{secrets.token_hex(4)}")
+    if missing == "boto3":
+        monkeypatch.setitem(sys.modules, "boto3", None)
+    else:
+        from botocore.exceptions import ClientError
+
+        answer = {"ResponseMetadata": {"HTTPStatusCode": 501}}
+        refused = ClientError(answer, "PutObject")
+        monkeypatch.setattr("boto3.client", lambda *_, **__: (_ for _ in ()).throw(refused))
+    test_one_driver_at_a_time(root)
 
 
 def test_a_storage_that_ends(data, s3, tmp_path, monkeypatch):

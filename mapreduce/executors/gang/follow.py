@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from hdfs_utils.errors import StorageError
+from mapreduce import lease
 from mapreduce.executors.gang.rendezvous import Meeting, mixed
 from mapreduce.periodic import every
 from mapreduce.rundir import Position, RunDir
@@ -103,6 +104,7 @@ class Follower:
         for completed, blocks in rounds.items():
             # The ranks delete those that nothing is made of.
             if completed <= self._settled and completed < newest:
+                lease.check(self._run.path)
                 for number in range(blocks):
                     self._run.block_path(completed, number, blocks).unlink(missing_ok=True)
         if newest > self._settled:
