@@ -14,7 +14,7 @@ flipped bit, so a checkpoint is compared with its digests when it is read.
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,10 +23,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
-from hdfs_utils.errors import StorageError
 from hdfs_utils.folders import is_published, publish_folder, remove_folder
 from mapreduce import lease
 from mapreduce.errors import DataError, MissingInputError
+from mapreduce.events import RunEnded
 from mapreduce.jsonfiles import require_file
 from mapreduce.models.base import Model
 from mapreduce.rundir import Position, RunDir
@@ -95,13 +95,19 @@ def saved(run: RunDir) -> list[int]:
     return sorted(int(path.name) for path in folders if is_published(path, MARKER))
 
 
+#: What tells that a file is not there, and not that it cannot be read.
+_GONE = (FileNotFoundError, NotADirectoryError)
+
+
 def load(run: RunDir, model: Model, completed: int) -> Position:
     """Read a checkpoint.
 
     Raises
     ------
     DataError
-        It is damaged, or belongs to another model.
+        It is not there, damaged, or belongs to another model.
+    OSError, StorageError
+        It cannot be read.
     """
     folder = run.checkpoints / f"{completed:08d}"
     try:
@@ -109,19 +115,18 @@ def load(run: RunDir, model: Model, completed: int) -> Position:
             require_file(folder / name)
         marker = json.loads((folder / MARKER).read_bytes())
         contents = {name: (folder / name).read_bytes() for name in (MODEL, OPTIMIZER)}
+        if marker["completed"] != completed:
+            raise DataError(f"{folder} is damaged: it is that after {marker['completed']} rounds")
         for name, content in contents.items():
             found = hashlib.sha256(content).hexdigest()
             if found != marker["files"][name]:
                 raise DataError(
                     f"{folder / name} is damaged: sha256 {found[:16]}…, {MARKER} says "
-                    f"{marker['files'][name][:16]}…. Remove {folder} to go on from an earlier one"
+                    f"{marker['files'][name][:16]}…"
                 )
         named, state = load_tensors(contents[MODEL]), load_tensors(contents[OPTIMIZER])
-    except (OSError, StorageError, SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{folder} is damaged: {type(error).__name__}: {error}. Remove it to go on from an "
-            f"earlier checkpoint"
-        ) from error
+    except (*_GONE, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{folder} is damaged: {type(error).__name__}: {error}") from error
     params = np.empty(model.size, model.dtype)
     views = model.named(params)
     shapes = {name: (array.shape, array.dtype) for name, array in named.items()}
@@ -132,35 +137,75 @@ def load(run: RunDir, model: Model, completed: int) -> Position:
     try:
         return Position.of(completed, {**state, "params": params}, run.config.plan)
     except DataError as error:
+        raise DataError(f"{folder / OPTIMIZER}: {error}") from error
+
+
+def check_result(model: Model, position: Position, result: RunEnded) -> None:
+    """Raise a :class:`DataError` if a state does not have the model that a run ended with."""
+    digest = model_sha256(model.named(position.params))
+    if digest != result.model_sha256:
         raise DataError(
-            f"{folder / OPTIMIZER}: {error}. Remove {folder} to go on from an earlier one"
-        ) from error
+            f"the model after {position.completed:,} rounds is {digest[:16]}…, the run's "
+            f"result.json says {result.model_sha256[:16]}…"
+        )
 
 
-def latest(run: RunDir) -> int:
-    """Rounds completed at the checkpoint to evaluate and to predict with.
+def load_or_round(run: RunDir, model: Model, completed: int) -> Position:
+    """As :func:`load`, or the blocks of the same round, if they are there and whole."""
+    try:
+        return load(run, model, completed)
+    except DataError:
+        position = run.latest_round(at_most=completed)
+        if position is None or position.completed != completed:
+            raise
+        return position
 
-    That of the run's result if it has ended, else the last one.
+
+def latest(run: RunDir, warn: Callable[[str], None] = lambda message: None) -> int:
+    """Rounds completed of the model to evaluate and to predict with.
+
+    That of the run's result if it has ended, else the last checkpoint. If it is damaged, the last
+    state up to it that is whole; ``warn`` is told.
 
     Raises
     ------
     MissingInputError
         There is no checkpoint yet.
+    DataError
+        None is whole.
     """
-    result = run.read_json("result.json")
-    if result is not None:
-        return int(result["completed"])
-    completed = saved(run)
-    if not completed:
+    result, known = run.result(), saved(run)
+    if result is None and not known:
         raise MissingInputError(
             f"{run.path} has no checkpoint yet. Go on with 'gradreduce resume {run.path}'"
         )
-    return completed[-1]
+    wanted = known[-1] if result is None else result.completed
+    model, damage, read = run.config.plan.create_model(), "", load
+    cure = f"'gradreduce resume {run.path}' makes it again"
+    for at in (wanted, *sorted({wanted, *known, *run.complete_rounds()}, reverse=True)):
+        if at > wanted:
+            continue
+        try:
+            position = read(run, model, at)
+            if result is not None and at == wanted:
+                check_result(model, position, result)
+        except DataError as error:
+            damage, read = damage or str(error), load_or_round
+            continue
+        if damage:
+            warn(f"{damage}. The state after {at:,} rounds takes its place; {cure}")
+        return at
+    raise DataError(f"{damage}. Nothing before it is whole; {cure}")
+
+
+def remove(run: RunDir, completed: int) -> None:
+    """Delete a checkpoint."""
+    lease.check(run.path)
+    remove_folder(run.checkpoints / f"{completed:08d}", MARKER)
 
 
 def remove_old(run: RunDir, keep: int, needed: set[int]) -> None:
     """Delete all but the last ``keep`` checkpoints and those that are needed."""
-    lease.check(run.path)
     for completed in saved(run)[: -keep or None]:
         if completed not in needed:
-            remove_folder(run.checkpoints / f"{completed:08d}", MARKER)
+            remove(run, completed)

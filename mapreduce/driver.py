@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hdfs_utils.errors import ConflictError
 from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce import checkpoint, lease, numeric, signals
 from mapreduce.data.manifest import Manifest
@@ -38,6 +39,7 @@ from mapreduce.optim import loss_scale, progress
 from mapreduce.optim.contract import PAGE, GlobalTransformation
 from mapreduce.periodic import every
 from mapreduce.plan import Plan
+from mapreduce.recovery import Recovery
 from mapreduce.rundir import Position, RunConfig, RunDir, block_bounds
 from mapreduce.runners import pool
 from mapreduce.runners.yarn import submissions
@@ -183,17 +185,17 @@ class _Training:
         self._skipped = 0
         #: Rounds whose evaluation was told of.
         self._evaluated: set[int] = set()
+        self._recovery = Recovery(run, self._model, self.warn)
 
     def run(self) -> RunEnded:
-        result = self._run.read_json("result.json")
-        if result is not None:
+        result = self._run.result()
+        if result is not None and self._recovery.has(result.completed, result):
             # The driver may have been killed just after it had published this.
             self._run.remove_leftovers()
-            ended = RunEnded(**result)
-            self._events.emit(ended)
-            return ended
+            self._events.emit(result)
+            return result
         self._record_surroundings()
-        position = self._start()
+        position = self._start(result.completed if result is not None else None)
         with self._workers():
             try:
                 while not self._settle(position):
@@ -223,14 +225,19 @@ class _Training:
                 f"whole pages of {PAGE:,}, not {self._execution.blocks}"
             )
 
-    def _start(self) -> Position:
+    def _start(self, at_most: int | None = None) -> Position:
         """The state that the run stands at, published for the first job."""
         self._run.remove_leftovers()
-        position = self._latest()
+        position = self._recovery.latest(at_most)
+        if position is None:
+            position = initial(self._plan)
+            if checkpoint.saved(self._run):
+                self.warn("no checkpoint can be read: the run starts from its first round again")
         # Rounds of which an earlier driver could not tell any more; who knows them, skips them.
         self._completed = position.completed - len(position.history)
-        recorded = read_events(self._run.path / "events.jsonl")
-        self._evaluated = {e["completed"] for e in recorded if e["event"] == "Evaluated"}
+        recorded = read_events(self._run.path / "events.jsonl", self.warn)
+        told = {e["completed"] for e in recorded if e["event"] == "Evaluated"}
+        self._evaluated = {completed for completed in told if completed <= position.completed}
         self._events.emit(
             RunStarted(
                 run=str(self._run.path),
@@ -244,22 +251,6 @@ class _Training:
         self.report(position)
         self._run.publish_round(position, self._execution.blocks)
         return position
-
-    def _latest(self) -> Position:
-        """The last round that is whole: published, or in a checkpoint, or none yet."""
-        position = self._run.latest_round(self.warn)
-        for completed in reversed(checkpoint.saved(self._run)):
-            if position is not None and position.completed >= completed:
-                break
-            try:
-                position = checkpoint.load(self._run, self._model, completed)
-            except DataError as error:
-                self.warn(f"{error}")
-        if position is not None:
-            return position
-        if checkpoint.saved(self._run):
-            self.warn("no checkpoint can be read: the run starts from its first round again")
-        return initial(self._plan)
 
     def _advance(self, position: Position) -> Position:
         """Run one job of rounds."""
@@ -276,7 +267,7 @@ class _Training:
         is_whole = latest is not None and (
             latest.completed == stop
             or plan.is_done(latest.memory)
-            or self._run.is_out_of_patience()
+            or self._run.is_out_of_patience(latest.completed)
         )
         if latest is None or not is_whole:
             found = "none" if latest is None else f"round {latest.completed}"
@@ -333,7 +324,7 @@ class _Training:
             self._save_checkpoint(position)
         if is_found or plan.is_evaluation(completed):
             self._evaluate(completed)
-        return completed >= plan.rounds or is_found or self._run.is_out_of_patience()
+        return completed >= plan.rounds or is_found or self._run.is_out_of_patience(completed)
 
     def _no_better_point(self, position: Position) -> NonFiniteError:
         """The error that names what the steepest slope is of."""
@@ -382,7 +373,7 @@ class _Training:
 
     def _tell_evaluation(self, completed: int) -> bool:
         """Emit an evaluation, if that was not done; False if it is not published."""
-        found = self._run.read_json(f"evaluations/{completed:08d}.json")
+        found = self._run.evaluation(completed)
         if found is None:
             return False
         if completed not in self._evaluated:
@@ -394,18 +385,14 @@ class _Training:
 
     def _save_checkpoint(self, position: Position) -> None:
         if position.completed in checkpoint.saved(self._run):
-            return
+            if position.completed not in self._recovery.damaged:
+                return
+            checkpoint.remove(self._run, position.completed)
+            self._recovery.damaged.remove(position.completed)
         digest = checkpoint.save(self._run, self._model, position)
         self._events.emit(CheckpointSaved(position.completed, digest))
         if self._keep:
-            checkpoint.remove_old(self._run, self._keep, {self._result(position.completed)})
-
-    def _result(self, completed: int) -> int:
-        """The checkpoint that the training results in: with patience, the best evaluated one."""
-        losses = self._run.evaluation_losses()
-        if self._plan.patience and losses:
-            return min(losses, key=lambda done: losses[done])
-        return completed
+            checkpoint.remove_old(self._run, self._keep, {self._run.best(position.completed)})
 
     def _end(self, position: Position) -> RunEnded:
         completed, search, norm = position.completed, None, None
@@ -413,11 +400,24 @@ class _Training:
             done, norm, _ = progress(position.memory)
             search = "stalled" if done else "unfinished"
             search = "converged" if norm <= self._plan.tol else search
-        result = self._result(completed)
-        best = checkpoint.load(self._run, self._model, result)
+        result = self._run.best(completed)
+        try:
+            best = checkpoint.load(self._run, self._model, result)
+        except DataError as error:
+            raise DataError(
+                f"{error}. 'gradreduce resume {self._run.path}' makes it again"
+            ) from error
         digest = checkpoint.model_sha256(self._model.named(best.params))
         ended = RunEnded(result, digest, completed < self._plan.rounds, search, norm)
-        self._run.write_json("result.json", vars(ended))
+        try:
+            self._run.write_json("result.json", vars(ended))
+        except ConflictError as error:
+            place = self._run.path / "result.json"
+            raise DataError(
+                f"{place} names another model than {digest}, to which the same rounds led now: on "
+                f"another processor or with other libraries, if nobody changed it. To keep this "
+                f"model, remove {place}, then run 'gradreduce resume {self._run.path}'"
+            ) from error
         self._events.emit(ended)
         return ended
 

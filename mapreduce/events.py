@@ -4,10 +4,10 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard, get_type_hints
 
 from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import replace
@@ -157,6 +157,9 @@ class JsonLines:
     def __call__(self, event: Event) -> None:
         if isinstance(event, RoundCompleted) and event.completed <= self._recorded:
             return
+        if isinstance(event, RunStarted):
+            # Rounds that it goes back before are told again.
+            self._recorded = min(self._recorded, event.completed)
         record = {"event": type(event).__name__, "time": round(time.time(), 3), **asdict(event)}
         # JSON has no NaN: of a round that was skipped the loss is null.
         record = {
@@ -217,16 +220,53 @@ class _Remote:
         self._at = time.monotonic()
 
 
-def read(path: AnyPath) -> list[dict[str, Any]]:
-    """The events of a file; a last line that was cut short is left out."""
+def read(path: AnyPath, warn: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
+    """The events of a file; ``warn`` is told how many lines are none, and were left out.
+
+    A driver that goes back before some rounds, since what it had of them is damaged, takes back
+    what was told of them.
+    """
     try:
-        lines = path.read_text().splitlines()
+        lines = path.read_bytes().splitlines()
     except FileNotFoundError:
         return []
-    events = []
+    found: list[dict[str, Any]] = []
+    others = 0
     for line in lines:
         try:
-            events.append(json.loads(line))
-        except ValueError:
+            event = json.loads(line)
+            is_event = fits(event, FIELDS[event["event"]])
+        except (ValueError, TypeError, KeyError, RecursionError):
+            is_event = False
+        if not is_event:
+            others += 1
             continue
-    return events
+        if event["event"] == "RunStarted":
+            found = [e for e in found if e.get("completed", 0) <= event["completed"]]
+        found.append(event)
+    if others and warn is not None:
+        warn(f"{path}: {others:,} of {len(lines):,} lines are not events, and are left out")
+    return found
+
+
+#: Types of each kind's fields, but of those with a default, which a log may lack.
+FIELDS = {
+    kind.__name__: {
+        name: wanted for name, wanted in get_type_hints(kind).items() if not hasattr(kind, name)
+    }
+    for kind in Event.__subclasses__()
+}
+
+
+def fits(content: Any, wanted: Mapping[str, Any]) -> TypeGuard[dict[str, Any]]:
+    """Whether what JSON gave has fields of some types; in the place of a float may be none."""
+    return isinstance(content, dict) and all(
+        _is_number(content.get(name))
+        if kind in (float, float | None)
+        else isinstance(content.get(name), kind)
+        for name, kind in wanted.items()
+    )
+
+
+def _is_number(found: object) -> bool:
+    return found is None or (isinstance(found, float) and math.isfinite(found))

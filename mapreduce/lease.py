@@ -25,7 +25,6 @@ from dataclasses import replace as changed
 from pathlib import Path
 
 from hdfs_utils import conditional
-from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import create, replace, storage_errors, temporary_name
 from mapreduce.errors import LeaseError
@@ -107,9 +106,13 @@ def _decoded(content: bytes) -> Holder:
 
 
 def is_alive(other: Holder) -> bool:
-    """Whether a holder still runs; those whose process cannot be seen from here are taken to."""
+    """Whether a holder still runs; those whose process cannot be seen from here are taken to.
+
+    But for those from before this host was started anew, unless another has its name.
+    """
     if not _is_visible(other):
-        return True
+        me = myself()
+        return other.host != me.host or other.boot in (None, me.boot)
     try:
         os.kill(other.pid, 0)
     except ProcessLookupError:
@@ -120,23 +123,6 @@ def is_alive(other: Holder) -> bool:
         # Killed, and only not yet waited for by its parent.
         return False
     return not other.start_time or _start_time(other.pid) == other.start_time
-
-
-def is_held(run: AnyPath) -> bool:
-    """Whether a driver works on a run, as far as can be told from here."""
-    other = holder(run)
-    if other is None or not is_alive(other):
-        return False
-    with contextlib.suppress(LeaseError, StorageError):
-        if not _is_visible(other):
-            with _locked(run) as is_locked:
-                return not _would_lock(run, other, is_locked)
-    return True
-
-
-def _would_lock(run: AnyPath, other: Holder, is_locked: bool) -> bool:
-    """Whether a holder, if it lived, would have the lock that this process has."""
-    return is_locked and other.host == socket.gethostname() and _is_own_disk(run)
 
 
 def _is_visible(other: Holder) -> bool:
@@ -193,7 +179,7 @@ def check(run: AnyPath) -> None:
     me = _HELD.get(str(run))
     if me is None or me.pid != os.getpid() or _is_mine(other := holder(run), me):
         return
-    by = "was removed" if other is None else f"is held by process {other.pid} on {other.host}"
+    by = "was removed" if other is None else "is another driver's"
     raise LeaseError(
         f"the lease of {run} {by}: this driver stops here, and deletes nothing. When no driver "
         f"works on the run any more, go on with 'gradreduce resume {run}'"
@@ -212,7 +198,7 @@ def _is_mine(found: Holder | None, me: Holder) -> bool:
 
 
 def _check_free(run: AnyPath, previous: Holder, take_over: bool) -> None:
-    if is_alive(previous) and (_is_visible(previous) or not take_over):
+    if is_alive(previous) if _is_visible(previous) else not take_over:
         raise LeaseError(_refusal(run, previous))
 
 
@@ -226,12 +212,11 @@ def _take(run: AnyPath, me: Holder, take_over: bool, is_locked: bool) -> Holder 
     for _ in range(_ATTEMPTS):
         with contextlib.suppress(FileNotFoundError):
             found = path.read_bytes() if path.exists() else None
-            if found == mine and str(run) not in _HELD:
-                # The service had written it, though it did not say so.
-                return previous
             if found is not None:
                 previous = _decoded(found)
-                if _is_visible(previous) or not _would_lock(run, previous, is_locked):
+                # If it lived, it would have the lock that this process has.
+                would_lock = is_locked and previous.host == me.host and _is_own_disk(run)
+                if _is_visible(previous) or not would_lock:
                     _check_free(run, previous, take_over)
             if _swap(path, found, mine):
                 return previous

@@ -17,10 +17,11 @@ Files take their names when they are complete and never change, but for ``execut
 events. So what was finished can be told from the names alone, after any crash.
 """
 
+import contextlib
 import json
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from dataclasses import replace as changed
 from functools import cached_property
@@ -50,6 +51,9 @@ FORMAT_VERSION = 2
 
 #: Arrays of a block that are not of its length.
 SHORT = ("memory", "history")
+
+#: What an evaluation adds up.
+_SCORE = {"rows": int, "correct": int, "weight": float, "loss": float}
 
 _BLOCK_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.block")
 
@@ -241,7 +245,8 @@ class RunDir:
 
     def remove_if_unused(self) -> None:
         """Delete a run of which no round was finished and nobody works on."""
-        if lease.is_held(self.path):
+        holder = lease.holder(self.path)
+        if holder is not None and lease.is_alive(holder):
             return
         if not any(self.complete_rounds()) and not any(self.checkpoints.iterdir()):
             remove_folder(self.path, "run.json")
@@ -258,7 +263,7 @@ class RunDir:
             Its file is damaged, or of a version that this program does not know.
         """
         self._refuse_links()
-        path, content = self.path / "run.json", self.read_json("run.json")
+        path, content = self.path / "run.json", read(self.path / "run.json")
         if content is None:
             raise MissingInputError(
                 f"{self.path} is no run: it holds no run.json. Start one with 'gradreduce train'"
@@ -295,8 +300,26 @@ class RunDir:
             )
 
     def read_json(self, name: str) -> dict[str, Any] | None:
-        """A JSON file of the run, or None if it is not there."""
-        return read(self.path / name)
+        """A JSON file of the run that it can do without, or None if it is not there."""
+        with self._advice(name) as path:
+            return read(path)
+
+    def result(self) -> events.RunEnded | None:
+        """How the run ended, or None if it has not."""
+        with self._advice("result.json") as path:
+            content = read(path)
+            return None if content is None else build(events.RunEnded, content)
+
+    @contextlib.contextmanager
+    def _advice(self, name: str) -> Iterator[AnyPath]:
+        path = self.path / name
+        try:
+            yield path
+        except (DataError, ValueError) as error:
+            what = error if isinstance(error, DataError) else f"{path} is damaged: {error}"
+            raise DataError(
+                f"{what}. Remove {path}; 'gradreduce resume {self.path}' makes it again"
+            ) from error
 
     def write_json(self, name: str, content: dict[str, Any], *, once: bool = True) -> None:
         """Publish a JSON file of the run."""
@@ -307,11 +330,11 @@ class RunDir:
         else:
             replace(self.path / name, data)
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self, warn: Callable[[str], None] | None = None) -> dict[str, Any]:
         """What there is to say of the run in a line: model, state, rounds, losses, digest."""
         plan = self.config.plan
-        result = self.read_json("result.json")
-        recorded = events.read(self.path / "events.jsonl")
+        result = self.result()
+        recorded = events.read(self.path / "events.jsonl", warn)
 
         def last(event: str) -> dict[str, Any]:
             found = [record for record in recorded if record["event"] == event]
@@ -320,12 +343,13 @@ class RunDir:
         if result is not None:
             state = "ended"
         else:
-            state = "running" if lease.is_held(self.path) else "stopped"
-        saved = result or last("CheckpointSaved")
+            holder = lease.holder(self.path)
+            state = "running" if holder is not None and lease.is_alive(holder) else "stopped"
+        saved = vars(result) if result is not None else last("CheckpointSaved")
         evaluations = {
             record["completed"]: record for record in recorded if record["event"] == "Evaluated"
         }
-        at = result["completed"] if result else max(evaluations, default=0)
+        at = result.completed if result else max(evaluations, default=0)
         evaluation = evaluations.get(at, {})
         ended = None if result is None else events.RunEnded(**result)
         losses = {
@@ -344,7 +368,7 @@ class RunDir:
             "pass_loss": outcome.pass_loss(plan, losses),
             "model_sha256": saved.get("model_sha256"),
             "model_rounds": saved.get("completed"),
-            "stopped_early": bool(result and result["stopped_early"]),
+            "stopped_early": bool(result and result.stopped_early),
             "accuracy": evaluation.get("accuracy"),
             "eval_loss": evaluation.get("loss"),
             "search": ended.search if ended else None,
@@ -479,8 +503,11 @@ class RunDir:
                 path.unlink(missing_ok=True)
 
     def remove_leftovers(self) -> None:
-        """Delete what killed writers left."""
+        """Delete what killed writers left, and evaluations that are damaged."""
         lease.check(self.path)
+        for completed in self._evaluated():
+            if self.evaluation(completed) is None:
+                (self.evaluations / f"{completed:08d}.json").unlink()
         for folder in (self.path, self.rounds, self.checkpoints, self.evaluations):
             remove_leftovers(folder)
 
@@ -498,14 +525,18 @@ class RunDir:
                 path.unlink(missing_ok=True)
 
     def latest_round(
-        self, warn: Callable[[str], None] = lambda message: None, in_blocks: int | None = None
+        self,
+        warn: Callable[[str], None] = lambda message: None,
+        in_blocks: int | None = None,
+        at_most: int | None = None,
     ) -> Position | None:
         """The state after the last round that is complete and undamaged, or None.
 
-        ``warn`` is told of damaged ones. With ``in_blocks``, of those in that number of blocks.
+        ``warn`` is told of damaged ones. With ``in_blocks``, of those in that number of blocks;
+        with ``at_most``, of those after at most so many rounds.
         """
         for completed, blocks in sorted(self._complete(), reverse=True):
-            if in_blocks not in (None, blocks):
+            if in_blocks not in (None, blocks) or (at_most is not None and completed > at_most):
                 continue
             try:
                 return self.read_round(completed, blocks)
@@ -529,19 +560,39 @@ class RunDir:
         # The job may be faster than we are, and has removed the round.
         return self.history(max(rounds), rounds[max(rounds)])
 
-    def evaluation_losses(self) -> dict[int, float]:
-        """Mean loss of each evaluation, by completed rounds."""
-        losses = {}
-        for path in ordered(self.evaluations.glob("*.json")):
-            score = self.read_json(f"evaluations/{path.name}")
-            if score is not None:
-                losses[int(path.stem)] = score["loss"] / score["weight"]
-        return losses
+    def evaluation(self, completed: int) -> dict[str, Any] | None:
+        """The sums of an evaluation, or None if it is not there or damaged."""
+        with contextlib.suppress(DataError):
+            sums = self.read_json(f"evaluations/{completed:08d}.json")
+            if events.fits(sums, _SCORE) and sums["weight"] and sums["loss"] is not None:
+                return {name: sums[name] for name in _SCORE}
+        return None
 
-    def is_out_of_patience(self) -> bool:
+    def evaluation_losses(self, completed: int | None = None) -> dict[int, float]:
+        """Mean loss of each evaluation, by completed rounds; of those after at most so many."""
+        found = {at: self.evaluation(at) for at in self._evaluated()}
+        return {
+            at: sums["loss"] / sums["weight"]
+            for at, sums in found.items()
+            if sums is not None and (completed is None or at <= completed)
+        }
+
+    def _evaluated(self) -> list[int]:
+        paths = ordered(self.evaluations.glob("*.json"))
+        return [int(path.stem) for path in paths if path.stem.isdecimal()]
+
+    def best(self, completed: int) -> int:
+        """Rounds of the model that a training ends with here: with patience, the best evaluated.
+
+        Evaluations of later rounds, which a run has gone back before, do not count.
+        """
+        losses = self.evaluation_losses(completed) if self.config.plan.patience else {}
+        return min(losses, key=lambda done: losses[done]) if losses else completed
+
+    def is_out_of_patience(self, completed: int) -> bool:
         """Whether the evaluations have not got better for as often as the plan allows."""
-        patience, losses = self.config.plan.patience, self.evaluation_losses()
-        if not patience or not losses:
+        patience = self.config.plan.patience
+        if not patience:
             return False
-        best = min(losses, key=lambda done: losses[done])
-        return sum(done > best for done in losses) >= patience
+        best = self.best(completed)
+        return sum(done > best for done in self.evaluation_losses(completed)) >= patience

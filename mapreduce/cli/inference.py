@@ -94,7 +94,9 @@ def _prepare(
         raise DataError(f"the model predicts a {wanted}, the labels of {data} are no such thing")
     if manifest.layout == "sparse" and not model.takes_sparse:
         raise DataError(f"{data} has sparse rows, {config.plan.model} takes dense ones alone")
-    completed = checkpoint.latest(directory)
+    completed = checkpoint.latest(
+        directory, lambda message: click.echo(f"warning: {message}", err=True)
+    )
     defaults = {option.name: option.default for option in options.EXECUTION}
     execution = options.execution({**defaults, **values})
     execution.check_places(directory.path, data.absolute(), values.get("out"))

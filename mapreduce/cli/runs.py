@@ -18,7 +18,7 @@ def runs() -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def list_(folder: AnyPath, as_json: bool) -> None:
     """List the runs in LOCATION and in the folders within."""
-    from mapreduce.errors import DataError, MissingInputError
+    from mapreduce.errors import MissingInputError
     from mapreduce.rundir import RunDir
 
     if not folder.is_dir():
@@ -26,9 +26,13 @@ def list_(folder: AnyPath, as_json: bool) -> None:
     summaries = []
     for path in ordered(folder.rglob("run.json")):
         try:
-            summaries.append(RunDir(path.parent).summary())
-        except DataError as error:
-            click.echo(f"warning: {error}", err=True)
+            summary = RunDir(path.parent).summary(
+                lambda message: click.echo(f"warning: {message}", err=True)
+            )
+        except Exception as error:
+            # One that is damaged, however it is, does not hide the others.
+            summary = {"run": str(path.parent), "state": "damaged", "error": str(error)}
+        summaries.append(summary)
     if as_json:
         print_json({"runs": summaries})
         return
@@ -37,6 +41,9 @@ def list_(folder: AnyPath, as_json: bool) -> None:
         return
     widest = max(len(summary["run"]) for summary in summaries)
     for summary in summaries:
+        if "error" in summary:
+            click.echo(f"{summary['run']:{widest}}  damaged   {summary['error']}")
+            continue
         name = "loss" if summary["accuracy"] is None else "accuracy"
         evaluated = summary["eval_loss" if name == "loss" else name]
         click.echo(

@@ -103,7 +103,7 @@ class InferenceJob(Job):
         if key not in _known:
             run = RunDir(path_of(options.run_dir))
             model = run.config.plan.create_model()
-            params = checkpoint.load(run, model, options.completed).params
+            params = checkpoint.load_or_round(run, model, options.completed).params
             _known.clear()
             _known[key] = Inference(run, path_of(options.data), params)
         return _known[key]

@@ -136,7 +136,8 @@ def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution:
     """
     config = run.config
     model = config.plan.create_model()
-    digest = checkpoint.model_sha256(model.named(checkpoint.load(run, model, completed).params))
+    params = checkpoint.load_or_round(run, model, completed).params
+    digest = checkpoint.model_sha256(model.named(params))
     manifest = Dataset(data).manifest
     _claim(out, {"model_sha256": digest, "data_sha256": manifest.sha256})
     if not (out / SUCCESS).exists():

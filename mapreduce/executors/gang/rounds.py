@@ -284,7 +284,9 @@ class Rounds:
         if not plan.patience:
             return is_last
         root = range(1)
-        answer = [Message({"stop": self._run.is_out_of_patience()})] if self._mesh.rank == 0 else []
+        answer = []
+        if self._mesh.rank == 0:
+            answer = [Message({"stop": self._run.is_out_of_patience(completed)})]
         for messages in self._to_all(answer, root):
             answer += messages
         return is_last or bool(answer[0].meta["stop"])

@@ -72,7 +72,7 @@ def traced(
     with tempfile.TemporaryDirectory(prefix="gradreduce-explain-") as folder:
         scratch = RunDir(Path(folder) / "run")
         scratch.create(replace(config, evaluation=None))
-        start = replay.nearest(run, number - 1)
+        start = replay.nearest(run, number - 1, tell)
         before = replay.advance(scratch, start, number - 1, layout.blocks, tell)
         trace = _begun(run, number, layout, start)
         session(scratch.path, 1).warm_up()
@@ -81,16 +81,18 @@ def traced(
         after = scratch.read_round(number, layout.blocks)
         _note(trace, scratch, found, before, after, layout)
         trace.checks = [_sums(found, sent), replay.compare_loss(run, number, trace.loss)]
-        trace.checks += _states(run, scratch, after, layout)
+        trace.checks += _states(run, scratch, after, layout, tell)
     recorded = run.read_json("profile.json")
     trace.profile = numeric.difference(recorded, numeric.describe()) if recorded else []
     trace.seconds = time.perf_counter() - begun
     return trace
 
 
-def _states(run: RunDir, scratch: RunDir, after: Position, layout: Layout) -> list[Check]:
+def _states(
+    run: RunDir, scratch: RunDir, after: Position, layout: Layout, tell: Callable[[str], None]
+) -> list[Check]:
     number = after.completed
-    theirs = replay.comparable(run, number)
+    theirs = replay.comparable(run, number, tell)
     if theirs is None:
         saved = ", ".join(f"{one:,}" for one in checkpoint.saved(run)) or "none"
         text = f"the run has not kept it, nor one soon after it: its checkpoints are {saved}"

@@ -44,7 +44,8 @@ def finished(run: RunDir) -> int:
     UsageError
         None.
     """
-    rounds = max((*run.complete_rounds(), *checkpoint.saved(run)), default=0)
+    ended = {result.completed} if (result := run.result()) is not None else set()
+    rounds = max({*run.complete_rounds(), *checkpoint.saved(run), *ended}, default=0)
     if not rounds:
         raise UsageError(
             f"{run.path} has finished no round yet, so there is none to explain. Go on with "
@@ -77,14 +78,14 @@ def chosen(run: RunDir, number: int | None) -> int:
     return number
 
 
-def kept(run: RunDir, completed: int) -> Start | None:
+def kept(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | None:
     """The state after some rounds, if the run has it, whole."""
     if completed in checkpoint.saved(run):
         try:
             position = checkpoint.load(run, run.config.plan.create_model(), completed)
             return Start(position, f"the checkpoint after {completed:,} rounds")
-        except DataError:
-            pass
+        except DataError as error:
+            tell(f"warning: {error}. 'gradreduce resume {run.path}' makes it again")
     blocks = run.complete_rounds().get(completed)
     if blocks is not None:
         try:
@@ -97,11 +98,11 @@ def kept(run: RunDir, completed: int) -> Start | None:
     return None
 
 
-def nearest(run: RunDir, completed: int) -> Start:
+def nearest(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start:
     """The last state that is kept of those after at most so many rounds."""
     known = {0, *checkpoint.saved(run), *run.complete_rounds()}
     for at in sorted((one for one in known if one <= completed), reverse=True):
-        if (found := kept(run, at)) is not None:
+        if (found := kept(run, at, tell)) is not None:
             return found
     raise AssertionError("before the first round there is always a state")
 
@@ -136,11 +137,12 @@ def _run(scratch: RunDir, start: int, stop: int, blocks: int) -> None:
 # What the run left behind
 
 
-def comparable(run: RunDir, completed: int) -> Start | None:
+def comparable(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | None:
     """The first state after at least so many rounds that the run has, if it is not far."""
     known = {*checkpoint.saved(run), *run.complete_rounds()}
     for at in sorted(known):
-        if completed <= at <= completed + _ROUNDS_PER_JOB and (found := kept(run, at)):
+        is_near = completed <= at <= completed + _ROUNDS_PER_JOB
+        if is_near and (found := kept(run, at, tell)):
             return found
     return None
 
