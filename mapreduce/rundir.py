@@ -351,12 +351,11 @@ class RunDir:
         }
         at = result.completed if result else max(evaluations, default=0)
         evaluation = evaluations.get(at, {})
-        ended = None if result is None else events.RunEnded(**result)
         losses = {
             record["completed"]: (record["rows"], record["loss"])
             for record in recorded
             if record["event"] == "RoundCompleted"
-            and record["completed"] <= (ended.completed if ended else plan.rounds)
+            and record["completed"] <= (result.completed if result else plan.rounds)
         }
         return {
             "run": str(self.path),
@@ -371,9 +370,9 @@ class RunDir:
             "stopped_early": bool(result and result.stopped_early),
             "accuracy": evaluation.get("accuracy"),
             "eval_loss": evaluation.get("loss"),
-            "search": ended.search if ended else None,
-            "gradient_norm": ended.gradient_norm if ended else None,
-            "warning": outcome.warning(plan, ended, losses),
+            "search": result.search if result else None,
+            "gradient_norm": result.gradient_norm if result else None,
+            "warning": outcome.warning(plan, result, losses),
         }
 
     # Rounds
