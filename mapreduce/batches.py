@@ -59,6 +59,18 @@ def read_batches(job: Any, blocks: Iterable[bytes], step_num: int) -> Iterator[t
                 yield reference, batch
 
 
+def map_batches(step: Any, pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    """What a batch mapper yields, with its init and final methods, as pairs."""
+    init, final = step["mapper_init"], step["mapper_final"]
+    if init:
+        yield from pairs_of(init())
+    for key, batch in pairs:
+        with noting(key, batch):
+            yield from pairs_of(step.mapper_batch(key, batch))
+    if final:
+        yield from pairs_of(final())
+
+
 def reduce_batches(job: Any, batches: Iterable[Any], step_num: int) -> Iterator[tuple[Any, Any]]:
     """What a batch reducer yields, with its init and final methods, as pairs."""
     step = job._get_step(step_num, object)

@@ -185,7 +185,9 @@ def run_class(name: str, arguments: Sequence[str]) -> None:
     sys.argv[:] = arguments
     if not sys.flags.safe_path:
         del sys.path[0]
-    attrgetter(name)(import_script(Path(arguments[0]))).run()
+    job = attrgetter(name)(import_script(Path(arguments[0])))
+    importlib.import_module("mapreduce.runners.calls").install()
+    job.run()
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ teaches stock ``MRJob`` classes the runner ``-r parallel``. What else of mrjob j
 imported from here as well, on any Python.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,12 +31,12 @@ from mapreduce.pairs import (  # noqa: E402
     decode_lines,
     encode_columns,
     is_columns,
-    pairs_of,
 )
 from mapreduce.references import input_files, references  # noqa: E402
-from mapreduce.runners import registry  # noqa: E402
+from mapreduce.runners import calls, registry  # noqa: E402
 
 registry.install()
+calls.install()
 
 __all__ = [
     "JSONProtocol",
@@ -168,24 +168,6 @@ class Job(MRJob):
             return steps
         given = {name: value for name, value in steps[0]._steps.items() if value} if steps else {}
         return [MRStep(**batched, **given)]
-
-    def map_pairs(self, pairs: Iterable[Any], step_num: int = 0) -> Iterator[Any]:
-        """What a step's mapper yields for pairs of key and value, or of key and batch."""
-        step = self._get_step(step_num, mrjob.step.MRStep)
-        if getattr(step, "mapper_batch", None) is None:
-            return super().map_pairs(pairs, step_num)  # type: ignore[no-any-return]
-        return self._map_batches(pairs, step)
-
-    def _map_batches(self, pairs: Iterable[Any], step: MRStep) -> Iterator[Any]:
-        init, final = step["mapper_init"], step["mapper_final"]
-        if init:
-            yield from pairs_of(init())
-        assert step.mapper_batch is not None
-        for key, batch in pairs:
-            with batches.noting(key, batch):
-                yield from pairs_of(step.mapper_batch(key, batch))
-        if final:
-            yield from pairs_of(final())
 
     def run_mapper(self, step_num: int = 0) -> None:
         """Run a map task on standard input."""

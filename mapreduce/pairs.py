@@ -7,8 +7,9 @@ way. Columns are Arrow arrays, of keys and of values, as batch mappers and batch
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from json.encoder import encode_basestring_ascii as quote
+from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
 from mapreduce import compat
@@ -34,6 +35,9 @@ REMEMBERED = 1 << 16
 
 #: Rows of a batch that are encoded together: while they are, they take some times their memory.
 COLUMN_ROWS = 1 << 18
+
+#: mrjob takes whatever can be unpacked into two. Nobody means one of these by that.
+NO_PAIRS = (str, bytes, bytearray, Mapping, Set)
 
 # What JSON allows, and Arrow reads as Python does.
 _FLOAT = r"^-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)$"
@@ -89,6 +93,28 @@ class Decoder(dict[bytes, Any]):
         return value
 
 
+def pair_of(item: Any) -> tuple[Any, Any] | None:
+    """What was yielded, as a pair; None if it is none."""
+    if isinstance(item, NO_PAIRS):
+        return None
+    try:
+        key, value = item
+    except (TypeError, ValueError):
+        return None
+    return key, value
+
+
+def raised_in(source: Any, error: TypeError) -> TypeError:
+    """The error, after it was raised in a generator where that has yielded, if ``source`` is one.
+
+    Its traceback then ends with that line.
+    """
+    if type(source) is GeneratorType:
+        with contextlib.suppress(Exception):
+            source.throw(error)
+    return error
+
+
 def pairs_of(results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
     """The pairs that a batch mapper or reducer yields; it may also return one RecordBatch.
 
@@ -107,15 +133,14 @@ def pairs_of(results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
             yield result
         elif hasattr(result, "schema"):
             yield from _columns_of(result)
+        elif (pair := pair_of(result)) is not None:
+            yield pair
         else:
-            try:
-                key, value = result
-            except (TypeError, ValueError):
-                raise TypeError(
-                    "expected a pair of key and value, or a RecordBatch of two columns, found "
-                    f"{type(result).__name__}: {result!r:.80}"
-                ) from None
-            yield key, value
+            message = (
+                "expected a pair of key and value, or a RecordBatch of two columns, found "
+                f"{type(result).__name__}: {result!r:.80}"
+            )
+            raise raised_in(results, TypeError(message))
 
 
 def _columns_of(batch: Any) -> Iterator[tuple[Any, Any]]:

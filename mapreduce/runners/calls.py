@@ -1,38 +1,129 @@
 """Calling a job's methods as mrjob does, with less in between."""
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from types import GeneratorType
 from typing import Any
 
 from mrjob.job import MRJob
 
-from mapreduce.job import Job
+from mapreduce.batches import map_batches
+from mapreduce.pairs import NO_PAIRS, pair_of, raised_in
 
 Pair = tuple[Any, Any]
 
+#: The generator whose pairs are being taken, or the method that has returned them otherwise: for
+#: the message if one of them is none.
+_given: Any = None
 
-def mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Pair]:
-    """What a step's mapper yields: mrjob's ``map_pairs``, with less between mapper and writer."""
-    step = job._get_step(step_num, object)
-    is_own = type(job).map_pairs not in (MRJob.map_pairs, Job.map_pairs)
-    if is_own or step["mapper_raw"] or getattr(step, "mapper_batch", None):
+
+def install() -> None:
+    """Have mrjob's own loops over a job's methods refuse what is no pair, too."""
+    MRJob.map_pairs = _map_pairs
+    MRJob._combine_or_reduce_pairs = _combine_or_reduce_pairs
+
+
+def _map_pairs(self: Any, pairs: Iterator[Pair], step_num: int = 0) -> Iterator[Pair]:
+    return _taken(_mapped(self, step_num, pairs))
+
+
+def _combine_or_reduce_pairs(
+    self: Any, pairs: Iterator[Pair], mrc: str, step_num: int = 0
+) -> Iterator[Pair]:
+    groups = ((key, map(itemgetter(1), group)) for key, group in groupby(pairs, itemgetter(0)))
+    return _taken(call(self, mrc, step_num, groups))
+
+
+def _taken(pairs: Iterable[Any]) -> Iterator[Pair]:
+    for pair in pairs:
+        yield pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
+
+
+def mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Any]:
+    """What a step's mapper yields: mrjob's ``map_pairs``, with less between mapper and writer.
+
+    Who takes it looks at each, by :func:`as_pair`: a generator in between would cost too much.
+    """
+    if type(job).map_pairs is not MRJob.map_pairs:
         return job.map_pairs(pairs, step_num)  # type: ignore[no-any-return]
-    mapper = step["mapper"]
-    results = (
-        _once(step["mapper_init"]),
-        (
-            found if type(found := mapper(key, value)) is GeneratorType else checked(found, mapper)
-            for key, value in pairs
-        ),
-        _once(step["mapper_final"]),
-    )
-    return chain.from_iterable(chain.from_iterable(results))
+    return _mapped(job, step_num, pairs)
 
 
-def _once(function: Callable[[], Any] | None) -> Iterator[Any]:
-    if function is not None:
-        yield checked(function(), function)
+def _mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Any]:
+    step = job._get_step(step_num, object)
+    if getattr(step, "mapper_batch", None):
+        return map_batches(step, pairs)
+    items: Iterable[Pair] = pairs
+    if step["mapper_raw"]:
+        if len(job.options.args) != 2:
+            raise ValueError("a mapper_raw takes a path and a URI")
+        items = [tuple(job.options.args)]
+    init, final = step["mapper_init"], step["mapper_final"]
+    return _calls(init, step["mapper_raw"] or step["mapper"], final, items)
+
+
+def _calls(
+    init: Callable[[], Any] | None,
+    method: Callable[..., Any],
+    final: Callable[[], Any] | None,
+    items: Iterable[tuple[Any, Any]],
+) -> Iterator[Any]:
+    return chain.from_iterable(_results(init, method, final, items))
+
+
+def _results(
+    init: Callable[[], Any] | None,
+    method: Callable[..., Any],
+    final: Callable[[], Any] | None,
+    items: Iterable[tuple[Any, Any]],
+) -> Iterator[Iterable[Any]]:
+    global _given
+    before = _given
+    if init:
+        yield _noted(init(), init)
+    for key, value in items:
+        found = method(key, value)
+        if type(found) is GeneratorType:
+            _given = found
+            yield found
+        else:
+            yield _noted(found, method)
+    if final:
+        yield _noted(final(), final)
+    # A combiner runs while a mapper waits.
+    _given = before
+
+
+def _noted(found: Any, method: Callable[..., Any]) -> Iterable[Any]:
+    global _given
+    _given = found if type(found) is GeneratorType else method
+    return checked(found, method)
+
+
+def as_pair(item: Any) -> Pair:
+    """What a method has yielded, if it is a pair.
+
+    Raises
+    ------
+    TypeError
+        It is none. Its traceback ends where the method has yielded it.
+    """
+    pair = pair_of(item)
+    if pair is None:
+        name, kind = getattr(_given, "__name__", "a method"), type(item).__name__
+        message = (
+            f"{name} yielded {item!r:.80}, {'an' if kind[0] in 'aeiou' else 'a'} {kind}; expected "
+            f"a pair (key, value): yield key, value"
+        )
+        raise raised_in(_given, TypeError(message))
+    return pair
+
+
+def refuse(item: Any) -> None:
+    """Raise the error of :func:`as_pair` for what can be unpacked, and is no pair all the same."""
+    if type(item) is not tuple and isinstance(item, NO_PAIRS):
+        as_pair(item)
 
 
 def checked(found: Any, method: Callable[..., Any]) -> Iterable[Any]:
@@ -68,15 +159,10 @@ def is_overridden(kind: Any, mrc: str) -> bool:
 
 def call(
     job: Any, mrc: str, step_num: int, groups: Iterable[tuple[Any, Iterator[Any]]]
-) -> Iterator[Pair]:
+) -> Iterator[Any]:
     """What a step's methods yield for groups: mrjob's ``_combine_or_reduce_pairs``."""
     step = job._get_step(step_num, object)
     init, function, final = (step[mrc + suffix] for suffix in ("_init", "", "_final"))
     if function is None:
         raise ValueError(f"step {step_num} has no {mrc}")
-    if init:
-        yield from checked(init(), init)
-    for key, values in groups:
-        yield from checked(function(key, values), function)
-    if final:
-        yield from checked(final(), final)
+    return _calls(init, function, final, groups)

@@ -25,6 +25,7 @@ from mapreduce.pairs import (
     is_keyed,
     line_writer,
 )
+from mapreduce.runners.calls import as_pair
 from mapreduce.runners.commands import CommandError, block_of, lines_of, piped
 from mapreduce.runners.comparator import Order
 from mapreduce.runners.partition import Partitioning, partitioner
@@ -185,7 +186,12 @@ class LineWriter:
         if repeat and is_keyed(self._protocol) and self._how.partitions > 1:
             self._write_repeated(pairs)
             return
-        for key, value in pairs:
+        for pair in pairs:
+            try:
+                key, value = pair if type(pair) is tuple else as_pair(pair)
+            except ValueError:
+                as_pair(pair)
+                raise
             if is_columns(key):
                 self._write_columns(key, value)
             else:
@@ -195,10 +201,17 @@ class LineWriter:
         """As above, remembering lines."""
         known: dict[Any, Any] = {}
         encode, how, partition, parts = self._encode, self._how, self._partition, self._parts
-        for key, value in pairs:
+        for pair in pairs:
+            if type(pair) is not tuple:
+                pair = as_pair(pair)
+            try:
+                key, value = pair
+            except ValueError:
+                as_pair(pair)
+                raise
             # Equal objects of other types have other encodings: 1, 1.0 and True.
             is_plain = type(key) is str and (type(value) is int or type(value) is str)
-            entry = known.get((key, value)) if is_plain else None
+            entry = known.get(pair) if is_plain else None
             if entry is None:
                 if is_columns(key):
                     self._write_columns(key, value)
@@ -208,7 +221,7 @@ class LineWriter:
                 if is_plain and len(line) <= _LONGEST_REMEMBERED:
                     if len(known) >= REMEMBERED:
                         known.clear()
-                    known[key, value] = line, append
+                    known[pair] = line, append
             else:
                 line, append = entry
             append(line)

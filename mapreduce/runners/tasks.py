@@ -23,7 +23,7 @@ from mapreduce.pairs import (
     is_keyed,
     line_writer,
 )
-from mapreduce.runners.calls import Pair, call, is_overridden, mapped
+from mapreduce.runners.calls import Pair, as_pair, call, is_overridden, mapped, refuse
 from mapreduce.runners.commands import block_of, piped
 from mapreduce.runners.comparator import order_of_keys
 from mapreduce.runners.partition import Partitioning
@@ -384,7 +384,12 @@ class _Combiner:
         nothing: Any = object()
         while (first := next(pairs, nothing)) is not nothing:
             value: Any = None
-            for key, value in chain((first,), islice(pairs, _CHUNK - 1)):
+            for pair in chain((first,), islice(pairs, _CHUNK - 1)):
+                try:
+                    key, value = pair
+                except (TypeError, ValueError):
+                    as_pair(pair)
+                    raise
                 if is_plain and (type(value) is int or type(value) is float):
                     try:
                         # Only strings are put in, and nothing else that JSON takes equals one.
@@ -392,12 +397,15 @@ class _Combiner:
                         continue
                     except KeyError:
                         if type(key) is str:
+                            # Once for each key: for each pair it would be felt.
+                            refuse(pair)
                             groups[key] = [value]
                             used += len(key) + _KEY_BYTES
                             continue
                     except TypeError:
                         # A list, say.
                         pass
+                refuse(pair)
                 if is_columns(key):
                     self._writer.write_pairs([(key, value)])
                 else:

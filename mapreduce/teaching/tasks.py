@@ -21,7 +21,7 @@ from typing import Any
 from mapreduce.batches import read_batches, reduce_batches
 from mapreduce.errors import GradreduceError
 from mapreduce.pairs import decode_lines, encode_columns, is_columns, line_writer
-from mapreduce.runners.calls import call, is_overridden, mapped
+from mapreduce.runners.calls import as_pair, call, is_overridden, mapped
 from mapreduce.runners.commands import block_of, piped
 from mapreduce.runners.comparator import order_of_keys
 from mapreduce.runners.partition import Partitioning, partitioner
@@ -413,10 +413,7 @@ class TracedTask:
 
     def _take_pair(self, pair: Any, write: Any, encode: Any, into: list[Record]) -> None:
         where = self._where
-        try:
-            key, value = pair
-        except (TypeError, ValueError):
-            raise TypeError(f"expected a pair of key and value, found {pair!r:.80}") from None
+        key, value = as_pair(pair)
         self._where = f"the pair ({show(key).text}, {show(value).text}), yielded" + (
             f" for {where}" if where else ""
         )

@@ -201,7 +201,10 @@ class TestPairsOf:
         with pytest.raises(TypeError, match=f"two columns.*found {len(names)}: {', '.join(names)}"):
             list(pairs_of([batch]))
 
-    @pytest.mark.parametrize("result", [5, None, (1, 2, 3), (1,), pa.array([1, 2, 3]), "word"])
+    @pytest.mark.parametrize(
+        "result",
+        [5, None, (1, 2, 3), (1,), pa.array([1, 2, 3]), "word", "ab", b"ab", {1, 2}, {1: 2, 3: 4}],
+    )
     def test_other_things(self, result):
         with pytest.raises(TypeError, match=f"found {type(result).__name__}: "):
             list(pairs_of([result]))

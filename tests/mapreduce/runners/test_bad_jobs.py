@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -79,6 +80,18 @@ def bad(tmp_path):
 
 def counts(out):
     return dict(re.fullmatch(r'"(.*)"\t(\d+)', line).groups() for line in out.splitlines())
+
+
+MAIN = """
+
+if __name__ == "__main__":
+    Bad.run()
+"""
+
+
+class NamedPair(NamedTuple):
+    key: str
+    value: int
 
 
 RAISES = "\n    def {0}(self):\n        raise ValueError('broken')\n"
@@ -182,10 +195,15 @@ def test_the_key_is_named_when_records_are_sorted_on_the_disk(bad, tmp_path):
     [
         ("word, {1}", "TypeError: Object of type set is not JSON serializable"),
         ("{word}, 1", "TypeError: Object of type set is not JSON serializable"),
-        ("word", "ValueError: "),
-        ("None", "TypeError: cannot unpack non-iterable NoneType object"),
-        ("7", "TypeError: cannot unpack non-iterable int object"),
-        ("word, 1, 2", "ValueError: too many values to unpack (expected 2)"),
+        ("word", "TypeError: mapper yielded 'word0', a str; expected a pair (key, value): "),
+        ("word[:2]", "TypeError: mapper yielded 'wo', a str; "),
+        ("word[:1]", "TypeError: mapper yielded 'w', a str; "),
+        ("b'ab'", "TypeError: mapper yielded b'ab', a bytes; "),
+        ("{'word0', 1}", "TypeError: mapper yielded {"),
+        ("{'word0': 1, 'b': 2}", "TypeError: mapper yielded {'word0': 1, 'b': 2}, a dict; "),
+        ("None", "TypeError: mapper yielded None, a NoneType; "),
+        ("7", "TypeError: mapper yielded 7, an int; "),
+        ("word, 1, 2", "TypeError: mapper yielded ('word0', 1, 2), a tuple; "),
     ],
 )
 @pytest.mark.parametrize("combiner", ["", COMBINER])
@@ -193,8 +211,70 @@ def test_what_is_no_pair_or_cannot_be_encoded(bad, text, yields, message, combin
     body = MAPPER.replace("yield word, 1", f"yield {yields}") + combiner + REDUCER
     said = bad(body, text, "-D", "mapreduce.job.maps=1").stderr
     assert f"error: step 1 of 1, map task 0 raised {message}" in said
+    if "not JSON" not in message:
+        # The traceback ends where it was yielded.
+        line = 1 + (HEAD + body).splitlines().index(f"            yield {yields}")
+        assert f'bad.py", line {line}, in mapper\n    yield {yields}\nTypeError: ' in said
     if combiner == "" or "set" not in message:
         assert f"  at {text}, line 1: 'word0 line0'\n" in said
+
+
+@pytest.mark.parametrize("runner", ["inline", "local", "parallel"])
+@pytest.mark.parametrize("method", ["mapper_final", "combiner", "reducer", "reducer_init"])
+def test_two_letters_are_no_pair_in_any_method(text, method, runner):
+    parameters = ", ".join(["self", "key", "values"][: 1 if "_" in method else 3])
+    yields = f"\n    def {method}({parameters}):\n        yield 'ab'\n"
+    script = text.with_name("bad.py")
+    script.write_text(
+        HEAD
+        + MAPPER
+        + COMBINER
+        + REDUCER
+        + yields
+        + "\nif __name__ == '__main__':\n    Bad.run()\n"
+    )
+    done = gradreduce("run", script, "--no-conf", "-r", runner, text)
+    assert done.returncode == 1
+    assert f"TypeError: {method} yielded 'ab', a str; expected a pair (key, value): " in done.stderr
+    assert f"in {method}\n    yield 'ab'\n" in done.stderr
+
+
+@pytest.mark.parametrize("combiner", [False, True])
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+def test_whatever_mrjob_unpacks_else_is_a_pair(runner, combiner):
+    class Iterables(Job):
+        def mapper(self, _, line):
+            yield [line, 1]
+            yield (part for part in (line, 2))
+            yield range(3, 5)
+            yield NamedPair("b", 3)
+
+        def reducer(self, key, values):
+            yield iter([key, sum(values)])
+
+    if combiner:
+        Iterables.combiner = Iterables.reducer
+    found = run_class(Iterables, lines=["a"], runner=runner, arguments=["--no-conf"]).pairs
+    assert sorted(found, key=str) == [("a", 3), ("b", 3), (3, 4)]
+
+
+def test_a_mapper_is_blamed_though_its_combiner_has_run():
+    """Its generator waits while the combiner has its turn."""
+
+    class Late(Job):
+        def mapper(self, _, line):
+            for i in range(60_000):
+                yield str(i), 10**6
+            yield "ab"
+
+        def combiner(self, key, values):
+            yield key, sum(values)
+
+        reducer = combiner
+
+    options = ["--no-conf", "--workers", 1, "--memory", 16]
+    with pytest.raises(Exception, match="mapper yielded 'ab', a str"):
+        run_class(Late, lines=["a"], arguments=options)
 
 
 def test_a_reducers_output_that_cannot_be_encoded(bad, text):
@@ -220,7 +300,7 @@ def test_none_among_pairs_is_an_error_wherever_it_comes(tmp_path, number, combin
 
     if combiner:
         SometimesNone.combiner = SometimesNone.reducer
-    with pytest.raises(Exception, match="TypeError: cannot unpack non-iterable NoneType"):
+    with pytest.raises(Exception, match="TypeError: mapper yielded None, a NoneType"):
         run_class(SometimesNone, lines=["a"], arguments=["--no-conf", "--workers", 1])
 
 

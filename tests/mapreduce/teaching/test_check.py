@@ -94,6 +94,13 @@ def test_a_pair_that_is_returned(words):
     assert "yield key, value" in finding.text
 
 
+def test_two_letters_are_no_pair(words):
+    words.write_text("ab\n")
+    (finding,) = findings(taught.YieldsNoPair, words)
+    assert finding.law.name == "runs"
+    assert "mapper yielded 'ab', a str; expected a pair" in finding.text
+
+
 def test_what_is_printed_becomes_records(words):
     (finding,) = findings(taught.Prints, words, ["printing"])
     assert finding.state == "broken"
