@@ -9,8 +9,10 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+import mrjob.runner
 import pytest
 import stock_jobs
+from mrjob.inline import InlineMRJobRunner
 
 import mapreduce
 from jobs.word_count import WordCount
@@ -216,6 +218,21 @@ def test_parameters_that_make_no_sense(text):
         mapreduce.run(job, text, runner="paralel")
     with pytest.raises(MissingInputError, match=r"the input .*no\.txt does not exist"):
         mapreduce.run(job, text.parent / "no.txt")
+
+
+def test_two_jobs_that_start_in_one_microsecond_have_two_folders(monkeypatch):
+    """mrjob removes a folder of that name, which may be another job's."""
+    now = mrjob.runner.datetime.datetime.now()
+
+    class Stopped:
+        utcnow = staticmethod(lambda: now)
+
+    monkeypatch.setattr(mrjob.runner.datetime, "datetime", Stopped)
+    keys = set()
+    for process in (1, 12):
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        keys.add(InlineMRJobRunner(conf_paths=[]).get_job_key())
+    assert len(keys) == 2
 
 
 def test_importing_the_package_imports_nothing_else():
