@@ -37,6 +37,7 @@ from mapreduce.errors import (
 )
 from mapreduce.hints import did_you_mean, missing, names_in
 from mapreduce.loading import load_job as load_job
+from mapreduce.mistyped import mistyped
 from mapreduce.runners import partition
 from mapreduce.user_errors import user_error, user_errors, user_part
 
@@ -208,6 +209,7 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
             with user_errors(place, "the task failed"):
                 job.execute()
             return
+        _warn_of_names(job_class)
         if not job.options.runner:
             job.options.runner = DEFAULT_RUNNER
             sys.argv += ["-r", DEFAULT_RUNNER]
@@ -273,10 +275,16 @@ def prepared(
         raise UsageError(
             f"{place}: leave out -r, -o and --step-output-dir, which are for gradreduce run"
         )
+    _warn_of_names(job_class)
     job.options.runner = "parallel"
     job._runner_class = lambda: runner
     with _quiet(), _runner(job, place) as made:
         yield made
+
+
+def _warn_of_names(job_class: type[MRJob]) -> None:
+    for sentence in mistyped(job_class):
+        print(f"warning: {sentence}", file=sys.stderr)
 
 
 @contextlib.contextmanager
