@@ -43,7 +43,8 @@ def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **opt
     another hash seed (seeds); it gets lists for tuples (types), reads values once (iteration) and
     in any order (values); tasks share nothing (processes); a combiner may run or not (combiner);
     input is cut anywhere (splits); there are any number of reducers (reducers); records are sorted
-    as text (sorting); no key has most of them (skew).
+    as text (sorting); tasks print nothing (printing); no key has most of them (skew); the methods
+    of a step have the names that mrjob knows (names).
 
     \b
     gradreduce check jobs/word_count.py README.md

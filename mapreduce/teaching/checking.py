@@ -8,10 +8,12 @@ from typing import Any
 
 from mapreduce import launch
 from mapreduce.errors import DataError
+from mapreduce.mistyped import mistyped
 from mapreduce.teaching import summary
 from mapreduce.teaching.engine import TracingRunner, tracing
 from mapreduce.teaching.laws import (
     LAWS,
+    NAMES,
     PRINTING,
     REFERENCE,
     RUNS,
@@ -105,7 +107,9 @@ class Checker:
         for law in LAWS:
             if names and law.name not in names:
                 continue
-            if law is SEEDS:
+            if law is NAMES:
+                yield self._test_names()
+            elif law is SEEDS:
                 yield self._test_seeds()
             elif law is SKEW:
                 yield self._test_skew()
@@ -237,6 +241,11 @@ class Checker:
             len(lines),
         )
 
+    def _test_names(self) -> Finding:
+        kind: Any = self._runner._mrjob_cls
+        found = mistyped(kind)
+        return Finding(NAMES, "warning" if found else "obeyed", " ".join(found))
+
     def _test_printing(self) -> Finding:
         trace = self._trace(REFERENCE)
         for task in (task for step in trace.steps for task in (*step.maps, *step.reduces)):
@@ -248,11 +257,13 @@ class Checker:
 
     def _test_skew(self) -> Finding:
         trace = self._runner.trace(replace(REFERENCE, maps=4, reducers=4, passes=1))
+        few = f"no step has {_LEAST_KEYS} keys, from which on some may stand out"
         for step in trace.steps:
             keys = summary.keys_of(step) if step.reducers else []
             total = sum(key.records for key in keys)
             if len(keys) < _LEAST_KEYS:
                 continue
+            few = ""
             hot = keys[0]
             # A key that each map task sends once is combined as well as can be.
             if hot.records > max(_HOT * total, _TIMES * total / len(keys), len(step.maps)):
@@ -263,6 +274,8 @@ class Checker:
                     f"one."
                 )
                 return Finding(SKEW, "warning", text)
+        if few:
+            return Finding(SKEW, "skipped", f"Not tested: {few}.")
         return Finding(SKEW, "obeyed", "No key stands out.")
 
 

@@ -303,7 +303,8 @@ class _StepRun:
     def run(self, files: Sequence[File], lines: Sequence[Sequence[Line]]) -> None:
         """Run the map tasks, divide what they send, and run the reduce tasks."""
         sent: list[list[Sent]] = [[] for _ in range(self.step.reducers)]
-        splits = divide(files, lines, self._runner.maps(self._number, self._how))
+        maps = self._runner.maps(self._number, self._how)
+        splits = divide(files, lines, maps, self._how.cut == "uneven")
         for number, (split, found) in enumerate(splits):
             task = Task("map", number, split.path, found)
             done, pairs = self._run(task, "mapper", split)

@@ -68,9 +68,16 @@ def _divides(runner: Any) -> str:
     return _reduces(runner)
 
 
-def _maps(number: int, **others: Any) -> tuple[str, Variation]:
-    return f"{number} map tasks", replace(REFERENCE, maps=number, **others)
+def _cuts(runner: Any) -> str:
+    return "" if sum(map(len, runner.input[1])) > 1 else "the input is one line"
 
+
+def _maps(number: int, **others: Any) -> tuple[str, Variation]:
+    return f"{number} map tasks", replace(_COMBINED, maps=number, **others)
+
+
+#: Whether a combiner runs once in each of the tasks or never: sums agree, means of means do not.
+_COMBINED = replace(REFERENCE, passes=1)
 
 _SHARED = replace(REFERENCE, together=True)
 _TOGETHER = replace(REFERENCE, maps=3, together=True)
@@ -165,7 +172,17 @@ VARIED = [
         "What needs all records of a kind belongs into a reducer, under one key. A job that reads "
         "files by itself begins after the first line feed, unless at the file's start, and reads "
         "its last line to the end, wherever that is.",
-        [_maps(2), _maps(3), _maps(7), _maps(2, batch_bytes=1)],
+        [
+            _maps(2),
+            _maps(3),
+            _maps(7),
+            # Means of equal parts have the mean of all.
+            ("2 map tasks, one of a quarter of the input", replace(_COMBINED, cut="uneven")),
+            _maps(2, batch_bytes=1),
+        ],
+        _COMBINED,
+        "1 map task, 1 reducer",
+        applies=_cuts,
     ),
     Law(
         "reducers",
@@ -227,5 +244,15 @@ PRINTING = Law(
     [],
 )
 
+NAMES = Law(
+    "names",
+    "Every method of a step has the name that mrjob knows.",
+    "mrjob calls mapper, combiner and reducer, and for each of them _init and _final. A method of "
+    "another name is not missed: without a reducer the mapper's pairs are the output.",
+    "Give it the name that is meant, or return it from steps(). A helper is left in peace once "
+    "other code of the class mentions it.",
+    [],
+)
+
 #: All that are tested, in their order: one that is broken breaks later ones too.
-LAWS = [VARIED[0], SEEDS, *VARIED[1:], PRINTING, SKEW]
+LAWS = [NAMES, VARIED[0], SEEDS, *VARIED[1:], PRINTING, SKEW]

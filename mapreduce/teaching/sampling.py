@@ -88,12 +88,21 @@ def _sample(path: str, size: int, most: int) -> list[Line]:
 
 
 def divide(
-    files: Sequence[tuple[str, int]], lines: Sequence[Sequence[Line]], maps: int
+    files: Sequence[tuple[str, int]],
+    lines: Sequence[Sequence[Line]],
+    maps: int,
+    uneven: bool = False,
 ) -> list[tuple[Split, list[Line]]]:
-    """Splits of some files, as the runner ``parallel`` makes them, each with its lines."""
+    """Splits of some files, as the runner ``parallel`` makes them, each with its lines.
+
+    Where they are to be ``uneven``, each file has two, a quarter and the rest.
+    """
     known = {path: found for (path, _), found in zip(files, lines, strict=True)}
     result = []
-    for split in task_splits(files, maps):
+    cut = task_splits(files, maps)
+    if uneven:
+        cut = [part for split in task_splits(files, 1) for part in _quartered(split)]
+    for split in cut:
         found = known[split.path]
         if is_compressed(split.path):
             result.append((split, list(found)))
@@ -102,6 +111,13 @@ def divide(
         first, last = (bisect.bisect_left(offsets, edge) for edge in (split.start, split.stop))
         result.append((split, list(found[first:last])))
     return result
+
+
+def _quartered(split: Split) -> list[Split]:
+    edge = split.start + (split.stop - split.start) // 4
+    if is_compressed(split.path) or edge == split.start:
+        return [split]
+    return [split._replace(stop=edge), split._replace(start=edge)]
 
 
 def plain_name(path: str) -> str:

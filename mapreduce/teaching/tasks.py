@@ -62,6 +62,8 @@ class Variation:
     ----------
     maps, reducers : int
         Tasks, where the job does not say how many.
+    cut : str
+        Of the input: into ``even`` parts, or ``uneven`` ones, the first of them a quarter.
     passes : int
         Times that a combiner runs over a mapper's output.
     spills : int
@@ -83,6 +85,7 @@ class Variation:
 
     maps: int | None = None
     reducers: int = 2
+    cut: str = "even"
     passes: int = 1
     spills: int = 1
     order: str = "arrived"

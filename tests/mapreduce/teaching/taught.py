@@ -1,6 +1,7 @@
 """Jobs for the tests of what explains and checks jobs."""
 
 import collections
+import statistics
 import time
 from typing import ClassVar
 
@@ -151,6 +152,33 @@ class Total(Count):
 
     def reducer_final(self):
         yield "total", self.total
+
+
+class MeanOfMeans(Count):
+    """Right where each map task has equally many lines."""
+
+    def mapper_init(self):
+        self.numbers = []
+
+    def mapper(self, _, line):
+        self.numbers += map(float, line.split())
+        yield from ()
+
+    def mapper_final(self):
+        if self.numbers:
+            yield "mean", statistics.mean(self.numbers)
+
+    def reducer(self, word, means):
+        yield word, statistics.mean(means)
+
+
+class CombinedMeans(Sums):
+    """Right as long as no combiner runs, or only one."""
+
+    def combiner(self, name, numbers):
+        yield name, statistics.mean(numbers)
+
+    reducer = combiner
 
 
 class DictKeys(Count):

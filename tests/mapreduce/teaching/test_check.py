@@ -69,6 +69,53 @@ def test_a_planted_fault_is_found(job, law, words):
     assert len(finding.lines) <= (4 if law == "repeat" else 2)
 
 
+@pytest.mark.parametrize(
+    ("job", "lines"),
+    [
+        (taught.MeanOfMeans, ["1", "2", "3", "4"]),
+        (taught.MeanOfMeans, ["1", "2", "9"]),
+        (taught.MeanOfMeans, [str(number) for number in range(100, 132)]),
+        (taught.CombinedMeans, ["a 1", "a 2", "b 3", "a 9"]),
+    ],
+)
+def test_means_of_means_depend_on_the_splits(job, lines, tmp_path):
+    """Also where every even cut gives the mean of all."""
+    path = tmp_path / "numbers.txt"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    (finding,) = findings(job, path, ["splits"])
+    assert finding.state == "broken"
+
+
+def test_what_cannot_be_tested_is_not_obeyed(tmp_path):
+    path = tmp_path / "one.txt"
+    path.write_text("to be or not\n")
+    found = findings(taught.Count, path, ["splits", "skew", "combiner", "reducers"])
+    assert {finding.law.name for finding in found if finding.state == "skipped"} == {
+        "splits",
+        "skew",
+        "combiner",
+    }
+
+
+def test_the_last_lines_count_what_was_tested(words, tmp_path):
+    job = tmp_path / "count.py"
+    job.write_text(
+        "from mrjob.job import MRJob\n"
+        "class Count(MRJob):\n"
+        "    def mapper(self, _, line):\n"
+        "        yield len(line.split()), 1\n"
+    )
+    said = gradreduce("check", job, words).stdout.splitlines()
+    assert said[-2] == "It obeys the 6 laws that were tested, on this input."
+    assert said[-1] == (
+        "Not tested: types, iteration, values, reducers, sorting (it has no reducer); combiner (it "
+        "has no combiner); skew (no step has 20 keys, from which on some may stand out)."
+    )
+    said = gradreduce("check", job, words, "--law", "values").stdout.splitlines()
+    assert said[-1] == "Not tested: values (it has no reducer)."
+    assert not any("obeys" in line for line in said)
+
+
 def test_chunks_are_no_second_reading(words):
     assert states(findings(taught.Chunks, words, ["iteration"])) == {"iteration": "obeyed"}
 
