@@ -39,6 +39,7 @@ from mapreduce.hints import did_you_mean, missing, names_in
 from mapreduce.loading import load_job as load_job
 from mapreduce.mistyped import mistyped
 from mapreduce.runners import partition
+from mapreduce.uploads import check_uploads
 from mapreduce.user_errors import user_error, user_errors, user_part
 
 log = logging.getLogger(__name__)
@@ -349,6 +350,9 @@ def _made(job: Any, place: str) -> Any:
             raise (user_error(f"{place} cannot be started", error) if place else error) from None
         if isinstance(error, FileNotFoundError):
             raise MissingInputError(f"{error.filename} does not exist") from error
+        if isinstance(error, OSError) and error.errno is None:
+            # mrjob's own, of a folder for --dir.
+            raise MissingInputError(f"--dir {error}") from error
         if isinstance(error, ValueError | TypeError | NotImplementedError):
             raise UsageError(
                 f"the runner {job.options.runner} does not take this: {error}"
@@ -365,6 +369,7 @@ def _checked(runner: Any, job: Any) -> Any:
         for number in range(runner._num_steps()):
             for setting in partition.ignored(runner._jobconf_for_step(number)):
                 log.warning("ignoring %s: the runners parallel and hadoop do not", setting)
+    check_uploads(runner, job.options.runner not in _LOCAL_RUNNERS)
     if job.options.runner in _STARTING_RUNNERS:
         _set_interpreter(runner, type(job))
     return runner

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mapreduce.data.manifest import Manifest
 
 FILE = click.Path(path_type=Path)
+SEED = click.IntRange(0, 2**63 - 1)
 
 
 @click.group()
@@ -33,7 +34,7 @@ def data() -> None:
 
 @data.command()
 @click.argument("out", type=LOCATION)
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the rows.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Of the order of the rows.")
 @output_options
 def digits(out: AnyPath, seed: int, quiet: bool, as_json: bool) -> None:
     """Write scikit-learn's digits to OUT/train (1,437 rows) and OUT/test (360 rows)."""
@@ -131,7 +132,7 @@ MANY_CLASSES = 20
     "--features", type=int, help="libsvm: how many there are. [default: as the largest index says]"
 )
 @click.option("--zero-based", is_flag=True, help="libsvm: the first feature has the index 0.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the order of the rows.")
+@click.option("--seed", type=SEED, default=0, show_default=True, help="Of the order of the rows.")
 @click.argument("sources", nargs=-1, required=True, type=FILE)
 @click.argument("out", type=LOCATION)
 @output_options

@@ -12,8 +12,6 @@ from typing import NamedTuple
 
 import click
 
-from mapreduce.cli.common import print_json
-
 PACKAGES = ("mapreduce", "kernels", "jobs", "hdfs_utils")
 REQUIRED = ("mrjob", "numpy", "numba", "pyarrow", "safetensors", "threadpoolctl", "click", "rich")
 OPTIONAL = {"sklearn": "datasets: the digits"}
@@ -31,8 +29,17 @@ class Finding(NamedTuple):
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def doctor(as_json: bool) -> int:
     """Check Python, packages, compiler and cores; exit code 1 if something is wrong."""
-    findings = [finding for check in CHECKS for finding in check()]
+    findings: list[Finding] = []
+    for check in CHECKS:
+        try:
+            findings += check()
+        except ImportError as error:
+            # Another package of the name of one of ours.
+            findings.append(Finding(check.__name__.strip("_"), False, f"cannot be seen: {error}"))
     if as_json:
+        # What it imports may be hidden.
+        from mapreduce.cli.common import print_json
+
         print_json({"findings": [finding._asdict() for finding in findings]})
     else:
         for finding in findings:
@@ -54,21 +61,24 @@ def _shadowed() -> Iterator[Finding]:
         spec = importlib.util.find_spec(package)
         origin = Path(spec.origin).resolve() if spec and spec.origin else None
         others = sorted(set(brought_by.get(package, [])) - {"gradreduce"})
-        if origin is None or origin.parent.parent != home:
-            found = f"is {origin.parent}" if origin else "is not found"
+        if origin is None:
+            text = f"is not found; expected {home / package}. Install gradreduce again"
+            yield Finding(package, False, text)
+        elif origin.parent.parent != home:
+            of = f", of {', '.join(others)}" if others else ""
             yield Finding(
                 package,
                 False,
-                f"{found}; expected {home / package}. Uninstall what brings it"
-                f"{': pip uninstall ' + ' '.join(others) if others else ''}, or put {home} first "
-                f"on PYTHONPATH",
+                f"is {origin.parent}{of}; expected {home / package}, which it hides. Put {home} "
+                f"first on PYTHONPATH, or keep the two apart: a virtual environment for each, or "
+                f"another name for a package of yours",
             )
         elif others:
             yield Finding(
                 package,
                 False,
                 f"comes from {', '.join(others)} too: one overwrites the other's files. Use a "
-                f"virtual environment without it",
+                f"virtual environment for each",
             )
         else:
             yield Finding(package, True, str(origin.parent))

@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.cli.common import (
+    TIME_LIMIT,
     interruptible,
     own_options,
     pin_profile,
@@ -78,7 +79,7 @@ _OPTIONS: dict[str, Any] = {
 )
 @click.option(
     "--time-limit",
-    type=click.FloatRange(0.1, 3600),
+    type=TIME_LIMIT,
     default=10.0,
     show_default=True,
     help="Seconds for each task.",

@@ -42,6 +42,7 @@ from mapreduce.runners.partition import (
 )
 from mapreduce.runners.pool import Reply, Task, TaskError, WorkerPool
 from mapreduce.runners.records import Split, task_splits
+from mapreduce.runners.registry import DEFAULT_MEMORY, MOST_WORKERS
 from mapreduce.runners.shuffle import Segment, Target
 
 log = logging.getLogger(__name__)
@@ -55,9 +56,6 @@ _BATCH_MAPS_PER_WORKER = 1
 #: Input of a map task at least, beyond one a worker, and at most, so that a killed worker loses
 #: little.
 _LEAST_MAP_BYTES, _MAP_BYTES = 1 << 20, 256 << 20
-
-#: MiB for records, if the user does not say.
-_MEMORY = 400
 
 
 class TaskFailedException(StepFailedException):
@@ -108,10 +106,12 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         #: Paths and sizes of the parts that each step wrote.
         self._parts: dict[int, list[tuple[str, int]]] = {}
         self._steps = [self._planned(step, number) for number, step in enumerate(self._steps)]
-        for name, least in (("workers", 1), ("memory", 16)):
+        for name, least, most in (("workers", 1, MOST_WORKERS), ("memory", 16, 1 << 30)):
             found = self._opts[name]
             if found is not None and (not isinstance(found, int) or found < least):
                 raise UsageError(f"--{name}: expected a number of at least {least}, found {found}")
+            if found is not None and found > most:
+                raise UsageError(f"--{name}: expected a number of at most {most:,}, found {found}")
 
     @property
     def fs(self) -> Any:
@@ -138,7 +138,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
     @property
     def _budget(self) -> int:
         """Bytes for records: half for what passes between tasks, half for the workers' buffers."""
-        return int(self._opts["memory"] or _MEMORY) << 20
+        return int(self._opts["memory"] or DEFAULT_MEMORY) << 20
 
     @cached_property
     def _is_warm(self) -> bool:

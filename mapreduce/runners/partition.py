@@ -28,6 +28,9 @@ _ORDER = ("mapreduce.partition.keycomparator.options", "mapred.text.key.comparat
 #: Settings that say how many reduce tasks a step has.
 REDUCES = ("mapreduce.job.reduces", "mapred.reduce.tasks")
 
+#: Tasks of a kind in one step: to plan them takes memory and time, too.
+MOST_TASKS = 100_000
+
 
 class KeyField(NamedTuple):
     """A part of a key, as ``-k`` names it: fields and characters, both counted from 1.
@@ -292,6 +295,8 @@ def jobconf_number(jobconf: Mapping[str, Any], *names: str) -> int:
         if value:
             if not str(value).strip().isdecimal():
                 raise UsageError(f"-D {name}: expected a number of at least 0, found {value!r}")
+            if int(value) > MOST_TASKS and "timeout" not in name:
+                raise UsageError(f"-D {name}: expected at most {MOST_TASKS:,}, found {value}")
             return int(value)
     return 0
 

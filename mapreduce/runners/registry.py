@@ -32,6 +32,12 @@ RUNNERS = {
     "emr": "mapreduce.runners.emr:EmrMRJobRunner",
 }
 
+#: MiB for records of ``-r parallel``, if the user does not say.
+DEFAULT_MEMORY = 400
+
+#: Processes of one machine, or map tasks of a cluster at once.
+MOST_WORKERS = 4096
+
 START_METHODS = ("fork", "forkserver")
 
 
@@ -64,7 +70,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
                 {
                     "type": int,
                     "help": "MiB that records may take in memory, on all workers together, before "
-                    "they go to the disk (default: 512)",
+                    f"they go to the disk (default: {DEFAULT_MEMORY})",
                 },
             )
         ]

@@ -49,6 +49,7 @@ def ranges(leaves: int, tasks: int) -> list[tuple[int, int]]:
     """Ranges of leaves for at most so many map tasks: even, aligned, none empty."""
     piece = 1 << alignment(leaves, tasks)
     pieces = -(-leaves // piece)
+    tasks = min(tasks, pieces)
     edges = [min(pieces * i // tasks * piece, leaves) for i in range(tasks)] + [leaves]
     return [(a, b) for a, b in pairwise(edges) if a < b]
 

@@ -1,0 +1,146 @@
+"""Every option that takes a number, with odd numbers; and the defaults that helps name."""
+
+import dataclasses
+import re
+from importlib import import_module
+
+import click
+import pytest
+
+from mapreduce import numeric, options, settings
+from mapreduce.cli import main as commands
+from mapreduce.cli.main import main
+from mapreduce.executors.chain import Execution
+from mapreduce.runners import parallel, registry
+from mapreduce.settings import Settings
+from mapreduce.teaching import engine
+from programs import COUNT, gradreduce, succeed
+
+ODD = ["-1", "0", "nan", "inf", "-inf", "1e400", "1e308", str(10**30), str(2**63), "x", ""]
+
+#: Commands that take numbers, and what they need to be given besides.
+COMMANDS = [
+    ("train", ["data", "--run", "other", "--dry-run"]),
+    ("resume", ["run"]),
+    ("evaluate", ["run", "data", "-r", "inline"]),
+    ("predict", ["run", "data", "predicted", "-r", "inline"]),
+    ("data import", ["numbers.csv", "out", "--format", "csv"]),
+    ("data digits", ["data"]),
+    ("data standardise", ["data", "data"]),
+    ("explain", ["job.py", "words.txt", "--json"]),
+    ("explain", ["run", "--json"]),
+    ("check", ["job.py", "words.txt", "--law", "names"]),
+    ("cluster up", []),
+]
+
+
+def command_of(name):
+    first, _, second = name.partition(" ")
+    module, _, attribute = commands.COMMANDS[first][0].partition(":")
+    found = getattr(import_module(module), attribute)
+    return found.commands[second] if second else found
+
+
+def numbers_of(command):
+    """Options of a number, as they are written."""
+    return [
+        option.opts[-1]
+        for option in command.params
+        if isinstance(option, click.Option)
+        and isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("numbers")
+    (folder / "numbers.csv").write_text("a,b,label\n" + "1,2,x\n3,4,y\n" * 20)
+    (folder / "words.txt").write_text("to be\nor not\n")
+    (folder / "job.py").write_text(COUNT)
+    succeed("data", "import", "numbers.csv", "data", "--format", "csv", cwd=folder)
+    succeed("train", "data", "--run", "run", "--rounds", 2, "-r", "inline", cwd=folder)
+    return folder
+
+
+@pytest.fixture
+def here(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    # It would start pytest anew, with the profile's variables.
+    monkeypatch.setattr(numeric, "pin", lambda profile: None)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "flag"),
+    [(name, given, flag) for name, given in COMMANDS for flag in numbers_of(command_of(name))],
+)
+def test_no_number_is_a_bug(here, name, given, flag, capsys):
+    for number in ODD:
+        arguments = [*given, f"{flag}={number}"]
+        if name.startswith("cluster"):
+            # One that is taken would start a cluster.
+            try:
+                command_of(name).make_context(name, arguments)
+            except click.UsageError:
+                continue
+            assert (flag, number) == ("--gpus", "0")
+            continue
+        code = main([*name.split(), *arguments])
+        _, said = capsys.readouterr()
+        assert code in (0, 2, 73), (number, said)
+        assert code == 0 or "rror: " in said
+        if number in ("x", ""):
+            assert code == 2
+
+
+def test_there_are_no_other_commands_that_take_numbers():
+    found = set()
+    for first in commands.COMMANDS:
+        command = command_of(first)
+        named = {"": command} if not hasattr(command, "commands") else command.commands
+        found |= {f"{first} {second}".strip() for second, one in named.items() if numbers_of(one)}
+    assert found == {name for name, _ in COMMANDS}
+
+
+@pytest.mark.parametrize(
+    "option", ["--workers", "--memory", "-D mapreduce.job.maps", "-D mapreduce.job.reduces"]
+)
+def test_a_job_of_too_many_tasks_is_refused(here, option):
+    for number in (2**31, 10**30):
+        arguments = f"{option}={number}".split()
+        done = gradreduce("run", "job.py", "words.txt", *arguments)
+        assert done.returncode == 2, done.stderr
+        assert f"expected {'a number of ' if option[1] == '-' else ''}at most" in done.stderr
+
+
+def test_seeds_of_data_are_those_of_a_training(here):
+    make = ["data", "import", "numbers.csv", "seeded", "--format", "csv"]
+    for command in (make, ["data", "digits", "out"]):
+        for seed in (-1, 2**63):
+            assert main([*command, f"--seed={seed}"]) == 2
+    assert main([*make, f"--seed={2**63 - 1}"]) == 0
+
+
+def test_defaults_are_what_the_options_say():
+    plan = {field.name: field.default for field in dataclasses.fields(Settings)}
+    for option in options.PLAN:
+        if option.name != "model":
+            assert option.default == plan[option.name], option.flag
+    how = {field.name: field.default for field in dataclasses.fields(Execution)}
+    for option in options.EXECUTION:
+        if option.name in how and option.default is not None:
+            assert option.default == how[option.name], option.flag
+    said = {option.name: option.help for option in options.PLAN}
+    assert f"(default: {settings.BATCH_SIZE}; lbfgs: all)" in said["batch_size"]
+    assert f"lbfgs: at most {settings.SEARCH_ROUNDS})" in said["epochs"]
+    assert f"(default: {settings.CHECKPOINT_EVERY})" in said["checkpoint_every"]
+
+
+def test_defaults_that_helps_of_runners_name():
+    said = succeed("run", "mrjob.examples.mr_wc", "--help", "-r", "parallel")
+    (memory,) = re.findall(r"before they go to the disk \(default: (\d+)\)", " ".join(said.split()))
+    runner = parallel.ParallelMRJobRunner(conf_paths=[])
+    assert runner._budget == int(memory) << 20
+    lines = {option.name: option.default for option in command_of("explain").params}["lines"]
+    assert lines == engine.LINES
+    assert f"or {engine.MAPS};" in succeed("explain", "--help")
+    assert int(memory) == registry.DEFAULT_MEMORY
