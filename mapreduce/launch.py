@@ -369,7 +369,7 @@ def _checked(runner: Any, job: Any) -> Any:
         for number in range(runner._num_steps()):
             for setting in partition.ignored(runner._jobconf_for_step(number)):
                 log.warning("ignoring %s: the runners parallel and hadoop do not", setting)
-    check_uploads(runner, job.options.runner not in _LOCAL_RUNNERS)
+    check_uploads(runner)
     if job.options.runner in _STARTING_RUNNERS:
         _set_interpreter(runner, type(job))
     return runner

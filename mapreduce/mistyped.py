@@ -4,7 +4,7 @@ import difflib
 import dis
 import inspect
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from types import CodeType
 
 from mapreduce.job import Job
@@ -17,8 +17,7 @@ _KNOWN = {*_JOB_STEP_FUNC_PARAMS, "mapper_batch", "reducer_batch", "steps"}
 #: What others call them.
 _WORDS = {
     **{"map": "mapper", "reduce": "reducer", "combine": "combiner"},
-    **{"setup": "init", "start": "init", "begin": "init"},
-    **{"finish": "final", "finalize": "final", "end": "final", "cleanup": "final"},
+    **{"setup": "init", "start": "init", "finish": "final", "end": "final", "cleanup": "final"},
 }
 
 #: Likeness from which on a name is taken for a mistyped one.
@@ -30,25 +29,31 @@ def mistyped(job_class: type[MRJob]) -> list[str]:
 
     A method whose name is mentioned by other code of the class or of its module is a helper.
     """
-    kinds = [kind for kind in job_class.__mro__ if kind not in (*Job.__mro__, MRJob)]
+    kinds = [kind for kind in job_class.__mro__ if kind not in Job.__mro__]
     defined = {name: value for kind in reversed(kinds) for name, value in vars(kind).items()}
-    methods = {name: value for name, value in defined.items() if inspect.isfunction(value)}
+    known = _KNOWN - defined.keys()
     found = {
         name: meant
-        for name in sorted(methods.keys() - dir(Job))
-        if (meant := _meant(name, _KNOWN - defined.keys(), "steps" in defined))
+        for name, value in sorted(defined.items())
+        if inspect.isfunction(value)
+        and not hasattr(Job, name)
+        and (meant := _meant(name, known, "steps" in defined))
+        and sum(other is value for other in defined.values()) == 1
     }
     if not found:
         return []
-    modules = [sys.modules.get(kind.__module__) for kind in kinds]
-    holders = [*kinds, *(module for module in modules if module)]
-    mentioned = {name for holder in holders for name in _mentioned(vars(holder).values())}
-    aliases = [value for name, value in defined.items() if name not in found]
+    modules = [sys.modules[kind.__module__] for kind in kinds if kind.__module__ in sys.modules]
+    mentioned = {
+        name
+        for holder in (*kinds, *modules)
+        for value in vars(holder).values()
+        for name in _named_in(_code(value))
+    }
     return [
         f"{job_class.__name__}.{name} is never called: mrjob knows no method of this name. Did you "
         f"mean {meant}?"
         for name, meant in found.items()
-        if name not in mentioned and methods[name] not in aliases
+        if name not in mentioned
     ]
 
 
@@ -62,20 +67,16 @@ def _meant(name: str, known: set[str], has_steps: bool) -> str:
     return close[0] if close else ""
 
 
-def _mentioned(values: Iterable[object]) -> Iterator[str]:
-    """What functions take as attributes, and their texts: those of getattr are among them."""
-    for value in values:
-        if isinstance(value, staticmethod | classmethod):
-            value = value.__func__
-        value = value.fget if isinstance(value, property) else value
-        if inspect.isfunction(value):
-            yield from _named_in(inspect.unwrap(value).__code__)
+def _code(value: object) -> object:
+    if isinstance(value, staticmethod | classmethod):
+        value = value.__func__
+    value = value.fget if isinstance(value, property) else value
+    return inspect.unwrap(value).__code__ if inspect.isfunction(value) else None
 
 
-def _named_in(code: CodeType) -> Iterator[str]:
-    for instruction in dis.get_instructions(code):
-        argument = instruction.argval
-        if isinstance(argument, CodeType):
-            yield from _named_in(argument)
-        elif isinstance(argument, str) and "GLOBAL" not in instruction.opname:
-            yield argument
+def _named_in(code: object) -> Iterator[str]:
+    """Attributes that code takes, and its texts: those for getattr are among them."""
+    for instruction in dis.get_instructions(code) if isinstance(code, CodeType) else ():
+        yield from _named_in(instruction.argval)
+        if isinstance(instruction.argval, str) and "GLOBAL" not in instruction.opname:
+            yield instruction.argval

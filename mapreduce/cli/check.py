@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from mapreduce.cli.common import TIME_LIMIT, own_options, print_json
+from mapreduce.cli.common import own_options, print_json
 from mapreduce.hints import did_you_mean
 
 
@@ -20,7 +20,7 @@ from mapreduce.hints import did_you_mean
 )
 @click.option(
     "--time-limit",
-    type=TIME_LIMIT,
+    type=click.FloatRange(0.1, 3600),
     default=10.0,
     show_default=True,
     help="Seconds for each task of each run.",

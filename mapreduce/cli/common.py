@@ -37,19 +37,6 @@ class Location(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has none
 LOCATION = Location()
 
 
-class _Seconds(click.FloatRange):
-    """NaN is in no range, and click lets it pass."""
-
-    def convert(self, value: Any, param: Any, context: Any) -> float:
-        seconds: float = super().convert(value, param, context)
-        if seconds != seconds:
-            self.fail(f"{value!r} is no number of seconds.", param, context)
-        return seconds
-
-
-TIME_LIMIT = _Seconds(0.1, 3600)
-
-
 def add_options(
     options: tuple[Option, ...], *, defaults: bool = True
 ) -> Callable[[Command], Command]:

@@ -9,7 +9,6 @@ from click.core import ParameterSource
 
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.cli.common import (
-    TIME_LIMIT,
     interruptible,
     own_options,
     pin_profile,
@@ -79,7 +78,7 @@ _OPTIONS: dict[str, Any] = {
 )
 @click.option(
     "--time-limit",
-    type=TIME_LIMIT,
+    type=click.FloatRange(0.1, 3600),
     default=10.0,
     show_default=True,
     help="Seconds for each task.",

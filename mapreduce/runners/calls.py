@@ -54,51 +54,35 @@ def _mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Any]:
     step = job._get_step(step_num, object)
     if getattr(step, "mapper_batch", None):
         return map_batches(step, pairs)
-    items: Iterable[Pair] = pairs
-    if step["mapper_raw"]:
-        if len(job.options.args) != 2:
-            raise ValueError("a mapper_raw takes a path and a URI")
-        items = [tuple(job.options.args)]
-    init, final = step["mapper_init"], step["mapper_final"]
-    return _calls(init, step["mapper_raw"] or step["mapper"], final, items)
+    if not step["mapper_raw"]:
+        return _calls(step, "mapper", step["mapper"], pairs)
+    if len(job.options.args) != 2:
+        raise ValueError("a mapper_raw takes a path and a URI")
+    return _calls(step, "mapper", step["mapper_raw"], [tuple(job.options.args)])
 
 
 def _calls(
-    init: Callable[[], Any] | None,
-    method: Callable[..., Any],
-    final: Callable[[], Any] | None,
-    items: Iterable[tuple[Any, Any]],
+    step: Any, mrc: str, method: Callable[..., Any], items: Iterable[tuple[Any, Any]]
 ) -> Iterator[Any]:
-    return chain.from_iterable(_results(init, method, final, items))
+    return chain.from_iterable(_results(step[f"{mrc}_init"], method, step[f"{mrc}_final"], items))
 
 
-def _results(
-    init: Callable[[], Any] | None,
-    method: Callable[..., Any],
-    final: Callable[[], Any] | None,
-    items: Iterable[tuple[Any, Any]],
-) -> Iterator[Iterable[Any]]:
+def _results(init: Any, method: Any, final: Any, items: Any) -> Iterator[Iterable[Any]]:
     global _given
     before = _given
     if init:
-        yield _noted(init(), init)
+        yield checked(init(), init)
     for key, value in items:
         found = method(key, value)
         if type(found) is GeneratorType:
             _given = found
             yield found
         else:
-            yield _noted(found, method)
+            yield checked(found, method)
     if final:
-        yield _noted(final(), final)
+        yield checked(final(), final)
     # A combiner runs while a mapper waits.
     _given = before
-
-
-def _noted(found: Any, method: Callable[..., Any]) -> Iterable[Any]:
-    global _given
-    _given = found if type(found) is GeneratorType else method
-    return checked(found, method)
 
 
 def as_pair(item: Any) -> Pair:
@@ -134,6 +118,8 @@ def checked(found: Any, method: Callable[..., Any]) -> Iterable[Any]:
     TypeError
         It is a pair, which was returned and should have been yielded.
     """
+    global _given
+    _given = found if type(found) is GeneratorType else method
     is_pair = type(found) is tuple and not all(_is_pair(one) for one in found)
     if is_pair or isinstance(found, str | bytes):
         name = getattr(method, "__name__", "method")
@@ -162,7 +148,6 @@ def call(
 ) -> Iterator[Any]:
     """What a step's methods yield for groups: mrjob's ``_combine_or_reduce_pairs``."""
     step = job._get_step(step_num, object)
-    init, function, final = (step[mrc + suffix] for suffix in ("_init", "", "_final"))
-    if function is None:
+    if step[mrc] is None:
         raise ValueError(f"step {step_num} has no {mrc}")
-    return _calls(init, function, final, groups)
+    return _calls(step, mrc, step[mrc], groups)

@@ -187,11 +187,7 @@ class LineWriter:
             self._write_repeated(pairs)
             return
         for pair in pairs:
-            try:
-                key, value = pair if type(pair) is tuple else as_pair(pair)
-            except ValueError:
-                as_pair(pair)
-                raise
+            key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
             if is_columns(key):
                 self._write_columns(key, value)
             else:

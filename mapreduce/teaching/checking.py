@@ -161,7 +161,7 @@ class Checker:
     def _test(self, law: Law) -> Finding:
         reason = law.applies(self._runner) if law.applies else ""
         if reason:
-            return Finding(law, "skipped", f"Not tested: {reason}.")
+            return Finding(law, "skipped", f"Not tested, since {reason}.")
         reference = self._run(law.reference)
         worst: tuple[Degree, str, Variation] | None = None
         for name, how in law.variations:
@@ -257,7 +257,7 @@ class Checker:
 
     def _test_skew(self) -> Finding:
         trace = self._runner.trace(replace(REFERENCE, maps=4, reducers=4, passes=1))
-        few = f"no step has {_LEAST_KEYS} keys, from which on some may stand out"
+        few = f"no step has {_LEAST_KEYS} keys, from which on one may stand out"
         for step in trace.steps:
             keys = summary.keys_of(step) if step.reducers else []
             total = sum(key.records for key in keys)
@@ -275,7 +275,7 @@ class Checker:
                 )
                 return Finding(SKEW, "warning", text)
         if few:
-            return Finding(SKEW, "skipped", f"Not tested: {few}.")
+            return Finding(SKEW, "skipped", f"Not tested, since {few}.")
         return Finding(SKEW, "obeyed", "No key stands out.")
 
 

@@ -6,6 +6,7 @@ are kept: the output is the same. Each task has a process of its own.
 
 import contextlib
 import itertools
+import math
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -270,6 +271,9 @@ def tracing(
     MissingInputError
         An input cannot be read.
     """
+    if math.isnan(seconds):
+        # Which is in no range, but passes click's.
+        raise UsageError("--time-limit: expected a number of seconds, found nan")
     if drives_jobs(job_class) and getattr(job_class, "WARM", False):
         raise UsageError(
             f"{place}: {job_class.__name__} drives jobs by itself, by a run_job of its own, and "

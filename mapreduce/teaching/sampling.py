@@ -95,13 +95,15 @@ def divide(
 ) -> list[tuple[Split, list[Line]]]:
     """Splits of some files, as the runner ``parallel`` makes them, each with its lines.
 
-    Where they are to be ``uneven``, each file has two, a quarter and the rest.
+    ``uneven`` ones are a quarter of each file, and the rest.
     """
     known = {path: found for (path, _), found in zip(files, lines, strict=True)}
     result = []
-    cut = task_splits(files, maps)
+    cut = task_splits(files, 1 if uneven else maps)
     if uneven:
-        cut = [part for split in task_splits(files, 1) for part in _quartered(split)]
+        edges = [(split, 0 if is_compressed(split.path) else split.stop // 4) for split in cut]
+        halves = [(split._replace(stop=at), split._replace(start=at)) for split, at in edges]
+        cut = [part for pair in halves for part in pair if part.start < part.stop] or cut
     for split in cut:
         found = known[split.path]
         if is_compressed(split.path):

@@ -1,6 +1,6 @@
 """A run of a job in a Python of its own, whose hash() has another seed.
 
-``python -m mapreduce.teaching.seeded FILE`` runs what the file says and prints its output.
+:func:`main` is what it does: it runs what a file says and prints its output.
 """
 
 import json
@@ -18,6 +18,11 @@ from mapreduce.teaching.engine import tracing
 from mapreduce.teaching.model import Failure, Line, from_data, to_data
 from mapreduce.teaching.outcomes import Outcome
 from mapreduce.teaching.tasks import Variation
+
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv[2]); "
+    "from mapreduce.teaching.seeded import main; main(sys.argv[1])"
+)
 
 
 def run_seeded(
@@ -60,7 +65,8 @@ def run_seeded(
     )
     running = [
         subprocess.Popen(
-            [sys.executable, "-m", "mapreduce.teaching.seeded", str(spec)],
+            # -P: a random.py where the command is given is not the one that Python means.
+            [sys.executable, "-P", "-c", _PROGRAM, str(spec), str(Path(__file__).parents[2])],
             env={**os.environ, "PYTHONHASHSEED": str(seed)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -96,7 +102,3 @@ def main(path: str) -> None:
         found = Outcome.of(runner.trace(Variation(**spec["how"]), lines))
     failure = to_data(found.failure) if found.failure else None
     print(json.dumps({"lines": found.lines, "failure": failure}))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

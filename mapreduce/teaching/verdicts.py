@@ -51,15 +51,18 @@ class View:
             more = f", and {len(broken) - 1} more: --law NAME shows one" if broken[1:] else ""
             self._console.print(Text(f"{broken[0].law.name} is broken{more}.", "bold red"))
         elif warnings:
-            names = ", ".join(finding.law.name for finding in warnings)
-            self._console.print(Text(f"No law is broken. Look at: {names}.", "yellow"))
+            told = ", ".join(finding.law.name for finding in warnings)
+            self._console.print(Text(f"No law is broken. Look at: {told}.", "yellow"))
         elif number := sum(finding.state == "obeyed" for finding in findings):
             laws = "law that was" if number == 1 else f"{number} laws that were"
             self._console.print(Text(f"It obeys the {laws} tested, on this input.", "green"))
-        skipped = [finding for finding in findings if finding.state == "skipped"]
-        if skipped:
-            told = Text(f"Not tested: {_reasons(skipped)}.", "dim")
-            self._console.print(told, soft_wrap=True)
+        reasons: dict[str, list[str]] = {}
+        for finding in findings:
+            if finding.state == "skipped":
+                reasons.setdefault(finding.text.rstrip("."), []).append(finding.law.name)
+        for reason, names in reasons.items():
+            line = Text(f"{reason}: {', '.join(names)}.", "dim")
+            self._console.print(line, soft_wrap=True)
 
     def _explain(self, finding: Finding) -> None:
         console, law = self._console, finding.law
@@ -107,15 +110,6 @@ class View:
             self._say(shown, "green")
         if len(lines) > _LINES:
             self._say(f"and {len(lines) - _LINES:,} more", "dim")
-
-
-def _reasons(skipped: Sequence[Finding]) -> str:
-    """Laws that were not tested, those together that have one reason."""
-    names: dict[str, list[str]] = {}
-    for finding in skipped:
-        reason = finding.text.removeprefix("Not tested: ").removesuffix(".")
-        names.setdefault(reason, []).append(finding.law.name)
-    return "; ".join(f"{', '.join(laws)} ({reason})" for reason, laws in names.items())
 
 
 def as_json(findings: Sequence[Finding]) -> dict[str, Any]:

@@ -311,6 +311,18 @@ def test_help_is_fast_to_load_and_lists_every_command():
         assert "Usage:" in succeed(command, "--help")
 
 
+def test_runs_of_regressions_are_listed_with_their_loss(tmp_path):
+    (tmp_path / "numbers.csv").write_text("a,label\n" + "1,2.5\n3,4\n" * 20)
+    options = ["--format", "csv", "--task", "regression"]
+    succeed("data", "import", "numbers.csv", "data", *options, cwd=tmp_path)
+    for name, more in (("plain", []), ("evaluated", ["--eval", "data"])):
+        command = ["train", "data", "--model", "linear", "--run", name, "--rounds", 2, *more]
+        succeed(*command, "-r", "inline", cwd=tmp_path)
+    lines = succeed("runs", "list", cwd=tmp_path).splitlines()
+    assert len(lines) == 2
+    assert all(re.search(r"loss +\d+\.\d", line) for line in lines)
+
+
 @pytest.mark.parametrize("package", ["kernels", "jobs", "hdfs_utils"])
 def test_doctor_is_content_here_and_finds_a_package_that_shadows_ours(package, tmp_path):
     assert "WRONG" not in succeed("doctor")

@@ -43,7 +43,6 @@ def folder(tmp_path):
         ),
         ("--stop-words some", 2, "--stop-words some: expected a file, found a folder"),
         ("--stop-words stops.txt --more none", 66, "--more none does not exist."),
-        ("--stop-words s3://b/k", 2, "--stop-words s3://b/k: the runner "),
         ("--file none", 66, "--file none does not exist."),
         ("--py-files none.zip", 66, "--py-files none.zip does not exist."),
         ("--archive none.tar", 66, "--archive none.tar does not exist."),
