@@ -35,8 +35,8 @@ RUNNERS = {
 #: MiB for records of ``-r parallel``, if the user does not say.
 DEFAULT_MEMORY = 400
 
-#: Processes of one machine, or map tasks of a cluster at once.
-MOST_WORKERS = 4096
+#: Processes of one machine.
+MOST_WORKERS = 1024
 
 START_METHODS = ("fork", "forkserver")
 
