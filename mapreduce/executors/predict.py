@@ -9,6 +9,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from hdfs_utils.errors import ConflictError
-from hdfs_utils.folders import remove_folder
+from hdfs_utils.folders import first_special, remove_folder
 from hdfs_utils.paths import AnyPath, path_of
 from hdfs_utils.publish import SUCCESS, put_if_absent, storage_errors
 from mapreduce import checkpoint
@@ -158,6 +159,12 @@ def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
     note = out / "_prediction.json"
     if out.exists() and not note.exists() and (not out.is_dir() or any(out.iterdir())):
         raise OutputError(f"{out} exists and holds no predictions. Name another folder")
+    found = first_special(out) if isinstance(out, Path) else None
+    if found is not None:
+        raise OutputError(
+            f"{found[0]} is {found[1]}: expected files and folders alone, since predictions are "
+            f"written and deleted there. Remove it, or name another folder"
+        )
     with storage_errors("create", out):
         out.mkdir(parents=True, exist_ok=True)
     try:

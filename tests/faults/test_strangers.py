@@ -285,7 +285,7 @@ def test_datasets_and_predictions_with_pipes_end_in_errors(made, tmp_path):
     out.mkdir()
     os.mkfifo(out / "_prediction.json")
     command = ["predict", made / "ended", made / "test", out, "-r", "inline"]
-    assert "holds predictions of another model" in fails(73, *command)
+    assert "_prediction.json is a pipe" in fails(73, *command)
 
 
 # Numbers

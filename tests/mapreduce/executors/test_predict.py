@@ -9,6 +9,7 @@ from mapreduce.data import shards
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv
 from mapreduce.data.shards import Dataset
+from mapreduce.errors import OutputError
 from mapreduce.events import Events
 from mapreduce.executors import predict as predicting
 from mapreduce.executors.chain import Execution
@@ -117,6 +118,24 @@ def test_what_was_predicted_is_not_predicted_again(folder, tmp_path, monkeypatch
     # And what is complete is left alone.
     monkeypatch.setattr(PredictJob, "mapper", stop)
     predicted(folder, "many", tmp_path / "out")
+
+
+@pytest.mark.parametrize("name", ["_shards", "part-00000.parquet"])
+def test_nothing_is_written_or_deleted_through_a_link(folder, tmp_path, name):
+    predicted(folder, "one", tmp_path / "out")
+    for path in (tmp_path / "out" / "_SUCCESS", tmp_path / "out" / "part-00000.parquet"):
+        path.unlink()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "kept").write_text("kept")
+    (tmp_path / "out" / name).symlink_to(elsewhere)
+    with pytest.raises(OutputError, match=f"{name} is a symbolic link.*name another folder"):
+        predicted(folder, "one", tmp_path / "out")
+    assert [path.name for path in elsewhere.iterdir()] == ["kept"]
+    # The folder itself may be one.
+    (tmp_path / "out" / name).unlink()
+    (tmp_path / "link").symlink_to(tmp_path / "out")
+    assert sum(table.num_rows for table in predicted(folder, "one", tmp_path / "link")) == ROWS
 
 
 def test_standardised_data_keep_the_rows_of_the_source(folder, tmp_path):
