@@ -409,7 +409,10 @@ class RunDir:
         message = self._read_file(completed, number, blocks, wanted)
         arrays = dict(message.arrays)
         origins: dict[str, int] = dict.fromkeys(arrays, completed)
-        elsewhere = message.meta["elsewhere"]
+        elsewhere = message.meta.get("elsewhere")
+        if not isinstance(elsewhere, dict) or any(type(at) is not int for at in elsewhere.values()):
+            path = self.block_path(completed, number, blocks)
+            raise WireError(f"{path} names rounds that make no sense: {elsewhere!r:.60}")
         for at in sorted(set(elsewhere.values())):
             there = {name for name, where in elsewhere.items() if where == at}
             there = there if wanted is None else there & wanted

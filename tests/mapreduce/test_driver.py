@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datasets
+from hdfs_utils.publish import put_if_absent
 from mapreduce import checkpoint, driver
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import write_shard
@@ -21,7 +22,7 @@ from mapreduce.events import Evaluated, Events, RoundCompleted, RunEnded
 from mapreduce.executors.chain import Execution
 from mapreduce.rundir import Block, RunDir, block_bounds
 from mapreduce.settings import Settings
-from mapreduce.wire import read_message
+from mapreduce.wire import Message, encode_parts, read_message
 
 
 @pytest.fixture(scope="module")
@@ -423,6 +424,19 @@ def test_a_state_of_another_optimizer_is_refused(data, tmp_path, expected):
     told = []
     assert run.latest_round(told.append) is None
     assert expected in told[0]
+
+
+@pytest.mark.parametrize("elsewhere", [None, [1], {"params": "../1"}, {"params": True}])
+def test_a_round_whose_parts_lie_nowhere_does_not_count(data, tmp_path, elsewhere):
+    run, _, _ = train(data, tmp_path / "run", rounds=4)
+    path = run.block_path(4, 0, 1)
+    message = read_message(path)
+    path.unlink()
+    patched = Message({**message.meta, "elsewhere": elsewhere}, message.arrays)
+    put_if_absent(path, *encode_parts(patched))
+    told = []
+    assert run.latest_round(told.append) is None
+    assert f"{path} names rounds that make no sense" in told[0]
 
 
 # Trainings that went wrong
