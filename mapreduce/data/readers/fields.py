@@ -32,7 +32,12 @@ def texts(column: Any) -> Any:
     """A column as texts without white space around them; null where nothing is left."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    is_time = pa.types.is_timestamp(column.type) or pa.types.is_time(column.type)
     column = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    if is_time:
+        # The same time is the same text, whatever the unit.
+        zeros = r"(?:(\.[0-9]*[1-9])0+|\.0+)([Z+-].*)?$"
+        column = pc.replace_substring_regex(column, zeros, r"\1\2")
     return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
 
 

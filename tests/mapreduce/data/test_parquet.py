@@ -6,6 +6,7 @@ import pytest
 from mapreduce.data import order
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import parquet
+from mapreduce.data.readers.fields import texts
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, MissingInputError, UsageError
 
@@ -253,3 +254,18 @@ def test_no_rows(write, tmp_path):
     path = write({"x": pa.array([], pa.float64()), "y": pa.array([], pa.int64())})
     with pytest.raises(DataError, match=r"a\.parquet: expected at least one row"):
         import_rows(parquet.source([path]), tmp_path / "out", seed=0)
+
+
+def test_a_time_is_hashed_alike_in_every_unit(write):
+    """Programs write one table with other units: pandas nanoseconds, Spark microseconds."""
+    found = []
+    for unit, ticks in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
+        times = pa.array([0, 90 * ticks, 86400 * ticks], pa.timestamp(unit))
+        path = write({"when": times, "label": [0, 1, 0]}, f"{unit}.parquet", version="2.6")
+        source = parquet.source([path], label=None, labelled=True, hash_bits=20)
+        found.append(np.concatenate([chunk.features.indices for chunk in source.chunks]).tolist())
+    assert found == found[:1] * 4
+    halves = [
+        pa.array([5 * ticks], pa.timestamp(unit)) for unit, ticks in (("ms", 100), ("us", 10**5))
+    ]
+    assert [texts(half).to_pylist() for half in halves] == [["1970-01-01 00:00:00.5"]] * 2
