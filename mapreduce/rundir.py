@@ -19,6 +19,7 @@ events. So what was finished can be told from the names alone, after any crash.
 
 import contextlib
 import json
+import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -280,6 +281,8 @@ class RunDir:
             columns = parse_columns(content.pop("columns", None))
             config = changed(build(RunConfig, content), columns=columns)
             settings.check(config.plan)
+            # What no file can be called.
+            os.fsencode(config.data + (config.evaluation or ""))
             if config.numeric_profile not in numeric.PROFILES:
                 raise ValueError(f"numeric_profile: {config.numeric_profile!r} is not known")
             # Numbers and texts among them are a TypeError.

@@ -232,6 +232,12 @@ def test_the_path_of_a_run_may_be_a_link(run, made, tmp_path):
     assert json.loads((run / "result.json").read_text())["completed"] == 4
 
 
+def test_the_path_of_a_run_may_be_no_unicode(made, tmp_path):
+    path = tmp_path / os.fsdecode(b"l\xe4ufe")
+    run = driver.create(path, Settings("softmax", rounds=2), made / "train", None)
+    assert driver.train(run, Execution("inline"), 0, Events()).completed == 2
+
+
 def test_a_failed_training_removes_what_it_made_and_no_link_to_it(made, tmp_path):
     (tmp_path / "place").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "place")
@@ -294,6 +300,8 @@ def test_datasets_and_predictions_with_pipes_end_in_errors(made, tmp_path):
 @pytest.mark.parametrize(
     ("field", "value"),
     [
+        ("data", "\ud800"),
+        ("evaluation", "\ud800"),
         ("plan__rounds", HUGE),
         ("plan__rounds", "4"),
         ("plan__rounds", True),

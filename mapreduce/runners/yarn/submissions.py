@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import time
 from collections.abc import Callable, Iterator
 
@@ -13,7 +14,7 @@ _END_SECONDS = 20.0
 
 def mark(run: str) -> str:
     """The tag of all applications of a run, by its folder's full name."""
-    return f"gradreduce-{hashlib.sha256(run.encode()).hexdigest()[:16]}"
+    return f"gradreduce-{hashlib.sha256(os.fsencode(run)).hexdigest()[:16]}"
 
 
 @contextlib.contextmanager
