@@ -32,9 +32,10 @@ def check_uploads(runner: Any) -> None:
         paths = runner._opts.get(name) or ()
         given += [(flag, parse_legacy_hash_path("file", path)["path"]) for path in paths]
     for flag, path in given:
-        place = Path(path.removeprefix("file://"))
-        if is_uri(str(place)):
+        local = path.removeprefix("file://")
+        if is_uri(local):
             continue
+        place = Path(local)
         if not place.exists():
             raise MissingInputError(f"{flag} {path} {missing(str(place), names_in)}")
         if place.is_dir():

@@ -1,7 +1,10 @@
 """Files that a job brings along, and that are not there: which option named them is said."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from mapreduce.uploads import check_uploads
 from programs import gradreduce
 
 JOB = """\
@@ -62,3 +65,9 @@ def test_what_is_there_is_taken(folder, runner):
     given = f"--stop-words stops.txt#other --file st*.txt --dir {folder}/some --py-files job.py"
     done = gradreduce("run", "job.py", "words.txt", "-r", runner, *given.split(), cwd=folder)
     assert done.stdout == '"be"\t1\n', done.stderr
+
+
+@pytest.mark.parametrize("uri", ["hdfs:///words.txt", "s3://bucket/words.txt"])
+def test_what_lies_on_another_filesystem_is_left_to_the_runner(uri):
+    given = ["--stop-words", {"type": "file", "path": uri, "name": None}]
+    check_uploads(SimpleNamespace(_extra_args=given, _opts={"upload_files": [f"{uri}#other"]}))
