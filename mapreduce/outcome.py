@@ -45,12 +45,14 @@ def warning(plan: Plan, ended: RunEnded | None, losses: Losses) -> str | None:
     losses : mapping
         Of the rounds up to the model that is the result.
     """
-    if ended is not None and ended.search in ("unfinished", "stalled"):
-        how, tries = f"stalled at {plan.dtype} precision after", plan.cures
-        if ended.search == "unfinished":
-            how, tries = "not converged within", "take more --rounds"
+    # Out of patience a search has ended as it should.
+    search = "" if ended is None else ended.search
+    if ended and (search == "stalled" or (search == "unfinished" and not ended.stopped_early)):
+        how, tries = f"stalled at {plan.dtype} precision after {ended.completed:,}", plan.cures
+        if search == "unfinished":
+            how, tries = f"not converged within {plan.rounds:,}", "take more --rounds"
         return (
-            f"{how} {ended.completed:,} rounds: the gradient's norm is {ended.gradient_norm:.3g}, "
+            f"{how} rounds: the gradient's norm is {ended.gradient_norm:.3g}, "
             f"--tol {plan.tol:g}; {tries}, or a larger --tol"
         )
     first = losses.get(1, (0, None))[1]

@@ -194,7 +194,7 @@ def _train(
             f"converged after {ended.completed:,} rounds: the gradient's norm is "
             f"{ended.gradient_norm:.3g}"
         )
-    elif ended.stopped_early and ended.search is None:
+    elif ended.stopped_early and ended.search != "stalled":
         click.echo(f"stopped early: the best evaluation was after {ended.completed:,} rounds")
     click.echo(f"trained in {seconds:.1f} s: {run.path}")
     if summary["eval_loss"] is not None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from mapreduce import outcome
+from mapreduce.events import RunEnded
 from mapreduce.plan import DataReference, Plan
 
 DATA = DataReference("0" * 64, (1000,), 4, 2)
@@ -76,6 +77,15 @@ def test_all_rows_in_every_round_are_compared_exactly():
     full = replace(REGRESSION, batch_size=1000, slice_rows=1000)
     assert says(full, [4.0, 3.0, 5.5])
     assert says(full, [4.0, 7.0, 3.9]) is None
+
+
+def test_a_search_that_patience_ends_is_not_told_to_take_more_rounds():
+    plan = replace(PLAN, optimizer="lbfgs", patience=2)
+    stopped = RunEnded(17, "", True, "unfinished", 0.05)
+    assert outcome.warning(plan, stopped, {}) is None
+    said = outcome.warning(plan, replace(stopped, stopped_early=False), {})
+    assert said is not None
+    assert said.startswith("not converged within 30 rounds")
 
 
 def test_the_loss_of_a_pass_is_that_of_all_rows():
