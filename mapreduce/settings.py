@@ -103,6 +103,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         or classes that are not among those trained on.
     """
     _check_settings(settings)
+    _check_used(settings)
     kind = models.find(settings.model)
     check_kind(kind, settings.model, data, evaluation)
     if settings.precision == "mixed" and data.layout == "sparse":
@@ -186,7 +187,11 @@ def check(plan: Plan) -> None:
     """
     shared = {field.name for field in fields(Settings)} & {field.name for field in fields(Plan)}
     chosen: dict[str, Any] = {name: getattr(plan, name) for name in shared}
-    _check_settings(Settings(**{**chosen, "class_weight": None}))
+    settings = Settings(**{**chosen, "class_weight": None})
+    _check_settings(settings)
+    if plan.optimizer == "lbfgs":
+        # Others simply do not look at what is not theirs, which earlier versions took.
+        _check_used(settings)
     data, size, weights = plan.data, plan.batch_size, plan.class_weight or ()
     numbers = (*data.shard_rows, data.features, data.classes + 1, *(w + 1 for w in weights))
     expect(min(numbers) >= 1, "data", "positive numbers", numbers[:9])
@@ -248,7 +253,6 @@ def _check_settings(settings: Settings) -> None:
         expect(0 <= factor < math.inf, option, "a finite, non-negative number", factor)
     clip = settings.clip_norm
     expect(clip is None or 0 < clip < math.inf, "--clip-norm", "a finite, positive number", clip)
-    _check_used(settings)
     if settings.l1 and settings.optimizer not in ("sgd", "momentum"):
         raise UsageError(
             f"--l1 {settings.l1}: {settings.optimizer} has no step for a penalty that has no "

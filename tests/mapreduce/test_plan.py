@@ -308,6 +308,13 @@ class TestRefusal:
             make(**settings)
         assert names in str(error.value).replace("unknown model", "model")
 
+    def test_plans_of_earlier_versions_have_options_without_effect(self):
+        plan = make(dataset(classes=(0, 1)), model="logistic", optimizer="adam")
+        making.check(replace(plan, momentum=0.5, history_size=3, tol=0.1))
+        searches = make(optimizer="lbfgs")
+        with pytest.raises(UsageError, match="--precision mixed: L-BFGS has no such option"):
+            making.check(replace(searches, precision="mixed"))
+
     def test_patience_with_one_evaluation(self):
         with pytest.raises(UsageError, match="--patience 2: only the last of 6 rounds is eval"):
             make(patience=2, evaluation=dataset([10]))
