@@ -228,6 +228,7 @@ class _Training:
     def _start(self, at_most: int | None = None) -> Position:
         """The state that the run stands at, published for the first job."""
         self._run.remove_leftovers()
+        self._run.make_folders()
         position = self._recovery.latest(at_most)
         if position is None:
             position = initial(self._plan)

@@ -230,10 +230,14 @@ class RunDir:
             raise OutputError(
                 f"{self.path} exists and is no run. Name another folder, or remove it first"
             )
+        self.make_folders()
+        put_if_absent(self.path / "run.json", config.to_bytes(), sync=True)
+
+    def make_folders(self) -> None:
+        """Make what is not there: copies of a run often lack its empty folders."""
         with storage_errors("create", self.path):
             for folder in (self.rounds, self.checkpoints, self.evaluations):
                 folder.mkdir(parents=True, exist_ok=True)
-        put_if_absent(self.path / "run.json", config.to_bytes(), sync=True)
 
     def _is_leftover(self) -> bool:
         """Whether the path holds no more than a creation that was cut short."""

@@ -133,6 +133,14 @@ def test_if_nothing_is_whole_the_run_begins_again(data, tmp_path, capsys):
         checkpoint.load(run, run.config.plan.create_model(), completed)
 
 
+@pytest.mark.parametrize("name", ["rounds", "checkpoints", "evaluations"])
+def test_a_folder_that_a_copy_lacks_is_made_again(data, tmp_path, name):
+    run = copied(data, tmp_path)
+    (run.path / "result.json").unlink()
+    shutil.rmtree(run.path / name)
+    assert train(run)[0] == RunDir(data / "plain").result()
+
+
 def test_a_result_that_cannot_be_made_again_is_told(data, tmp_path, capsys):
     """As on another processor: nothing is put in its place but by the user's own hand."""
     run = copied(data, tmp_path)
