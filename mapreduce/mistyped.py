@@ -3,6 +3,7 @@
 import difflib
 import dis
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from types import CodeType
@@ -49,6 +50,9 @@ def mistyped(job_class: type[MRJob]) -> list[str]:
         for value in vars(holder).values()
         for name in _named_in(_code(value))
     }
+    # Tables of names, for getattr.
+    tables = (value for value in defined.values() if isinstance(value, list | tuple | dict))
+    mentioned.update(name for table in tables for name in re.findall(r"'(\w+)'", repr(table)))
     return [
         f"{job_class.__name__}.{name} is never called: mrjob knows no method of this name. Did you "
         f"mean {meant}?"

@@ -88,7 +88,20 @@ class OfABase(ByName, Job):
         return max(values)
 
 
-@pytest.mark.parametrize("job", [Steps, ByName, Alias, OfABase])
+class InATable(Maps):
+    STEPS = ({"mapper": "mapper", "reducer": "reduce"},)
+
+    def reduce(self, key, values):
+        yield key, sum(values)
+
+    def steps(self):
+        return [
+            MRStep(**{name: getattr(self, method) for name, method in step.items()})
+            for step in self.STEPS
+        ]
+
+
+@pytest.mark.parametrize("job", [Steps, ByName, Alias, OfABase, InATable])
 def test_a_helper_that_is_mentioned(job):
     assert mistyped(job) == []
 
