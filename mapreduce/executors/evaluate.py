@@ -52,7 +52,7 @@ class EvaluateJob(InferenceJob):
 
     def mapper(self, key: str, _: Message) -> Pairs:
         start, stop = map(int, key.split("-"))
-        leaves = len(self.inference.slices())
+        leaves = self.inference.leaves
         for node, score in scores(self.inference, start, stop):
             yield "score", to_message(score, leaves=leaves, node=[*node])
 
@@ -72,10 +72,9 @@ def fold_of(leaves: int) -> ShuffledFold[Score]:
 
 def scores(inference: Inference, start: int, stop: int) -> Iterator[tuple[Node, Score]]:
     """The largest complete nodes over some slices of the data, from left to right."""
-    slices = inference.slices()
-    fold = fold_of(len(slices))
+    fold = fold_of(inference.leaves)
     for leaf in range(start, stop):
-        batch = inference.batch(*slices[leaf])
+        batch = inference.leaf(leaf)
         with np.errstate(all="ignore"), device_errors(inference.model.device):
             loss, correct = inference.model.score(inference.params, batch, inference.workspace)
         fold.add(Node(0, leaf), Score(batch.rows, correct, batch.weight, loss))

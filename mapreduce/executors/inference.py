@@ -1,11 +1,13 @@
 """What jobs that use a trained model have in common."""
 
+import bisect
 import contextlib
 import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 
@@ -58,13 +60,23 @@ class Inference:
             return rows
         return replace(rows, labels=self._label_map[rows.labels])
 
-    def slices(self) -> list[tuple[int, int, int]]:
-        """(shard, start, stop) of all slices of the data, in order."""
-        return [
-            (shard, start, min(start + SLICE_ROWS, entry.rows))
-            for shard, entry in enumerate(self.dataset.manifest.shards)
-            for start in range(0, entry.rows, SLICE_ROWS)
-        ]
+    @cached_property
+    def _firsts(self) -> list[int]:
+        """The number of the first slice of each shard, and that of all slices."""
+        counts = (-(-entry.rows // SLICE_ROWS) for entry in self.dataset.manifest.shards)
+        return [*accumulate(counts, initial=0)]
+
+    @property
+    def leaves(self) -> int:
+        """How many slices the data have: shard after shard, none over the edge of one."""
+        return self._firsts[-1]
+
+    def leaf(self, number: int) -> Batch:
+        """The rows of a slice."""
+        shard = bisect.bisect_right(self._firsts, number) - 1
+        start = (number - self._firsts[shard]) * SLICE_ROWS
+        stop = min(start + SLICE_ROWS, self.dataset.manifest.shards[shard].rows)
+        return self.batch(shard, start, stop)
 
 
 def described(run: RunDir, completed: int, data: AnyPath) -> dict[str, object]:

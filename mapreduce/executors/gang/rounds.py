@@ -301,7 +301,7 @@ class Rounds:
         """Score the evaluation data, each rank a part; rank 0 publishes the sum."""
         inference = self._inference
         inference.params = self._session.params(completed, self._count)
-        leaves = len(inference.slices())
+        leaves = inference.leaves
         parts = ranges(leaves, self._mesh.ranks)
         mine = parts[self._mesh.rank] if self._mesh.rank < len(parts) else (0, 0)
         messages = [
