@@ -1,5 +1,6 @@
 """Settings of all tests."""
 
+import logging
 import os
 
 # Before NumPy is loaded: one BLAS thread, as in every process of a run.
@@ -18,6 +19,12 @@ pytest_plugins = ["hadoop", "emr_steps"]
 
 settings.register_profile("gradreduce", deadline=None, print_blob=True)
 settings.load_profile("gradreduce")
+
+
+@pytest.fixture(autouse=True)
+def _mrjobs_log():
+    """Gives mrjob's log its level back: commands in this process want to hear of errors alone."""
+    logging.getLogger("mrjob").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")

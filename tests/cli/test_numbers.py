@@ -1,7 +1,6 @@
 """Every option that takes a number, with odd numbers; and the defaults that helps name."""
 
 import dataclasses
-import logging
 import re
 from importlib import import_module
 
@@ -68,11 +67,6 @@ def here(folder, monkeypatch):
     monkeypatch.chdir(folder)
     # It would start pytest anew, with the profile's variables.
     monkeypatch.setattr(numeric, "pin", lambda profile: None)
-    log = logging.getLogger("mrjob")
-    level = log.level
-    yield
-    # Some commands want to hear of errors alone.
-    log.setLevel(level)
 
 
 @pytest.mark.parametrize(
