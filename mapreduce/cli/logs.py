@@ -1,5 +1,6 @@
 """``gradreduce logs``: what the tasks of a job on a cluster wrote."""
 
+import re
 from typing import Any
 
 import click
@@ -50,7 +51,7 @@ def logs(job: str, everything: bool, name: str) -> None:
 def _application(job: str) -> str:
     from hdfs_utils.paths import path_of
     from mapreduce import events
-    from mapreduce.errors import MissingInputError, UsageError
+    from mapreduce.errors import DataError, MissingInputError, UsageError
     from mapreduce.rundir import RunDir
 
     if job.startswith(("application_", "job_")):
@@ -69,6 +70,8 @@ def _application(job: str) -> str:
             f"{job} ran on the cluster {found[-1]} of EMR, whose logs are on S3: "
             f"aws emr describe-cluster --cluster-id {found[-1]} tells where, as LogUri"
         )
+    if not re.fullmatch(r"(application|job)_\d+_\d+", found[-1]):
+        raise DataError(f"{job} names no application of Hadoop: found {found[-1][:60]!r}")
     return str(found[-1])
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from hdfs_utils.paths import AnyPath, ordered
-from mapreduce.cli.common import LOCATION, print_json
+from mapreduce.cli.common import LOCATION, print_json, printable
 
 
 @click.group()
@@ -42,7 +42,7 @@ def list_(folder: AnyPath, as_json: bool) -> None:
     widest = max(len(summary["run"]) for summary in summaries)
     for summary in summaries:
         if "error" in summary:
-            click.echo(f"{summary['run']:{widest}}  damaged   {summary['error']}")
+            click.echo(f"{summary['run']:{widest}}  damaged   {printable(summary['error'])}")
             continue
         name = "loss" if summary["accuracy"] is None else "accuracy"
         evaluated = summary["eval_loss" if name == "loss" else name]
@@ -85,11 +85,15 @@ def show(run: AnyPath, as_json: bool) -> None:
         if isinstance(value, dict):
             click.echo(f"{name}:")
             for key, entry in value.items():
-                click.echo(f"  {key:18}{_short(entry)}")
+                click.echo(f"  {printable(key):18}{_short(entry)}")
         else:
-            click.echo(f"{name:20}{'–' if value is None else value}")
+            click.echo(f"{name:20}{_shown(value)}")
+
+
+def _shown(value: object) -> str:
+    return "–" if value is None else printable(str(value))
 
 
 def _short(value: object) -> str:
-    text = "–" if value is None else str(value)
+    text = _shown(value)
     return text if len(text) <= 100 else text[:99] + "…"

@@ -19,6 +19,7 @@ from mapreduce.errors import DataError
 from mapreduce.events import Events
 from mapreduce.executors.chain import Execution
 from mapreduce.rundir import RunDir
+from mapreduce.runners.yarn import installation
 from mapreduce.settings import Settings
 
 pytestmark = pytest.mark.fault
@@ -272,6 +273,22 @@ def test_nothing_is_written_through_a_link_in_predictions(made, tmp_path):
         assert tree(outside) == before
         path.unlink()
         kept.rename(path)
+
+
+def test_what_a_run_shows_commands_no_terminal(run):
+    change(run / "profile.json", cpu="\x1b]0;owned\x07", **{"\x1b[2J": "x"})
+    done = programs.gradreduce("runs", "show", run)
+    assert done.returncode == 0, done.stderr
+    assert "owned" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+def test_logs_are_of_applications_alone(run, monkeypatch, capsys):
+    monkeypatch.setattr(installation, "find", lambda: pytest.fail("the cluster was asked"))
+    with (run / "events.jsonl").open("a") as file:
+        file.write('{"event": "JobSubmitted", "application": "../../conf", "time": 0}\n')
+    assert main(["logs", str(run)]) == DataError.exit_code
+    assert "names no application of Hadoop: found '../../conf'" in capsys.readouterr().err
 
 
 def test_shards_may_be_links_where_their_digests_fit(made, tmp_path):
