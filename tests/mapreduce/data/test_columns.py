@@ -1,6 +1,7 @@
 """Names of columns: kept by imports, and compared before a model takes data."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 from mapreduce import driver
 from mapreduce.data.columns import Column, misfit
 from mapreduce.data.importer import import_rows
+from mapreduce.data.manifest import MANIFEST
 from mapreduce.data.readers import csv, libsvm, parquet
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
@@ -162,7 +164,8 @@ def test_a_run_of_named_columns_takes_no_hashed_ones(folder, tmp_path):
     """Sparse rows of as many features, that other columns were hashed to."""
     manifest = Dataset(folder / "train").manifest
     hashed = tuple(Column(name, "hashed number") for name in ("age", "score"))
-    (tmp_path / "hashed").mkdir()
+    ignored = shutil.ignore_patterns(MANIFEST)
+    shutil.copytree(folder / "train", tmp_path / "hashed", ignore=ignored)
     replace(manifest, columns=hashed).save(tmp_path / "hashed")
     with pytest.raises(DataError, match="of another kind: age"):
         driver.plan(Settings("logistic"), folder / "train", tmp_path / "hashed")
