@@ -596,12 +596,13 @@ class RunDir:
         Evaluations of later rounds, which a run has gone back before, do not count.
         """
         losses = self.evaluation_losses(completed) if self.config.plan.patience else {}
-        return min(losses, key=lambda done: losses[done]) if losses else completed
+        return min(losses, key=losses.__getitem__) if losses else completed
 
     def is_out_of_patience(self, completed: int) -> bool:
         """Whether the evaluations have not got better for as often as the plan allows."""
         patience = self.config.plan.patience
-        if not patience:
+        losses = self.evaluation_losses(completed) if patience else {}
+        if not losses:
             return False
-        best = self.best(completed)
-        return sum(done > best for done in self.evaluation_losses(completed)) >= patience
+        best = min(losses, key=losses.__getitem__)
+        return sum(done > best for done in losses) >= patience

@@ -11,7 +11,7 @@ from mapreduce.collect.tree import Node, ShuffledFold
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import NonFiniteError
 from mapreduce.executors.chain import Execution
-from mapreduce.executors.inference import SLICE_ROWS, Inference, InferenceJob, described, run_job
+from mapreduce.executors.inference import Inference, InferenceJob, described, first_slices, run_job
 from mapreduce.models.base import device_errors
 from mapreduce.rundir import RunDir
 from mapreduce.strategies.references import ranges
@@ -109,8 +109,7 @@ def evaluate(run: RunDir, completed: int, data: AnyPath, execution: Execution) -
     NonFiniteError
         The sum of the losses is NaN or infinite.
     """
-    rows = [entry.rows for entry in Dataset(data).manifest.shards]
-    leaves = sum(-(-count // SLICE_ROWS) for count in rows)
+    leaves = first_slices(Dataset(data).manifest)[-1]
     keys = [f"{a:08d}-{b:08d}" for a, b in ranges(leaves, execution.workers)]
     options = described(run, completed, data)
     ((_, message),) = run_job(EvaluateJob, options, keys, execution.on(run.path, data))

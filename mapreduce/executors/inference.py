@@ -15,6 +15,7 @@ from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce import checkpoint, signals
 from mapreduce.data.batch import Array, Batch
+from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import Dataset
 from mapreduce.executors.chain import Execution
 from mapreduce.job import Job
@@ -26,6 +27,12 @@ Pairs = Iterator[tuple[str, Message]]
 
 #: Rows that are scored at once: in no way a setting, since the sum of losses depends on it.
 SLICE_ROWS = 512
+
+
+def first_slices(manifest: Manifest) -> list[int]:
+    """The number of the first slice of each shard, and that of all slices."""
+    counts = (-(-entry.rows // SLICE_ROWS) for entry in manifest.shards)
+    return [*accumulate(counts, initial=0)]
 
 
 class Inference:
@@ -62,9 +69,7 @@ class Inference:
 
     @cached_property
     def _firsts(self) -> list[int]:
-        """The number of the first slice of each shard, and that of all slices."""
-        counts = (-(-entry.rows // SLICE_ROWS) for entry in self.dataset.manifest.shards)
-        return [*accumulate(counts, initial=0)]
+        return first_slices(self.dataset.manifest)
 
     @property
     def leaves(self) -> int:
