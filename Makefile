@@ -6,7 +6,7 @@ export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test test-ladder test-fast test-python lint docs ptx bench clean
+.PHONY: install demo test test-all test-ladder lint docs ptx bench clean
 
 # Sets up .venv, and no more.
 install: $(VENV)/.demo
@@ -15,26 +15,18 @@ install: $(VENV)/.demo
 demo: $(VENV)/.demo
 	@$(BIN)/python -m benchmarks.demo
 
+# A few cases of each test that is not slow (tests/quick.py chooses). Of
+# these and of all tests, those on a real Hadoop need Java and Maven, and are skipped without.
 test: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto --dist worksteal --quick
+
+# All tests but the ladder's, those of `make test` among them.
+test-all: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # Every rung of the ladder on a real Hadoop: seven minutes.
 test-ladder: $(VENV)/.test
 	$(BIN)/python -m pytest -m "ladder or not ladder" tests/cluster/test_ladder_on_hadoop.py
-
-# What does not start clusters, kill drivers or train for long.
-test-fast: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not fault and not ladder"
-
-# What may depend on the version of Python: processes, imports, encodings, mrjob itself, the command
-# line, and that a training has the same bits however it is run.
-test-python: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow and not fault and not cluster" \
-	    tests/cli tests/hdfs_utils tests/jobs tests/kernels/test_dispatch.py \
-	    tests/kernels/test_scalar.py tests/kernels/test_text.py tests/mapreduce/cli \
-	    tests/mapreduce/runners tests/mapreduce/test_batches.py tests/mapreduce/test_compat.py \
-	    tests/mapreduce/test_launch.py tests/mapreduce/test_pairs.py tests/mapreduce/test_signals.py \
-	    tests/mapreduce/test_wire.py tests/test_bits.py tests/test_layering.py tests/test_startup.py
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

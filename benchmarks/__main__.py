@@ -7,7 +7,7 @@ parts. Each replaces its own section of the page, which says what machine it was
 """
 
 # Set before NumPy is loaded: one BLAS thread, as in every process of a run.
-from mapreduce import numeric
+from mapreduce.support import numeric
 
 if __name__ == "__main__":
     # It may start the program anew, which is not for those who import this.
@@ -22,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from mapreduce.runners.parallel import available_cores
+from mapreduce.runners.traits import available_cores
 
 # Modules, or MODULE.FUNCTION.
 NAMES = (

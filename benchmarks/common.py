@@ -9,12 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from mapreduce import driver
 from mapreduce.data.importer import Rows, Source, import_rows
-from mapreduce.events import Events
-from mapreduce.executors.chain import ChainJob, Execution, run_rounds
-from mapreduce.runners.parallel import available_cores
-from mapreduce.settings import Settings
+from mapreduce.executors.chain import ChainJob, run_rounds
+from mapreduce.plan.settings import Settings
+from mapreduce.runners.traits import available_cores
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.common import Rounds, clouds, environment, folder, two_workers
 from benchmarks.paired import Result, in_turn
-from mapreduce.settings import Settings
+from mapreduce.plan.settings import Settings
 
 PASSES = 20
 PEER = "NumPy loop, two BLAS threads"

@@ -23,13 +23,13 @@ from typing import Any
 
 from benchmarks.common import clouds, environment, folder
 from benchmarks.paired import Result, in_turn
-from mapreduce import driver
 from mapreduce.data.shards import Dataset
-from mapreduce.events import Events
-from mapreduce.executors.chain import Execution
 from mapreduce.executors.gang import rank
 from mapreduce.executors.gang.rounds import Rounds
-from mapreduce.settings import Settings
+from mapreduce.plan.settings import Settings
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
 
 ROWS, FEATURES, CLASSES, HIDDEN, BATCH = 60_000, 784, 10, 128, 1_000
 LEARNING_RATE = 0.1

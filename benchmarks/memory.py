@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.common import Rounds, clouds, folder, two_workers
 from benchmarks.paired import Result
-from mapreduce.settings import Settings
+from mapreduce.plan.settings import Settings
 
 
 def tree(pid: int) -> list[int]:

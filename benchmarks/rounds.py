@@ -6,7 +6,7 @@ import time
 from benchmarks.common import Rounds, clouds, folder, two_workers
 from benchmarks.paired import Result, in_turn
 from benchmarks.trivial_chain import TrivialChain
-from mapreduce.settings import Settings
+from mapreduce.plan.settings import Settings
 
 
 def trivial_step(runner: str, steps: int) -> float:

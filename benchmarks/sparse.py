@@ -22,7 +22,7 @@ from benchmarks.paired import Result, Timed, in_turn
 from benchmarks.programs import INSTALL, PYSPARK
 from mapreduce.data.batch import Csr
 from mapreduce.data.importer import Rows, Source, import_rows
-from mapreduce.settings import Settings
+from mapreduce.plan.settings import Settings
 
 PASSES = 20
 L2 = 1e-6

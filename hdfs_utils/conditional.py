@@ -10,12 +10,12 @@ _LOST = {404, 409, 412}
 
 
 def swap(path: RemotePath, old: bytes | None, new: bytes) -> bool:
-    """Write an object, if it still is what it was or, with None, still is not there.
+    """Write an object, if it is unchanged or, with None, if it still does not exist.
 
     Returns
     -------
     bool
-        False if somebody else was faster.
+        False if another writer was faster.
 
     Raises
     ------

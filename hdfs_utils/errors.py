@@ -8,13 +8,13 @@ class StorageError(Exception):
 
 
 class CreateError(StorageError):
-    """An output could not be created where it was asked for."""
+    """An output could not be created at the requested place."""
 
     exit_code = 73
 
 
 class ConflictError(StorageError):
-    """Something else is published under the name already."""
+    """Another file is already published under the name."""
 
     exit_code = 73
 
@@ -56,6 +56,6 @@ class NotRunningError(ClusterError):
 
 
 class AddressError(StorageError):
-    """A URI makes no sense, or names a filesystem that is not known."""
+    """A URI is malformed, or names an unknown filesystem."""
 
     exit_code = 2

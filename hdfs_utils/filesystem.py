@@ -41,7 +41,7 @@ WEBHDFS_SECONDS = 60
 
 @dataclass(frozen=True)
 class Storage:
-    """A filesystem, and what it is good for.
+    """A filesystem and its abilities.
 
     Attributes
     ----------
@@ -74,14 +74,14 @@ def is_remote(place: str) -> bool:
     Raises
     ------
     AddressError
-        Its scheme is none that is known.
+        Its scheme is unknown.
     """
     scheme, separator, _ = place.partition("://")
     if not separator:
         return False
     if scheme not in ("file", *_MAKERS):
         raise AddressError(
-            f"{place}: {scheme}:// is no filesystem known here. Expected a path, or one of "
+            f"{place}: {scheme}:// is not a filesystem known here. Expected a path, or one of "
             f"{', '.join(f'{known}://' for known in ('file', *_MAKERS))}"
         )
     return scheme != "file"
@@ -111,7 +111,7 @@ def filesystem(uri: str) -> "tuple[fs.FileSystem, str]":
 
 
 def storage(uri: str) -> tuple[Storage, str]:
-    """As :func:`filesystem`, for a URI that is remote, with what more there is to know."""
+    """The same as :func:`filesystem` for a remote URI, with the filesystem's abilities."""
     scheme, _, rest = uri.partition("://")
     authority, _, path = rest.partition("/")
     if set(authority) & set("@?#"):
@@ -139,7 +139,7 @@ _known: dict[tuple[int, str, str], Storage] = {}
 
 
 def _default_authority(uri: str, scheme: str) -> str:
-    """The name node of the cluster that is configured here."""
+    """The name node of the cluster configured here."""
     default = default_filesystem()
     parts = urlsplit(default or "")
     if parts.scheme != scheme or not parts.netloc:
@@ -174,7 +174,7 @@ def _site(name: str) -> dict[str, str]:
 
 
 def properties(folder: Path | None, name: str) -> dict[str, str]:
-    """The properties in a file of Hadoop's configuration; none if it is not there.
+    """The properties in a file of Hadoop's configuration; empty if the file does not exist.
 
     Raises
     ------
@@ -186,7 +186,7 @@ def properties(folder: Path | None, name: str) -> dict[str, str]:
     try:
         root = ElementTree.parse(folder / name).getroot()  # noqa: S314  (the user's own file)
     except ElementTree.ParseError as error:
-        raise AddressError(f"{folder / name} is no configuration of Hadoop: {error}") from error
+        raise AddressError(f"{folder / name} is not a configuration of Hadoop: {error}") from error
     return {
         entry.findtext("name", "").strip(): entry.findtext("value", "").strip()
         for entry in root.iter("property")
@@ -199,14 +199,13 @@ def _running_cluster() -> Any:
     return cluster.running()
 
 
-def _hdfs_options() -> dict[str, str]:
-    """What hdfs-native is told, unless Hadoop's configuration says otherwise."""
-    return {
-        "dfs.client.failover.max.attempts": str(NAME_NODE_ATTEMPTS),
-        # A small cluster has no other data node to take the place of one that is lost; the name
-        # node makes up for the replica later.
-        "dfs.client.block.write.replace-datanode-on-failure.best-effort": "true",
-    }
+#: Options of hdfs-native, unless Hadoop's configuration says otherwise.
+_HDFS_OPTIONS = {
+    "dfs.client.failover.max.attempts": str(NAME_NODE_ATTEMPTS),
+    # A small cluster has no other data node to take the place of one that is lost; the name node
+    # makes up for the replica later.
+    "dfs.client.block.write.replace-datanode-on-failure.best-effort": "true",
+}
 
 
 def _hdfs(root: str, authority: str) -> Storage:
@@ -215,7 +214,7 @@ def _hdfs(root: str, authority: str) -> Storage:
     from hdfs_utils import native
 
     configured = _site("hdfs-site.xml")
-    options = {name: value for name, value in _hdfs_options().items() if name not in configured}
+    options = {name: value for name, value in _HDFS_OPTIONS.items() if name not in configured}
     host, _, port = authority.partition(":")
     scheme = root.partition("://")[0]
     handler = native.handler(scheme, host, int(port) if port else None, options)
@@ -223,7 +222,7 @@ def _hdfs(root: str, authority: str) -> Storage:
 
     def make_private(path: str) -> None:
         client.mkdirs(path, 0o700, False)
-        # It may have been there.
+        # It may have existed.
         client.set_permission(path, 0o700)
 
     return Storage(fs.PyFileSystem(handler), root, client.rename, make_private)
@@ -257,7 +256,7 @@ def _webhdfs(root: str, authority: str) -> Storage:
         try:
             web._call("rename", "put", path=source, destination=target, renameoptions=how)
         except (OSError, RuntimeError) as error:
-            # fsspec knows no error of its own for it.
+            # fsspec has no error of its own for it.
             if "already exists" in str(error):
                 raise FileExistsError(17, "File exists", f"{root}{target}") from error
             raise
@@ -278,7 +277,7 @@ def _limited(request: Any) -> Any:
 
 
 def user_name() -> str:
-    """Who one is to Hadoop: ``HADOOP_USER_NAME``, else this machine's user."""
+    """The user's name for Hadoop: ``HADOOP_USER_NAME``, else this machine's user."""
     return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
 
 
@@ -287,7 +286,7 @@ def _kerberos() -> bool:
 
 
 def _reachable(url: str, name_node: str) -> str:
-    """The URL of a data node, whose name may be known inside of the cluster only.
+    """The URL of a data node, whose name may be known only inside the cluster.
 
     Where it is not known here, the data node is looked for at the address of the name node, as is
     right for a cluster on one machine or behind one gateway.
@@ -339,7 +338,7 @@ _ADVICE = {
     "could only be": "The data nodes have no space left, or too few of them are alive: "
     "hdfs dfsadmin -report",
     "Connection refused": "Nothing answers at that address. Is the cluster up, and the port that "
-    "of the name node's RPC? 'gradreduce cluster status' tells of a cluster of your own",
+    "of the name node's RPC? 'gradreduce cluster status' shows a cluster of your own",
     "timed out": "The cluster does not answer in time. Is it up, and within reach of this machine?",
     "lookup address": "The host's name is not known here",
     "StandbyException": "The name node that was asked is a standby. Use the name service's name "

@@ -12,9 +12,10 @@ import stat
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from hdfs_utils.atomic import Buffer, storage_errors, sync_folder, temporary_name
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, RemotePath
-from hdfs_utils.publish import Buffer, storage_errors, sync_folder, temporary_name, write_new
+from hdfs_utils.publish import write_new
 
 
 def publish_folder(
@@ -25,18 +26,18 @@ def publish_folder(
     Parameters
     ----------
     folder : Path or RemotePath
-        Must not exist.
+        The folder to make; it must not exist.
     files : mapping of str to bytes-like or callable
         Content by name, or what gives it when its turn comes.
     marker : str
-        The file that is written last.
+        Name of the file that is written last.
 
     Raises
     ------
     FileExistsError
         The folder is there already.
     StorageError
-        It could not be written; nothing of it is to be seen.
+        It could not be written; nothing of it is visible.
     """
     order = sorted(files, key=lambda name: (name == marker, name))
     atomic = not isinstance(folder, RemotePath) or folder.can_rename
@@ -81,7 +82,7 @@ def first_special(folder: Path, unseen: str = "") -> tuple[str, str] | None:
     """
     pending = [str(folder)]
     while pending:
-        # What others delete meanwhile is no harm.
+        # It does no harm if others delete files meanwhile.
         gone = contextlib.suppress(FileNotFoundError, NotADirectoryError)
         with gone, os.scandir(pending.pop()) as entries:
             for entry in entries:
@@ -93,7 +94,7 @@ def first_special(folder: Path, unseen: str = "") -> tuple[str, str] | None:
 
 
 def remove_folder(folder: AnyPath, marker: str) -> None:
-    """Delete a folder of :func:`publish_folder`; half of it never looks like one."""
+    """Delete a folder of :func:`publish_folder`; a half-deleted one is never taken for whole."""
     folder = folder.resolve() if isinstance(folder, Path) else folder
     if isinstance(folder, RemotePath) and not folder.can_rename:
         (folder / marker).unlink(missing_ok=True)
@@ -117,20 +118,18 @@ def remove_leftovers(folder: AnyPath) -> None:
     """Delete what killed writers left under temporary names in a folder nobody else writes to."""
     with storage_errors("tidy up", folder):
         for leftover in folder.glob(".*.tmp"):
-            if isinstance(leftover, RemotePath):
-                if leftover.is_dir():
-                    leftover.rmtree()
-                else:
-                    leftover.unlink(missing_ok=True)
-            elif leftover.is_dir() and not leftover.is_symlink():
-                shutil.rmtree(leftover)
-            else:
+            is_link = isinstance(leftover, Path) and leftover.is_symlink()
+            if is_link or not leftover.is_dir():
                 leftover.unlink(missing_ok=True)
+            elif isinstance(leftover, RemotePath):
+                leftover.rmtree()
+            else:
+                shutil.rmtree(leftover)
 
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """A folder to write to, which takes its name at the end; of what failed, nothing is left.
+    """A folder to write to, which takes its name at the end; after a failure nothing is left.
 
     Parameters
     ----------

@@ -11,9 +11,9 @@ from typing import Any
 from mrjob.cat import decompress
 from mrjob.fs.base import Filesystem
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.filesystem import is_remote
 from hdfs_utils.paths import RemotePath, files_in, matching
-from hdfs_utils.publish import storage_errors
 
 _CHUNK = 1 << 20
 
@@ -22,7 +22,7 @@ class RemoteFilesystem(Filesystem):
     """All filesystems that a URI can name, but for this machine's.
 
     The methods are mrjob's: ``ls``, ``du``, ``exists``, ``cat`` and ``rm`` take wildcards, and
-    nothing that matches is no error.
+    a pattern without matches is not an error.
     """
 
     def can_handle_path(self, path: str) -> bool:
@@ -48,7 +48,7 @@ class RemoteFilesystem(Filesystem):
             yield from decompress(_Chunks(file), path)
 
     def mkdir(self, path: str) -> None:
-        """Make a folder and those around it, as ``mkdir -p``."""
+        """Make a folder and its parents, as ``mkdir -p``."""
         RemotePath(path).mkdir(parents=True, exist_ok=True)
 
     def put(self, src: str, path: str) -> None:
@@ -62,7 +62,7 @@ class RemoteFilesystem(Filesystem):
             target.write_bytes(*iter(lambda: file.read(_CHUNK), b""))
 
     def rm(self, path_glob: str) -> None:
-        """Delete files, and folders with all in them."""
+        """Delete files, and folders with their content."""
         for path in matching(path_glob):
             if path.is_dir():
                 path.rmtree()
@@ -70,7 +70,7 @@ class RemoteFilesystem(Filesystem):
                 path.unlink(missing_ok=True)
 
     def touchz(self, path: str) -> None:
-        """Make an empty file, unless one is there that is not empty."""
+        """Make an empty file, unless a file that is not empty exists."""
         target = RemotePath(path)
         if target.exists() and target.size():
             raise OSError(f"{path} exists and is not empty")

@@ -12,7 +12,7 @@ _KINDS = {"hdfs": fsspec.HdfsFileSystem, "viewfs": fsspec.ViewfsFileSystem}
 class _Handler(fs.FSSpecHandler):
     """Hands over bytes.
 
-    What else pyarrow has to write, hdfs-native would take one element at a time: 16 MiB in 2.7 s
+    hdfs-native would take pyarrow's own buffers one element at a time: 16 MiB in 2.7 s
     instead of 0.06.
     """
 
@@ -42,7 +42,7 @@ def handler(scheme: str, host: str, port: int | None, options: dict[str, str]) -
         Or a name service.
     port : int, optional
     options : dict of str to str
-        Of Hadoop's client, beside those of its configuration.
+        Options of Hadoop's client, in addition to those of its configuration.
 
     Returns
     -------

@@ -2,7 +2,7 @@
 
 :func:`path_of` makes the one or the other of what a user wrote. A remote path has those methods of
 ``pathlib`` that make sense in all filesystems, under the same names, so that most code takes both.
-It is no ``os.PathLike``: whatever would open it as a file of this machine fails at once.
+It is not an ``os.PathLike``: code that would open it as a local file fails at once.
 """
 
 import fnmatch
@@ -174,7 +174,7 @@ class RemotePath:
             return bytes(file.read())
 
     def read_range(self, offset: int, length: int) -> bytes:
-        """So many bytes of the file from a place on, less only at its end."""
+        """Read ``length`` bytes of the file from an offset on; fewer only at its end."""
         with remote_errors(self), self.open() as file:
             file.seek(offset)
             return bytes(file.read(length))
@@ -191,7 +191,7 @@ class RemotePath:
             self.storage.filesystem.create_dir(self.path, recursive=parents or exist_ok)
 
     def make_private(self) -> None:
-        """Make a folder that only its owner may look into, or make one such that is there."""
+        """Make a folder that only its owner may read; restrict one that exists."""
         make_private = self.storage.make_private
         if make_private is None:
             self.mkdir(exist_ok=True)
@@ -202,8 +202,8 @@ class RemotePath:
     def write_bytes(self, *content: Any) -> None:
         """Write a file, in pieces, in the place of any earlier one.
 
-        When it returns, all data nodes of HDFS that the file was given to have it. One that was
-        lost meanwhile may cost some attempts, until the name node chooses others.
+        When it returns, all data nodes of HDFS that received the file have it. If a node was
+        lost meanwhile, a few attempts may be needed until the name node chooses others.
         """
         for pause in (*_PAUSES, None):
             try:
@@ -255,7 +255,7 @@ class RemotePath:
                 raise
 
     def rmtree(self) -> None:
-        """Delete a folder and all in it; one that does not exist is no error."""
+        """Delete a folder and all in it; one that does not exist is not an error."""
         with remote_errors(self):
             if self.is_dir():
                 self.storage.filesystem.delete_dir(self.path)

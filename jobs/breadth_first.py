@@ -18,15 +18,15 @@ class BreadthFirst(Job):
     OUTPUT_PROTOCOL = TextProtocol
 
     def configure_args(self):
-        """Where to start; and the driver's own word to the tasks."""
+        """Where to start; and an option that the driver passes to the tasks."""
         super().configure_args()
         self.add_passthru_arg("--start", required=True, help="node to start from")
-        self.add_passthru_arg("--tell", action="store_true", help="only tell known distances")
+        self.add_passthru_arg("--report", action="store_true", help="only yield known distances")
 
     def steps(self):
         """A pass looks one edge further. In the end the neighbours are dropped."""
-        if self.options.tell:
-            return [MRStep(mapper=self.tell)]
+        if self.options.report:
+            return [MRStep(mapper=self.report)]
         return [MRStep(mapper=self.look, reducer=self.nearest)]
 
     def look(self, _, line):
@@ -51,14 +51,14 @@ class BreadthFirst(Job):
             self.increment_counter("search", "nearer")
         yield node, f"{distance}\t{neighbours}"
 
-    def tell(self, _, line):
+    def report(self, _, line):
         """Nodes that cannot be reached are left out."""
         node, distance, _ = line.split("\t")
         if distance:
             yield node, distance
 
     def run_job(self):
-        """The driver is an ordinary program. Of the tasks it learns what they have counted."""
+        """The driver is an ordinary program. It sees what the tasks have counted."""
         with ExitStack() as runners:
             self.options.output_dir = None
             going = True
@@ -67,7 +67,7 @@ class BreadthFirst(Job):
                 runner.run()
                 going = "search" in runner.counters()[0]
                 self.options.args = [runner.get_output_dir()]
-            last = type(self)([*sys.argv[1:], "--tell"])
+            last = type(self)([*sys.argv[1:], "--report"])
             last.options.args = self.options.args
             super(BreadthFirst, last).run_job()
 

@@ -5,7 +5,7 @@ adds       sums of floats that do not depend on the order of arrival: exact frac
 next       median.py
 run me     python jobs/exact_sum.py $(python -m jobs.inputs flowers)
 
-Floats are no monoid: (0.1 + 0.2) + 0.3 is not 0.1 + (0.2 + 0.3). Fractions are one, and every
+Floats are not a monoid: (0.1 + 0.2) + 0.3 is not 0.1 + (0.2 + 0.3). Fractions are, and every
 float is a fraction. train.py keeps floats, which are faster, and fixes the order instead.
 """
 

@@ -18,7 +18,7 @@ class FrequentItemsets(Job):
     """Lines are a package, its section, its size in KiB and its needs: those are a basket."""
 
     def configure_args(self):
-        """How large, and how frequent."""
+        """The size of the sets, and the least frequency."""
         super().configure_args()
         self.add_passthru_arg("--size", type=int, default=2, help="of a set, default: 2")
         self.add_passthru_arg("--support", type=int, default=5, help="baskets, default: 5")

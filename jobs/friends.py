@@ -11,7 +11,7 @@ from itertools import combinations
 
 from mapreduce.job import Job, MRStep
 
-#: Told of a pair that needs no recommendation.
+#: Marks a pair that needs no recommendation.
 ARE_FRIENDS = 0
 
 
@@ -19,7 +19,7 @@ class Friends(Job):
     """Lines are two names, with a TAB between; each pair of friends is there once."""
 
     def configure_args(self):
-        """How many."""
+        """The number of recommendations."""
         super().configure_args()
         self.add_passthru_arg("-k", type=int, default=3, help="names for each, default: 3")
 

@@ -42,7 +42,7 @@ class KMeans(Job):
         yield cluster, add(sums)
 
     def reducer(self, cluster, sums):
-        """The new centre, and how many points it is of."""
+        """The new centre, and the number of its points."""
         number, totals = add(sums)
         yield cluster, {"points": number, "centre": [total / number / UNIT for total in totals]}
 

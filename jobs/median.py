@@ -1,7 +1,7 @@
 """What size do half of a section's packages stay below?
 
 builds on  exact_sum.py
-adds       a monoid for what no few numbers can tell: a histogram
+adds       a monoid for what a few numbers cannot express: a histogram
 next       distinct.py
 run me     python jobs/median.py $(python -m jobs.inputs packages)
 

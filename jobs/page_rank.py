@@ -25,16 +25,16 @@ class PageRank(Job):
     OUTPUT_PROTOCOL = TextProtocol
 
     def configure_args(self):
-        """How often; and what the driver tells the tasks."""
+        """The number of rounds; and options that the driver passes to the tasks."""
         super().configure_args()
         self.add_passthru_arg("--rounds", type=int, default=20, help="default: 20")
         self.add_passthru_arg("--lost", type=float, default=0.0, help="rank for each node")
-        self.add_passthru_arg("--tell", action="store_true", help="only tell ranks")
+        self.add_passthru_arg("--report", action="store_true", help="only yield ranks")
 
     def steps(self):
         """One round, or the end."""
         again = MRStep(mapper=self.give, reducer=self.take)
-        return [MRStep(mapper=self.tell) if self.options.tell else again]
+        return [MRStep(mapper=self.report) if self.options.report else again]
 
     def parse(self, line):
         """Node, links, and its rank, now that it is known what was lost."""
@@ -56,7 +56,7 @@ class PageRank(Job):
         links, *given = sorted(values, key=lambda value: isinstance(value, float))
         yield node, f"{fsum(given)!r}\t{links}"
 
-    def tell(self, _, line):
+    def report(self, _, line):
         """Ranks alone."""
         node, _, rank = self.parse(line)
         yield node, f"{rank:.9f}"
@@ -71,7 +71,7 @@ class PageRank(Job):
                 runner.run()
                 counted = runner.counters()[0]["rank"]
                 lost = counted.get("lost", 0) * UNIT / counted["nodes"]
-                job = type(self)([*sys.argv[1:], "--lost", repr(lost), *["--tell"][left:]])
+                job = type(self)([*sys.argv[1:], "--lost", repr(lost), *["--report"][left:]])
                 job.options.args = [runner.get_output_dir()]
             super(PageRank, job).run_job()
 

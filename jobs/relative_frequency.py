@@ -23,7 +23,7 @@ TOTAL = ""
 
 
 class RelativeFrequency(Job):
-    """Of pairs, without a stripe in memory: only one number is remembered."""
+    """The frequency of pairs, without a stripe in memory: only one number is remembered."""
 
     SORT_VALUES = True
 

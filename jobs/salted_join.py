@@ -25,11 +25,11 @@ class SaltedJoin(Job):
     SORT_VALUES = True
 
     def mapper(self, _, line):
-        """The side that is frequent is divided; the other one is copied to every part."""
+        """The frequent side is divided; the other one is copied to every part."""
         name, section, _, needs = line.split("\t")
         for salt in range(SALTS):
             yield (name, salt), (SECTION, section)
-        # Of the record itself: one drawn by chance would differ when a task is tried again.
+        # Computed from the record itself: a random salt would differ when a task is tried again.
         salt = crc32(name.encode()) % SALTS
         for need in filter(None, needs.split(",")):
             yield (need, salt), (NEED, name)

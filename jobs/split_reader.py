@@ -39,7 +39,7 @@ class SplitReader(Job):
         yield from lengths.items()
 
     def reducer(self, length, counts):
-        """Bytes of a line, and how many lines have so many."""
+        """Bytes of a line, and the number of lines of that length."""
         yield length, sum(counts)
 
 

@@ -15,10 +15,10 @@ WORD = re.compile(r"[\w']+")
 
 
 class TopK(Job):
-    """Words that are equally frequent are told from the end of the alphabet."""
+    """Words that are equally frequent come in reverse alphabetical order."""
 
     def configure_args(self):
-        """How many."""
+        """The number of words."""
         super().configure_args()
         self.add_passthru_arg("-k", type=int, default=10, help="how many words, default: 10")
 

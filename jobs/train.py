@@ -6,17 +6,18 @@ run me     gradreduce data digits demo/data
            python jobs/train.py -r parallel --run demo/run --model mlp:64 --epochs 20 \\
                --eval demo/data/test demo/data/train
 
-A batch is what a round maps over: --batch-size 0 for all rows, 128 of them if nothing is said.
+A batch is what a round maps over: --batch-size 0 for all rows, 128 of them by default.
 In the order of the calls: models/softmax.py has the mathematics of a slice, kernels/cpu/softmax.py
-its loops, collect/tree.py the order in which slices are added, optim/ the step; strategies/ say who
-does what.
+its loops, reduction/tree.py the order in which slices are added, optim/ the step; strategies/ say
+who does what.
 """
 
 from pathlib import Path
 
-from mapreduce import options
-from mapreduce.cli.train import start
 from mapreduce.executors.chain import ChainJob
+from mapreduce.plan.flags import PLAN
+from mapreduce.runs import flags as options
+from mapreduce.training import console
 
 
 class Train(ChainJob):
@@ -30,7 +31,7 @@ class Train(ChainJob):
         add("--eval", type=Path, dest="evaluation", help="dataset to evaluate on")
         add("--dry-run", action="store_true", help="show the plan, and do nothing")
         add("--json", action="store_true", dest="as_json", help="one JSON object on stdout")
-        for option in (*options.PLAN, *options.EXECUTION, options.PROFILE):
+        for option in (*PLAN, *options.EXECUTION, options.PROFILE):
             if option.flag not in self.arg_parser._option_string_actions:
                 choices = option.choices or None
                 add(
@@ -41,22 +42,22 @@ class Train(ChainJob):
                     help=option.help,
                 )
 
-    # mapper: reference of some slices -> (block, partial sum of their gradients)
-    def map_gradients(self, reference, _):
+    # mapper: range of slices -> (block, partial sum of their gradients)
+    def map_range(self, units, _):
         """Compute the gradient of each slice, and add up neighbours along the tree."""
-        yield from super().map_gradients(reference, _)
+        yield from super().map_range(units, _)
 
-    # reducer: (block, partial sums) -> references for the next round's mappers
-    def update_block(self, block, partials):
+    # reducer: (block, partial sums) -> ranges of slices for the next round's mappers
+    def end_round(self, completed, phase, block, partials):
         """Add up all partial sums of a block, step, and publish it for the next round."""
-        yield from super().update_block(block, partials)
+        yield from super().end_round(completed, phase, block, partials)
 
     def run_job(self):
         """Drive the rounds: many jobs of many steps, checkpoints and evaluations between them."""
         values = vars(self.options)
         if len(self.options.args) != 1 or not self.options.run:
             self.arg_parser.error("expected the folder of a dataset, and --run")
-        start({**values, "data": Path(self.options.args[0])}, type(self))
+        console.start({**values, "data": Path(self.options.args[0])}, type(self))
 
 
 if __name__ == "__main__":

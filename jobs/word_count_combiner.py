@@ -25,14 +25,14 @@ class WordCountCombiner(Job):
         self.counts: Counter[str] = Counter()
 
     def mapper(self, _, line):
-        """Count now, tell later."""
+        """Count now, yield later."""
         self.counts.update(WORD.findall(line.lower()))
         if len(self.counts) >= MOST_WORDS:
             yield from self.counts.items()
             self.counts.clear()
 
     def mapper_final(self):
-        """What is left must be told too: forgetting this is the classic mistake."""
+        """The rest must be yielded too: forgetting this is the classic mistake."""
         yield from self.counts.items()
 
     def reducer(self, word, counts):

@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from mapreduce.batches import key_starts
 from mapreduce.job import Job
-from mapreduce.text import WordCounter
+from mapreduce.job.text import WordCounter
 
-#: Memory of a mapper's table at which it is told and emptied.
+#: Memory of a mapper's table at which its counts are yielded and it is emptied.
 MOST_BYTES = 64 << 20
 
 

@@ -1,4 +1,4 @@
-"""Arrays on a device, by its name: for those who keep arrays between calls of kernels."""
+"""Arrays on a device, by its name: for code that keeps arrays between calls of kernels."""
 
 from importlib import import_module
 from typing import Any
@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 
 def empty(size: int, dtype: npt.DTypeLike, device: str) -> Any:
-    """An uninitialised array (size,) on a device: NumPy's, or Numba's for CUDA."""
+    """An uninitialised array (size,) on a device: one of NumPy, or of Numba for CUDA."""
     if device == "cpu":
         return np.empty(size, dtype)
     with import_module("kernels.cuda.memory").Call("an array") as call:
@@ -24,6 +24,6 @@ def to_device(array: Any, device: str) -> Any:
 
 
 def to_host(array: Any, out: Any) -> Any:
-    """The values of a device's array in one of the host's, which is returned."""
+    """Copy the values of a device's array into one of the host, and return the latter."""
     array.copy_to_host(out)
     return out

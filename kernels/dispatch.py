@@ -96,14 +96,14 @@ def lacking() -> str | None:
     To find out, CUDA is started in a process of its own: one that has started it cannot hand it on
     to those that it forks.
     """
-    # Here, since no job on the CPU needs them.
+    # Imported here, since no job on the CPU needs them.
     import os
     import subprocess
     import sys
     from ctypes.util import find_library
 
-    told = {"NUMBA_CUDA_DRIVER", "NUMBA_ENABLE_CUDASIM"} & os.environ.keys()
-    if find_library("cuda") is None and not told:
+    configured = {"NUMBA_CUDA_DRIVER", "NUMBA_ENABLE_CUDASIM"} & os.environ.keys()
+    if find_library("cuda") is None and not configured:
         return (
             "expected an NVIDIA GPU and its driver, found no library libcuda. Next: look what "
             "`nvidia-smi` shows, or compute on the device 'cpu'"

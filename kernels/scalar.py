@@ -162,5 +162,5 @@ def hinge(score, target):
     slack = 1.0 - sign * score
     if slack <= 0.0:
         return 0.0, 0.0
-    # Of a slack that is NaN the derivative is NaN too.
+    # If the slack is NaN, so is the derivative.
     return slack, -sign if slack == slack else slack

@@ -1,23 +1,31 @@
 """Training and inference as chained map/reduce steps on mrjob.
 
 Importing this package does no work; ``mapreduce.job`` holds the class that jobs inherit from,
-``mapreduce.driver`` the loop that trains a model. ``mapreduce.run`` runs a job from a program or a
-notebook, and ``mapreduce.explain`` shows what one did, or a round of a training.
+``mapreduce.training.driver`` the loop that trains a model. ``mapreduce.run`` runs a job from a
+program or a notebook, and ``mapreduce.explain`` shows what one did, or a round of a training.
+``mapreduce.train`` trains a model on arrays, tables or datasets, and ``mapreduce.open_run`` opens
+what was trained.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mapreduce.launch import Result as Result
-    from mapreduce.launch import run as run
-    from mapreduce.teaching.notebook import explain as explain
+    from mapreduce.launch.run import Result as Result
+    from mapreduce.launch.run import run as run
+    from mapreduce.tracing.notebook import explain as explain
+    from mapreduce.training.api import Run as Run
+    from mapreduce.training.api import evaluate as evaluate
+    from mapreduce.training.api import open_run as open_run
+    from mapreduce.training.api import predict as predict
+    from mapreduce.training.api import train as train
 
 __version__ = "0.1.0"
 
 _LAZY = {
-    "run": "mapreduce.launch",
-    "Result": "mapreduce.launch",
-    "explain": "mapreduce.teaching.notebook",
+    "run": "mapreduce.launch.run",
+    "Result": "mapreduce.launch.run",
+    "explain": "mapreduce.tracing.notebook",
+    **dict.fromkeys(("train", "open_run", "evaluate", "predict", "Run"), "mapreduce.training.api"),
 }
 
 

@@ -18,6 +18,16 @@ class UsageError(GradreduceError):
     exit_code = 2
 
 
+class MemberError(GradreduceError):
+    """A model, optimizer or the like that is not the toolkit's own cannot be used."""
+
+    exit_code = 2
+
+
+class UntrustedError(MemberError):
+    """A run names code of its own, and the user has not named that again."""
+
+
 class DataError(GradreduceError):
     """Input exists but is damaged, malformed or does not fit the model."""
 

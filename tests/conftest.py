@@ -14,8 +14,9 @@ from mapreduce import compat
 # Test files may import mrjob before they import what makes it import on Python 3.12 and later.
 compat.install()
 
-# Bring the fixtures ``cluster``, a real Hadoop for tests, and ``emr``, moto's with real steps.
-pytest_plugins = ["hadoop", "emr_steps"]
+# Bring the fixtures ``cluster``, a real Hadoop for tests, and ``emr``, moto's with real steps, and
+# the option ``--quick``.
+pytest_plugins = ["hadoop", "emr_steps", "quick"]
 
 settings.register_profile("gradreduce", deadline=None, print_blob=True)
 settings.load_profile("gradreduce")

@@ -398,7 +398,7 @@ def emr(s3, _moto, tmp_path, monkeypatch):
     """An executor for moto's EMR, and a bucket for temporary files; the environment leads there."""
     import boto3
     from moto.emr import models, responses
-    from moto.emr.exceptions import ValidationException
+    from moto.emr.exceptions import InvalidRequestException, ValidationException
 
     monkeypatch.setenv("MRJOB_CONF", os.devnull)
     boto3.client("s3", endpoint_url=_moto, region_name="us-east-1").create_bucket(
@@ -437,6 +437,11 @@ def emr(s3, _moto, tmp_path, monkeypatch):
             raise ValidationException("The supplied release label is invalid.")
         return _run_job_flow(response)
 
+    def describe_release_label(response):
+        if response._get_param("ReleaseLabel") not in RELEASES:
+            raise InvalidRequestException("The supplied release label is invalid.")
+        return responses.EmptyResult()
+
     def cancel_steps(response):
         cluster = response.backend.clusters[response._get_param("ClusterId")]
         for step in cluster.steps:
@@ -451,10 +456,8 @@ def emr(s3, _moto, tmp_path, monkeypatch):
     monkeypatch.setattr(models.Cluster, "terminate", terminate)
     monkeypatch.setattr(models.Cluster, "add_steps", add_steps)
     monkeypatch.setattr(models.Cluster, "add_applications", add_applications)
-    monkeypatch.setattr(
-        models.ElasticMapReduceBackend, "list_release_labels", lambda backend: RELEASES
-    )
     answers = responses.ElasticMapReduceResponse
+    monkeypatch.setattr(answers, "describe_release_label", describe_release_label, raising=False)
     monkeypatch.setattr(answers, "run_job_flow", run_job_flow)
     monkeypatch.setattr(answers, "cancel_steps", cancel_steps, raising=False)
     yield executor

@@ -1,25 +1,18 @@
-"""Gangs whose ranks are threads of one process, each with a session of its own."""
+"""Gangs whose ranks are threads of one process, each with a context of its own."""
 
 import functools
 import threading
 
 from mapreduce.executors.gang.rank import Rank, Role
 from mapreduce.executors.gang.rendezvous import Meeting
-from mapreduce.rundir import Position, RunDir, block_bounds
-from mapreduce.strategies.session import Session
+from mapreduce.runs.directory import RunDir
+from mapreduce.strategies.task_context import TaskContext
+from mapreduce.training import driver
 
 
 def initial(run: RunDir, blocks: int) -> int:
     """Publish the state before the first round; returns the number of blocks."""
-    plan = run.config.plan
-    params = plan.create_model().init(plan.seed)
-    optimizer = plan.create_optimizer()
-    position = Position(0, params, optimizer.init(params))
-    if plan.needs_scalars:
-        position.memory = optimizer.memory()
-    count = len(block_bounds(params.size, blocks))
-    run.publish_round(position, count)
-    return count
+    return run.publish_round(driver.initial(run.config.plan), blocks)
 
 
 class Gang:
@@ -54,9 +47,9 @@ class Gang:
             thread.start()
 
     def _live(self, rank: int) -> None:
-        session = Session(self.run.path, self._each)
+        context = TaskContext(self.run.path, self._each)
         try:
-            Rank(session, self._role(rank=rank), self.statuses.append).run()
+            Rank(context, self._role(rank=rank), self.statuses.append).run()
         except BaseException as error:
             self.errors[rank] = error
 

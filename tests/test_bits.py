@@ -9,12 +9,12 @@ import pytest
 
 import datasets
 import programs
-from mapreduce import driver
-from mapreduce.events import Events
-from mapreduce.executors.chain import Execution
-from mapreduce.rundir import RunDir
-from mapreduce.runners.spawn import DEFAULT_START_METHOD
-from mapreduce.settings import Settings
+from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
+from mapreduce.plan.settings import Settings
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
 
 # Five pages of parameters, so that there can be several blocks; eight slices a round, the last
 # round of an epoch has fewer, and so have the last slices of the shards.

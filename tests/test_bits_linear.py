@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 import programs
-from mapreduce import checkpoint, driver
 from mapreduce.data.batch import Csr
 from mapreduce.data.importer import Rows, Source, import_rows
-from mapreduce.events import Events, RunStarted, Warned
-from mapreduce.executors.chain import Execution
-from mapreduce.rundir import RunDir
-from mapreduce.settings import Settings
+from mapreduce.plan.settings import Settings
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Events, RunStarted, Warned
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
 
 # Three pages of parameters, so that there can be three blocks. Each row has a few of the columns:
 # the gradients of slices are sparse, some sums of them dense, and not at the same nodes in blocks.
@@ -106,9 +107,9 @@ def test_the_plans_do_what_they_are_for(data, references):
         assert model.size > 2 * 16_384
     assert (found["clip"].params[:-1] == 0).sum() > (found["sgd"].params[:-1] == 0).sum()
     # Not only what was never moved.
-    assert found["skip"].memory.tolist() == [0]
+    assert found["skip"].scalars.tolist() == [0]
     assert np.count_nonzero(found["sgd"].params) > FEATURES // 4
-    pairs = found["lbfgs"].memory[0]
+    pairs = found["lbfgs"].scalars[0]
     assert 3 <= pairs <= 10
 
 

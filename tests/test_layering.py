@@ -16,6 +16,43 @@ PACKAGES = {
 }
 
 
+#: The folders of ``mapreduce/`` from the ground up, and what stands beside them: imports of a
+#: folder are of those in front of it.
+FOLDERS = [
+    "errors",
+    "support",
+    "compat",
+    "runners",
+    "mrjob_patches",
+    "batches",
+    "job",
+    "runners.parallel",
+    "runners.hadoop",
+    "runners.emr",
+    "data",
+    "data.readers",
+    "reduction",
+    "models",
+    "optim",
+    "plan",
+    "runs",
+    "strategies",
+    "strategies.sync",
+    "executors",
+    "algorithms",
+    "inference",
+    "executors.gang",
+    "training",
+    "launch",
+    "tracing",
+    "tracing.training",
+    "tracing.notebook",
+    "__init__",
+    "testing",
+    "cli",
+]
+
+
 def imported(path: Path) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -25,6 +62,74 @@ def imported(path: Path) -> set[str]:
             assert node.level == 0, f"{path}: relative import"
             names.add((node.module or "").partition(".")[0])
     return names
+
+
+def modules() -> dict[str, Path]:
+    """The modules of ``mapreduce``, without that name in front."""
+    found = {}
+    for path in (ROOT / "mapreduce").rglob("*.py"):
+        parts = path.relative_to(ROOT / "mapreduce").with_suffix("").parts
+        found[".".join(parts if parts[-1] != "__init__" else parts[:-1]) or "__init__"] = path
+    return found
+
+
+def folder(path: Path) -> str:
+    parts = path.relative_to(ROOT / "mapreduce").parts
+    return ".".join(parts[:-1]) or path.stem
+
+
+def arrows() -> dict[str, set[str]]:
+    """What each module imports of ``mapreduce``, within functions and for types alone, too."""
+    known = modules()
+    found: dict[str, set[str]] = {name: set() for name in known}
+    for name, path in known.items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                names = [(f"{node.module}.{alias.name}", node.module) for alias in node.names]
+            elif isinstance(node, ast.Import):
+                names = [(alias.name, alias.name) for alias in node.names]
+            for member, module in names:
+                member, module = (part.removeprefix("mapreduce.") for part in (member, module))
+                target = member if member in known else module
+                target = "__init__" if target == "mapreduce" else target
+                if target in known and target != name:
+                    found[name].add(target)
+    return found
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """The nodes that are on a circle or on a way between two; none if there is no circle."""
+    left = {node: set(others) for node, others in graph.items()}
+    while free := [node for node in left if not left[node] & left.keys()]:
+        for node in free:
+            del left[node]
+    return sorted(left)
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    assert not circle(arrows())
+
+
+def test_folders_import_those_below_them():
+    known, below = modules(), {name: place for place, name in enumerate(FOLDERS)}
+    assert {folder(path) for path in known.values()} == below.keys()
+    wrong = [
+        f"{name} imports {target}"
+        for name, targets in arrows().items()
+        for target in targets
+        if below[folder(known[target])] > below[folder(known[name])]
+    ]
+    assert not wrong
+
+
+def test_circles_are_found():
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == ["a", "b", "c"]
+
+
+def test_modules_are_in_folders():
+    beside = {path.name for path in (ROOT / "mapreduce").iterdir() if path.is_file()}
+    assert beside <= {"__init__.py", "errors.py", "testing.py", "py.typed"}
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -52,7 +157,9 @@ def test_job_names_do_not_shadow_the_standard_library():
     ("module", "heavy"),
     [
         ("mapreduce.cli.main", ["numpy", "numba", "pyarrow", "mrjob", "rich"]),
-        ("mapreduce.options", ["numpy", "numba", "pyarrow", "mrjob"]),
+        ("mapreduce.plan.flags", ["numpy", "numba", "pyarrow", "mrjob"]),
+        ("mapreduce.runs.flags", ["numpy", "numba", "pyarrow", "mrjob"]),
+        ("mapreduce.runners.emr.traits", ["numpy", "numba", "pyarrow", "mrjob", "boto3"]),
         ("mapreduce.job", ["numpy", "numba", "pyarrow"]),
     ],
 )

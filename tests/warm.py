@@ -20,7 +20,11 @@ HERE = Path(__file__).resolve()
 PRELOAD = (
     *(f"mapreduce.cli.{name}" for name in ("main", "data", "inference", "run", "runs", "train")),
     *(f"mapreduce.data.readers.{name}" for name in ("csv", "idx", "libsvm", "parquet")),
-    *("mapreduce.driver", "mapreduce.executors.predict", "mapreduce.executors.standardise"),
+    *(
+        "mapreduce.training.driver",
+        "mapreduce.inference.predict",
+        "mapreduce.algorithms.standardise",
+    ),
     *("kernels.cpu.dense", "kernels.cpu.linear", "kernels.cpu.softmax", "kernels.cpu.sparse"),
 )
 #: One BLAS thread: a command that finds NumPy loaded without these would start itself anew.

@@ -1,24 +1,21 @@
 """Hadoop's classes as an archive that virtual machines map into memory: they start twice as fast.
 
-Which classes belong into it is recorded once on this machine, with a small cluster that runs a job.
+Which classes belong in it is recorded once on this machine, with a small cluster that runs a job.
 That proves too that what was downloaded works. The archive is for one version of Java, one order of
 jars and one place of them; any other virtual machine ignores it.
 """
 
 import re
-import subprocess
 import tempfile
 import time
 from pathlib import Path
 
+from hdfs_utils.atomic import storage_errors, temporary_name
 from hdfs_utils.cluster import artifacts, java, processes
 from hdfs_utils.cluster.artifacts import Progress, exclusive
 from hdfs_utils.cluster.layout import Cluster
 from hdfs_utils.cluster.starting import begin, stopped_on_error, with_port
 from hdfs_utils.errors import DaemonError
-from hdfs_utils.publish import storage_errors, temporary_name
-
-_SECONDS = 300
 
 
 def archive(hadoop: Path, runtime: java.Java, progress: Progress) -> Path | None:
@@ -32,7 +29,7 @@ def archive(hadoop: Path, runtime: java.Java, progress: Progress) -> Path | None
     Raises
     ------
     ClusterError
-        The cluster that is recorded does not work.
+        The small cluster that is recorded does not work.
     """
     if not runtime.hotspot:
         return None
@@ -72,7 +69,7 @@ def _record(scratch: Path, hadoop: Path, runtime: java.Java, progress: Progress)
     found: dict[str, None] = {}
     for path in sorted((scratch / "lists").iterdir()):
         for line in path.read_text(errors="replace").splitlines():
-            # Numbers differ from machine to machine; what has a source is no built-in loader's.
+            # Numbers differ between machines; a class with a source is not a built-in loader's.
             if line.startswith("@lambda") or (line[:1] not in "#@" and "source:" not in line):
                 found[line.partition(" id:")[0]] = None
     return list(found)
@@ -88,7 +85,7 @@ def _run_job(cluster: Cluster) -> None:
         ["jar", str(cluster.streaming_jar), *streaming],
         ["fs", "-cat", "out/part-*"],
     ):
-        done = _run([program, *arguments], cluster)
+        done = processes.run(cluster, [program, *arguments])
         if done.returncode:
             raise DaemonError(
                 f"a first job on Hadoop failed: hadoop {' '.join(arguments)}\n{_tail(done.stderr)}"
@@ -105,7 +102,7 @@ def _dump(path: Path, classes: list[str], hadoop: Path, runtime: java.Java, scra
     command = [str(runtime.program), *cluster.java_options, "-Xshare:dump"]
     command += [f"-XX:SharedClassListFile={listed}", f"-XX:SharedArchiveFile={temporary}"]
     try:
-        done = _run([*command, "-cp", cluster.class_path()], cluster)
+        done = processes.run(cluster, [*command, "-cp", cluster.class_path()])
         if done.returncode or not temporary.exists():
             raise DaemonError(
                 f"Java {runtime.version} could not make an archive of classes (exit code "
@@ -116,25 +113,6 @@ def _dump(path: Path, classes: list[str], hadoop: Path, runtime: java.Java, scra
             temporary.rename(path)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _run(command: list[str], cluster: Cluster) -> subprocess.CompletedProcess[str]:
-    try:
-        return subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_SECONDS,
-            env=processes.environment(cluster),
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise DaemonError(
-            f"{command[0]} {command[1]} did not end within {_SECONDS} seconds: the machine is "
-            f"overloaded, or a job waits for memory"
-        ) from error
 
 
 def _tail(text: str) -> str:

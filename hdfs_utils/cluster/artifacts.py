@@ -1,7 +1,9 @@
 """Hadoop's jars: downloaded by Maven once for each user, and checked against pinned digests.
 
-``pom.xml`` names what is needed; ``jars.lock`` lists every jar that follows from it, in the format
-of ``sha256sum``. A folder of jars takes its name when it is complete and checked.
+``pom.xml`` names what is needed; ``jars.lock`` lists every jar that it requires, in the format
+of ``sha256sum``: after a change of ``pom.xml``, that program makes it anew from the jars that
+``mvn dependency:copy-dependencies`` brings. A folder of jars takes its name when it is complete and
+checked.
 """
 
 import contextlib
@@ -11,13 +13,12 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.errors import DownloadError, RequirementError, StorageError
-from hdfs_utils.publish import storage_errors
 
 VERSION = "3.4.2"
 
@@ -26,12 +27,12 @@ Progress = Callable[[str, int, int], None]
 
 _HERE = Path(__file__).parent
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-#: Bytes: jars here and in Maven's own repository, and the archive of classes.
-_NEEDED = 512 << 20
+#: MiB: jars here and in Maven's own repository, and the archive of classes.
+_NEEDED = 512
 
 
 def cache() -> Path:
-    """The folder of what can be made again, by the XDG conventions."""
+    """The folder of files that can be made again, by the XDG conventions."""
     base = os.environ.get("XDG_CACHE_HOME")
     root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".cache"
     return root / "gradreduce" / "hadoop"
@@ -50,7 +51,7 @@ def hadoop_folder() -> Path:
 
 
 def assemble(progress: Progress) -> Path:
-    """Download what is not there yet, and check every jar.
+    """Download the missing jars, and check every jar.
 
     Returns
     -------
@@ -60,11 +61,11 @@ def assemble(progress: Progress) -> Path:
     Raises
     ------
     RequirementError
-        There is no Maven.
+        Maven is not installed.
     DownloadError
         Maven failed, or a jar is not the one that was pinned.
     StorageError
-        There is no space, or the folder cannot be written.
+        The disk is full, or the folder cannot be written.
     """
     folder = hadoop_folder()
     with storage_errors("create", cache()):
@@ -72,10 +73,12 @@ def assemble(progress: Progress) -> Path:
     with exclusive(cache() / "lock"):
         if folder.is_dir() and not _wrong(folder / "lib"):
             return folder
-        # Nobody else builds now: what has a temporary name was left by a killed one.
+        # Nobody else builds now: a temporary name was left by a killed process.
         for stale in [folder, *cache().glob(f".{folder.name}.*")]:
-            _discard(stale)
-        _require_space()
+            if stale.exists():
+                with storage_errors("delete", stale):
+                    shutil.rmtree(stale)
+        require_space(cache(), _NEEDED, "XDG_CACHE_HOME")
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=cache()) as scratch:
             _download(Path(scratch), progress)
             wrong = _wrong(Path(scratch) / "lib")
@@ -124,18 +127,13 @@ def _wrong(lib: Path) -> list[str]:
     return wrong
 
 
-def _discard(folder: Path) -> None:
-    if folder.exists():
-        with storage_errors("delete", folder):
-            shutil.rmtree(folder)
-
-
-def _require_space() -> None:
-    free = shutil.disk_usage(cache()).free
-    if free < _NEEDED:
+def require_space(folder: Path, mebibytes: int, variable: str) -> None:
+    """Raise a :class:`StorageError` if a disk is nearly full; a variable names another folder."""
+    free = shutil.disk_usage(folder).free >> 20
+    if free < mebibytes:
         raise StorageError(
-            f"Hadoop needs {_NEEDED >> 20} MiB in {cache()}, and {free >> 20} MiB are free. Free "
-            f"some space there, or set XDG_CACHE_HOME to a folder with more"
+            f"Hadoop needs {mebibytes} MiB in {folder}, and {free} MiB are free. Free some space "
+            f"there, or set {variable} to a folder with more"
         )
 
 
@@ -181,19 +179,3 @@ def _download(scratch: Path, progress: Progress) -> None:
             + "\nCheck the network, and the mirror and proxy in Maven's settings.xml, then run the "
             "command again: what was downloaded is kept"
         )
-
-
-def _write_lock() -> None:
-    """Pin what Maven gives now; for those who change ``pom.xml``."""
-    with tempfile.TemporaryDirectory() as scratch:
-        (_HERE / "jars.lock").touch()
-        _download(Path(scratch), lambda *_: None)
-        lines = []
-        for path in sorted((Path(scratch) / "lib").glob("*.jar")):
-            lines.append(f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n")
-    (_HERE / "jars.lock").write_text("".join(lines))
-    sys.stdout.write(f"{len(lines)} jars\n")
-
-
-if __name__ == "__main__":
-    _write_lock()

@@ -8,10 +8,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.cluster import artifacts, java
 from hdfs_utils.cluster.artifacts import Progress, exclusive
 from hdfs_utils.errors import DaemonError
-from hdfs_utils.publish import storage_errors
 
 #: A program that runs a job's steps one after the other in one Java, for ``hadoop CLASS``.
 SUBMITTER = "gradreduce.Submitter"

@@ -11,12 +11,12 @@ from hdfs_utils.cluster import compiled
 from hdfs_utils.cluster.artifacts import VERSION
 from hdfs_utils.cluster.layout import LOOPBACK, Cluster
 
-#: Options of every virtual machine, the class path, and where the configuration is: node managers
+#: Options of every virtual machine, class path and path of the configuration: node managers
 #: hand these variables on to the containers.
 JVM = "GRADREDUCE_JVM"
 CLASS_PATH = "GRADREDUCE_CLASS_PATH"
 
-#: Containers have them in their environment too, so that none is forgotten when the cluster stops.
+#: Containers have them in their environment too, so that all are found when the cluster stops.
 OWNER = "GRADREDUCE_CLUSTER_PROCESS"
 
 _HANDED_ON = (JVM, CLASS_PATH, OWNER)
@@ -45,7 +45,7 @@ def write(cluster: Cluster) -> None:
     here = Path(__file__).parent
     shutil.copy(here / "log4j.properties", conf)
     for name in ("hdfs", "datanode"):
-        # The jars hold no pages for these two, and the daemons do not start without the folder.
+        # The jars contain no pages for these two, and the daemons do not start without the folder.
         (conf / "webapps" / name / "WEB-INF").mkdir(parents=True, exist_ok=True)
         (conf / "webapps" / name / "WEB-INF" / "web.xml").write_text("<web-app/>\n")
     lines = [f"{LOOPBACK} localhost {socket.gethostname()}"]
@@ -124,7 +124,7 @@ def policy(cluster: Cluster) -> dict[str, object]:
 
 
 def hdfs(cluster: Cluster) -> dict[str, object]:
-    """The name node and what all data nodes share."""
+    """Settings of the name node, and those that all data nodes share."""
     return {
         "dfs.replication": min(3, cluster.nodes),
         "dfs.namenode.rpc-address": f"{LOOPBACK}:{cluster.port}",
@@ -151,7 +151,7 @@ def hdfs(cluster: Cluster) -> dict[str, object]:
 
 
 def datanode(cluster: Cluster, number: int) -> dict[str, object]:
-    """What one data node has of its own."""
+    """The settings of one data node."""
     port = cluster.node_port(number)
     return {
         "dfs.datanode.hostname": cluster.node_name(number),
@@ -164,7 +164,7 @@ def datanode(cluster: Cluster, number: int) -> dict[str, object]:
 
 
 def yarn(cluster: Cluster) -> dict[str, object]:
-    """The resource manager and what all node managers share."""
+    """Settings of the resource manager, and those that all node managers share."""
     ports = {"address": 2, "scheduler.address": 3, "resource-tracker.address": 4}
     ports |= {"admin.address": 5, "webapp.address": 6}
     manager = "yarn.resourcemanager"
@@ -175,7 +175,7 @@ def yarn(cluster: Cluster) -> dict[str, object]:
         # A container waits for a heartbeat of its node: 50 milliseconds, not a second.
         f"{manager}.nodemanagers.heartbeat-interval-ms": 50,
         f"{manager}.webapp.rest-csrf.enabled": True,
-        # A node is lost after 8 seconds, and what ran there with it. An application master that
+        # A node is lost after 8 seconds, with its containers. An application master that
         # was killed is noticed at once; one may need long to start on a busy machine.
         "yarn.nm.liveness-monitor.expiry-interval-ms": 8000,
         "yarn.am.liveness-monitor.expiry-interval-ms": 60000,
@@ -189,7 +189,7 @@ def yarn(cluster: Cluster) -> dict[str, object]:
         "yarn.nodemanager.vmem-check-enabled": False,
         "yarn.nodemanager.pmem-check-enabled": False,
         "yarn.nodemanager.webapp.rest-csrf.enabled": True,
-        # A full disk of a workstation is no reason to stop.
+        # A workstation's disk is often nearly full: that must not stop the node.
         "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage": 99,
         "yarn.nodemanager.sleep-delay-before-sigkill.ms": 100,
         "yarn.nodemanager.log.retain-seconds": 7 * 24 * 3600,
@@ -202,7 +202,7 @@ def yarn(cluster: Cluster) -> dict[str, object]:
 
 
 def nodemanager(cluster: Cluster, number: int) -> dict[str, object]:
-    """What one node manager has of its own."""
+    """The settings of one node manager."""
     name, port = cluster.node_name(number), cluster.node_port(number)
     return {
         "yarn.nodemanager.hostname": name,
@@ -269,8 +269,11 @@ def mapred(cluster: Cluster) -> dict[str, object]:
     }
 
 
-def daemon_environment(cluster: Cluster, mark: str) -> dict[str, str]:
-    """Only what a daemon needs: tasks inherit it, as on other machines they would not the rest."""
+def daemon_environment(cluster: Cluster) -> dict[str, str]:
+    """The environment of the cluster's processes, by which they are found again.
+
+    It has only what a daemon needs: tasks inherit it, and on other machines would not get the rest.
+    """
     kept = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "TZ")
     return {
         **{name: os.environ[name] for name in kept if name in os.environ},
@@ -279,5 +282,5 @@ def daemon_environment(cluster: Cluster, mark: str) -> dict[str, str]:
         "HADOOP_CONF_DIR": str(cluster.conf_dir),
         CLASS_PATH: cluster.class_path(),
         JVM: " ".join(jvm_options(cluster)),
-        OWNER: mark,
+        OWNER: str(cluster.folder),
     }

@@ -2,11 +2,11 @@
 
 import contextlib
 import re
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.cluster import artifacts, compiled, health, java, processes
 from hdfs_utils.cluster.archive import archive
 from hdfs_utils.cluster.artifacts import Progress, exclusive
@@ -31,12 +31,10 @@ from hdfs_utils.cluster.starting import (
 from hdfs_utils.errors import (
     ClusterError,
     NotRunningError,
-    StorageError,
 )
-from hdfs_utils.publish import storage_errors
 
-#: Bytes below which HDFS would stop writing soon.
-_LEAST_SPACE = 512 << 20
+#: MiB below which HDFS would stop writing soon.
+_LEAST_SPACE = 512
 
 
 def running() -> Cluster | None:
@@ -73,7 +71,7 @@ def up(
     port: int | None = None,
     gpus: int | None = None,
 ) -> Cluster:
-    """Start what does not run yet of this user's cluster, and wait until all of it is ready.
+    """Start the missing processes of this user's cluster, and wait until all are ready.
 
     Parameters
     ----------
@@ -82,7 +80,7 @@ def up(
     fresh : bool
         Stop a cluster that runs, and delete what its HDFS holds.
     progress : callable
-        Is told what is being done, how much of it is done, and of how much.
+        Called with the current activity, the amount done, and the total.
     port : int, optional
         The first of 100 ports; default: as before, else 19800 or the next hundred that is free.
     gpus : int, optional
@@ -99,9 +97,9 @@ def up(
         Java, Maven or a port is missing, or a process did not become ready; what was started is
         stopped again.
     StorageError
-        There is no space, or a folder cannot be written.
+        The disk is full, or a folder cannot be written.
     ValueError
-        A number makes no sense.
+        A number is out of range.
     """
     _require_numbers(nodes, port, gpus)
     with _locked() as folder:
@@ -115,7 +113,7 @@ def up(
         number = _nodes(nodes, before, data_nodes)
         runtime = java.find()
         hadoop = artifacts.assemble(progress)
-        _require_space(folder)
+        artifacts.require_space(folder, _LEAST_SPACE, "GRADREDUCE_CLUSTER")
         cluster = Cluster(
             folder=folder,
             nodes=number,
@@ -127,7 +125,7 @@ def up(
             gpus=gpus if gpus is not None else before.gpus if before else 0,
         )
         compiled.compile_once(hadoop, cluster.class_path(), runtime, progress)
-        # What an earlier cluster has left, such as containers without a node manager.
+        # Leftovers of an earlier cluster, such as containers without a node manager.
         processes.stop(folder)
         # No two clusters choose ports at the same time.
         with exclusive(artifacts.cache() / "ports.lock"):
@@ -148,7 +146,7 @@ def down(progress: Progress = silent) -> bool:
 
 
 def kill(role: str, number: int = 1) -> int:
-    """Kill a process as nothing can stop, and wait until it is gone; returns the number it had.
+    """Kill a process by SIGKILL, and wait until it is gone; returns the number it had.
 
     Parameters
     ----------
@@ -161,7 +159,7 @@ def kill(role: str, number: int = 1) -> int:
     Raises
     ------
     NotRunningError
-        There is no such process.
+        No such process exists.
     """
     cluster = require_running()
     if role == "appmaster":
@@ -197,7 +195,7 @@ def start(role: str, number: int = 1) -> int:
     NotRunningError
         No cluster runs.
     DaemonError
-        It ended, or is not heard of in time.
+        It ended, or the cluster did not hear from it in time.
     """
     with _locked():
         cluster = require_running()
@@ -232,15 +230,6 @@ def _locked() -> Iterator[Path]:
         folder.chmod(0o700)
     with exclusive(folder / "lock"):
         yield folder
-
-
-def _require_space(folder: Path) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < _LEAST_SPACE:
-        raise StorageError(
-            f"HDFS needs {_LEAST_SPACE >> 20} MiB in {folder}, and {free >> 20} MiB are free. Free "
-            f"some space there, or set GRADREDUCE_CLUSTER to a folder with more"
-        )
 
 
 def _nodes(asked: int | None, before: Cluster | None, data_nodes: int) -> int:

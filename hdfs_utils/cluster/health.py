@@ -1,4 +1,4 @@
-"""What a cluster says of itself, over its web servers."""
+"""The state of a cluster, as its web servers report it."""
 
 import contextlib
 import json
@@ -32,7 +32,7 @@ class Health(NamedTuple):
         return int(self.yarn["activeNodes"]) if self.yarn else 0
 
     def lacks(self, cluster: Cluster) -> list[str]:
-        """What is not ready yet."""
+        """The parts that are not ready yet."""
         missing = []
         if self.live_datanodes < cluster.nodes:
             missing.append(f"HDFS has {self.live_datanodes} of {cluster.nodes} data nodes")
@@ -63,7 +63,7 @@ def check(cluster: Cluster, seconds: float = 2) -> Health:
 def status(cluster: Cluster) -> dict[str, Any]:
     """Everything about a cluster that is up: processes, nodes, space and running jobs.
 
-    ``state`` is ``up`` if all is well, else ``degraded``; ``lacks`` says what is not.
+    ``state`` is ``up`` if all is well, else ``degraded``; ``lacks`` lists the faults.
     """
     alive = processes.alive(cluster)
     state = check(cluster)

@@ -5,9 +5,9 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from hdfs_utils.atomic import replace, storage_errors
 from hdfs_utils.cluster.artifacts import VERSION, locked_jars
 from hdfs_utils.errors import ClusterError, StorageError
-from hdfs_utils.publish import replace, storage_errors
 
 #: Most nodes of a cluster: each has ten ports of its own.
 MOST_NODES = 9
@@ -38,7 +38,7 @@ class Cluster:
     archive : Path or None
         Classes as the virtual machines map them into memory, to start sooner.
     gpus : int
-        Units of ``yarn.io/gpu`` that each node manager counts, whatever is there.
+        Units of ``yarn.io/gpu`` that each node manager counts, whether or not it has GPUs.
     """
 
     folder: Path
@@ -115,7 +115,7 @@ class Cluster:
         return f"node{number}"
 
     def node_address(self, number: int) -> str:
-        """The loopback address of a node, all of whose ports but HDFS's are there."""
+        """The loopback address of a node, which has all of its ports but HDFS's."""
         return f"127.0.0.{10 + number}"
 
     def node_port(self, number: int) -> int:
@@ -127,7 +127,7 @@ class Cluster:
         return os.pathsep.join(str(self.hadoop / "lib" / name) for name in sorted(locked_jars()))
 
     def environment(self) -> dict[str, str]:
-        """What to set for a program that uses the cluster, ``PATH`` included."""
+        """Environment of a program that uses the cluster, ``PATH`` included."""
         return {
             "HADOOP_HOME": str(self.home),
             "HADOOP_CONF_DIR": str(self.conf_dir),

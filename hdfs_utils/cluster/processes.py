@@ -12,16 +12,17 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.cluster import config
 from hdfs_utils.cluster.layout import LOOPBACK, Cluster
 from hdfs_utils.errors import DaemonError
-from hdfs_utils.publish import storage_errors
 
 _PROC = Path("/proc")
+_SECONDS = 300
 
 
 class Role(NamedTuple):
-    """A kind of daemon: its Java class, its heap in MiB, and how it is called."""
+    """A kind of daemon: its Java class, its heap in MiB, and its name in messages."""
 
     main: str
     heap: int
@@ -71,7 +72,7 @@ class Container(NamedTuple):
 
 
 def daemons(cluster: Cluster) -> list[Daemon]:
-    """All that a cluster consists of, in the order of starting."""
+    """All daemons of a cluster, in the order of starting."""
     found = [Daemon("namenode", 1), Daemon("resourcemanager", 1)]
     for role in NODE_ROLES:
         found += [Daemon(role, number) for number in range(1, cluster.nodes + 1)]
@@ -79,7 +80,7 @@ def daemons(cluster: Cluster) -> list[Daemon]:
 
 
 def addresses(cluster: Cluster, daemon: Daemon) -> list[tuple[str, int]]:
-    """Host and port of everything on which a daemon listens, its web server's last."""
+    """Every host and port on which a daemon listens, its web server's last."""
     base, node = cluster.port, cluster.node_port(daemon.number)
     own = cluster.node_address(daemon.number)
     return {
@@ -92,12 +93,12 @@ def addresses(cluster: Cluster, daemon: Daemon) -> list[tuple[str, int]]:
 
 
 def log_file(cluster: Cluster, daemon: Daemon) -> Path:
-    """What the daemon says."""
+    """The daemon's log."""
     return cluster.logs / f"{daemon.name}.log"
 
 
 def output_file(cluster: Cluster, daemon: Daemon) -> Path:
-    """What its virtual machine says."""
+    """The output of its virtual machine."""
     return cluster.logs / f"{daemon.name}.out"
 
 
@@ -127,11 +128,6 @@ def command(cluster: Cluster, daemon: Daemon, *arguments: str) -> list[str]:
     ]
 
 
-def environment(cluster: Cluster) -> dict[str, str]:
-    """The environment of a cluster's processes, by which they are found again."""
-    return config.daemon_environment(cluster, str(cluster.folder))
-
-
 def launch(cluster: Cluster, daemon: Daemon) -> int:
     """Start a daemon, which then lives on its own; returns its process number."""
     with storage_errors("write", output_file(cluster, daemon)):
@@ -143,10 +139,10 @@ def launch(cluster: Cluster, daemon: Daemon) -> int:
                 stdout=output,
                 stderr=output,
                 cwd=cluster.logs,
-                env=environment(cluster),
+                env=config.daemon_environment(cluster),
                 start_new_session=True,
             )
-    # It outlives this process on purpose: no warning about that.
+    # It outlives this process on purpose: suppress the warning.
     process.returncode = 0
     # It is found by its command line, which the kernel shows a moment after the start.
     while not _read(process.pid, "cmdline") and not _ended(process.pid):
@@ -156,22 +152,40 @@ def launch(cluster: Cluster, daemon: Daemon) -> int:
 
 def run_once(cluster: Cluster, daemon: Daemon, *arguments: str) -> None:
     """Run a daemon's program for a task of its own, such as formatting."""
-    done = subprocess.run(
-        command(cluster, daemon, *arguments),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        env=environment(cluster),
-        check=False,
-    )
+    done = run(cluster, command(cluster, daemon, *arguments))
     if done.returncode:
-        tail = "\n".join(done.stdout.splitlines()[-5:]) or last_lines(cluster, daemon)
+        output = (done.stdout + done.stderr).splitlines()
+        tail = "\n".join(output[-5:]) or last_lines(cluster, daemon)
         raise DaemonError(
             f"the {daemon} failed with exit code {done.returncode} at {' '.join(arguments)}:\n"
             f"{tail}\nIts log: {log_file(cluster, daemon)}"
         )
+
+
+def run(cluster: Cluster, command: list[str]) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end, as a process of the cluster.
+
+    Raises
+    ------
+    DaemonError
+        It takes too long.
+    """
+    try:
+        return subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SECONDS,
+            env=config.daemon_environment(cluster),
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DaemonError(
+            f"{command[0]} {command[1]} did not end within {_SECONDS} seconds: the machine is "
+            f"overloaded, or a job waits for memory"
+        ) from error
 
 
 def alive(cluster: Cluster) -> dict[Daemon, int]:
@@ -180,7 +194,7 @@ def alive(cluster: Cluster) -> dict[Daemon, int]:
     found: dict[int, Daemon] = {}
     for pid in _pids():
         line = _read(pid, "cmdline")
-        # Formatting runs the same class with the same mark, and is no daemon.
+        # Formatting runs the same class with the same mark, and is not a daemon.
         if b"-Dgradreduce.daemon=" in line and b"\0-format\0" not in line:
             mark = next((part for part in line.split(b"\0") if part in marks), None)
             if mark and not _ended(pid):
@@ -204,7 +218,7 @@ def containers(cluster: Cluster) -> list[Container]:
 
 
 def stop(folder: Path, seconds: float = 10) -> bool:
-    """End all processes of the cluster in a folder, its containers' too; whether there were any.
+    """End all processes of the cluster in a folder, with its containers; returns whether any ran.
 
     Raises
     ------
@@ -284,7 +298,7 @@ def _read(pid: int, name: str) -> bytes:
 
 
 def _status(pid: int) -> list[bytes]:
-    """State, parent and more of a process; nothing if it has ended."""
+    """State, parent and more of a process; empty if it has ended."""
     return _read(pid, "stat").rpartition(b")")[2].split()
 
 
@@ -300,21 +314,3 @@ def _parent(pid: int) -> int:
     """
     fields = _status(pid)
     return int(fields[1]) if fields else 0
-
-
-def listener(port: int) -> str | None:
-    """Who listens on a port of this machine, as far as that can be seen."""
-    inodes = set()
-    for table in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in (_PROC / "net" / table).read_text().splitlines()[1:]:
-                fields = line.split()
-                if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
-                    inodes.add(f"socket:[{fields[9]}]")
-    for pid in _pids():
-        with contextlib.suppress(OSError):
-            for entry in (_PROC / str(pid) / "fd").iterdir():
-                if str(entry.readlink()) in inodes:
-                    name = _read(pid, "cmdline").replace(b"\0", b" ").decode(errors="replace")
-                    return f"process {pid} ({name.strip()[:60]})"
-    return None

@@ -8,24 +8,24 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace as changed
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.cluster import config, health, processes
 from hdfs_utils.cluster.artifacts import Progress
 from hdfs_utils.cluster.layout import DEFAULT_PORT, PORTS, Cluster, default_folder, save
 from hdfs_utils.cluster.processes import Daemon
 from hdfs_utils.errors import ClusterError, DaemonError, PortError
-from hdfs_utils.publish import storage_errors
 
 #: Seconds until everything must be ready.
 READY_SECONDS = 180
 
 
 def silent(_text: str, _done: int, _total: int) -> None:
-    """Shows no progress."""
+    """Ignore progress."""
 
 
 @contextlib.contextmanager
 def stopped_on_error(cluster: Cluster) -> Iterator[None]:
-    """Leave no process behind if what is done ends with an error or is interrupted."""
+    """Leave no process behind if the body ends with an error or is interrupted."""
     try:
         yield
     except BaseException:
@@ -34,17 +34,16 @@ def stopped_on_error(cluster: Cluster) -> Iterator[None]:
 
 
 def with_port(cluster: Cluster, asked: int | None, before: int | None) -> Cluster:
-    """The cluster on the port that was asked for, else as before, else on a free one."""
+    """The cluster on the requested port, else on its former one, else on a free one."""
     fixed = asked or before
     if fixed:
         cluster = changed(cluster, port=fixed)
         taken = _taken(cluster)
         if taken:
-            holder = processes.listener(taken[0])
             raise PortError(
-                f"port {taken[0]} of the cluster is used by {holder or 'another program'}. End it, "
-                f"or move the cluster: gradreduce cluster up --port {cluster.port + PORTS} (paths "
-                f"such as {cluster.hdfs_uri}/... change with it)"
+                f"port {taken[0]} of the cluster is used by another program ('ss -ltnp' lists "
+                f"them). End it, or move the cluster: gradreduce cluster up --port "
+                f"{cluster.port + PORTS} (paths such as {cluster.hdfs_uri}/... change with it)"
             )
         return cluster
     # Clusters in folders of their own keep away from where people expect theirs.
@@ -73,7 +72,7 @@ def _taken(cluster: Cluster) -> list[int]:
 
 
 def begin(cluster: Cluster, fresh: bool, progress: Progress) -> None:
-    """Start a cluster of which nothing runs, and wait until it is ready."""
+    """Start a cluster without running processes, and wait until it is ready."""
     for name in ("tmp", *(["data", "logs"] if fresh else [])):
         if (cluster.folder / name).exists():
             with storage_errors("delete", cluster.folder / name):
@@ -91,7 +90,7 @@ def begin(cluster: Cluster, fresh: bool, progress: Progress) -> None:
 
 
 def _format(cluster: Cluster) -> None:
-    """Make an empty HDFS, whole or not at all."""
+    """Make an empty HDFS completely, or leave nothing."""
     if any(cluster.data.glob("node*/current")):
         raise ClusterError(
             f"{cluster.data} holds blocks, but the name node's part is missing: the files cannot "
@@ -115,7 +114,7 @@ def _make_home(cluster: Cluster) -> None:
 
 
 def complete(cluster: Cluster, progress: Progress) -> None:
-    """Start what does not run of a cluster, and wait until it is ready."""
+    """Start the missing processes of a cluster, and wait until it is ready."""
     alive = processes.alive(cluster)
     # The history server needs HDFS, and would sleep ten seconds if it were too early.
     history = Daemon("historyserver", 1)
@@ -151,7 +150,7 @@ def launch_one(cluster: Cluster, daemon: Daemon) -> int:
 
 
 def _states(cluster: Cluster) -> Iterator[health.Health]:
-    """What a cluster says of itself, again and again for a limited time."""
+    """Yield the state of a cluster, again and again for a limited time."""
     end = time.monotonic() + READY_SECONDS
     while True:
         state = health.check(cluster)

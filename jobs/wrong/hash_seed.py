@@ -15,7 +15,7 @@ class HashSeed(Job):
     OUTPUT_PROTOCOL = TextValueProtocol
 
     def configure_args(self):
-        """How many lines."""
+        """The share of lines."""
         super().configure_args()
         self.add_passthru_arg("--fraction", type=float, default=0.1, help="default: 0.1")
 

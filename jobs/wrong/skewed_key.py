@@ -1,4 +1,4 @@
-"""From which section is what each package needs? One reducer will tell.
+"""From which section is what each package needs? One reducer has to find out.
 
 wrong because: most packages need libc6, and all rows of one key go to one reducer
 right: jobs/salted_join.py

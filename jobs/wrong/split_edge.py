@@ -30,7 +30,7 @@ class SplitEdge(Job):
         yield from Counter(map(len, whole)).items()
 
     def reducer(self, length, counts):
-        """Bytes of a line, and how many lines have so many."""
+        """Bytes of a line, and the number of lines of that length."""
         yield length, sum(counts)
 
 

@@ -4,7 +4,7 @@ Every compiled loop releases the GIL, so that threads of one worker run over sli
 uses ``fastmath`` or a parallel reduction: sums are taken in the order in which they are written.
 
 What is compiled is kept in ``$NUMBA_CACHE_DIR``, else in the user's cache folder, where nobody else
-can write: Numba executes what it finds there. Where there is no such place nothing is kept.
+can write: Numba executes what it finds there. Without such a folder nothing is kept.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ def cache_folder() -> Path | None:
 
 
 def _private(base: Path, *names: str) -> Path:
-    """A folder in another that is only this user's to change, and so is the way to it.
+    """A folder within another which, like its parents, only this user may change.
 
     Raises
     ------
@@ -80,12 +80,12 @@ finally:
     if _collecting:
         gc.enable()
 
-#: Where Numba looks for a BLAS for ``np.dot`` in compiled code, which no kernel here has.
+#: The module in which Numba looks for a BLAS for ``np.dot``, which no kernel here compiles.
 _BLAS = ("scipy.linalg", "scipy.linalg.cython_blas")
 
 
 def _load_array_functions() -> None:
-    """Load what Numba would load at its first call, but SciPy's part, which takes the longest.
+    """Load what Numba would load at its first call, except SciPy, which takes the longest.
 
     Numba only looks whether SciPy's BLAS is there; compiled code that uses it imports it again.
     """
@@ -103,15 +103,15 @@ def _load_array_functions() -> None:
 _load_array_functions()
 
 
-class _TellOnce(event.Listener):
-    """Says that a process compiles, when it first does."""
+class _ReportOnce(event.Listener):
+    """Prints a line when a process first compiles a kernel."""
 
-    told = False
+    reported = False
 
     def on_start(self, event: Any) -> None:
         dispatcher = event.data["dispatcher"]
-        if not self.told and dispatcher.py_func.__module__.startswith(__name__):
-            self.told = True
+        if not self.reported and dispatcher.py_func.__module__.startswith(__name__):
+            self.reported = True
             # Not sys.stderr, nor a logger that writes to it: mrjob's inline runner puts a file of
             # bytes in its place.
             folder = os.environ.get("NUMBA_CACHE_DIR")
@@ -122,12 +122,12 @@ class _TellOnce(event.Listener):
         pass
 
 
-event.register("numba:compile", _TellOnce())
+event.register("numba:compile", _ReportOnce())
 
 
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
-    """Let no other process keep compiled code meanwhile.
+    """Keep other processes from saving compiled code meanwhile.
 
     Numba looks in an index for a free name and writes both: of two processes at once that compile
     a kernel for different types, one would find the other's code from then on.
@@ -137,7 +137,7 @@ def _locked() -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("ab")
     except OSError:
-        # Then nothing can be kept either.
+        # Then nothing can be saved either.
         yield
         return
     with file:
@@ -150,7 +150,7 @@ _njit: Any = numba.njit(nogil=True, cache="NUMBA_CACHE_DIR" in os.environ, error
 
 
 def jit(function: Any) -> Any:
-    """Decorator of every compiled loop of this package."""
+    """Decorate a compiled loop of this package."""
     dispatcher = _njit(function)
     # There is none where $NUMBA_DISABLE_JIT has Python itself run the loops.
     cache = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
@@ -160,4 +160,4 @@ def jit(function: Any) -> Any:
 
 
 inline: Any = numba.njit(nogil=True, error_model="numpy", inline="always")
-"""Decorator for the functions of :mod:`kernels.scalar` that a loop calls."""
+"""Decorate a function of :mod:`kernels.scalar` that a loop calls."""

@@ -19,7 +19,7 @@ def add_into(left: Array, right: Array) -> Array:
         raise ValueError(
             f"add_into: {left.dtype}{left.shape} and {right.dtype}{right.shape} differ"
         )
-    # What is not finite is seen in the sum: whoever takes it looks.
+    # A number that is not finite shows in the sum, which the caller checks.
     with np.errstate(over="ignore", invalid="ignore"):
         return np.add(left, right, out=left)
 
@@ -36,7 +36,7 @@ def first_non_finite(a: Array) -> int:
 
 @jit
 def _first_non_finite(a):
-    # x - x is 0 for finite x and NaN otherwise; a sum over a page has no branch to stop it.
+    # x - x is 0 for finite x and NaN otherwise; no branch slows down the sum over a page.
     page = 4096
     for start in range(0, a.size, page):
         stop = min(start + page, a.size)

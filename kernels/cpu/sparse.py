@@ -114,7 +114,7 @@ def csr_gradient_sparse(
     found = indices[entries]
     ordered = np.sort(found)
     touched = ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(found) else ordered
-    # Of the table, only what is looked up is ever written.
+    # Only those entries of the table that are looked up are ever written.
     table = np.empty(columns, np.int32)
     table[touched] = np.arange(len(touched), dtype=np.int32)
     sums = np.empty(len(touched), delta.dtype)

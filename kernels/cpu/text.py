@@ -1,7 +1,7 @@
 r"""Words of a text: counting them, and the partitions in which Hadoop puts them.
 
 A word is a match of ``[\w']+``, as Python understands ``\w``, in a lower-cased line. Lines of ASCII
-are taken apart by compiled loops. All others are Python's: Unicode says what is a letter, and the
+are split by compiled loops. Python splits all others: Unicode says what is a letter, and the
 small letter of a sigma depends on its neighbours.
 
 The loops have few branches that a processor cannot foresee, as none for each byte has: they make
@@ -26,11 +26,11 @@ TAB, LF = 0x09, 0x0A
 
 _SEPARATORS = re.compile(r"[^\x00-\x7f\w]+")
 
-# Python takes about so many bytes of lines at once, in so many ranges at most: few enough for what
-# it makes of them to stay in the cache, enough to hide what a call costs.
+# Python takes about this number of bytes at once, in this number of ranges at most: few enough for
+# its results to stay in the cache, and enough to hide the cost of a call.
 _PENDING_BYTES, _PENDING_RANGES = 1 << 18, 1 << 12
 
-# Bytes taken apart at once: with all that is made of them, they have to stay in the second-level
+# Bytes split at once: together with all results of that, they have to stay in the second-level
 # cache, together with the slots of their words.
 _CHUNK = 1 << 12
 # Letters are looked at 64 at a time, from any multiple of 64 up to the end of a chunk.
@@ -62,7 +62,7 @@ class WordCounter:
     Raises
     ------
     ValueError
-        The capacity is not such a number.
+        The capacity is not a power of two from 2 on.
     """
 
     def __init__(self, capacity: int = 1 << 16) -> None:
@@ -128,7 +128,7 @@ class WordCounter:
                 self._make_room(int(wanted), int(position[4]))
 
     def _make_room(self, size: int, words: int) -> None:
-        """Grow what is too small for a chunk of this size and with so many words."""
+        """Grow the arrays that are too small for a chunk of this size and number of words."""
         if size + _PADDING > self._letters.size:
             self._letters = np.empty(size + _PADDING, np.uint8)
         while 2 * (len(self) + words) > len(self._slots):
@@ -203,7 +203,7 @@ _intrinsic: Any = extending.intrinsic
 
 
 def _pointer(context: Any, builder: Any, signature: Any, arguments: Any, kind: Any) -> Any:
-    """Of this kind, to an item of an array: those are the arguments."""
+    """A pointer of a kind to an item of an array; array and index are the arguments."""
     array = context.make_array(signature.args[0])(context, builder, arguments[0])
     return builder.bitcast(builder.gep(array.data, [arguments[1]]), kind.as_pointer())
 

@@ -34,14 +34,14 @@ MOST_BLOCKS = 3 if SIMULATED else 2048
 getattr(cuda, "config", _settings).CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 jit: Any = cuda.jit(cache=True)
-"""Decorator of every kernel of this package."""
+"""Decorate a kernel of this package."""
 
 inline: Any = cuda.jit(device=True)
-"""Decorator of the functions that a kernel calls, those of :mod:`kernels.scalar` for example."""
+"""Decorate a function that a kernel calls, for example one of :mod:`kernels.scalar`."""
 
 
 def blocks(work: int) -> int:
-    """How many blocks of :data:`THREADS` threads to start for so many independent results."""
+    """The number of blocks of :data:`THREADS` threads to start for ``work`` independent results."""
     return max(1, min(-(-work // THREADS), MOST_BLOCKS))
 
 
@@ -51,7 +51,7 @@ def require() -> None:
     Raises
     ------
     NoDeviceError, ToolkitError, ForkedError
-        Why it cannot be used.
+        CUDA cannot be used; the message says why.
     """
     try:
         cuda.current_context()

@@ -34,7 +34,7 @@ def available() -> bool:
 
 
 def missing() -> str | None:
-    """Why cuBLAS cannot be used, or None if it can."""
+    """The reason why cuBLAS cannot be used, or None if it can."""
     global _bindings, _missing
     if _bindings is None and _missing is None:
         try:

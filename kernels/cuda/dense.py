@@ -191,7 +191,7 @@ def product(
     other, columns = b.shape[::-1] if transpose_b else b.shape
     if depth != other or tuple(out.shape) != (rows, columns):
         raise ValueError(
-            f"matmul: ({rows}, {depth}) and ({other}, {columns}) give no {tuple(out.shape)}"
+            f"matmul: ({rows}, {depth}) and ({other}, {columns}) do not give {tuple(out.shape)}"
         )
     if a.dtype == b.dtype and cublas.available():
         cublas.product(a, b, out, transpose_a, transpose_b)

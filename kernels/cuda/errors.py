@@ -1,4 +1,4 @@
-"""What can be wrong with a CUDA device, each with what was expected and found, and what to do."""
+"""Errors of a CUDA device, each with what was expected and found, and what to do next."""
 
 import re
 
@@ -75,7 +75,7 @@ def explained(error: BaseException, doing: str) -> CudaError | None:
     CudaError or None
         None if the error is not about the device.
     """
-    # Numba's errors of types, and those of arguments, are none of the device's.
+    # Numba's errors about types and arguments are not errors of the device.
     if not type(error).__module__.startswith(("numba.cuda", "cuda.", "nvmath.")):
         return None
     found = " ".join(str(error).split())

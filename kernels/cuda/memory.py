@@ -20,7 +20,7 @@ def is_on_device(array: Array) -> bool:
 
 
 def to_device(array: Array) -> Array:
-    """An array as Numba's kernels take it; what is on the device is not copied.
+    """An array as Numba's kernels take it; one on the device is not copied.
 
     Raises
     ------
@@ -39,13 +39,13 @@ def to_device(array: Array) -> Array:
 
 
 def to_host(array: Array) -> Array:
-    """An array's values as NumPy has them; what is on the host is not copied."""
+    """An array's values as NumPy has them; an array on the host is not copied."""
     return to_device(array).copy_to_host() if is_on_device(array) else array
 
 
 def flat(array: Array) -> Array:
     """A device array as one of a single dimension; no copy."""
-    # Numba does not reshape what is empty.
+    # Numba does not reshape empty arrays.
     return array.reshape(array.size) if array.size else cuda.device_array(0, array.dtype)
 
 
@@ -60,7 +60,7 @@ class Call:
     Raises
     ------
     CudaError
-        In the place of Numba's errors: memory that is missing, no device, and others.
+        Raised instead of Numba's errors, for example without enough memory or without a device.
     """
 
     def __init__(self, kernel: str) -> None:

@@ -148,7 +148,7 @@ def _count_correct(z, labels, correct):
             if z[i, j] > z[i, best]:
                 best = j
         if best == labels[i]:
-            # Of integers: any order gives the same sum.
+            # The summands are integers: any order gives the same sum.
             cuda.atomic.add(correct, 0, 1)
 
 
@@ -196,7 +196,7 @@ def _maximum_over_lanes(value, lanes, shared):
         cuda.syncthreads()
         step //= 2
     result = shared[thread - thread % lanes]
-    # Nobody may write before all have read.
+    # No thread may write before all have read.
     cuda.syncthreads()
     return result
 

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from mapreduce.cli.common import own_options, print_json
-from mapreduce.hints import did_you_mean
+from mapreduce.support.suggest import did_you_mean
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "max_content_width": 100})
@@ -54,8 +54,8 @@ def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **opt
     to mend the job. Differences that may be harmless are warnings, and do not count.
     """
     from mapreduce.errors import UsageError
-    from mapreduce.teaching import checking, verdicts
-    from mapreduce.teaching.laws import LAWS
+    from mapreduce.tracing import checking, verdicts
+    from mapreduce.tracing.laws import LAWS
 
     names = [law.name for law in LAWS]
     if unknown := set(options["laws"]).difference(names):

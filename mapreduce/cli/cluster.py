@@ -49,10 +49,11 @@ def up(
 ) -> None:
     """Start the cluster, or what does not run of it, and wait until it is ready."""
     from hdfs_utils import cluster as hadoop
+    from mapreduce.support import signals
 
     started = time.monotonic()
     before = hadoop.running()
-    with _progress(quiet) as progress, _stoppable():
+    with _progress(quiet) as progress, signals.interrupting():
         found = hadoop.up(nodes, fresh, progress, port=port, gpus=gpus)
     if as_json:
         print_json(_summary(found))
@@ -181,19 +182,6 @@ def _show(content: dict[str, Any]) -> None:
         click.echo(f"      {lack}")
     for app in content["applications"]:
         click.echo(f"job   {app['id']}  {app['progress']:3.0f} %  {app['name']}")
-
-
-@contextmanager
-def _stoppable() -> Iterator[None]:
-    """SIGTERM stops what was started, as Ctrl-C does."""
-    from mapreduce import signals
-    from mapreduce.errors import Interrupted
-
-    def interrupt(number: int, _frame: object) -> None:
-        raise Interrupted(number)
-
-    with signals.handled_by(interrupt):
-        yield
 
 
 @contextmanager

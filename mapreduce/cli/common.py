@@ -1,7 +1,6 @@
 """What several commands need: shared options, the run's profile, and output."""
 
 import contextlib
-import difflib
 import json
 import logging
 import re
@@ -12,13 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hdfs_utils.errors import StorageError
-from hdfs_utils.filesystem import is_remote
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.errors import DataError, UsageError
-from mapreduce.options import Option
+from mapreduce.plan.flags import Option
+from mapreduce.runners.traits import RUNNERS
+from mapreduce.runs import flags
+from mapreduce.support.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from mapreduce.rundir import RunDir
+    from mapreduce.runs.directory import RunDir
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -37,10 +38,17 @@ class Location(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has none
 LOCATION = Location()
 
 
+class _Runner(click.Choice):  # type: ignore[type-arg]
+    """A runner of the toolkit's, or of a package's: those are only looked for if one is named."""
+
+    def convert(self, value: Any, param: Any, context: Any) -> Any:
+        return value if RUNNERS.has(value) else super().convert(value, param, context)
+
+
 def add_options(
     options: tuple[Option, ...], *, defaults: bool = True
 ) -> Callable[[Command], Command]:
-    """Give a command options of :mod:`mapreduce.options`.
+    """Give a command options of :mod:`mapreduce.plan.flags`.
 
     Without ``defaults`` an option that is not given is None.
     """
@@ -65,25 +73,15 @@ def runner_options(*, defaults: bool = True) -> Callable[[Command], Command]:
     """Where to run, and on how many workers."""
 
     def decorate(command: Command) -> Command:
-        runner = "parallel" if defaults else None
-        command = click.option(
-            "--start-method",
-            type=click.Choice(["fork", "forkserver"]),
-            help="How -r parallel starts its workers. [default: fork on Linux]",
-        )(command)
-        command = click.option(
-            "--workers",
-            type=int,
-            help="Map tasks at once. [default: one per core, hadoop: of the cluster; emr: 4]",
-        )(command)
+        runner, *others = flags.RUNNER
         return click.option(
             "-r",
-            "--runner",
-            type=click.Choice(["inline", "parallel", "local", "hadoop", "emr"]),
-            default=runner,
+            runner.flag,
+            type=_Runner([*RUNNERS]),
+            default=runner.default if defaults else None,
             show_default=defaults,
-            help="Who runs the steps.",
-        )(command)
+            help=runner.help,
+        )(add_options(tuple(others))(command))
 
     return decorate
 
@@ -102,29 +100,27 @@ def own_options(context: click.Context) -> Iterator[None]:
     try:
         yield
     except UsageError as error:
-        wrong = re.search(r"unrecognized arguments: (--[\w-]+)", str(error))
-        known = [flag for option in context.command.params for flag in option.opts]
-        close = difflib.get_close_matches(wrong[1], known, n=1) if wrong else []
-        theirs = re.search(r" Did you mean (\S+)\?", str(error))
-        if wrong is None or not close or (theirs and _nearer(wrong[1], theirs[1], close[0])):
+        message = str(error)
+        wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
+        known = {flag for option in context.command.params for flag in option.opts}
+        # What the job's parser suggests, which does not know these options.
+        other = re.search(r" Did you mean (\S+?)\?", message)
+        if other and other[1] in known:
             raise
-        told = str(error).replace(theirs[0], "") if theirs else str(error)
-        raise UsageError(f"{told}. Did you mean {close[0]}?") from error
-
-
-def _nearer(word: str, first: str, second: str) -> bool:
-    """Whether the first is more like a word than the second."""
-    first_ratio, second_ratio = (
-        difflib.SequenceMatcher(None, other, word).ratio() for other in (first, second)
-    )
-    return first_ratio > second_ratio
+        if not (wrong and (hint := did_you_mean(wrong[1], known))):
+            raise
+        raise UsageError(
+            message.replace(other[0], f"{hint[:-1]} or {other[1]}?")
+            if other
+            else f"{message}.{hint}"
+        ) from error
 
 
 @contextlib.contextmanager
 def interruptible(what_is_left: str) -> Iterator[None]:
     """SIGINT and SIGTERM end a command with a message, and with nothing half-written."""
-    from mapreduce import signals
     from mapreduce.errors import Interrupted
+    from mapreduce.support import signals
 
     with signals.interrupting():
         try:
@@ -141,7 +137,7 @@ def quiet_mrjob() -> None:
 
 def pin_profile(run: AnyPath) -> None:
     """Set the numeric profile that a run was started with, before NumPy is loaded."""
-    from mapreduce import jsonfiles, numeric
+    from mapreduce.support import jsonfiles, numeric
 
     try:
         profile = (jsonfiles.read(run / "run.json") or {}).get("numeric_profile", "native")
@@ -152,8 +148,18 @@ def pin_profile(run: AnyPath) -> None:
         numeric.pin(profile)
 
 
+def trust_option(command: Command) -> Command:
+    """What lets :func:`open_run` import code that a run names."""
+    return click.option(
+        "--trust",
+        multiple=True,
+        metavar="MODULE:NAME",
+        help="A model or the like of your own that RUN names, named again.",
+    )(command)
+
+
 def remote_data_option(command: Command) -> Command:
-    """What :func:`require_named` asks for."""
+    """What :func:`open_run` asks for."""
     return click.option(
         "--remote-data",
         multiple=True,
@@ -162,27 +168,40 @@ def remote_data_option(command: Command) -> Command:
     )(command)
 
 
-def require_named(run: "RunDir", named: tuple[str, ...]) -> None:
-    """Ask no other machine for data only since a run says so, which may be a stranger's."""
-    for place in (run.config.data, run.config.evaluation or ""):
-        is_beside = place.split("/")[:3] == str(run.path).split("/")[:3]
-        if is_remote(place) and place not in named and not is_beside:
-            raise UsageError(
-                f"{run.path} names data in another filesystem: {printable(place)}. If the run is "
-                f"yours, name them again: --remote-data {printable(place)}"
-            )
+def open_run(path: AnyPath, named: tuple[str, ...] | None, trusted: tuple[str, ...]) -> "RunDir":
+    """A run that may be a stranger's; what it names that can do harm has to be named again.
 
+    Parameters
+    ----------
+    path : Path or RemotePath
+    named : tuple of str, or None
+        Data in other filesystems; None if the command does not open the run's data.
+    trusted : tuple of str
+        Code that may be imported.
 
-def printable(text: str) -> str:
-    """A text that may be a stranger's, without what a terminal would obey."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    Raises
+    ------
+    UsageError, UntrustedError
+        Something has not been named.
+    """
+    from mapreduce.plan.settings import changed_sources
+    from mapreduce.runs.directory import RunDir
+    from mapreduce.support import trust
+    from mapreduce.training.start import require_named
+
+    trust.trust(*trusted)
+    run = RunDir(path.absolute())
+    for name in changed_sources(run.config.plan):
+        click.echo(
+            f"warning: the code of {name} is not what it was when the run began: the same rounds "
+            f"may now have other results",
+            err=True,
+        )
+    if named is not None:
+        require_named(run, named)
+    return run
 
 
 def print_json(content: dict[str, Any]) -> None:
     """The one object that ``--json`` writes."""
     click.echo(json.dumps(content, indent=1, allow_nan=False))
-
-
-def scores(accuracy: float | None, loss: float) -> str:
-    """An evaluation in words; there is no accuracy where numbers are predicted."""
-    return f"loss {loss:.4f}" if accuracy is None else f"accuracy {accuracy:.4f}, loss {loss:.4f}"

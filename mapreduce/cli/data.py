@@ -1,5 +1,6 @@
 """``gradreduce data``: make, standardise, show and verify datasets."""
 
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ from mapreduce.cli.common import (
     quiet_mrjob,
     runner_options,
 )
+from mapreduce.data.readers import READERS
+from mapreduce.support import trust
 
 if TYPE_CHECKING:
     from mapreduce.data.importer import Source
@@ -54,24 +57,7 @@ def digits(out: AnyPath, seed: int, quiet: bool, as_json: bool) -> None:
         print_json({name: _described(manifest) for name, manifest in made.items()})
 
 
-#: Formats of sources, and the options that only some of them know.
-FORMATS = ("idx", "csv", "libsvm", "cifar10", "parquet")
-ONLY = {
-    "labels": ("idx",),
-    "label": ("csv", "parquet"),
-    "unlabelled": FORMATS,
-    "task": ("csv", "libsvm", "parquet"),
-    "weights": ("csv", "parquet"),
-    "drop": ("csv", "parquet"),
-    "columns": ("parquet",),
-    "hash_bits": ("csv", "parquet"),
-    "text": ("csv", "parquet"),
-    "like": ("csv", "parquet"),
-    "header": ("csv",),
-    "dtype": ("csv", "libsvm", "parquet"),
-    "features": ("libsvm",),
-    "zero_based": ("libsvm",),
-}
+#: What to do instead, where an option is another format's.
 ADVICE = {
     "labels": "name the column of labels with --label",
     "label": "name the file of labels with --labels",
@@ -83,7 +69,7 @@ MANY_CLASSES = 20
 
 
 @data.command("import")
-@click.option("--format", "kind", type=click.Choice(FORMATS), required=True, help="Of the sources.")
+@click.option("--format", "kind", required=True, help=f"Of the sources: {READERS.known}.")
 @click.option("--labels", type=FILE, help="idx: the file of labels.")
 @click.option("--label", help="csv, parquet: the column of labels. [default: label, else the last]")
 @click.option("--weights", help="csv, parquet: the column that says how much each row counts.")
@@ -153,6 +139,8 @@ def import_(
     from mapreduce.data import copying, importer
     from mapreduce.data.manifest import load
 
+    if ":" in kind:
+        trust.trust(kind)
     _check_options(kind, values)
     like = load(values["like"]) if values["like"] else None
     with interruptible("nothing was written"), copying.made_here(out) as folder:
@@ -187,15 +175,17 @@ def _check_options(kind: str, values: dict[str, Any]) -> None:
     """Refuse options that contradict the format or each other."""
     from mapreduce.errors import UsageError
 
-    for name, kinds in ONLY.items():
+    takes = _options_of(kind)
+    for name, value in values.items():
         # --no-header is False, and given.
-        given = values[name] is not None and (values[name] is not False or name == "header")
-        if kind not in kinds and given:
+        is_given = value is not None and (value is not False or name == "header")
+        if is_given and name != "unlabelled" and name not in takes:
             flag = "--" + name.replace("_", "-")
             advice = f"; {ADVICE[name]}" if name in ADVICE else ""
-            raise UsageError(f"{flag} is for {', '.join(kinds)}, not for {kind}{advice}")
-    if kind == "idx" and (values["labels"] is None) != values["unlabelled"]:
-        raise UsageError("idx needs either --labels FILE or --unlabelled")
+            kinds = ", ".join(other for other in READERS if name in _options_of(other))
+            raise UsageError(f"{flag} is for {kinds}, not for {kind}{advice}")
+    if "labels" in takes and (values["labels"] is None) != values["unlabelled"]:
+        raise UsageError(f"{kind} needs either --labels FILE or --unlabelled")
     if values["drop"] is not None and values["columns"] is not None:
         raise UsageError("--drop and --columns contradict each other: name the columns once")
     for name in ("label", "task"):
@@ -203,57 +193,35 @@ def _check_options(kind: str, values: dict[str, Any]) -> None:
             raise UsageError(f"--{name} and --unlabelled contradict each other")
 
 
+def _options_of(kind: str) -> set[str]:
+    """The options that a reader takes, by the names of its parameters."""
+    found = {
+        "text" if name == "as_texts" else name for name in signature(READERS.load(kind)).parameters
+    }
+    return found - {"paths", "labelled"}
+
+
 def _source(
     kind: str, sources: list[Path], values: dict[str, Any], like: "Manifest | None"
 ) -> "Source":
-    dtype = values["dtype"] or ("float64" if like and like.dtype == "float64" else "float32")
     known = "regression" if like and like.target == "number" else "classification"
-    task = None if values["unlabelled"] else values["task"] or known
-    columns = {
+    labelled = not values["unlabelled"]
+    reader = READERS.load(kind)
+    takes = signature(reader).parameters
+    # Where it is said apart whether there are labels, there is a task in any case.
+    task = (values["task"] or known) if labelled else None
+    given = {
+        **values,
+        "labelled": labelled,
+        "task": task or ("classification" if "labelled" in takes else None),
+        "dtype": values["dtype"] or ("float64" if like and like.dtype == "float64" else "float32"),
+        "columns": values["columns"].split(",") if values["columns"] is not None else None,
         "drop": values["drop"].split(",") if values["drop"] else [],
         "as_texts": values["text"].split(",") if values["text"] else [],
         "like": like and like.source,
     }
-    if kind == "idx":
-        from mapreduce.data.readers import idx
-
-        return idx.source(sources, values["labels"])
-    if kind == "csv":
-        from mapreduce.data.readers import csv
-
-        return csv.source(
-            sources,
-            values["label"],
-            task is not None,
-            dtype,
-            task or "classification",
-            values["weights"],
-            values["hash_bits"],
-            header=values["header"],
-            **columns,
-        )
-    if kind == "parquet":
-        from mapreduce.data.readers import parquet
-
-        features = values["columns"]
-        return parquet.source(
-            sources,
-            label=values["label"],
-            labelled=task is not None,
-            task=task or "classification",
-            weights=values["weights"],
-            columns=None if features is None else features.split(","),
-            dtype=dtype,
-            hash_bits=values["hash_bits"],
-            **columns,
-        )
-    if kind == "cifar10":
-        from mapreduce.data.readers import cifar10
-
-        return cifar10.source(sources, task is not None)
-    from mapreduce.data.readers import libsvm
-
-    return libsvm.source(sources, task, dtype, values["features"], values["zero_based"])
+    source: Source = reader(sources, **{name: given[name] for name in given if name in takes})
+    return source
 
 
 def _tell(folder: AnyPath, manifest: "Manifest") -> None:
@@ -288,11 +256,10 @@ def standardise(
     Standardise the data to test on --like those to train on, with the same means and deviations.
     """
     quiet_mrjob()
-    from mapreduce import options
-    from mapreduce.executors import standardise as job
+    from mapreduce.algorithms import standardise as job
+    from mapreduce.runs import flags as options
 
-    defaults = {option.name: option.default for option in options.EXECUTION}
-    execution = options.execution({**defaults, **values})
+    execution = options.execution(values)
     with interruptible("nothing was written"):
         manifest, statistics = job.standardise(
             folder.absolute(), out.absolute(), dtype, execution, like and like.absolute()

@@ -61,27 +61,22 @@ def _shadowed() -> Iterator[Finding]:
         spec = importlib.util.find_spec(package)
         origin = Path(spec.origin).resolve() if spec and spec.origin else None
         others = sorted(set(brought_by.get(package, [])) - {"gradreduce"})
+        text = None
         if origin is None:
             text = f"is not found; expected {home / package}. Install gradreduce again"
-            yield Finding(package, False, text)
         elif origin.parent.parent != home:
             of = f", of {', '.join(others)}" if others else ""
-            yield Finding(
-                package,
-                False,
+            text = (
                 f"is {origin.parent}{of}; expected {home / package}, which it hides. Put {home} "
                 f"first on PYTHONPATH, or keep the two apart: a virtual environment for each, or "
-                f"another name for a package of yours",
+                f"another name for a package of yours"
             )
         elif others:
-            yield Finding(
-                package,
-                False,
+            text = (
                 f"comes from {', '.join(others)} too: one overwrites the other's files. Use a "
-                f"virtual environment for each",
+                f"virtual environment for each"
             )
-        else:
-            yield Finding(package, True, str(origin.parent))
+        yield Finding(package, text is None, text or str(origin and origin.parent))
 
 
 def _packages() -> Iterator[Finding]:
@@ -112,15 +107,15 @@ def _compiler() -> Iterator[Finding]:
 
 
 def _blas() -> Iterator[Finding]:
-    from mapreduce import numeric
+    from mapreduce.support import numeric
 
     for blas in numeric.describe()["blas"]:
         yield Finding("blas", True, " ".join(str(value) for value in blas.values()))
 
 
 def _machine() -> Iterator[Finding]:
-    from mapreduce.runners.parallel import available_cores
-    from mapreduce.runners.spawn import DEFAULT_START_METHOD
+    from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
+    from mapreduce.runners.traits import available_cores
 
     yield Finding("cores", True, f"{available_cores()}, workers start by {DEFAULT_START_METHOD}")
     shm = Path("/dev/shm")  # noqa: S108

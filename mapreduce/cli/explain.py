@@ -10,12 +10,13 @@ from click.core import ParameterSource
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.cli.common import (
     interruptible,
+    open_run,
     own_options,
     pin_profile,
     print_json,
     quiet_mrjob,
     remote_data_option,
-    require_named,
+    trust_option,
 )
 from mapreduce.errors import MissingInputError, UsageError
 
@@ -84,6 +85,7 @@ _OPTIONS: dict[str, Any] = {
     help="Seconds for each task.",
 )
 @remote_data_option
+@trust_option
 @click.option("--json", "as_json", is_flag=True, help="The trace as one JSON object on stdout.")
 @click.pass_context
 def explain(context: click.Context, /, job: str, arguments: tuple[str, ...], **options: Any) -> int:
@@ -111,30 +113,46 @@ def explain(context: click.Context, /, job: str, arguments: tuple[str, ...], **o
     """
     if options["quiz"] and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("--quiz asks questions, and needs a terminal for them. Try --step")
-    if (run := _run_of(job)) is not None:
-        return _explain_round(context, run, arguments, options)
+    run = _run_of(job)
+    found = (
+        _job(context, job, arguments, options)
+        if run is None
+        else _round(context, run, arguments, options)
+    )
+    if options["as_json"]:
+        print_json(found.data())
+    elif options["html"]:
+        found.save(options["html"])
+    elif options["play"] or options["quiz"]:
+        found.play(options["quiz"])
+    else:
+        found.show(options["key"])
+    if run is not None:
+        return int(found.trace.is_other and not found.trace.profile)
+    if failure := found.trace.failure:
+        # The report begins with it, and a terminal shows the end.
+        message = f"the {failure.what} failed: {failure.kind}: {failure.message}"
+        click.echo(f"error: {message}", err=True)
+    return int(failure is not None)
+
+
+def _job(
+    context: click.Context, job: str, arguments: tuple[str, ...], options: dict[str, Any]
+) -> Any:
     for name, flag in (("round_number", "--round"), ("fan_in", "--fan-in")):
         if options[name] is not None:
             raise UsageError(
                 f"{flag} is for the folder of a run, and {job} is a job. If it is the job's own, "
                 f"write it after --"
             )
-    from mapreduce.teaching import explaining
+    from mapreduce.tracing.notebook import explain_job
+    from mapreduce.tracing.tasks import Variation
 
+    how = Variation(maps=options["maps"], reducers=options["reducers"])
+    names = ("time_limit", "lines", "nodes", "key")
     with own_options(context):
-        trace = explaining.traced(job, [*arguments, *context.obj], options)
-    if options["as_json"]:
-        print_json(explaining.as_json(trace))
-    elif options["html"]:
-        explaining.write_page(trace, options)
-    else:
-        explaining.show(trace, options)
-    if trace.failure is None:
-        return 0
-    # The report begins with it, and a terminal shows the end.
-    failure = trace.failure
-    click.echo(f"error: the {failure.what} failed: {failure.kind}: {failure.message}", err=True)
-    return 1
+        given = [*arguments, *context.obj]
+        return explain_job(job, given, how, **{name: options[name] for name in names})
 
 
 def _run_of(target: str) -> AnyPath | None:
@@ -150,9 +168,9 @@ def _run_of(target: str) -> AnyPath | None:
     return path
 
 
-def _explain_round(
+def _round(
     context: click.Context, run: AnyPath, arguments: tuple[str, ...], options: dict[str, Any]
-) -> int:
+) -> Any:
     if extra := [*arguments, *context.obj]:
         raise UsageError(f"a round needs no input: {extra[0]} makes no sense after {run}")
     for name in ("key", "lines", "nodes", "time_limit"):
@@ -162,14 +180,11 @@ def _explain_round(
     is_given = context.get_parameter_source("reducers") is ParameterSource.COMMANDLINE
     pin_profile(run)
     quiet_mrjob()
-    from mapreduce.rundir import RunDir
-    from mapreduce.teaching import explaining as pages
-    from mapreduce.teaching.training import explaining
-    from mapreduce.teaching.training.page import page
+    from mapreduce.tracing.notebook import explain_round
 
-    require_named(RunDir(run.absolute()), options["remote_data"])
+    open_run(run, options["remote_data"], options["trust"])
     with interruptible("nothing was written"):
-        trace = explaining.traced(
+        return explain_round(
             run,
             options["round_number"],
             options["maps"],
@@ -177,10 +192,3 @@ def _explain_round(
             options["fan_in"],
             lambda message: click.echo(message, err=True),
         )
-    if options["as_json"]:
-        print_json(explaining.as_json(trace))
-    elif options["html"]:
-        pages.write(options["html"], page(trace))
-    else:
-        explaining.show(trace, play=options["play"], quiz=options["quiz"])
-    return 1 if trace.is_other and not trace.profile else 0

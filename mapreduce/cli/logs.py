@@ -24,8 +24,8 @@ def logs(job: str, everything: bool, name: str) -> None:
     gradreduce logs hdfs:///runs/digits --all --name syslog
     """
     from mapreduce.errors import MissingInputError
-    from mapreduce.runners.yarn import installation
-    from mapreduce.runners.yarn.rest import RestError, Yarn
+    from mapreduce.runners.hadoop import installation
+    from mapreduce.runners.hadoop.rest import RestError, Yarn
 
     application = _application(job)
     yarn = Yarn(installation.find())
@@ -50,9 +50,9 @@ def logs(job: str, everything: bool, name: str) -> None:
 
 def _application(job: str) -> str:
     from hdfs_utils.paths import path_of
-    from mapreduce import events
     from mapreduce.errors import DataError, MissingInputError, UsageError
-    from mapreduce.rundir import RunDir
+    from mapreduce.runs import events
+    from mapreduce.runs.directory import RunDir
 
     if job.startswith(("application_", "job_")):
         return job.replace("job_", "application_")
@@ -76,7 +76,7 @@ def _application(job: str) -> str:
 
 
 def _attempts(yarn: Any, application: str) -> list[dict[str, Any]]:
-    from mapreduce.runners.yarn.rest import RestError
+    from mapreduce.runners.hadoop.rest import RestError
 
     try:
         tasks = yarn.tasks(application)

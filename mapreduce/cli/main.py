@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from mapreduce import __version__
-from mapreduce.hints import did_you_mean
+from mapreduce.support.suggest import did_you_mean
 
 #: Name of a command, where it is, and its line in the help: nothing is imported for the help.
 COMMANDS = {

@@ -23,7 +23,7 @@ def pack(
     gradreduce pack packed.tar.gz --python 3.11
     gradreduce run path/job.py -r hadoop hdfs:///data --packed packed.tar.gz
     """
-    from mapreduce.runners.yarn import packing
+    from mapreduce.runners.hadoop import packing
 
     size = packing.pack(
         file, python, platform, more, lambda text: None if quiet else click.echo(text, err=True)

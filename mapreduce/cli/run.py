@@ -40,7 +40,7 @@ def run(context: click.Context, job: str, arguments: tuple[str, ...]) -> None:
     gradreduce run path/job.py --help                 options of the job
     gradreduce run path/job.py --help -r parallel     options of a runner
     """
-    from mapreduce import launch
+    from mapreduce.launch import run as launch
 
     given = [*arguments, *context.obj]
     try:

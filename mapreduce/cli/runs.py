@@ -5,7 +5,8 @@ from typing import Any
 import click
 
 from hdfs_utils.paths import AnyPath, ordered
-from mapreduce.cli.common import LOCATION, print_json, printable
+from mapreduce.cli.common import LOCATION, print_json
+from mapreduce.support.printable import printable
 
 
 @click.group()
@@ -19,7 +20,7 @@ def runs() -> None:
 def list_(folder: AnyPath, as_json: bool) -> None:
     """List the runs in LOCATION and in the folders within."""
     from mapreduce.errors import MissingInputError
-    from mapreduce.rundir import RunDir
+    from mapreduce.runs.directory import RunDir
 
     if not folder.is_dir():
         raise MissingInputError(f"{folder} is no folder")
@@ -66,7 +67,7 @@ def _number(value: float | None) -> str:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 def show(run: AnyPath, as_json: bool) -> None:
     """Show RUN: its model's digest, rounds, loss, plan, and what it was computed with."""
-    from mapreduce.rundir import RunDir
+    from mapreduce.runs.directory import RunDir
 
     directory = RunDir(run)
     content: dict[str, Any] = directory.summary() | {

@@ -11,7 +11,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Csr:
-    """Rows of which few entries are not zero: compressed sparse rows, as SciPy's ``csr_array``.
+    """Rows with few entries that are not zero: compressed sparse rows, as SciPy's ``csr_array``.
 
     Row ``i`` has the entries ``indptr[i]`` to ``indptr[i + 1] - 1`` of the other two arrays.
 
@@ -39,7 +39,7 @@ class Csr:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the values."""
+        """The dtype of the values."""
         dtype: np.dtype[Any] = self.values.dtype
         return dtype
 

@@ -1,4 +1,4 @@
-"""Classes of a dataset, as they are found among its labels."""
+"""The classes of a dataset, found among its labels."""
 
 import re
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""Columns of a source, by which data are known to fit those that a model was trained on."""
+"""Columns of a source, which decide whether data fit those that a model was trained on."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 #: What a column is: a feature, or hashed to features as numbers or as texts.
 KINDS = ("number", "hashed number", "hashed text")
@@ -18,27 +18,15 @@ class Column(NamedTuple):
 Columns = tuple[Column, ...]
 
 
-def parse(content: Any) -> Columns | None:
-    """Columns as they are in a JSON file: a list of pairs of name and kind, or null.
-
-    Raises
-    ------
-    ValueError, TypeError
-        The content is something else, or two columns have one name.
-    """
-    if content is None:
-        return None
-    if not isinstance(content, list) or not all(isinstance(item, list) for item in content):
-        raise TypeError("columns: expected a list of lists")
-    columns = tuple(Column(*item) for item in content)
-    for name, kind in columns:
-        if not isinstance(name, str) or kind not in KINDS:
-            raise ValueError(f"columns: a name and one of {KINDS} expected, found another kind")
-        # Raises an error for what is no Unicode, and so could not be shown.
+def check(columns: Columns | None) -> None:
+    """Raise a ``ValueError`` if columns of a JSON file make no sense, or two have one name."""
+    for name, kind in columns or ():
+        if kind not in KINDS:
+            raise ValueError(f"columns: expected one of {KINDS}, found another kind")
+        # Raises an error for text that is not Unicode and so could not be shown.
         name.encode()
-    if not columns or len({name for name, _ in columns}) != len(columns):
+    if columns is not None and (not columns or len(dict(columns)) != len(columns)):
         raise ValueError("columns: expected names that come once")
-    return columns
 
 
 def misfit(found: Columns | None, expected: Columns | None) -> str | None:

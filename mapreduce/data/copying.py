@@ -1,41 +1,39 @@
 """Copying datasets from one filesystem to another, each file compared with its digest."""
 
 import contextlib
-import hashlib
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.folders import publish_folder
 from hdfs_utils.paths import AnyPath, RemotePath
-from hdfs_utils.publish import storage_errors
 from mapreduce.data import manifest as manifests
 from mapreduce.data.manifest import MANIFEST, Manifest
-from mapreduce.errors import DataError, MissingInputError, OutputError
-from mapreduce.jsonfiles import require_file
+from mapreduce.errors import OutputError
 
 Report = Callable[[str], None]
 
 
 def copy(source: AnyPath, target: AnyPath, report: Report = lambda name: None) -> Manifest:
-    """Copy a dataset; it appears under its name when it is complete.
+    """Copy a dataset; its folder appears under its name when it is complete.
 
     Parameters
     ----------
     source, target : Path or RemotePath
         Folders; the target must not exist.
     report : callable
-        Is told the name of each file before it is read.
+        Called with the name of each file before it is read.
 
     Raises
     ------
     MissingInputError, DataError
-        The source is no dataset, a file of it is gone or differs from its digest.
+        The source is not a dataset, or one of its files is missing or differs from its digest.
     OutputError
         The target exists.
     StorageError
-        The target could not be written; nothing of it is to be seen.
+        The target could not be written; nothing of it is visible.
     """
     manifest = manifests.load(source)
     digests = {shard.file: shard.sha256 for shard in manifest.shards}
@@ -55,26 +53,11 @@ def copy(source: AnyPath, target: AnyPath, report: Report = lambda name: None) -
 
 def _read(path: AnyPath, expected: str, report: Report) -> bytes:
     report(path.name)
-    with storage_errors("read", path):
-        try:
-            require_file(path)
-            content = path.read_bytes()
-        except FileNotFoundError:
-            raise MissingInputError(
-                f"{path} does not exist, though the dataset's manifest names it. Import the data "
-                f"again"
-            ) from None
-    found = hashlib.sha256(content).hexdigest()
-    if found != expected:
-        raise DataError(
-            f"{path} is damaged: sha256 {found[:16]}…, the manifest says {expected[:16]}…. Import "
-            f"the data again"
-        )
-    return content
+    return manifests.read_listed(path, expected, "Import the data again")
 
 
 def check_absent(target: AnyPath) -> None:
-    """Refuse to write where something is.
+    """Refuse a target that already exists.
 
     Raises
     ------
@@ -94,7 +77,7 @@ def _exists(target: AnyPath) -> OutputError:
 
 @contextlib.contextmanager
 def made_here(target: AnyPath) -> Iterator[Path]:
-    """A folder of this machine to make a dataset in, which then is copied if the target is remote.
+    """A local folder in which to make a dataset; it is copied afterwards if the target is remote.
 
     Raises
     ------

@@ -12,7 +12,7 @@ MOST = 2**31 - 1
 
 
 def from_lengths(lengths: Array, indices: Array, values: Array, columns: int) -> Csr:
-    """Rows of so many entries each.
+    """Sparse rows from the number of entries in each.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def from_lengths(lengths: Array, indices: Array, values: Array, columns: int) ->
 
 
 def concatenate(parts: Sequence[Csr]) -> Csr:
-    """Rows of one or more matrices of the same number of columns, one after the other."""
+    """The rows of one or more matrices with equal numbers of columns, one after the other."""
     entries = [slice(part.indptr[0], part.indptr[-1]) for part in parts]
     return from_lengths(
         np.concatenate([np.diff(part.indptr) for part in parts]),
@@ -71,7 +71,7 @@ def take(rows: Csr, order: Array) -> Csr:
 
 
 def check(rows: Csr) -> str | None:
-    """What a kernel could not bear in rows, in words: it reads wherever an index leads.
+    """Describe the fault that makes rows unsafe for a kernel, which follows every index.
 
     Returns
     -------

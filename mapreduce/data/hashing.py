@@ -1,4 +1,4 @@
-"""Feature hashing: columns of a table become few features, whatever stands in them.
+"""Feature hashing: columns of a table become few features, whatever their content.
 
 A field becomes an entry of a sparse row. A number ``7.5`` in the column ``age`` is the name ``age``
 with the value 7.5, a text ``red`` in the column ``colour`` is the name ``colour=red`` with the
@@ -99,14 +99,14 @@ def hash_columns(
     Parameters
     ----------
     names : sequence of str
-        Of the columns.
+        Names of the columns.
     columns : sequence of array (rows,) or pyarrow.StringArray (rows,)
         Numbers, NaN where one is missing; or texts, null where one is missing. A missing field
         gives no entry.
     bits : int
         There are ``2**bits`` features.
     dtype : {"float32", "float64"}
-        Of the values; sums are taken in float64, in the order of the columns.
+        dtype of the values; sums are taken in float64, in the order of the columns.
 
     Returns
     -------
@@ -131,7 +131,7 @@ def _texts(name: str, column: Any, bits: int) -> tuple[Array, Array]:
     encoded = column.dictionary_encode()
     joined = pc.binary_join_element_wise(f"{name}=", encoded.dictionary, "")
     features, signs = places(joined, bits)
-    # The last place stands for what is missing.
+    # The last place stands for missing fields.
     codes = pc.fill_null(encoded.indices, len(features)).to_numpy(zero_copy_only=False)
     return np.append(features, 0)[codes], np.append(signs, 0.0)[codes]
 

@@ -16,10 +16,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
+from hdfs_utils.atomic import storage_errors, write_all
 from hdfs_utils.folders import new_folder
-from hdfs_utils.publish import storage_errors, write_all
 from mapreduce.data import csr, order
-from mapreduce.data.batch import Csr
+from mapreduce.data.batch import Batch, Csr
 from mapreduce.data.classes import Classes
 from mapreduce.data.columns import Columns
 from mapreduce.data.copying import check_absent
@@ -52,7 +52,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Source:
-    """What a reader found.
+    """A source of rows, as its reader found it.
 
     Attributes
     ----------
@@ -100,12 +100,12 @@ def import_rows(
     Raises
     ------
     OutputError
-        ``out`` is there already, or its folder cannot be written.
+        ``out`` exists already, or its folder cannot be written.
     DataError
         The source has no rows, a number to be predicted or a weight is not finite, a weight is
         negative, or all are 0, or a class is unexpected; also whatever its reader raises.
     StorageError
-        No space. Nothing is left behind.
+        The disk is full. Nothing is left behind.
     """
     check_absent(out)
     with new_folder(out) as partial:
@@ -174,37 +174,8 @@ def _check_numbers(rows: Rows, first: int) -> None:
                 )
 
 
-@dataclass(frozen=True)
-class _Records:
-    """Rows on their way: a structured array of row, label, weight and dense features, or Csr."""
-
-    heads: Array
-    sparse: Csr | None
-
-    def __len__(self) -> int:
-        return len(self.heads)
-
-    def __getitem__(self, rows: slice) -> "_Records":
-        return _Records(self.heads[rows], None if self.sparse is None else self.sparse[rows])
-
-    @property
-    def features(self) -> Array | Csr:
-        if self.sparse is not None:
-            return self.sparse
-        return np.ascontiguousarray(self.heads["features"])
-
-    def column(self, name: str) -> Array | None:
-        return self.heads[name] if name in (self.heads.dtype.names or ()) else None
-
-
-def _join(parts: list[_Records]) -> _Records:
-    sparse = [part.sparse for part in parts if part.sparse is not None]
-    heads = np.concatenate([part.heads for part in parts])
-    return _Records(heads, csr.concatenate(sparse) if sparse else None)
-
-
 class _Buckets:
-    """The files of the first pass.
+    """The bucket files of the first pass.
 
     A record is the row's number in the source, from which its key follows, label, weight, and
     features or the number of entries; entries of sparse rows, column and value, are in files of
@@ -299,18 +270,22 @@ class _Buckets:
             return sparse_row_bytes(self.rows, self.entries, self.dtype.itemsize)
         return self._columns * self.dtype.itemsize
 
-    def sorted(self) -> Iterator[_Records]:
-        """The records of one bucket after another, in order of their keys."""
+    def sorted(self) -> Iterator[tuple[Batch, Array]]:
+        """The rows of one bucket after another, in order of their keys, and their numbers."""
         for i, file in enumerate(self._files):
             heads = _take_away(file, self._record)
             places = np.argsort(self._keys(heads), kind="stable")
-            sparse = None
+            features: Array | Csr
             if self.sparse:
                 entries = _take_away(self._entry_files[i], self._entry)
                 indices, values = entries["index"], entries["value"]
-                sparse = csr.from_lengths(heads["entries"], indices, values, self._columns)
-                sparse = csr.take(sparse, places)
-            yield _Records(heads[places], sparse)
+                rows = csr.from_lengths(heads["entries"], indices, values, self._columns)
+                features = csr.take(rows, places)
+            else:
+                features = heads["features"][places]
+            labels = heads["label"][places] if self.target is not None else None
+            weights = heads["weight"][places] if self.weight is not None else None
+            yield Batch(features, labels, weights=weights), heads["row"][places]
 
 
 def _take_away(file: tuple[Path, BinaryIO], dtype: np.dtype[Any]) -> Array:
@@ -325,29 +300,30 @@ def _take_away(file: tuple[Path, BinaryIO], dtype: np.dtype[Any]) -> Array:
 
 def _write_shards(buckets: _Buckets, folder: Path, ranks: Array | None) -> Iterator[ShardEntry]:
     count = 0
-    pending: list[_Records] = []
+    pending: list[tuple[Batch, Array]] = []
     row_bytes = buckets.row_bytes
     size = rows_per_shard(row_bytes)
 
-    def shard(records: _Records) -> ShardEntry:
-        labels, weights = records.column("label"), records.column("weight")
-        if labels is not None:
-            labels = np.ascontiguousarray(labels) if ranks is None else ranks[labels]
-        if weights is not None:
-            weights = np.ascontiguousarray(weights)
+    def shard(rows: Batch, numbers: Array) -> ShardEntry:
+        labels = rows.labels if rows.labels is None or ranks is None else ranks[rows.labels]
         path = folder / f"shard-{count:05d}.arrow"
-        source_rows = np.ascontiguousarray(records.heads["row"])
-        return write_shard(path, records.features, labels, weights, row_bytes, source_rows)
+        return write_shard(path, rows.features, labels, rows.weights, row_bytes, numbers)
 
-    for records in buckets.sorted():
-        pending.append(records)
-        if sum(map(len, pending)) >= size:
-            joined = _join(pending)
-            whole = len(joined) - len(joined) % size
+    for piece in buckets.sorted():
+        pending.append(piece)
+        if sum(len(numbers) for _, numbers in pending) >= size:
+            rows, numbers = _join(pending)
+            whole = len(numbers) - len(numbers) % size
             for start in range(0, whole, size):
-                yield shard(joined[start : start + size])
+                part = slice(start, start + size)
+                yield shard(rows[part], numbers[part])
                 count += 1
-            pending = [joined[whole:]]
-    rest = _join(pending)
-    if len(rest):
-        yield shard(rest)
+            pending = [(rows[whole:], numbers[whole:])]
+    rows, numbers = _join(pending)
+    if len(numbers):
+        yield shard(rows, numbers)
+
+
+def _join(parts: list[tuple[Batch, Array]]) -> tuple[Batch, Array]:
+    batches, numbers = zip(*parts, strict=True)
+    return csr.join(batches), np.concatenate(numbers)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 Array = npt.NDArray[Any]
-#: What a buffer holds, and how many of them; no number means as many as there are.
+#: The content of a buffer, and the number of elements; None means as many as it holds.
 _Part = tuple[npt.DTypeLike, int | None]
 
 _FILE_MAGIC = b"ARROW1\0\0"
@@ -30,7 +30,7 @@ def columns(content: memoryview, schema: Any) -> tuple[int, list[Array]]:
     content : memoryview
         The message; before it may come the start of the file with its schema.
     schema : pyarrow.Schema
-        Numbers, and lists of them of fixed or of variable length; nothing may be missing.
+        Numbers, and lists of them of fixed or of variable length; without nulls.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def columns(content: memoryview, schema: Any) -> tuple[int, list[Array]]:
 
 
 def _parts(kind: Any, rows: int) -> list[_Part | None]:
-    """What the buffers of a column hold; None for the marks of what is missing."""
+    """The content of the buffers of a column; None for the validity bitmap."""
     if pa.types.is_fixed_size_list(kind):
         return [None, None, (kind.value_type.to_pandas_dtype(), rows * kind.list_size)]
     if pa.types.is_list(kind):
@@ -78,7 +78,7 @@ def _values(body: memoryview, offset: int, length: int, part: _Part | None) -> A
     values: Array = np.frombuffer(body, np.uint8)[offset : offset + size].view(dtype)
     # Kernels are compiled for numbers that lie at multiples of their size.
     if not values.flags.aligned:
-        raise ValueError(f"a buffer at {offset}, which is no multiple of {dtype.itemsize}")
+        raise ValueError(f"a buffer at {offset}, which is not a multiple of {dtype.itemsize}")
     return values
 
 
@@ -102,7 +102,7 @@ def _record_batch(content: memoryview) -> tuple[int, list[tuple[int, int]], memo
     (rows,) = _read(metadata, "<q", _field(metadata, batch, 0))
     vector = _referred(metadata, _field(metadata, batch, 2))
     (count,) = _read(metadata, "<I", vector)
-    # Before a format of so many numbers is made.
+    # Checked before a format for this number of fields is made.
     _read(metadata, "<B", vector + 16 * count)
     numbers = _read(metadata, f"<{2 * count}q", vector + 4)
     return rows, list(zip(numbers[::2], numbers[1::2], strict=True)), content[stop:]

@@ -1,27 +1,28 @@
-"""The manifest of a dataset: what its shards hold, and digests to check them by.
+"""The manifest of a dataset: the content of its shards, and digests to check them by.
 
 A dataset is a folder of Arrow IPC files, the shards, and ``manifest.json``, which is written last:
-a folder without it is no dataset. The manifest has a digest of its own, and nothing in it is taken
-on trust: a stranger can write one that fits anything.
+without it a folder is not a dataset. The manifest has a digest of its own, but nothing in it is
+taken on trust: a stranger can write one that fits anything.
 """
 
 import hashlib
 import json
 import math
 import re
-import sys
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from reprlib import repr as shortened
 from typing import Any
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
-from hdfs_utils.publish import put_if_absent, storage_errors
-from mapreduce.data.columns import Column, parse
+from hdfs_utils.publish import put_if_absent
+from mapreduce.data.columns import Columns
+from mapreduce.data.columns import check as check_columns
 from mapreduce.errors import DataError, MissingInputError
-from mapreduce.hints import missing, names_in
-from mapreduce.jsonfiles import require_file
+from mapreduce.support.jsonfiles import build, require_file
+from mapreduce.support.suggest import missing, names_in
 
 MANIFEST = "manifest.json"
 FORMAT = "gradreduce-dataset"
@@ -56,10 +57,10 @@ class ShardEntry:
         Name within the dataset's folder.
     rows, bytes : int
     sha256 : str
-        Of the whole file.
+        Digest of the whole file.
     batches : tuple of BatchEntry
     rest_sha256 : str
-        Of the bytes before the first and after the last record batch, one after the other.
+        Digest of the bytes before the first and after the last record batch, in this order.
     """
 
     file: str
@@ -72,14 +73,14 @@ class ShardEntry:
 
 @dataclass(frozen=True)
 class Standardised:
-    """What was done to the features of a standardised dataset.
+    """How the features of a dataset were standardised.
 
     Attributes
     ----------
     file : str
         Name, within the dataset's folder, of the means and the scales.
     sha256 : str
-        Of that file.
+        Digest of that file.
     centred : bool
         Whether the mean was taken from each feature, too.
     """
@@ -91,23 +92,23 @@ class Standardised:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a dataset holds.
+    """The description of a dataset.
 
     Attributes
     ----------
     rows : int
     features : int
-        Columns.
+        Number of columns.
     shape : tuple of int
         Shape of one example; its product is ``features``.
     dtype : {"uint8", "float32", "float64"}
-        Of the features as stored.
+        dtype of the features as stored.
     scale : float
         A model sees the stored features times this.
     classes : tuple of int or str, or None
         Labels in sorted order; None if the dataset has no labels, or numbers.
     seed : int
-        Of the shuffle at import.
+        Seed of the shuffle at import.
     source : dict
         Format and file names that the dataset was made from.
     shards : tuple of ShardEntry
@@ -116,7 +117,7 @@ class Manifest:
     nonzeros : int
         Stored entries; rows times features of a dense dataset.
     target : {"class", "number", None}
-        What a label is: the index of a class, a number to be predicted, or nothing at all.
+        Kind of label: the index of a class, a number to be predicted, or none.
     class_rows : tuple of int, or None
         Rows of each class; None exactly if ``classes`` is.
     weighted : bool
@@ -142,7 +143,7 @@ class Manifest:
     class_rows: tuple[int, ...] | None = None
     weighted: bool = False
     standardised: Standardised | None = None
-    columns: tuple[Column, ...] | None = None
+    columns: Columns | None = None
 
     def to_json(self) -> str:
         """The manifest's file, the same text for the same manifest."""
@@ -157,7 +158,7 @@ class Manifest:
     def sha256(self) -> str:
         """Digest of the dataset: of all else in the manifest, which has the shards' digests.
 
-        Of the JSON with sorted keys, without white space, in ASCII.
+        The digest of the JSON with sorted keys, without white space, in ASCII.
         """
         text = json.dumps(self._content, allow_nan=False, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -173,7 +174,7 @@ def load(folder: AnyPath) -> Manifest:
     Raises
     ------
     MissingInputError
-        There is no such folder, or it is no dataset.
+        The folder does not exist or is not a dataset.
     DataError
         The manifest is damaged, or of a version that this program does not know.
     StorageError
@@ -189,7 +190,7 @@ def load(folder: AnyPath) -> Manifest:
                 raise _no_dataset(folder, f"holds no {MANIFEST}.") from None
             raise _no_dataset(folder, missing(str(folder), names_in)) from None
         except NotADirectoryError:
-            raise _no_dataset(folder, "is no folder.") from None
+            raise _no_dataset(folder, "is not a folder.") from None
     try:
         parsed = json.loads(content.decode())
         digest = parsed.pop("sha256", None) if isinstance(parsed, dict) else None
@@ -209,9 +210,35 @@ def load(folder: AnyPath) -> Manifest:
     return manifest
 
 
+def read_listed(path: AnyPath, sha256: str, advice: str) -> bytes:
+    """The content of a file that a manifest lists.
+
+    Raises
+    ------
+    MissingInputError
+        The file is gone.
+    DataError
+        The file differs from its digest; ``advice`` says what to do.
+    StorageError
+    """
+    with storage_errors("read", path):
+        try:
+            require_file(path)
+            content = path.read_bytes()
+        except FileNotFoundError:
+            raise MissingInputError(
+                f"{path} does not exist, though the dataset's manifest names it. {advice}"
+            ) from None
+    if (found := hashlib.sha256(content).hexdigest()) != sha256:
+        raise DataError(
+            f"{path} is damaged: sha256 {found[:16]}…, the manifest says {sha256[:16]}…. {advice}"
+        )
+    return content
+
+
 def _no_dataset(folder: AnyPath, found: str) -> MissingInputError:
     return MissingInputError(
-        f"{folder} is no dataset: it {found} Make a dataset with 'gradreduce data import' or "
+        f"{folder} is not a dataset: it {found} Make a dataset with 'gradreduce data import' or "
         f"'gradreduce data digits'"
     )
 
@@ -227,54 +254,34 @@ def _parse(content: Any, path: AnyPath) -> Manifest:
             f"{path} has format version {version}; this program reads version {FORMAT_VERSION}. "
             f"Import the data again, or use the program that wrote it"
         )
-    shards = tuple(
-        ShardEntry(**{**shard, "batches": tuple(BatchEntry(**entry) for entry in shard["batches"])})
-        for shard in content.pop("shards")
-    )
-    content["shape"] = _tuple(content["shape"])
-    for name in ("classes", "class_rows"):
-        if content[name] is not None:
-            content[name] = _tuple(content[name])
-    if content["standardised"] is not None:
-        content["standardised"] = Standardised(**content["standardised"])
-    content["columns"] = parse(content["columns"])
-    missing = {field.name for field in fields(Manifest)} - content.keys() - {"shards"}
-    if missing:
+    if missing := {field.name for field in fields(Manifest)} - content.keys():
         raise KeyError(*sorted(missing))
-    return Manifest(**content, shards=shards)
-
-
-def _tuple(items: Any) -> tuple[Any, ...]:
-    if not isinstance(items, list):
-        raise TypeError(f"expected a list, found {type(items).__name__}")
-    return tuple(items)
+    return build(Manifest, content)
 
 
 def _check(manifest: Manifest) -> None:
-    """Raise a ``ValueError`` if a value is not of its kind, or if two do not fit."""
+    """Raise a ``ValueError`` if a value is out of range, or if two do not fit."""
     _expect("length of shape", len(manifest.shape), len(manifest.shape) <= MOST_DIMENSIONS)
     _numbers("shape", 1, *manifest.shape, most=MOST_FEATURES)
     _numbers("features", 1, manifest.features, most=MOST_FEATURES)
     _numbers("seed", 0, manifest.seed)
     _equal("features", manifest.features, "the product of shape", math.prod(manifest.shape))
     _expect("dtype", manifest.dtype, manifest.dtype in DTYPES)
-    scale: object = manifest.scale
-    known = type(scale) in (int, float) and 0 < manifest.scale <= sys.float_info.max
-    _expect("scale", scale, known)
-    _expect("source", manifest.source, type(manifest.source) is dict)
+    _expect("scale", manifest.scale, manifest.scale > 0)
+    check_columns(manifest.columns)
     if manifest.classes is not None:
         kinds = {type(label) for label in manifest.classes}
-        ordered = sorted(set(manifest.classes)) == list(manifest.classes)
-        _expect("classes", manifest.classes, kinds in ({int}, {str}) and ordered)
-        # Larger ones are texts: together with smaller ones NumPy would make doubles of them.
-        ends = [label for label in manifest.classes if type(label) is int]
+        ordered = len(kinds) == 1 and sorted(set(manifest.classes)) == list(manifest.classes)
+        _expect("classes", manifest.classes, ordered)
+        # Larger ones are texts: NumPy would convert them, and smaller ones with them, to doubles.
+        ends = [label for label in manifest.classes if isinstance(label, int)]
         _expect("classes", ends, all(-(2**63) <= label < 2**63 for label in ends))
-        # Labels that are no Unicode, such as half of a surrogate pair, could not be written.
+        # Labels that are not Unicode, such as half of a surrogate pair, could not be written.
         "".join(map(str, manifest.classes)).encode()
     _check_layout(manifest)
     _check_target(manifest)
     if manifest.standardised is not None:
-        _check_standardised(manifest.standardised)
+        _check_file(manifest.standardised.file, manifest.standardised.sha256)
     least = _least_row_bytes(manifest)
     for shard in manifest.shards:
         _check_shard(shard, least)
@@ -297,15 +304,13 @@ def _check_layout(manifest: Manifest) -> None:
 
 
 def _least_row_bytes(manifest: Manifest) -> int:
-    """Bytes that a row takes of a shard at least: its features, or offsets, and its number."""
+    """The least bytes that a row takes in a shard: its features, or offsets, and its number."""
     if manifest.layout == "dense":
         return manifest.features * {"uint8": 1, "float32": 4, "float64": 8}[manifest.dtype] + 8
     return 2 * 4 + 8
 
 
 def _check_target(manifest: Manifest) -> None:
-    weighted: object = manifest.weighted
-    _expect("weighted", weighted, type(weighted) is bool)
     _expect("target", manifest.target, manifest.target in TARGETS)
     classes, class_rows = manifest.classes, manifest.class_rows
     with_classes = [classes is not None, class_rows is not None, manifest.target == "class"]
@@ -320,22 +325,17 @@ def _check_target(manifest: Manifest) -> None:
         _equal("rows", manifest.rows, "the sum of class_rows", sum(class_rows))
 
 
-def _check_standardised(standardised: Standardised) -> None:
-    centred: object = standardised.centred
-    _expect("centred", centred, type(centred) is bool)
-    _check_name(standardised.file)
-    _digests(standardised.file, standardised.sha256)
-
-
-def _check_name(name: object) -> None:
+def _check_file(name: str, *digests: str) -> None:
     # A name that leads out of the folder would read somebody else's file.
-    known = isinstance(name, str) and name == Path(name).name not in ("", "..")
-    _expect("file", name, known and str(name).isprintable())
+    known = name == Path(name).name not in ("", "..") and name.isprintable()
+    _expect("file", name, known)
+    for digest in digests:
+        _expect(f"digest of {name}", digest, _SHA256.fullmatch(digest) is not None)
 
 
 def _check_shard(shard: ShardEntry, least_row_bytes: int) -> None:
-    _check_name(shard.file)
-    _digests(shard.file, shard.sha256, shard.rest_sha256)
+    digests = [batch.sha256 for batch in shard.batches]
+    _check_file(shard.file, shard.sha256, shard.rest_sha256, *digests)
     _numbers(f"bytes of {shard.file}", 1, shard.bytes)
     end = 0
     for batch in shard.batches:
@@ -344,7 +344,6 @@ def _check_shard(shard: ShardEntry, least_row_bytes: int) -> None:
         _numbers(f"length of a record batch of {shard.file}", 1, batch.length)
         fits = batch.rows * least_row_bytes <= batch.length
         _expect(f"rows of a record batch of {batch.length} bytes", batch.rows, fits)
-        _digests(shard.file, batch.sha256)
         end = batch.offset + batch.length
     _expect(f"end of the record batches of {shard.file}", end, 0 < end <= shard.bytes)
     rows = sum(batch.rows for batch in shard.batches)
@@ -356,17 +355,11 @@ def _expect(name: str, found: object, holds: bool) -> None:
         raise ValueError(f"{name}: {shortened(found)} makes no sense")
 
 
-def _numbers(name: str, least: int, *found: object, most: float = math.inf) -> None:
+def _numbers(name: str, least: int, *found: int, most: float = math.inf) -> None:
     for number in found:
-        _expect(name, number, type(number) is int and least <= number <= most)
+        _expect(name, number, least <= number <= most)
 
 
-def _digests(name: str, *found: object) -> None:
-    for digest in found:
-        is_digest = isinstance(digest, str) and _SHA256.fullmatch(digest) is not None
-        _expect(f"digest of {name}", digest, is_digest)
-
-
-def _equal(name: str, found: object, other: str, expected: int) -> None:
-    if type(found) is not int or found != expected:
+def _equal(name: str, found: int, other: str, expected: int) -> None:
+    if found != expected:
         raise ValueError(f"{name}: {shortened(found)}, but {expected} is {other}")

@@ -9,7 +9,7 @@ source, from 0 on; training does not use it.
 
 All are used where they lie in the memory-mapped file. Arrow does not notice a flipped bit, so each
 record batch's bytes are compared with the digest in the manifest when they are first touched. And
-since a digest fits whatever a stranger has written, all that says where to read is checked then.
+since a digest also fits a stranger's file, all offsets and lengths are checked then.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, RemotePath
-from hdfs_utils.publish import storage_errors
 from mapreduce.data import ipc, standardisation
 from mapreduce.data import manifest as manifests
 from mapreduce.data.batch import Batch, Csr
@@ -76,7 +76,7 @@ def write_shard(
     labels : array (rows,), int32 or float64, or None
     weights : array (rows,), float64, or None
     row_bytes : int, optional
-        Average size of a row of the whole dataset, from which the rows of a record batch follow.
+        Average size of a row of the whole dataset, which decides the rows of a record batch.
         Default: that of these rows.
     source_rows : array (rows,), int64, optional
         Their numbers in the source. Default: from 0 on.
@@ -184,9 +184,9 @@ class Shard:
     ----------
     path : Path or RemotePath
     entry : ShardEntry
-        What the manifest says of it.
+        The manifest's entry for the shard.
     manifest : Manifest
-        Of the dataset.
+        The manifest of the dataset.
 
     Raises
     ------
@@ -212,7 +212,7 @@ class Shard:
         self._batches: dict[int, tuple[Batch, Array]] = {}
 
     def _mapped(self) -> memoryview:
-        """The file's bytes: of a remote one those around its record batches, and zeros.
+        """The file's bytes; for a remote file those around its record batches, and zeros.
 
         The zeros take no memory; the record batches are read in their place when they are needed.
         """
@@ -248,7 +248,9 @@ class Shard:
             reader = pa.ipc.open_file(pa.BufferReader(pa.py_buffer(self._view)))
             found = f"{reader.num_record_batches} record batches of {reader.schema}"
         except (ValueError, pa.ArrowException, OSError) as error:
-            raise DataError(f"{self.path} is no shard: {error}. Import the data again") from error
+            raise DataError(
+                f"{self.path} is not a shard: {error}. Import the data again"
+            ) from error
         if (reader.schema, reader.num_record_batches) != expected:
             raise self._misfit(found, f"{expected[1]} of {expected[0]}")
         return schema
@@ -384,7 +386,7 @@ class Dataset:
     ----------
     folder : Path or RemotePath
     sha256 : str, optional
-        Digest that it must have: that of a plan.
+        Digest that the dataset must have, from a plan.
 
     Attributes
     ----------
@@ -393,7 +395,7 @@ class Dataset:
     Raises
     ------
     MissingInputError, DataError
-        See :func:`mapreduce.data.manifest.load`; or it is another dataset.
+        See :func:`mapreduce.data.manifest.load`; or the digest differs.
     """
 
     def __init__(self, folder: AnyPath, sha256: str | None = None) -> None:

@@ -1,6 +1,6 @@
 """Standardising: each feature minus its mean, divided by its standard deviation.
 
-What some rows say of every feature are :class:`Moments`: mean and sum of squared differences from
+:class:`Moments` are the statistics of some rows: mean and sum of squared differences from
 it, by two passes over the rows and in float64. Moments of more rows follow from those of parts,
 by the formula of T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for computing the sample
 variance", 1983, which subtracts no large numbers from each other.
@@ -13,12 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from hdfs_utils.paths import AnyPath
-from hdfs_utils.publish import put_if_absent, storage_errors
+from hdfs_utils.publish import put_if_absent
 from mapreduce.data import ipc
 from mapreduce.data.batch import Array, Batch, Csr
-from mapreduce.data.manifest import Manifest, Standardised
-from mapreduce.errors import DataError, MissingInputError
-from mapreduce.jsonfiles import require_file
+from mapreduce.data.manifest import Manifest, Standardised, read_listed
+from mapreduce.errors import DataError
 
 FILE = "standardisation.arrow"
 _SCHEMA = pa.schema([pa.field("mean", pa.float64(), False), pa.field("scale", pa.float64(), False)])
@@ -27,7 +26,7 @@ _CHUNK_ROWS = 2048
 
 @dataclass(frozen=True)
 class Moments:
-    """What some rows say of every feature.
+    """The statistics of every feature over some rows.
 
     Attributes
     ----------
@@ -35,7 +34,7 @@ class Moments:
     weight : float
         Sum of the rows' weights; that of rows without weights is their number.
     mean : array (features,), float64
-        Weighted; of the features as a model sees them, and zeros count.
+        Weighted mean of the features as a model sees them, counting zeros.
     squares : array (features,), float64
         Weighted sum of squared differences from the mean.
     """
@@ -81,7 +80,7 @@ def _sparse_moments(features: Csr, scale: float, weights: Array, weight: float) 
 
 
 def combine(left: Moments, right: Moments) -> Moments:
-    """Moments of the rows of both."""
+    """The moments of the rows of both."""
     rows = left.rows + right.rows
     weight = left.weight + right.weight
     if right.weight == 0 or left.weight == 0:
@@ -95,7 +94,7 @@ def combine(left: Moments, right: Moments) -> Moments:
 
 @dataclass(frozen=True)
 class Statistics:
-    """What is taken from each feature, and by what it is divided.
+    """The numbers subtracted from each feature, and those by which it is divided.
 
     Attributes
     ----------
@@ -174,19 +173,7 @@ def load(folder: AnyPath, manifest: Manifest) -> Statistics:
             f"data standardise'"
         )
     path = folder / described.file
-    with storage_errors("read", path):
-        try:
-            require_file(path)
-            content = path.read_bytes()
-        except FileNotFoundError:
-            raise MissingInputError(
-                f"{path} does not exist, though the dataset's manifest names it. Standardise the "
-                f"data again"
-            ) from None
-    if hashlib.sha256(content).hexdigest() != described.sha256:
-        raise DataError(
-            f"{path} is damaged: its sha256 is not that in the manifest. Standardise the data again"
-        )
+    content = read_listed(path, described.sha256, "Standardise the data again")
     try:
         with pa.ipc.open_file(pa.BufferReader(content)) as reader:
             schema, names = reader.schema, reader.schema.names

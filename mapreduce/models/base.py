@@ -3,16 +3,18 @@
 import contextlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterator, Mapping
+from itertools import accumulate, pairwise
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from kernels import arrays, dispatch
-from mapreduce.collect.vectors import Vector
+from kernels import dispatch
 from mapreduce.data.batch import Batch, Csr
 from mapreduce.errors import DeviceError, UsageError
+from mapreduce.models.context import Context
+from mapreduce.reduction.vectors import Vector
 
 Array = npt.NDArray[Any]
 
@@ -39,32 +41,20 @@ def device_errors(device: str) -> Iterator[None]:
 
 
 class Parameter(NamedTuple):
-    """A named array within the flat vector."""
+    """A named array within the flat vector.
+
+    Attributes
+    ----------
+    name : str
+    shape : tuple of int
+    role : {"weight", "bias", "buffer"}
+        Weights get the L1 and L2 penalties, biases do not. A buffer is not trained: no penalty and
+        no optimizer sees it, its gradient is 0, and :meth:`Model.update_buffer` changes it.
+    """
 
     name: str
     shape: tuple[int, ...]
-
-
-class Workspace:
-    """Arrays that one thread uses again for every slice.
-
-    Parameters
-    ----------
-    device : str
-        Where they are.
-    """
-
-    def __init__(self, device: str = "cpu") -> None:
-        self._device = device
-        self._arrays: dict[str, Array] = {}
-
-    def array(self, name: str, shape: tuple[int, int], dtype: npt.DTypeLike) -> Array:
-        """An uninitialised C-contiguous array, valid until the name is asked for again."""
-        size = shape[0] * shape[1]
-        array = self._arrays.get(name)
-        if array is None or array.size < size or array.dtype != dtype:
-            array = self._arrays[name] = arrays.empty(size, dtype, self._device)
-        return array[:size].reshape(shape)
+    role: Literal["weight", "bias", "buffer"] = "weight"
 
 
 class Model(ABC):
@@ -72,8 +62,8 @@ class Model(ABC):
 
     Parameters
     ----------
-    features : int
-        Columns of a batch.
+    shape : tuple of int
+        Of a row. A batch has its elements as columns.
     classes : int
     dtype : {"float32", "float64"}
         Of the parameters. What is computed from parameters stored as float16 is stored so too.
@@ -82,10 +72,14 @@ class Model(ABC):
 
     Attributes
     ----------
+    features : int
+        Columns of a batch.
     parameters : list of Parameter
         In the order in which they lie in the flat vector.
     size : int
         Length of the flat vector.
+    takes_shape : bool
+        Whether rows of several dimensions have a meaning; else all are taken as flat ones.
     takes_sparse : bool
         Whether a batch's features may be :class:`mapreduce.data.batch.Csr`.
     binary : bool
@@ -96,18 +90,25 @@ class Model(ABC):
         Whether :meth:`gradient` takes parameters, result and workspace on the model's device.
     """
 
+    takes_shape: ClassVar[bool] = False
     takes_sparse: ClassVar[bool] = False
     binary: ClassVar[bool] = False
     regression: ClassVar[bool] = False
     stays_on_device: ClassVar[bool] = True
 
-    def __init__(self, features: int, classes: int, dtype: str, device: str = "cpu") -> None:
-        self.features = features
+    def __init__(
+        self, shape: tuple[int, ...], classes: int, dtype: str, device: str = "cpu"
+    ) -> None:
+        self.shape = shape
+        self.features = math.prod(shape)
         self.classes = classes
         self.dtype = np.dtype(dtype)
         self.device = device
         self.parameters = self._parameters()
-        self.size = sum(math.prod(parameter.shape) for parameter in self.parameters)
+        sizes = [math.prod(parameter.shape) for parameter in self.parameters]
+        self._ends = list(accumulate(sizes, initial=0))
+        self.size = self._ends[-1]
+        self.has_buffers = any(parameter.role == "buffer" for parameter in self.parameters)
         self._kernels: dict[str, Any] = {}
 
     def _kernel(self, name: str) -> Any:
@@ -118,21 +119,14 @@ class Model(ABC):
 
     @abstractmethod
     def _parameters(self) -> list[Parameter]:
-        """Names and shapes, in order."""
+        """Names, shapes and roles, in order."""
 
     @abstractmethod
     def init(self, seed: int) -> Array:
         """Initial parameters (size,), from a seed."""
 
     @abstractmethod
-    def gradient(
-        self,
-        params: Array,
-        batch: Batch,
-        out: Array,
-        workspace: Workspace,
-        loss_scale: float = 1.0,
-    ) -> float:
+    def gradient(self, params: Array, batch: Batch, out: Array, context: Context) -> float:
         """Gradient and loss of a batch, summed over its rows.
 
         Parameters
@@ -143,11 +137,9 @@ class Model(ABC):
         batch : Batch
             With labels.
         out : array (size,), of the dtype of ``params``
-            Overwritten by the sum of the rows' gradients, times ``loss_scale``.
-        workspace : Workspace
-            Of the calling thread.
-        loss_scale : float
-            For float16, in which small gradients would vanish; 1 for others.
+            Overwritten by the sum of the rows' gradients, times the context's ``loss_scale``; by 0
+            where a buffer is.
+        context : Context
 
         Returns
         -------
@@ -156,7 +148,7 @@ class Model(ABC):
         """
 
     def sparse_gradient(
-        self, params: Array, batch: Batch, workspace: Workspace
+        self, params: Array, batch: Batch, context: Context
     ) -> tuple[float, Vector] | None:
         """Loss and gradient as :meth:`gradient` gives them, the gradient sparse.
 
@@ -174,42 +166,76 @@ class Model(ABC):
         """
         return None
 
+    def extras(self, completed: int) -> tuple[str, ...]:
+        """Names of the sums over rows that :meth:`gradient` gives beside the gradient in a round.
+
+        They are added up along the same tree, and their means reach :meth:`update_buffer`.
+        """
+        return ()
+
+    def update_buffer(
+        self, name: str, part: slice, values: Array, means: Mapping[str, Array]
+    ) -> Array:
+        """New values of a part of a buffer, after a round that was not skipped.
+
+        Parameters
+        ----------
+        name : str
+            Of the buffer.
+        part : slice
+            Which of its elements, flattened: those of one block of the parameters.
+        values : array (n,)
+            Of this part; not to be changed.
+        means : dict of str to array
+            Of :meth:`extras`, weighted means over all rows of the round.
+        """
+        return values
+
     @abstractmethod
-    def logits(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+    def logits(self, params: Array, batch: Batch, context: Context) -> Array:
         """Logits (rows, classes) of a batch, in the workspace's memory."""
 
-    def score(self, params: Array, batch: Batch, workspace: Workspace) -> tuple[float, int]:
+    def score(self, params: Array, batch: Batch, context: Context) -> tuple[float, int]:
         """Sum of the losses, in nats, and number of rows that are classified correctly."""
-        logits = self.logits(params, batch, workspace)
+        logits = self.logits(params, batch, context)
         result: tuple[float, int] = self._kernel("score")(logits, batch.labels, batch.weights)
         return result
 
-    def probabilities(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+    def probabilities(self, params: Array, batch: Batch, context: Context) -> Array:
         """Probabilities (rows, classes) of a batch, in the workspace's memory."""
-        result: Array = self._kernel("softmax")(self.logits(params, batch, workspace))
+        result: Array = self._kernel("softmax")(self.logits(params, batch, context))
         return result
 
     def views(self, flat: Array) -> list[Array]:
         """The flat vector's parts as arrays of the parameters' shapes, in order; no copies."""
-        arrays = []
-        offset = 0
-        for _, shape in self.parameters:
-            size = math.prod(shape)
-            arrays.append(flat[offset : offset + size].reshape(shape))
-            offset += size
-        return arrays
+        places = zip(self.parameters, pairwise(self._ends), strict=True)
+        return [flat[start:stop].reshape(one.shape) for one, (start, stop) in places]
 
     def named(self, flat: Array) -> dict[str, Array]:
         """The flat vector's parts by name; no copies."""
         names = (parameter.name for parameter in self.parameters)
         return dict(zip(names, self.views(flat), strict=True))
 
+    def parts(self, start: int, stop: int) -> Iterator[tuple[Parameter, slice, slice]]:
+        """The parameters in a part of the flat vector.
+
+        Yields
+        ------
+        parameter : Parameter
+        elements : slice
+            Which of its elements, flattened.
+        place : slice
+            Where they lie in the part.
+        """
+        for parameter, (first, last) in zip(self.parameters, pairwise(self._ends), strict=True):
+            low, high = max(start, first), min(stop, last)
+            if low < high:
+                yield parameter, slice(low - first, high - first), slice(low - start, high - start)
+
     def parameter_at(self, index: int) -> str:
         """Name of the parameter that holds an element of the flat vector."""
-        for name, shape in self.parameters:
-            index -= math.prod(shape)
-            if index < 0:
-                return name
+        for parameter, _, _ in self.parts(index, index + 1):
+            return parameter.name
         raise IndexError("beyond the last parameter")
 
     def feature_at(self, index: int) -> int | None:
@@ -221,39 +247,31 @@ class Model(ABC):
     def penalised(self, start: int, stop: int) -> Array:
         """Which elements of a part of the flat vector an L1 or L2 penalty applies to.
 
-        Weights, but not biases.
-
         Returns
         -------
         array (stop - start,), of the parameters' dtype
-            1 or 0.
+            1 for weights, else 0.
         """
-        mask = np.ones(stop - start, self.dtype)
-        offset = 0
-        for name, shape in self.parameters:
-            end = offset + math.prod(shape)
-            if name.rpartition(".")[2] == "bias":
-                mask[max(offset - start, 0) : max(end - start, 0)] = 0
-            offset = end
+        mask = np.zeros(stop - start, self.dtype)
+        for parameter, _, place in self.parts(start, stop):
+            mask[place] = parameter.role == "weight"
         return mask
 
-    def _inputs(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+    def _inputs(self, params: Array, batch: Batch, context: Context) -> Array:
         """The features in the parameters' dtype, scaled; not copied if that changes nothing."""
         features = batch.features
         if isinstance(features, Csr):
             raise UsageError(f"{type(self).__name__.lower()} takes no sparse features")
         if features.dtype == params.dtype and batch.scale == 1.0:
             return features
-        out = workspace.array("inputs", features.shape, params.dtype)
+        out = context.workspace.array("inputs", features.shape, params.dtype)
         result: Array = self._kernel("scale")(features, batch.scale, out)
         return result
 
-    def _stored(
-        self, delta: Array, params: Array, loss_scale: float, workspace: Workspace
-    ) -> Array:
+    def _stored(self, delta: Array, params: Array, context: Context) -> Array:
         """The loss's gradient by the outputs (rows, outputs), as the layers below them take it."""
         if delta.dtype == params.dtype:
             return delta
-        out = workspace.array("delta", delta.shape, params.dtype)
-        result: Array = self._kernel("scale")(delta, loss_scale, out)
+        out = context.workspace.array("delta", delta.shape, params.dtype)
+        result: Array = self._kernel("scale")(delta, context.loss_scale, out)
         return result

@@ -4,9 +4,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from mapreduce.collect.vectors import DENSITY, SparseVector, Vector
 from mapreduce.data.batch import Batch, Csr
-from mapreduce.models.base import Array, Model, Parameter, Workspace
+from mapreduce.models.base import Array, Model, Parameter
+from mapreduce.models.context import Context
+from mapreduce.reduction.vectors import DENSITY, SparseVector, Vector
 
 
 class LinearModel(Model):
@@ -28,21 +29,14 @@ class LinearModel(Model):
     second: ClassVar[float]
 
     def _parameters(self) -> list[Parameter]:
-        return [Parameter("weight", (self.features,)), Parameter("bias", (1,))]
+        return [Parameter("weight", (self.features,)), Parameter("bias", (1,), "bias")]
 
     def init(self, seed: int) -> Array:
         # The loss is convex: every starting point leads to the same minimum.
         return np.zeros(self.size, self.dtype)
 
-    def gradient(
-        self,
-        params: Array,
-        batch: Batch,
-        out: Array,
-        workspace: Workspace,
-        loss_scale: float = 1.0,
-    ) -> float:
-        delta, loss = self._derivative(params, batch, workspace)
+    def gradient(self, params: Array, batch: Batch, out: Array, context: Context) -> float:
+        delta, loss = self._derivative(params, batch, context)
         weight_grad, bias_grad = self.views(out)
         features = batch.features
         if isinstance(features, Csr):
@@ -50,13 +44,13 @@ class LinearModel(Model):
             self._rescale(weight_grad, batch.scale)
             bias_grad[0] = delta.sum()
         else:
-            x = self._inputs(params, batch, workspace)
-            column = self._stored(delta.reshape(-1, 1), params, loss_scale, workspace)
+            x = self._inputs(params, batch, context)
+            column = self._stored(delta.reshape(-1, 1), params, context)
             self._kernel("affine_gradient")(x, column, weight_grad.reshape(-1, 1), bias_grad)
         return loss
 
     def sparse_gradient(
-        self, params: Array, batch: Batch, workspace: Workspace
+        self, params: Array, batch: Batch, context: Context
     ) -> tuple[float, Vector] | None:
         features = batch.features
         if not isinstance(features, Csr):
@@ -64,7 +58,7 @@ class LinearModel(Model):
         entries = int(features.indptr[-1] - features.indptr[0])
         if entries > DENSITY * self.size:
             return None
-        delta, loss = self._derivative(params, batch, workspace)
+        delta, loss = self._derivative(params, batch, context)
         indices, values = self._kernel("csr_gradient_sparse")(
             *self._entries(features), delta, self.features
         )
@@ -88,20 +82,24 @@ class LinearModel(Model):
             squares *= np.repeat(delta, np.diff(indptr))
             out = np.bincount(indices[entries], squares, self.size) * batch.scale**2
         else:
-            x = self._inputs(np.empty(0, self.dtype), batch, Workspace())
+            x = self._inputs(np.empty(0, self.dtype), batch, Context())
             out = np.append(np.einsum("i,ij,ij->j", delta, x, x, dtype=np.float64), 0.0)
         out[-1] = delta.sum()
         return out
 
-    def _derivative(self, params: Array, batch: Batch, workspace: Workspace) -> tuple[Array, float]:
-        scores = self._scores(params, batch, workspace)
+    def _derivative(self, params: Array, batch: Batch, context: Context) -> tuple[Array, float]:
+        """The loss's derivative by each row's score, (rows,), and its sum over the rows.
+
+        Both times the rows' weights. A model whose loss is its own overrides this method.
+        """
+        scores = self._scores(params, batch, context)
         loss: float = self._kernel("linear_loss")(self.loss, scores, batch.labels, batch.weights)
         return scores, loss
 
-    def _scores(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+    def _scores(self, params: Array, batch: Batch, context: Context) -> Array:
         """(rows,), in the workspace's memory."""
         weight, bias = self.views(params)
-        out = workspace.array("scores", (batch.rows, 1), self.dtype)
+        out = context.workspace.array("scores", (batch.rows, 1), self.dtype)
         features = batch.features
         if isinstance(features, Csr):
             if batch.scale != 1.0:
@@ -109,7 +107,7 @@ class LinearModel(Model):
             scores = out[:, 0]
             self._kernel("csr_scores")(*self._entries(features), weight, bias[0], scores)
             return scores
-        x = self._inputs(params, batch, workspace)
+        x = self._inputs(params, batch, context)
         self._kernel("affine")(x, weight.reshape(-1, 1), bias, out, relu=False)
         return out[:, 0]
 
@@ -128,22 +126,22 @@ class BinaryModel(LinearModel):
 
     binary = True
 
-    def probabilities(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
-        probabilities = workspace.array("probabilities", (batch.rows, 2), self.dtype)
-        scores = self._scores(params, batch, workspace)
+    def probabilities(self, params: Array, batch: Batch, context: Context) -> Array:
+        probabilities = context.workspace.array("probabilities", (batch.rows, 2), self.dtype)
+        scores = self._scores(params, batch, context)
         probabilities[:, 1] = self._kernel("sigmoid")(scores.copy())
         probabilities[:, 0] = self._kernel("sigmoid")(np.negative(scores, out=scores))
         return probabilities
 
-    def logits(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
-        scores = self._scores(params, batch, workspace)
-        logits = workspace.array("logits", (batch.rows, 2), self.dtype)
+    def logits(self, params: Array, batch: Batch, context: Context) -> Array:
+        scores = self._scores(params, batch, context)
+        logits = context.workspace.array("logits", (batch.rows, 2), self.dtype)
         logits[:, 0] = 0
         logits[:, 1] = scores
         return logits
 
-    def score(self, params: Array, batch: Batch, workspace: Workspace) -> tuple[float, int]:
-        scores = self._scores(params, batch, workspace)
+    def score(self, params: Array, batch: Batch, context: Context) -> tuple[float, int]:
+        scores = self._scores(params, batch, context)
         correct = int(np.count_nonzero((scores > 0) == (batch.labels == 1)))
         loss: float = self._kernel("linear_loss")(self.loss, scores, batch.labels, batch.weights)
         return loss, correct
@@ -184,10 +182,10 @@ class Linear(LinearModel):
     loss = "squared"
     second = 1.0
 
-    def logits(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
+    def logits(self, params: Array, batch: Batch, context: Context) -> Array:
         """The predictions, (rows, 1)."""
-        return self._scores(params, batch, workspace).reshape(-1, 1)
+        return self._scores(params, batch, context).reshape(-1, 1)
 
-    def score(self, params: Array, batch: Batch, workspace: Workspace) -> tuple[float, int]:
+    def score(self, params: Array, batch: Batch, context: Context) -> tuple[float, int]:
         """Sum of the losses, and 0: there is nothing to be right."""
-        return self._derivative(params, batch, workspace)[1], 0
+        return self._derivative(params, batch, context)[1], 0

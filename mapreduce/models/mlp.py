@@ -1,5 +1,6 @@
 """Multilayer perceptron: affine layers with ReLU between them, softmax at the end."""
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -7,7 +8,8 @@ import numpy as np
 
 from mapreduce.data.batch import Batch
 from mapreduce.errors import UsageError
-from mapreduce.models.base import Array, Model, Parameter, Workspace
+from mapreduce.models.base import Array, Model, Parameter
+from mapreduce.models.context import Context
 
 
 class MLP(Model):
@@ -21,7 +23,7 @@ class MLP(Model):
 
     def __init__(
         self,
-        features: int,
+        shape: tuple[int, ...],
         classes: int,
         dtype: str,
         device: str = "cpu",
@@ -30,14 +32,14 @@ class MLP(Model):
     ) -> None:
         if not hidden or min(hidden) < 1:
             raise UsageError("mlp needs the widths of its hidden layers, as in mlp:256,128")
-        self.widths = [features, *hidden, classes]
-        super().__init__(features, classes, dtype, device)
+        self.widths = [math.prod(shape), *hidden, classes]
+        super().__init__(shape, classes, dtype, device)
 
     def _parameters(self) -> list[Parameter]:
         parameters = []
         for i, (inputs, outputs) in enumerate(pairwise(self.widths)):
             parameters.append(Parameter(f"layers.{i}.weight", (inputs, outputs)))
-            parameters.append(Parameter(f"layers.{i}.bias", (outputs,)))
+            parameters.append(Parameter(f"layers.{i}.bias", (outputs,), "bias"))
         return parameters
 
     def init(self, seed: int) -> Array:
@@ -49,38 +51,31 @@ class MLP(Model):
             weight[:] = generator.standard_normal(weight.shape) * deviation
         return params
 
-    def logits(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
-        return self._forward(params, batch, workspace)[-1]
+    def logits(self, params: Array, batch: Batch, context: Context) -> Array:
+        return self._forward(params, batch, context)[-1]
 
-    def gradient(
-        self,
-        params: Array,
-        batch: Batch,
-        out: Array,
-        workspace: Workspace,
-        loss_scale: float = 1.0,
-    ) -> float:
-        activations = self._forward(params, batch, workspace)
+    def gradient(self, params: Array, batch: Batch, out: Array, context: Context) -> float:
+        activations = self._forward(params, batch, context)
         delta = activations.pop()
         loss: float = self._kernel("softmax_cross_entropy")(delta, batch.labels, batch.weights)
-        delta = self._stored(delta, params, loss_scale, workspace)
+        delta = self._stored(delta, params, context)
         layers = list(zip(self._layers(params), self._layers(out), activations, strict=True))
         for i, ((weight, _), (weight_grad, bias_grad), x) in reversed(list(enumerate(layers))):
             self._kernel("affine_gradient")(x, delta, weight_grad, bias_grad)
             if i:
-                below = workspace.array(f"delta{i}", x.shape, params.dtype)
+                below = context.workspace.array(f"delta{i}", x.shape, params.dtype)
                 delta = self._kernel("relu_backward")(delta, weight, x, below)
         return loss
 
-    def _forward(self, params: Array, batch: Batch, workspace: Workspace) -> list[Array]:
+    def _forward(self, params: Array, batch: Batch, context: Context) -> list[Array]:
         """The inputs, each hidden layer's output and the logits."""
         affine = self._kernel("affine")
-        outputs = [self._inputs(params, batch, workspace)]
+        outputs = [self._inputs(params, batch, context)]
         layers = self._layers(params)
         for i, (weight, bias) in enumerate(layers):
             is_hidden = i < len(layers) - 1
             dtype = params.dtype if is_hidden else self.dtype
-            out = workspace.array(f"layer{i}", (batch.rows, len(bias)), dtype)
+            out = context.workspace.array(f"layer{i}", (batch.rows, len(bias)), dtype)
             outputs.append(affine(outputs[-1], weight, bias, out, relu=is_hidden))
         return outputs
 

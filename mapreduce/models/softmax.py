@@ -3,7 +3,8 @@
 import numpy as np
 
 from mapreduce.data.batch import Batch
-from mapreduce.models.base import Array, Model, Parameter, Workspace
+from mapreduce.models.base import Array, Model, Parameter
+from mapreduce.models.context import Context
 
 
 class Softmax(Model):
@@ -12,34 +13,27 @@ class Softmax(Model):
     def _parameters(self) -> list[Parameter]:
         return [
             Parameter("weight", (self.features, self.classes)),
-            Parameter("bias", (self.classes,)),
+            Parameter("bias", (self.classes,), "bias"),
         ]
 
     def init(self, seed: int) -> Array:
         # The loss is convex: every starting point leads to the same minimum.
         return np.zeros(self.size, self.dtype)
 
-    def logits(self, params: Array, batch: Batch, workspace: Workspace) -> Array:
-        return self._affine(params, self._inputs(params, batch, workspace), workspace)
+    def logits(self, params: Array, batch: Batch, context: Context) -> Array:
+        return self._affine(params, self._inputs(params, batch, context), context)
 
-    def gradient(
-        self,
-        params: Array,
-        batch: Batch,
-        out: Array,
-        workspace: Workspace,
-        loss_scale: float = 1.0,
-    ) -> float:
-        x = self._inputs(params, batch, workspace)
-        delta = self._affine(params, x, workspace)
+    def gradient(self, params: Array, batch: Batch, out: Array, context: Context) -> float:
+        x = self._inputs(params, batch, context)
+        delta = self._affine(params, x, context)
         loss: float = self._kernel("softmax_cross_entropy")(delta, batch.labels, batch.weights)
-        delta = self._stored(delta, params, loss_scale, workspace)
+        delta = self._stored(delta, params, context)
         weight_grad, bias_grad = self.views(out)
         self._kernel("affine_gradient")(x, delta, weight_grad, bias_grad)
         return loss
 
-    def _affine(self, params: Array, x: Array, workspace: Workspace) -> Array:
+    def _affine(self, params: Array, x: Array, context: Context) -> Array:
         weight, bias = self.views(params)
-        out = workspace.array("logits", (len(x), self.classes), self.dtype)
+        out = context.workspace.array("logits", (len(x), self.classes), self.dtype)
         result: Array = self._kernel("affine")(x, weight, bias, out, relu=False)
         return result

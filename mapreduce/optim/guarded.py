@@ -26,17 +26,8 @@ GROWTH_ROUNDS = 2000
 LARGEST_SCALE = 2.0**24
 
 
-def guarded(
-    inner: Transformation,
-    clip_norm: float | None = None,
-    skip_non_finite: bool = False,
-    first_scale: float | None = None,
-    growth_rounds: int = GROWTH_ROUNDS,
-) -> GlobalTransformation:
+class Guarded(GlobalTransformation):
     """An optimizer that looks at the whole gradient first.
-
-    ``memory`` is the number of rounds that were skipped, and with a scale, that and the number of
-    good rounds since it last changed.
 
     Parameters
     ----------
@@ -53,61 +44,83 @@ def guarded(
         scale halved.
     growth_rounds : int
         Good rounds after which the scale is doubled.
-
-    Raises
-    ------
-    NonFiniteError
-        By ``update``: the gradient is not finite although the scale is 1, and it is not to be
-        skipped.
     """
 
-    def sums(gradient: Array, state: State, params: Array, memory: Scalars) -> Scalars:
+    width = 2
+
+    def __init__(
+        self,
+        inner: Transformation,
+        clip_norm: float | None = None,
+        skip_non_finite: bool = False,
+        first_scale: float | None = None,
+        growth_rounds: int = GROWTH_ROUNDS,
+    ) -> None:
+        self._inner = inner
+        self._clip_norm = clip_norm
+        self._skips = skip_non_finite
+        self._first_scale = first_scale
+        self._growth_rounds = growth_rounds
+        # Good rounds are counted since the scale changed last.
+        self.scalar_names = ("skipped",) if first_scale is None else ("skipped", "scale", "good")
+
+    def init(self, params: Array) -> State:
+        return self._inner.init(params)
+
+    def first_scalars(self) -> Scalars:
+        return np.array([0.0] if self._first_scale is None else [0.0, self._first_scale, 0.0])
+
+    def skipped(self, scalars: Scalars) -> int:
+        return int(self.named(scalars)["skipped"])
+
+    def loss_scale(self, scalars: Scalars) -> float:
+        return self.named(scalars).get("scale", 1.0)
+
+    def tolerates_non_finite(self, completed: int, is_loss_finite: bool) -> bool:
+        return self._skips or (self._first_scale is not None and is_loss_finite)
+
+    def sums(self, gradient: Array, state: State, params: Array, scalars: Scalars) -> Scalars:
         finite = np.isfinite(gradient)
         kept = np.where(finite, gradient, 0).astype(np.float64)
         return np.array([kept @ kept, gradient.size - np.count_nonzero(finite)])
 
     def update(
-        gradient: Array, state: State, params: Array, step: int, shared: Shared
+        self, gradient: Array, state: State, params: Array, step: int, shared: Shared
     ) -> tuple[Array, State, Scalars]:
+        """As the contract says.
+
+        Raises
+        ------
+        NonFiniteError
+            The gradient is not finite although the scale is 1, and it is not to be skipped.
+        """
         squares, bad = shared.sums
-        overflows = bad > 0 and math.isfinite(shared.value) and loss_scale(shared.memory) > 1
+        overflows = bad > 0 and math.isfinite(shared.value) and self.loss_scale(shared.scalars) > 1
         is_bad = bad > 0 or not math.isfinite(shared.value)
-        if overflows or (is_bad and skip_non_finite):
-            return params, state, _after_a_skip(shared.memory, overflows)
-        if is_bad and first_scale is not None:
+        if overflows or (is_bad and self._skips):
+            return params, state, self._after_a_skip(shared.scalars, overflows)
+        if is_bad and self._first_scale is not None:
             raise NonFiniteError(
                 f"round {step}: the gradient has {bad:,.0f} elements that float16 cannot hold, "
                 f"though the loss is not scaled any more. The training diverged: try a smaller "
                 f"--learning-rate or --schedule warmup, or take --precision full"
             )
         norm = math.sqrt(squares)
-        if clip_norm is not None and norm > clip_norm:
-            gradient = gradient * gradient.dtype.type(clip_norm / norm)
-        updates, state = inner.update(gradient, state, params, step)
-        return params + updates, state, _after_a_step(shared.memory, growth_rounds)
+        if self._clip_norm is not None and norm > self._clip_norm:
+            gradient = gradient * gradient.dtype.type(self._clip_norm / norm)
+        updates, state = self._inner.update(gradient, state, params, step)
+        return params + updates, state, self._after_a_step(shared.scalars)
 
-    def memory() -> Scalars:
-        return np.array([0.0] if first_scale is None else [0.0, first_scale, 0.0])
+    def _after_a_skip(self, scalars: Scalars, overflows: bool) -> Scalars:
+        if self._first_scale is None:
+            return scalars + 1
+        skipped, scale, _ = scalars
+        return np.array([skipped + 1, scale / 2 if overflows else scale, 0])
 
-    return GlobalTransformation(inner.init, update, sums, 2, memory)
-
-
-def loss_scale(memory: Scalars) -> float:
-    """What the loss is multiplied with in the round after, by the memory of :func:`guarded`."""
-    return float(memory[1]) if len(memory) > 1 else 1.0
-
-
-def _after_a_skip(memory: Scalars, overflows: bool) -> Scalars:
-    if len(memory) == 1:
-        return memory + 1
-    skipped, scale, _ = memory
-    return np.array([skipped + 1, scale / 2 if overflows else scale, 0])
-
-
-def _after_a_step(memory: Scalars, growth_rounds: int) -> Scalars:
-    if len(memory) == 1:
-        return memory
-    skipped, scale, good = memory
-    if good + 1 < growth_rounds:
-        return np.array([skipped, scale, good + 1])
-    return np.array([skipped, min(2 * scale, LARGEST_SCALE), 0])
+    def _after_a_step(self, scalars: Scalars) -> Scalars:
+        if self._first_scale is None:
+            return scalars
+        skipped, scale, good = scalars
+        if good + 1 < self._growth_rounds:
+            return np.array([skipped, scale, good + 1])
+        return np.array([skipped, min(2 * scale, LARGEST_SCALE), 0])

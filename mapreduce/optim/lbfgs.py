@@ -19,14 +19,19 @@ is better any more as far as the parameters' precision can tell, it has stalled.
 """
 
 import math
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from mapreduce.optim.contract import PAGE, Array, GlobalTransformation, Shared, State
-
-Scalars = npt.NDArray[np.float64]
+from mapreduce.optim.contract import (
+    PAGE,
+    Array,
+    Defaults,
+    GlobalTransformation,
+    Scalars,
+    Search,
+    Shared,
+    State,
+)
 
 #: How much of the decrease that the slope promises is enough.
 ARMIJO = 1e-4
@@ -43,23 +48,16 @@ PLAUSIBLE = 10
 #: Pairs with a smaller curvature, by the lengths of both vectors, say nothing about the Hessian.
 LEAST_CURVATURE = 1e-10
 
-# What is remembered from round to round, before the matrix of products.
-_PAIRS, _NEXT, _STEP, _VALUE, _SLOPE, _TRIALS, _DONE, _NORM, _LEAST, _GAINS = range(10)
-_HEAD = 10
+#: The scalars before the matrix of products.
+NAMES = (
+    *("pairs", "next", "step", "value", "slope"),
+    *("trials", "done", "norm", "least_norm", "gains"),
+)
+_HEAD = len(NAMES)
+_PAIRS, _NEXT, _STEP, _VALUE, _SLOPE, _TRIALS, _DONE, _NORM, _LEAST, _GAINS = range(_HEAD)
 
 
-class Progress(NamedTuple):
-    """How far a search is: the round after which it ended, or 0, and the gradient's norm.
-
-    It has failed if no point was better than the first, though by more than rounding one should be.
-    """
-
-    done: int
-    norm: float
-    has_failed: bool
-
-
-def lbfgs(pairs: int, rounds: int, tol: float) -> GlobalTransformation:
+class LBFGS(GlobalTransformation):
     """The optimizer.
 
     Parameters
@@ -71,28 +69,55 @@ def lbfgs(pairs: int, rounds: int, tol: float) -> GlobalTransformation:
     tol : float
         The search has converged when the Euclidean norm of the gradient is at most this.
     """
-    names = [f"s{slot}" for slot in range(pairs)] + [f"y{slot}" for slot in range(pairs)]
 
-    def init(params: Array) -> State:
+    title = "L-BFGS"
+    scalar_names = NAMES
+    # Points that are tried on the way are nobody's result.
+    defaults = Defaults(epochs=100, batch_size=0, eval_epochs=0)
+    needs_all_rows = True
+    takes_curvature = True
+
+    def __init__(self, pairs: int, rounds: int, tol: float) -> None:
+        self._pairs, self._rounds, self._tol = pairs, rounds, tol
+        self._names = [f"{kind}{slot}" for kind in "sy" for slot in range(pairs)]
+        self.width = 3 * (2 * pairs + 3) + 1
+
+    def init(self, params: Array) -> State:
         nothing = np.zeros_like(params)
-        state = dict.fromkeys(("base", "base_gradient", *names), nothing)
+        state = dict.fromkeys(("base", "base_gradient", *self._names), nothing)
         return {**state, "root": np.ones_like(params)}
 
-    def precondition(state: State, curvature: Array) -> State:
+    def precondition(self, state: State, curvature: Array) -> State:
         # What no row has moves by its penalty alone, and without one not at all.
         known = np.where(curvature > 0, curvature, 1)
         return {**state, "root": np.sqrt(known).astype(state["root"].dtype)}
 
-    def memory() -> Scalars:
-        start = np.zeros(_HEAD + (2 * pairs + 1) ** 2)
+    def first_scalars(self) -> Scalars:
+        start = np.zeros(_HEAD + (2 * self._pairs + 1) ** 2)
         start[_VALUE], start[_LEAST] = np.nan, np.inf
         return start
 
-    def sums(gradient: Array, state: State, params: Array, memory: Scalars) -> Scalars:
+    def search(self, scalars: Scalars) -> Search:
+        done, norm = int(scalars[_DONE]), float(scalars[_NORM])
+        state = "converged" if norm <= self._tol else "stalled" if done else "unfinished"
+        return Search(done, norm, bool(scalars[_GAINS] < 0), state)
+
+    def slopes(self, state: State) -> Array:
+        with np.errstate(all="ignore"):
+            return state["base_gradient"] * state["root"]
+
+    def tolerates_non_finite(self, completed: int, is_loss_finite: bool) -> bool:
+        # A trial step may be too long; where the search begins there is nothing to fall back on.
+        return completed > 0
+
+    def cures(self, dtype: str) -> list[str]:
+        return ["take --dtype float64"] if dtype == "float32" else []
+
+    def sums(self, gradient: Array, state: State, params: Array, scalars: Scalars) -> Scalars:
         """Products of the candidate's step, change and gradient with the basis and each other."""
         # In double precision: the squares of numbers that float32 can hold may be beyond it.
         candidates = np.stack(_candidates(gradient, state, params)).astype(np.float64)
-        known = int(memory[_PAIRS])
+        pairs, known = self._pairs, int(scalars[_PAIRS])
         products = np.zeros((3, 2 * pairs + 3))
         for row, left in enumerate(candidates):
             products[row, 2 * pairs :] = [left @ right for right in candidates]
@@ -104,27 +129,24 @@ def lbfgs(pairs: int, rounds: int, tol: float) -> GlobalTransformation:
         return np.append(products, double @ double)
 
     def update(
-        gradient: Array, state: State, params: Array, step: int, shared: Shared
+        self, gradient: Array, state: State, params: Array, step: int, shared: Shared
     ) -> tuple[Array, State, Scalars]:
-        before = shared.memory
+        before, pairs = shared.scalars, self._pairs
         if before[_DONE]:
             return params, state, before
         epsilon = float(np.finfo(params.dtype).eps)
-        after, accepted, stored = _decide(before, shared, pairs, step, tol, epsilon)
+        after, accepted, stored = _decide(before, shared, pairs, step, self._tol, epsilon)
         if accepted:
             moved, change, scaled = _candidates(gradient, state, params)
             if stored is not None:
                 state = {**state, f"s{stored}": moved, f"y{stored}": change}
             state = {**state, "base": params, "base_gradient": scaled}
         base = state["base"]
-        if after[_DONE] or step == rounds - 1:
+        if after[_DONE] or step == self._rounds - 1:
             return base, state, after
         coefficients = _direction(_matrix(after, pairs), after, pairs) * after[_STEP]
-        vectors = [*(state[name] for name in names), state["base_gradient"]]
+        vectors = [*(state[name] for name in self._names), state["base_gradient"]]
         return _moved(base, state["root"], coefficients, vectors), state, after
-
-    width = 3 * (2 * pairs + 3) + 1
-    return GlobalTransformation(init, update, sums, width, memory, precondition)
 
 
 def _candidates(gradient: Array, state: State, params: Array) -> tuple[Array, Array, Array]:
@@ -133,21 +155,9 @@ def _candidates(gradient: Array, state: State, params: Array) -> tuple[Array, Ar
     return (params - state["base"]) * state["root"], scaled - state["base_gradient"], scaled
 
 
-def is_done(memory: Scalars) -> int:
-    """Rounds after which the search ended, by what was remembered; 0 if it has not."""
-    return progress(memory).done
-
-
-def progress(memory: Scalars) -> Progress:
-    """How far a search is; at its beginning, for other optimizers' memories."""
-    if len(memory) <= _HEAD:
-        return Progress(0, math.inf, False)
-    return Progress(int(memory[_DONE]), float(memory[_NORM]), bool(memory[_GAINS] < 0))
-
-
-def _matrix(memory: Scalars, pairs: int) -> Scalars:
+def _matrix(scalars: Scalars, pairs: int) -> Scalars:
     """Products of the basis: all ``s``, all ``y``, and the gradient at the base."""
-    return memory[_HEAD:].reshape(2 * pairs + 1, 2 * pairs + 1)
+    return scalars[_HEAD:].reshape(2 * pairs + 1, 2 * pairs + 1)
 
 
 def _decide(
@@ -184,9 +194,9 @@ def _decide(
     return after, True, stored
 
 
-def _noise(memory: Scalars, epsilon: float) -> float:
+def _noise(scalars: Scalars, epsilon: float) -> float:
     """Nearer than this to the base's, rounding cannot tell another point's value apart."""
-    return float(4 * epsilon * abs(memory[_VALUE]))
+    return float(4 * epsilon * abs(scalars[_VALUE]))
 
 
 def _is_enough(before: Scalars, value: float, along: float, epsilon: float) -> bool:
@@ -270,9 +280,9 @@ def _aim(after: Scalars, matrix: Scalars, pairs: int, longer: float = 0.0) -> No
         after[_STEP] = min(1.0, max(1 / norm, longer))
 
 
-def _direction(matrix: Scalars, memory: Scalars, pairs: int) -> Scalars:
+def _direction(matrix: Scalars, scalars: Scalars, pairs: int) -> Scalars:
     """Coefficients of the direction in the basis: the two loops of the recursion."""
-    known, following = int(memory[_PAIRS]), int(memory[_NEXT])
+    known, following = int(scalars[_PAIRS]), int(scalars[_NEXT])
     newest_first = [(following - 1 - age) % pairs for age in range(known)]
     direction = np.zeros(len(matrix))
     direction[-1] = -1

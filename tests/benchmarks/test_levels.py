@@ -6,11 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from benchmarks import levels
 from test_readme import ROOT
 
+from benchmarks import levels
 
+
+@pytest.mark.slow
 def test_every_level_gives_the_same_bits():
     command = [sys.executable, "-m", "benchmarks", "--quick", "levels"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

@@ -16,8 +16,9 @@ import pytest
 
 import datasets
 import programs
-from mapreduce import rundir
+from mapreduce.runs import directory as rundir
 from programs import gradreduce, succeed
+from quick import first_of
 
 ROOT = Path(__file__).parents[2]
 
@@ -202,7 +203,7 @@ def test_import_csv(tmp_path):
         (["--model", "cnn"], "unknown model 'cnn': expected one of softmax, linear, "),
         (["--model", "mlp"], "model 'mlp': expected mlp:WIDTH"),
         (["--model", "mlp:0"], "expected mlp:WIDTH"),
-        (["--optimizer", "sdg"], "'sdg' is not one of"),
+        (["--optimizer", "sdg"], "unknown optimizer 'sdg': expected one of sgd, momentum, "),
         (["--schedule", "linear"], "schedule 'linear'"),
         (["--learning-rate", "-1"], "--learning-rate: expected a finite, positive number"),
         (["--learning-rate", "nan"], "--learning-rate: expected a finite, positive number"),
@@ -235,7 +236,7 @@ def test_unknown_command():
 
 def test_missing_and_wrong_inputs(data, run, tmp_path):
     assert "does not exist" in fails(66, "train", tmp_path / "no", "--run", tmp_path / "run")
-    assert "is no dataset" in fails(66, "train", tmp_path, "--run", tmp_path / "run")
+    assert "is not a dataset" in fails(66, "train", tmp_path, "--run", tmp_path / "run")
     assert "is no run" in fails(66, "resume", tmp_path)
     assert "is no run" in fails(66, "evaluate", tmp_path, data / "test")
     assert "does not exist" in fails(66, "evaluate", run, tmp_path / "no")
@@ -293,7 +294,7 @@ def test_import_options_that_contradict_each_other(tmp_path):
     assert "--label is for csv" in fails(2, *base, "idx", "--label", "x")
     assert "--labels is for idx" in fails(2, *base, "csv", "--labels", tmp_path / "a")
     assert "contradict" in fails(2, *base, "csv", "--label", "x", "--unlabelled")
-    assert "'xls' is not one of" in fails(2, *base, "xls")
+    assert "unknown format 'xls': expected one of idx, csv, " in fails(2, *base, "xls")
     assert not (tmp_path / "out").exists()
 
 
@@ -323,7 +324,7 @@ def test_runs_of_regressions_are_listed_with_their_loss(tmp_path):
     assert all(re.search(r"loss +\d+\.\d", line) for line in lines)
 
 
-@pytest.mark.parametrize("package", ["kernels", "jobs", "hdfs_utils"])
+@pytest.mark.parametrize("package", first_of("kernels", "jobs", "hdfs_utils"))
 def test_doctor_is_content_here_and_finds_a_package_that_shadows_ours(package, tmp_path):
     assert "WRONG" not in succeed("doctor")
     (tmp_path / package).mkdir()
@@ -369,6 +370,7 @@ def test_arguments_after_two_dashes_go_to_mrjob(data, tmp_path):
     assert "--no-such-option" in message
 
 
+@pytest.mark.slow
 def test_a_bar_on_a_terminal(data, tmp_path):
     """Round, loss, rows per second and time left, drawn again and again."""
     command = [*programs.GRADREDUCE, "train", data / "train", "--run", tmp_path / "run"]
@@ -485,6 +487,7 @@ def test_standardise(tmp_path):
 TABLE = "id,size,price,label\nA7,1,2,0\nB9,3,4,1\nC1,5,7,1\n"
 
 
+@pytest.mark.slow
 class TestImports:
     """What a first dataset may look like."""
 

@@ -7,13 +7,19 @@ from importlib import import_module
 import click
 import pytest
 
-from mapreduce import numeric, options, settings
 from mapreduce.cli import main as commands
 from mapreduce.cli.main import main
-from mapreduce.executors.chain import Execution
-from mapreduce.runners import parallel, registry
-from mapreduce.settings import Settings
-from mapreduce.teaching import engine
+from mapreduce.mrjob_patches import options as runner_options
+from mapreduce.optim.contract import Defaults
+from mapreduce.optim.lbfgs import LBFGS
+from mapreduce.plan import settings
+from mapreduce.plan.flags import PLAN
+from mapreduce.plan.settings import Settings
+from mapreduce.runners.parallel import runner as parallel
+from mapreduce.runs import flags as options
+from mapreduce.runs.execution import Execution
+from mapreduce.support import numeric
+from mapreduce.tracing import engine
 from programs import COUNT, gradreduce, succeed
 
 ODD = ["-1", "0", "nan", "inf", "-inf", "1e400", "1e308", str(10**30), str(2**63), "x", ""]
@@ -122,16 +128,16 @@ def test_seeds_of_data_are_those_of_a_training(here):
 
 def test_defaults_are_what_the_options_say():
     plan = {field.name: field.default for field in dataclasses.fields(Settings)}
-    for option in options.PLAN:
+    for option in PLAN:
         if option.name != "model":
             assert option.default == plan[option.name], option.flag
     how = {field.name: field.default for field in dataclasses.fields(Execution)}
     for option in options.EXECUTION:
         if option.name in how and option.default is not None:
             assert option.default == how[option.name], option.flag
-    said = {option.name: option.help for option in options.PLAN}
-    assert f"(default: {settings.BATCH_SIZE}; lbfgs: all)" in said["batch_size"]
-    assert f"lbfgs: at most {settings.SEARCH_ROUNDS})" in said["epochs"]
+    said = {option.name: option.help for option in PLAN}
+    assert f"(default: {Defaults().batch_size}; lbfgs: all)" in said["batch_size"]
+    assert f"lbfgs: at most {LBFGS.defaults.epochs})" in said["epochs"]
     assert f"(default: {settings.CHECKPOINT_EVERY})" in said["checkpoint_every"]
 
 
@@ -143,4 +149,4 @@ def test_defaults_that_helps_of_runners_name():
     lines = {option.name: option.default for option in command_of("explain").params}["lines"]
     assert lines == engine.LINES
     assert f"or {engine.MAPS};" in succeed("explain", "--help")
-    assert int(memory) == registry.DEFAULT_MEMORY
+    assert int(memory) == runner_options.DEFAULT_MEMORY

@@ -7,12 +7,12 @@ import pytest
 
 import datasets
 from hdfs_utils.paths import RemotePath
-from mapreduce import driver
 from mapreduce.data.copying import copy
-from mapreduce.events import Events
-from mapreduce.executors.chain import Execution
-from mapreduce.runners.yarn import installation
-from mapreduce.runners.yarn.rest import Yarn
+from mapreduce.runners.hadoop import installation
+from mapreduce.runners.hadoop.rest import Yarn
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
 
 from drills import SETTINGS  # isort: skip
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from hdfs_utils import cluster as hadoop
 from hdfs_utils.cluster import health
-from mapreduce import driver
-from mapreduce.events import Events, JobSubmitted
-from mapreduce.executors.chain import Execution
-from mapreduce.rundir import RunDir
-from mapreduce.runners.yarn import submissions
-from mapreduce.runners.yarn.rest import Yarn
-from mapreduce.settings import Settings
+from mapreduce.plan.settings import Settings
+from mapreduce.runners.hadoop import submissions
+from mapreduce.runners.hadoop.rest import Yarn
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Events, JobSubmitted
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
 
 from slow_chain import SlowChain  # isort: skip
 

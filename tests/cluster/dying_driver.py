@@ -8,11 +8,11 @@ import signal
 import sys
 
 from hdfs_utils.paths import path_of
-from mapreduce import checkpoint
-from mapreduce.events import CheckpointSaved, JobSubmitted
-from mapreduce.rundir import RunDir
-from mapreduce.runners.hadoop import HadoopMRJobRunner
-from mapreduce.runners.yarn.client import Client
+from mapreduce.runners.hadoop.client import Client
+from mapreduce.runners.hadoop.runner import HadoopMRJobRunner
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import CheckpointSaved, JobSubmitted
 
 from drills import train  # isort: skip
 

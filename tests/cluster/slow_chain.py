@@ -13,23 +13,23 @@ STRAGGLING = 90.0
 
 
 class SlowChain(ChainJob):
-    def map_gradients(self, reference, message):
+    def map_range(self, units, message):
         time.sleep(SECONDS)
-        yield from super().map_gradients(reference, message)
+        yield from super().map_range(units, message)
 
-    def update_block(self, key, partials):
+    def end_round(self, completed, phase, key, messages):
         time.sleep(SECONDS)
-        yield from super().update_block(key, partials)
+        yield from super().end_round(completed, phase, key, messages)
 
 
 class StragglingChain(ChainJob):
-    def map_gradients(self, reference, message):
+    def map_range(self, units, message):
         if os.environ.get("mapreduce_task_attempt_id", "").endswith("_m_000000_0"):  # noqa: SIM112
             for _ in range(int(STRAGGLING)):
                 time.sleep(1)
                 # Of a task that tells nothing, Hadoop cannot see how slow it is.
                 self.set_status("still at work")
-        yield from super().map_gradients(reference, message)
+        yield from super().map_range(units, message)
 
 
 if __name__ == "__main__":

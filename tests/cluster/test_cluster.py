@@ -25,6 +25,7 @@ def test_it_runs_and_says_so(cluster):
     assert all(entry["pid"] for entry in content["processes"])
 
 
+@pytest.mark.slow
 def test_files_and_a_streaming_job(cluster, tmp_path):
     text = tmp_path / "text"
     text.write_text("b a\na\n")
@@ -61,7 +62,6 @@ def pids(cluster):
 
 
 @pytest.mark.fault
-@pytest.mark.slow
 @pytest.mark.parametrize("role", ["datanode", "nodemanager", "resourcemanager", "historyserver"])
 def test_a_killed_process_comes_back(cluster, role):
     before = pids(cluster)
@@ -135,14 +135,14 @@ def other_address():
         return probe.getsockname()[0]
 
 
-@pytest.mark.fault
-@pytest.mark.slow
 def of_running(cluster):
     """Containers of jobs that run; the masters of others may live for some seconds."""
     jobs = {app["id"] for app in health.applications(cluster)}
     return [one for one in processes.containers(cluster) if one.application in jobs]
 
 
+@pytest.mark.fault
+@pytest.mark.slow
 def test_a_killed_application_master_and_who_may_call_one(cluster, tmp_path):
     (tmp_path / "text").write_text("a\n")
     shell(cluster, ["hadoop", "fs", "-put", "-f", str(tmp_path / "text"), "one"])

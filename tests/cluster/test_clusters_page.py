@@ -4,11 +4,11 @@ import os
 import re
 
 import pytest
+from test_readme import ROOT, blocks, shell
 
 from hdfs_utils import cluster as hadoop
 from hdfs_utils.cluster import processes
 from hdfs_utils.paths import path_of
-from test_readme import ROOT, blocks, shell
 
 TEXT = (ROOT / "docs" / "clusters.md").read_text()
 SECTION = TEXT.split("\n## ")[1]
@@ -25,6 +25,7 @@ def test_shell_commands_in_order(own_cluster, tmp_path):
     assert not processes.stop(own_cluster)
 
 
+@pytest.mark.slow
 def test_files_in_other_filesystems(cluster, tmp_path):
     (block,) = blocks("sh", TEXT.split("\n## Data and runs on HDFS and S3\n")[1].split("\n## ")[0])
     try:

@@ -10,10 +10,11 @@ import pytest
 
 import programs
 from hdfs_utils.cluster import compiled
-from mapreduce import checkpoint, driver, lease
-from mapreduce.events import RunStarted
 from mapreduce.executors.chain import ChainJob
-from mapreduce.rundir import RunDir
+from mapreduce.runs import checkpoint, lease
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import RunStarted
+from mapreduce.training import driver
 
 from drills import EXECUTION, INLINE, SAVING, live, train  # isort: skip
 from dying_driver import (  # isort: skip

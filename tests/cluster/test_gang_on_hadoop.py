@@ -10,14 +10,14 @@ import pytest
 
 import datasets
 from hdfs_utils.paths import RemotePath
-from mapreduce import driver
 from mapreduce.data.copying import copy
-from mapreduce.events import Events, RoundCompleted
-from mapreduce.executors.chain import Execution
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.rendezvous import Meeting
-from mapreduce.rundir import RunDir
-from mapreduce.settings import Settings
+from mapreduce.plan.settings import Settings
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Events, RoundCompleted
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
 
 from drills import kill_one, tasks  # isort: skip
 
@@ -96,7 +96,6 @@ def test_the_bits_of_the_chain(data, expected):
     assert list((run.path / "gang").iterdir()) == []
 
 
-@pytest.mark.slow
 @pytest.mark.fault
 def test_a_rank_is_killed(data, expected, monkeypatch):
     seed = secrets.randbits(32)

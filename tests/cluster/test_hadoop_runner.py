@@ -15,9 +15,9 @@ from hdfs_utils.paths import RemotePath
 from jobs.word_count import WordCount
 from jobs.word_count_vectorized import WordCountVectorized
 from mapreduce.errors import MissingInputError, OutputError
-from mapreduce.runners.yarn import installation, uber
-from mapreduce.runners.yarn.failures import JobFailedException
-from mapreduce.runners.yarn.rest import Yarn
+from mapreduce.runners.hadoop import installation, uber
+from mapreduce.runners.hadoop.failures import JobFailedException
+from mapreduce.runners.hadoop.rest import Yarn
 from programs import GRADREDUCE
 
 TEXT = "The quick brown fox.\nThe lazy dog; the end.\n" * 50
@@ -72,6 +72,7 @@ def test_a_job_of_files_on_hdfs_and_here(text, local):
         result(WordCount, [str(text)], "--no-conf", "-o", "out/words")
 
 
+@pytest.mark.slow
 def test_a_batch_mapper(text, local):
     expected = result(WordCountVectorized, [local], "--no-conf", runner="inline")
     assert result(WordCountVectorized, [str(text)], "--no-conf") == expected
@@ -99,6 +100,7 @@ def test_an_unfinished_output_is_no_input(text):
     folder.rmtree()
 
 
+@pytest.mark.slow
 def test_a_mapper_that_raises(cluster, tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     (tmp_path / "numbers.txt").write_text("1\n2\nthree\n")
@@ -177,6 +179,7 @@ def uberized(said):
     return [yarn.job(name)["uberized"] for name in re.findall(r": (application_\d+_\d+),", said)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("options", "expected"), [([], True), (["--no-uber"], False)])
 def test_small_steps_run_within_the_application_master(chain, options, expected):
     found, said = chain(*options)
@@ -184,6 +187,7 @@ def test_small_steps_run_within_the_application_master(chain, options, expected)
     assert uberized(said) == [expected, expected]
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_small_step_that_fails_is_run_again_with_tasks(chain, tmp_path):
     found, said = chain("--once", str(tmp_path / "killed"))
@@ -241,6 +245,7 @@ def lines_of(folder):
     return sorted(b"".join(part.read_bytes() for part in folder.glob("part-*")).splitlines())
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_an_output_appears_when_it_is_whole(meddling):
     output = RemotePath("hdfs:///user/tests/whole/output")
@@ -252,6 +257,7 @@ def test_an_output_appears_when_it_is_whole(meddling):
     output.parent.rmtree()
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_an_output_that_somebody_else_makes_meanwhile(meddling):
     output = RemotePath("hdfs:///user/tests/taken/output")
@@ -295,6 +301,7 @@ def test_options_become_properties_of_the_job(cluster, text):
     assert found["mapreduce.fileoutputcommitter.algorithm.version"] == "1"
 
 
+@pytest.mark.slow
 def test_more_than_a_node_has(cluster, text):
     with pytest.raises(JobFailedException, match="Ask for less with --map-memory"):
         result(WordCount, [str(text)], "--no-conf", "--map-memory", "100000")

@@ -1,6 +1,7 @@
 """Every rung of jobs/ on a real Hadoop: the same output as ``inline``.
 
-Always those that need more of it than words and counts do; all of them by ``make test-ladder``.
+``make test-all`` runs those that need more of it than words and counts do, and ``make test-ladder``
+runs all of them.
 """
 
 import pytest
@@ -8,7 +9,7 @@ from ladder import CASES, JOBS, comparable
 
 from hdfs_utils.paths import path_of
 from mapreduce.cli.main import main
-from mapreduce.launch import load_job
+from mapreduce.launch.run import load_job
 
 #: Tasks run within the application master, one after the other: no JVM starts for each of them.
 SHORT = (
@@ -19,7 +20,7 @@ SHORT = (
 )
 
 #: A mapper alone, a partitioner, a file beside the input, a task that reads its split itself.
-ALWAYS = {"grep", "total_sort", "replicated_join", "split_reader"}
+TYPICAL = {"grep", "total_sort", "replicated_join", "split_reader"}
 
 
 def printed(capture, name, *arguments):
@@ -31,9 +32,10 @@ def printed(capture, name, *arguments):
     return out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [name if name in ALWAYS else pytest.param(name, marks=[pytest.mark.ladder]) for name in CASES],
+    [name if name in TYPICAL else pytest.param(name, marks=[pytest.mark.ladder]) for name in CASES],
 )
 def test_a_rung(name, cluster, capfdbinary, tmp_path):
     case = CASES[name]

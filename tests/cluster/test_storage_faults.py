@@ -8,12 +8,13 @@ import pytest
 
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import RemotePath
-from mapreduce import checkpoint, driver
 from mapreduce.data.copying import copy
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
-from mapreduce.events import CheckpointSaved, Events
-from mapreduce.rundir import RunDir
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import CheckpointSaved, Events
+from mapreduce.training import driver
 
 from drills import INLINE, SAVING, SETTINGS, hdfs, train  # isort: skip
 

@@ -6,10 +6,10 @@ import time
 import pytest
 
 from hdfs_utils import cluster as hadoop
-from mapreduce.events import RoundCompleted
-from mapreduce.executors.chain import Execution
-from mapreduce.rundir import RunDir
-from mapreduce.runners.hadoop import JobFailedException
+from mapreduce.runners.hadoop.runner import JobFailedException
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import RoundCompleted
+from mapreduce.runs.execution import Execution
 from programs import wait_until
 
 from drills import (  # isort: skip
@@ -24,9 +24,10 @@ from drills import (  # isort: skip
 )
 from slow_chain import StragglingChain  # isort: skip
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
+pytestmark = pytest.mark.fault
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mapper", "reducer"])
 def test_a_task_is_killed(kind, run, expected, yarn, chance):
     """Rows 1 and 2."""
@@ -44,6 +45,7 @@ def test_a_task_is_killed(kind, run, expected, yarn, chance):
     assert attempts(yarn, seen, name) >= 1
 
 
+@pytest.mark.slow
 def test_a_task_is_killed_until_the_job_fails(run, yarn):
     """Row 3."""
     over = threading.Event()
@@ -68,6 +70,7 @@ def test_a_task_is_killed_until_the_job_fails(run, yarn):
     assert RunDir(run.path).config
 
 
+@pytest.mark.slow
 def test_a_second_attempt_runs_beside_a_slow_one(run, expected, yarn):
     """Row 4."""
     seen, rounds = Applications(), []
@@ -76,11 +79,8 @@ def test_a_second_attempt_runs_beside_a_slow_one(run, expected, yarn):
     model = train(run, *subscribers, execution=execution, job_class=StragglingChain)
     assert model == expected
     assert attempts(yarn, seen, "killedMap") >= 1
-    launched = [
-        counters["org.apache.hadoop.mapreduce.JobCounter"]["TOTAL_LAUNCHED_MAPS"]
-        for counters in map(yarn.counters, seen)
-    ]
-    assert max(launched) > 2
+    # Beside, not after: none had failed.
+    assert attempts(yarn, seen, "failedMap") == 0
     assert [(event.completed, event.rows) for event in rounds] == [(1, 96), (2, 96)]
 
 
@@ -92,6 +92,7 @@ def test_the_application_master_is_killed(run, expected, cluster):
     assert max(len(masters(cluster, application)) for application in seen) == 2
 
 
+@pytest.mark.slow
 def test_a_data_node_is_killed(run, expected, chance, cluster):
     """Row 8."""
     number = chance.randint(1, 3)
@@ -103,6 +104,7 @@ def test_a_data_node_is_killed(run, expected, chance, cluster):
     wait_until(lambda: name_node(cluster, "FSNamesystem")["UnderReplicatedBlocks"] == 0, 60)
 
 
+@pytest.mark.slow
 def test_a_node_manager_is_killed(run, expected, yarn, chance):
     """Row 9."""
     number = chance.randint(1, 3)

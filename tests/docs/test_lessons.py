@@ -4,7 +4,6 @@ import re
 from itertools import pairwise
 
 import pytest
-
 from test_readme import ROOT, shell
 
 LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))

@@ -1,7 +1,6 @@
 """Every command of docs/levels.md works, and its trainings have one digest."""
 
 import pytest
-
 from test_readme import ROOT, blocks, shell
 
 TEXT = (ROOT / "docs" / "levels.md").read_text()

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from test_readme import PATH, ROOT
 
 nbformat = pytest.importorskip("nbformat", reason="needs nbclient: pip install -e '.[test]'")
@@ -76,8 +75,26 @@ def test_digits(tmp_path, monkeypatch):
     assert "differing" in in_row["text/plain"]
 
 
+@pytest.mark.slow
+def test_training(tmp_path, monkeypatch):
+    notebook = executed(ROOT / "docs" / "notebooks" / "training.ipynb", tmp_path, monkeypatch)
+    _, trained, history, stopped, _, wrong = results(notebook)
+    assert trained["text/html"].startswith("<table>")
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    progress, shown = cells[1].outputs
+    # One output, drawn again.
+    assert "round 72/72" in progress["data"]["text/plain"]
+    assert "evaluation after 72 rounds: accuracy 0." in progress["data"]["text/plain"]
+    assert shown["output_type"] == "execute_result"
+    assert [row["round"] for row in ast.literal_eval(history["text/plain"])] == [71, 72]
+    assert "stopped" in stopped["text/html"]
+    rows, errors = wrong["text/plain"].strip("(").split(",")[:2]
+    assert int(rows) == 360
+    assert int(errors) < 72
+
+
 def test_none_holds_outputs():
-    assert len(NOTEBOOKS) == 2
+    assert len(NOTEBOOKS) == 3
     for path in NOTEBOOKS:
         for cell in nbformat.read(path, as_version=4).cells:
             assert not cell.get("outputs"), Path(path).name

@@ -5,7 +5,6 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
-
 from test_readme import ROOT
 
 pytest.importorskip("sphinx", reason="needs the extra docs: pip install -e '.[docs]'")

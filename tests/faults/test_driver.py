@@ -16,14 +16,15 @@ import pytest
 
 import datasets
 import programs
-from mapreduce import checkpoint, driver, lease
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import write_shard
 from mapreduce.errors import DataError
-from mapreduce.events import Events
-from mapreduce.executors.chain import Execution
-from mapreduce.rundir import RunDir
-from mapreduce.settings import Settings
+from mapreduce.plan.settings import Settings
+from mapreduce.runs import checkpoint, lease
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
 
 pytestmark = pytest.mark.fault
 
@@ -99,6 +100,7 @@ def train_in_child(run: RunDir, kill_at: KillAt) -> tuple[int, int]:
     return os.waitpid(pid, 0)[1], calls
 
 
+@pytest.mark.slow
 def test_killed_at_every_boundary(data, tmp_path):
     """Row 5: whatever file-system call the driver is killed at, resume ends with the same hash."""
     # Here, so that no forked process has kernels to load or to keep: that is more calls.

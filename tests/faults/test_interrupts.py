@@ -6,13 +6,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import datasets
 import programs
-from mapreduce.rundir import RunDir
+from mapreduce.runs.directory import RunDir
 
 pytestmark = pytest.mark.fault
 
@@ -63,6 +64,7 @@ def test_a_training(tmp_path, place, runner, number):
     assert list(run.checkpoints.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["predict", "standardise"])
 def test_a_job_over_a_dataset(tmp_path, place, command):
     datasets.blobs(tmp_path / "data", (20,) * 300)
@@ -100,13 +102,11 @@ class Sums(Job):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["lines", "records", "train", "predict"])
 def test_any_moment(tmp_path, place, command):
-    """The driver's instructions are counted, and a signal comes at some that are drawn.
-
-    Those that run rarely, as when a folder is made or deleted, are hit as often as those of loops.
-    """
-    out, told = tmp_path / "out", tmp_path / "told"
+    """A signal comes at moments that are drawn, from the first folder that a command makes on."""
+    out = tmp_path / "out"
     if command in ("lines", "records"):
         script, source = tmp_path / "job.py", tmp_path / "source.csv"
         script.write_text(programs.COUNT if command == "lines" else RECORDS)
@@ -119,35 +119,46 @@ def test_any_moment(tmp_path, place, command):
         run = tmp_path / "run"
         programs.succeed("train", tmp_path / "data", "--run", run, "--limit-rows", 20)
         arguments = ["predict", run, tmp_path / "data", out, "--workers", 2]
-
-    def stepped(moment, number):
-        shutil.rmtree(out, ignore_errors=True)
-        program = [sys.executable, Path(__file__).parent / "stepping.py", moment, number, told]
-        process = subprocess.Popen(
-            [str(word) for word in (*program, *arguments)],
-            env=place,
-            text=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        _, err = process.communicate(timeout=120)
-        where = told.read_text()
-        assert list(Path(place["TMPDIR"]).iterdir()) == [], where
-        assert list(Path("/dev/shm").glob(f"gradreduce-*-{process.pid}-*")) == [], where
-        assert "Traceback" not in err, where
-        return process.returncode, where, err
-
-    code, moments, err = stepped(0, signal.SIGTERM)
-    assert code == 0, err
+    temporary = Path(place["TMPDIR"])
     seed = random.randrange(1 << 30)
-    print(f"seed {seed}, {moments} moments")
+    print(f"seed {seed}")
     generator = random.Random(seed)
     for _ in range(8):
+        shutil.rmtree(out, ignore_errors=True)
         number = generator.choice([signal.SIGINT, signal.SIGTERM])
-        code, where, err = stepped(generator.randint(1, int(moments)), number)
-        # The first time some instructions run is not in every run, or is too late to matter.
-        assert code in (0, 128 + number), (where, err)
-        assert (code == 0) or "interrupted" in err, (where, err)
+        process = programs.start(*arguments, env=place)
+        programs.wait_until(
+            lambda ended=process.poll: ended() is not None or any(temporary.iterdir())
+        )
+        time.sleep(generator.uniform(0, 0.6))
+        process.send_signal(number)
+        _, err = process.communicate(timeout=60)
+        # When all is done, nobody cares any more how Python itself ends.
+        if not (out / "_SUCCESS").exists() and RunDir(out).result() is None:
+            assert process.returncode == 128 + number, err
+            assert "interrupted" in err
+            assert "Traceback" not in err
+        assert list(temporary.iterdir()) == []
+        assert list(Path("/dev/shm").glob(f"gradreduce-*-{process.pid}-*")) == []
+
+
+def test_a_second_signal_ends_a_command_that_is_still_cleaning_up(tmp_path):
+    code = (
+        "import time\nfrom mapreduce.support import signals\nwith signals.interrupting():\n try:\n"
+    )
+    code += "  print(flush=True)\n  time.sleep(60)\n finally:\n  print(flush=True)\n"
+    code += "  time.sleep(60)"
+    command = [sys.executable, "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        process.stdout.readline()
+        # An echo of the first is not a second one.
+        process.send_signal(signal.SIGINT)
+        time.sleep(1.2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 128 + signal.SIGTERM
 
 
 FORKING_SLOWLY = """\

@@ -16,6 +16,7 @@ import pytest
 import programs
 from benchmarks.memory import private_mib
 from programs import kill, processes_of, start, wait_until
+from quick import first_of
 
 pytestmark = pytest.mark.fault
 
@@ -92,8 +93,8 @@ def seed():
     return random.Random(found)
 
 
-@pytest.mark.parametrize("combiner", ["", COMBINER])
-@pytest.mark.parametrize("memory", [16, 400])
+@pytest.mark.parametrize("combiner", first_of("", COMBINER))
+@pytest.mark.parametrize("memory", first_of(16, 400))
 def test_workers_killed_at_random_moments(text, expected, tmp_path, seed, memory, combiner):
     """Five times in each job, in map as in reduce tasks."""
     options = ["--memory", memory, "-D", "mapreduce.job.maps=12", "-D", "mapreduce.job.reduces=5"]
@@ -151,7 +152,7 @@ def test_the_process_that_starts_workers_is_killed(text, tmp_path, seed):
     assert not job.out.exists()
 
 
-@pytest.mark.parametrize("number", range(3))
+@pytest.mark.parametrize("number", first_of(*range(3)))
 def test_a_killed_driver_leaves_no_process_and_the_next_removes_its_files(
     text, expected, tmp_path, seed, number
 ):
@@ -173,8 +174,8 @@ def test_a_killed_driver_leaves_no_process_and_the_next_removes_its_files(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("to", [os.kill, os.killpg])
-@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("to", first_of(os.kill, os.killpg))
+@pytest.mark.parametrize("early", first_of(False, True))
 def test_signals_at_random_moments(text, expected, tmp_path, seed, number, to, early):
     """To the driver alone, or, as from a terminal, to its whole group."""
     job = Launched(tmp_path, COUNT, "--memory", 16, "-D", "mapreduce.job.maps=30", text)
@@ -223,6 +224,7 @@ WIDE_COMBINER = COMBINER.replace(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("combiner", ["", COMBINER, WIDE_COMBINER])
 def test_memory_is_bounded(text, tmp_path, combiner):
     """Long records, by which a bound on the number of records would be none."""

@@ -13,10 +13,11 @@ import datasets
 import programs
 from hdfs_utils.errors import StorageError
 from hdfs_utils.publish import SUCCESS
-from mapreduce import checkpoint
 from mapreduce.cli.main import main
-from mapreduce.rundir import RunDir
-from mapreduce.runners import parallel
+from mapreduce.runners.parallel import runner as parallel
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
+from quick import first_of
 
 pytestmark = pytest.mark.fault
 
@@ -64,7 +65,7 @@ def disk(kind: str, folder: Path):
         subprocess.run(["losetup", "--detach", device], check=True)
 
 
-@pytest.fixture(params=[*KINDS, "injected"])
+@pytest.fixture(params=first_of("injected", *KINDS))
 def without_links(request, tmp_path):
     """A folder where nothing can be linked, and the environment for commands that work there."""
     if request.param == "injected":
@@ -128,7 +129,7 @@ def test_an_output_that_is_whole_is_never_deleted(tmp_path, monkeypatch, capfd, 
         raise StorageError(f"cannot write {path}: No space left on device")
 
     monkeypatch.setattr(parallel.publish, "put_if_absent", full)
-    monkeypatch.setattr("mapreduce.launch._write", lambda _: full("the output"))
+    monkeypatch.setattr("mapreduce.launch.run._write", lambda _: full("the output"))
     out = tmp_path / "out"
     job = [str(tmp_path / "count.py"), str(tmp_path / "text")]
     code = main(["run", *job, "-o", str(out), "--cat-output", "--no-conf", "-q", "-r", runner])

@@ -12,15 +12,15 @@ import pytest
 import datasets
 import programs
 import warm
-from mapreduce import driver
 from mapreduce.cli import common
 from mapreduce.cli.main import main
-from mapreduce.errors import DataError
-from mapreduce.events import Events
-from mapreduce.executors.chain import Execution
-from mapreduce.rundir import RunDir
-from mapreduce.runners.yarn import installation
-from mapreduce.settings import Settings
+from mapreduce.errors import DataError, UntrustedError
+from mapreduce.plan.settings import Settings
+from mapreduce.runners.hadoop import installation
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
 
 pytestmark = pytest.mark.fault
 
@@ -341,7 +341,9 @@ def test_datasets_and_predictions_with_pipes_end_in_errors(made, tmp_path):
         ("plan__learning_rate", float("inf")),
         ("plan__learning_rate", 10**400),
         ("plan__schedule", "step:0"),
-        ("plan__optimizer", "canary:Optimizer"),
+        ("plan__optimizer", "canary"),
+        ("plan__model", "canary.py"),
+        ("plan__strategy", "canary:"),
         ("plan__class_weight", [1.0]),
         ("plan__device", "canary"),
         ("plan__unknown", 1),
@@ -358,6 +360,23 @@ def test_a_hostile_plan_is_a_data_error(run, field, value):
     change(run / "run.json", **{field: value})
     with pytest.raises(DataError, match=r"run\.json is damaged"):
         assert RunDir(run).config
+
+
+@pytest.mark.parametrize("field", ["model", "optimizer", "strategy", "schedule"])
+def test_code_that_a_plan_names_has_to_be_named_again(run, tmp_path, monkeypatch, field):
+    """It is not damage: a user's own plans name such code, and listing runs needs none of it."""
+    canary = tmp_path / "canary"
+    (tmp_path / "canary.py").write_text(f"open({str(canary)!r}, 'w')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GRADREDUCE_TRUSTED", "other:Member,canary:Other")
+    change(run / "run.json", **{f"plan__{field}": "canary:Member"})
+    assert getattr(RunDir(run).config.plan, field) == "canary:Member"
+    with pytest.raises(UntrustedError, match="--trust canary:Member") as caught:
+        common.open_run(run, (), ())
+    assert caught.value.exit_code == 2
+    assert RunDir(run).summary()["run"] == str(run)
+    assert not canary.exists()
 
 
 @pytest.mark.parametrize(
@@ -423,7 +442,7 @@ def test_another_machine_is_asked_only_if_it_is_named_again(run):
         server.setblocking(False)
         with pytest.raises(BlockingIOError):
             server.accept()
-    common.require_named(RunDir(run), (place,))
+    assert common.open_run(run, (place,), ()).config.data == place
 
 
 def test_nothing_that_a_run_names_is_imported_or_run(run, made, tmp_path, monkeypatch, capsys):

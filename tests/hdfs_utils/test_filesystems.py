@@ -219,7 +219,7 @@ def test_pyarrow_reads_it(place):
 @pytest.mark.parametrize(
     ("uri", "message"),
     [
-        ("ftp://host/x", "ftp:// is no filesystem known here"),
+        ("ftp://host/x", "ftp:// is not a filesystem known here"),
         ("webhdfs://user@host/x", "expected webhdfs://HOST:PORT/PATH"),
     ],
 )
@@ -245,7 +245,7 @@ def test_the_configured_cluster(monkeypatch, tmp_path):
     with pytest.raises(AddressError, match="the default filesystem is hdfs://there:8020"):
         path_of("webhdfs:///x")
     (tmp_path / "core-site.xml").write_text("<configuration>")
-    with pytest.raises(AddressError, match="is no configuration of Hadoop"):
+    with pytest.raises(AddressError, match="is not a configuration of Hadoop"):
         path_of("hdfs:///x")
 
 

@@ -15,7 +15,7 @@ from ladder import CASES, HEADINGS, JOBS, README, ROOT, chain, comparable, readm
 from jobs import inputs
 from mapreduce import run
 from mapreduce.cli.main import main
-from mapreduce.launch import load_job
+from mapreduce.launch.run import load_job
 
 RUNGS = sorted(path for path in JOBS.glob("[a-z]*.py") if path.stem != "inputs")
 
@@ -72,6 +72,7 @@ def close(found, expected):
     return found
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("name", CASES)
 def test_against_one_process(name, reference, capfdbinary):
     case = CASES[name]
@@ -85,6 +86,7 @@ def test_against_one_process(name, reference, capfdbinary):
     assert close(found, expected) != []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_as_a_module_on_parallel(name, reference, capfdbinary, monkeypatch, tmp_path):
     expected = reference(name, capfdbinary)

@@ -134,6 +134,7 @@ def test_no_example_is_forgotten():
     assert there == JOBS.keys() | NEED_A_CLUSTER | {"mr_boom"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_the_same_lines_as_mrjobs_own_runner_gives(places, name):
     theirs = "local" if name in WITH_COMMANDS else "inline"

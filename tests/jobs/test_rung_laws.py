@@ -14,7 +14,7 @@ from ladder import CASES, JOBS, ROOT, comparable
 from jobs import inputs, inverted_index, mean_variance, median, near_duplicates
 from mapreduce import run
 from mapreduce.cli.main import main
-from mapreduce.launch import load_job
+from mapreduce.launch.run import load_job
 
 DATA = JOBS / "data"
 

@@ -12,7 +12,7 @@ import single_process
 from ladder import JOBS, ROOT, comparable
 
 from mapreduce import run
-from mapreduce.launch import load_job
+from mapreduce.launch.run import load_job
 
 WRONG = sorted(path.stem for path in (JOBS / "wrong").glob("[a-z]*.py"))
 PACKAGES, RELEASES = JOBS / "data/packages.tsv", JOBS / "data/releases.tsv"

@@ -9,7 +9,7 @@ import pytest
 
 from kernels import cpu
 from kernels.cpu import cache_folder
-from mapreduce.runners.yarn import bootstrap
+from mapreduce.runners.hadoop import bootstrap
 
 PROGRAM = """
 from kernels import dispatch
@@ -140,30 +140,43 @@ WHATS = "link, owner of the way, way, base, owner, mode, sticky, leaf owner, lea
 
 
 @pytest.mark.parametrize("what", WHATS.split(", "))
-@pytest.mark.parametrize("module", [cpu, bootstrap])
-def test_what_others_may_change_is_not_used(base, module, what):
-    """Not even if they only could; the folder of kernels, and that of unpacked code on a node."""
+def test_what_others_may_change_is_not_used(base, what):
+    """Not even if they only could."""
     if "owner" in what and os.geteuid():
         pytest.skip("only root can give a folder to somebody else")
     squatted(base, what)
     with pytest.raises(OSError, match=r"others can change|File exists"):
-        (cpu._private if module is cpu else bootstrap.private)(base, "gradreduce-1", "tasks")
+        cpu._private(base, "gradreduce-1", "tasks")
 
 
-def test_what_is_private_is_used(base, monkeypatch):
+def test_what_is_private_is_used(base):
     old = os.umask(0)
     try:
         assert cpu._private(base, "a", "b") == base / "a" / "b"
-        assert bootstrap.private(str(base), "c", "d") == str(base / "c" / "d")
     finally:
         os.umask(old)
     assert {path.stat().st_mode & 0o777 for path in base.rglob("*")} == {0o700}
-    # YARN's folders may be the node manager's user's, and its group's.
-    base.chmod(0o775)
-    with pytest.raises(OSError, match="others can change"):
-        bootstrap.private(str(base), "c", "d")
-    monkeypatch.setenv("LOCAL_USER_DIRS", f"/elsewhere,{base}")
-    assert bootstrap.private(str(base), "c", "d") == str(base / "c" / "d")
+
+
+@pytest.mark.parametrize("what", ["nothing", "mode", "link", "owner"])
+def test_a_node_unpacks_code_into_no_folder_that_somebody_else_made(base, what, monkeypatch):
+    if what == "owner" and os.geteuid():
+        pytest.skip("only root can give a folder to somebody else")
+    monkeypatch.setattr(bootstrap.pwd, "getpwuid", {}.__getitem__)
+    monkeypatch.setattr(bootstrap.tempfile, "tempdir", str(base))
+    monkeypatch.chdir(base)
+    folder = base / f"gradreduce-tasks-{os.getuid()}"
+    if what == "link":
+        (base / "theirs").mkdir(0o700)
+        folder.symlink_to(base / "theirs")
+    elif what != "nothing":
+        folder.mkdir(0o700)
+        folder.chmod(0o777 if what == "mode" else 0o700)
+        if what == "owner":
+            os.chown(folder, OTHER, OTHER)
+    found = Path(bootstrap.private_folder())
+    assert (found == folder) == (what == "nothing")
+    assert found.lstat().st_mode & 0o777 == 0o700
 
 
 def test_without_a_private_folder_there_is_a_new_one_or_none(base):

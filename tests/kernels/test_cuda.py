@@ -100,7 +100,7 @@ class TestTiles:
     @needs_device
     def test_shapes_that_do_not_match(self):
         a, b = memory.to_device(normal(1, (2, 3))), memory.to_device(normal(2, (2, 3)))
-        with pytest.raises(ValueError, match=r"matmul: \(2, 3\) and \(2, 3\) give no \(2, 2\)"):
+        with pytest.raises(ValueError, match=r"matmul: \(2, 3\) and \(2, 3\) do not give \(2, 2\)"):
             dense.product(a, b, memory.to_device(normal(3, (2, 2))))
 
 

@@ -11,6 +11,8 @@ from devices import DEVICES
 from kernels import dispatch
 from kernels.cuda.errors import NoDeviceError
 
+pytestmark = pytest.mark.every_case
+
 TWINS = {
     name: module for name, module in dispatch.KERNELS.items() if module not in dispatch.HOST_ONLY
 }

@@ -11,6 +11,8 @@ import naive
 from devices import DEVICES, SIMULATED
 from kernels import dispatch, scalar
 
+pytestmark = pytest.mark.every_case
+
 DTYPES = ("float32", "float64")
 SHAPES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (33, 17, 1), (64, 65, 33), (3, 300, 2)]
 if SIMULATED:

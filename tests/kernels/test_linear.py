@@ -15,7 +15,7 @@ from kernels.cpu.linear import LOSSES
 DTYPES = ("float32", "float64")
 CLASSIFIERS = ("logistic", "squared_hinge", "hinge")
 
-pytestmark = pytest.mark.parametrize("device", DEVICES)
+pytestmark = [pytest.mark.every_case, pytest.mark.parametrize("device", DEVICES)]
 
 
 def expected_of(loss, scores, targets, weights=None):

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from kernels import cpu, scalar
 
+pytestmark = pytest.mark.every_case
+
 FUNCTIONS = {name: getattr(scalar, name) for name in ("exp", "log", "relu")}
 COMPILED = {name: cpu.inline(function) for name, function in FUNCTIONS.items()}
 BOTH = {"interpreted": FUNCTIONS, "compiled": COMPILED}

@@ -11,7 +11,7 @@ from kernels import dispatch
 
 DTYPES = ("float32", "float64")
 
-pytestmark = pytest.mark.parametrize("device", DEVICES)
+pytestmark = [pytest.mark.every_case, pytest.mark.parametrize("device", DEVICES)]
 
 
 @st.composite

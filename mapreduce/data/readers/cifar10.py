@@ -6,13 +6,12 @@ are red, green, blue, each row by row: channels first.
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from mapreduce.data.batch import Array
 from mapreduce.data.importer import Rows, Source
-from mapreduce.data.readers.files import check_source, open_source, unpacked_size
+from mapreduce.data.readers.files import check_source, open_source, read_fully, unpacked_size
 from mapreduce.errors import DataError, UsageError
 
 SHAPE = (3, 32, 32)
@@ -34,20 +33,21 @@ def source(paths: list[Path], labelled: bool = True) -> Source:
     paths : list of Path
         ``data_batch_1.bin`` and so on; read one after the other.
     labelled : bool
-        Whether to keep the classes.
+        Whether to keep the labels.
 
     Raises
     ------
     UsageError
         No files.
     DataError
-        A file is of the Python version or an archive, or there are not ten names. While the rows
-        are read: a file is truncated, or a label is above 9.
+        There are not ten names. While the rows are read: a file is truncated, or a label is above
+        9, as in a file of the Python version, which is a pickle and is never unpickled, and in an
+        archive.
     """
     if not paths:
         raise UsageError("no source: name the files of CIFAR-10, data_batch_1.bin and so on")
     for path in paths:
-        _check_binary(path)
+        check_source(path)
     names = _names(paths[0].parent / NAMES) if labelled else None
     return Source(
         chunks=_chunks(paths, names, labelled),
@@ -56,21 +56,6 @@ def source(paths: list[Path], labelled: bool = True) -> Source:
         bytes=sum(unpacked_size(path) for path in paths),
         description={"format": "cifar10", "files": [path.name for path in paths]},
     )
-
-
-def _check_binary(path: Path) -> None:
-    """Refuse what is not to be taken for images; nothing is ever unpickled."""
-    with open_source(path) as file:
-        start = file.read(RECORD_BYTES)
-    if start[:1] == b"\x80" and start[1:2] in b"\2\3\4\5":
-        raise DataError(
-            f"{path} is a pickle, of CIFAR-10's Python version, which is not read since a pickle "
-            f"can run any program. {_ADVICE}"
-        )
-    if start[257:262] == b"ustar":
-        raise DataError(
-            f"{path} is an archive: name the files in it. {_ADVICE}, if it is not that already"
-        )
 
 
 def _names(path: Path) -> Array | None:
@@ -95,7 +80,7 @@ def _chunks(paths: list[Path], names: Array | None, labelled: bool) -> Iterator[
     for path in paths:
         with open_source(path) as file:
             first = 0
-            while content := _read(file, CHUNK_RECORDS * RECORD_BYTES):
+            while content := read_fully(file, CHUNK_RECORDS * RECORD_BYTES):
                 whole, rest = divmod(len(content), RECORD_BYTES)
                 if rest:
                     start = (first + whole) * RECORD_BYTES
@@ -109,19 +94,10 @@ def _chunks(paths: list[Path], names: Array | None, labelled: bool) -> Iterator[
                     bad = int((labels >= CLASSES).argmax())
                     raise DataError(
                         f"{path}, record {first + bad}, offset {(first + bad) * RECORD_BYTES}: "
-                        f"expected a label from 0 to {CLASSES - 1}, found {labels[bad]}. Is it a "
-                        f"file of CIFAR-10's binary version?"
+                        f"expected a label from 0 to {CLASSES - 1}, found {labels[bad]}: it is "
+                        f"not a file of CIFAR-10's binary version. {_ADVICE}"
                     )
                 numbers = labels.astype(np.int64)
                 classes = None if not labelled else numbers if names is None else names[numbers]
                 yield Rows(records[:, 1:], classes)
                 first += whole
-
-
-def _read(file: BinaryIO, size: int) -> bytes:
-    """So many bytes, fewer at the end only."""
-    parts = []
-    while size and (part := file.read(size)):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)

@@ -4,7 +4,7 @@ import contextlib
 import csv as csv_module
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,60 +17,38 @@ from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.fields import MISSING, NUMBER, bad_value
 from mapreduce.data.readers.files import open_for_arrow, open_source, unpacked_size
 from mapreduce.data.readers.survey import Survey
-from mapreduce.data.readers.tables import DEFAULT_LABEL, Roles, assign, preview
+from mapreduce.data.readers.tables import (
+    DEFAULT_LABEL,
+    Roles,
+    Wanted,
+    assign,
+    preview,
+    takes_wanted,
+)
 from mapreduce.errors import DataError, UsageError
 
 BLOCK_BYTES = 4 << 20
 
 
-def source(
-    paths: list[Path],
-    label: str | None,
-    labelled: bool,
-    dtype: str,
-    task: str = "classification",
-    weights: str | None = None,
-    hash_bits: int | None = None,
-    drop: Sequence[str] = (),
-    *,
-    as_texts: Sequence[str] = (),
-    header: bool | None = None,
-    like: Mapping[str, Any] | None = None,
-) -> Source:
+@takes_wanted(but=("columns",))
+def source(paths: list[Path], *, header: bool | None = None, **options: Any) -> Source:
     """Rows of one or more CSV files of the same columns, gzipped or not.
 
     The first line is a header if none of its fields is a number. If some are and some are not,
     ``label`` decides: the name of one of them says that it is a header, a number that it is a row.
     Numbers from 0 on, one after the other, may be either, and so may those from 1 on in four
-    columns or more. Every column but that of classes must hold finite numbers.
+    columns or more. Every column but that of classes must hold finite numbers, or be hashed: then
+    it is one of numbers if all of its fields are, but for those that are missing, or of texts if
+    not more than half are; finding that out reads the files once more.
 
     Parameters
     ----------
     paths : list of Path
-    label : str or None
-        Name of the label's column, or its number from 1 on where there is no header. None: the
-        column ``label`` if there is one, else the last.
-    labelled : bool
-        False if no column is a label.
-    dtype : {"float32", "float64"}
-        Of the features as stored.
-    task : {"classification", "regression"}
-        Whether labels are classes or numbers to be predicted.
-    weights : str, optional
-        Name or number of a column that says how much each row counts.
-    hash_bits : int, optional
-        Hash the features to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`. A column is one of
-        numbers if all of its fields are, but for those that are missing, or of texts if not more
-        than half are; the files are read once more for that.
-    drop : sequence of str
-        Names or numbers of columns to leave out, whatever they hold.
-    as_texts : sequence of str
-        Names or numbers of columns that are hashed as texts, whatever they look like.
     header : bool, optional
         Whether the first line is a header.
-    like : dict, optional
-        The description of a dataset, from which comes what is not given, and which of the columns
-        that are hashed are texts.
+    **options
+        The fields of :class:`mapreduce.data.readers.tables.Wanted`. Without a header, columns
+        are named by their numbers from 1 on.
 
     Raises
     ------
@@ -83,9 +61,10 @@ def source(
     """
     if not paths:
         raise UsageError("no source: name the CSV files")
+    wanted = Wanted(**options)
     first, more = _first_line(paths[0])
     if header is None:
-        header = _has_header(first, label, labelled, paths[0])
+        header = _has_header(first, wanted.label, wanted.labelled, paths[0])
     columns = _columns(first, more, header, paths[0])
     for path in paths[1:]:
         other = _columns(*_first_line(path), header, path)
@@ -94,22 +73,10 @@ def source(
                 f"{path} has the columns {preview(other)}, {paths[0]} {preview(columns)}: they "
                 f"cannot be in one dataset"
             )
-    roles = assign(
-        columns,
-        paths[0],
-        label=label,
-        weights=weights,
-        labelled=labelled,
-        task=task,
-        dtype=dtype,
-        hash_bits=hash_bits,
-        drop=drop,
-        as_texts=as_texts,
-        like=like,
-        kind="names" if header else "numbers, as there is no header,",
-    )
+    kind = "names" if header else "numbers, as there is no header,"
+    roles = assign(columns, paths[0], wanted, kind)
     if roles.hash_bits is not None:
-        undecided = frozenset() if like else frozenset(roles.features) - roles.texts
+        undecided = frozenset() if wanted.like else frozenset(roles.features) - roles.texts
         survey = _survey(paths, header, roles, undecided)
         if error := survey.error() or survey.broken:
             raise error
@@ -164,9 +131,9 @@ def _has_header(names: list[str], label: str | None, labelled: bool, path: Path)
         return True
     advice = (
         "Name the label's column: --label NAME says that it is a header, --label NUMBER a row. Or "
-        "say --header or --no-header"
+        "give --header or --no-header"
         if labelled
-        else "Give every column a name that is no number, or say --header or --no-header"
+        else "Give every column a name that is not a number, or give --header or --no-header"
     )
     raise UsageError(
         f"{path}: the first line, {preview(names)}, has words and numbers, so that it may be a "
@@ -261,7 +228,7 @@ def _batches(path: Path, header: bool, roles: Roles) -> Iterator[Any]:
 def _find_bad_row(path: Path, header: bool, roles: Roles, first: int) -> None:
     """Raise an error that names the first malformed row, if there is one after row ``first``.
 
-    What is only no number is for the survey, which finds such fields in all columns.
+    Fields that merely are not numbers are left to the survey, which looks at all columns.
     """
     columns = roles.names
     with open_source(path) as file, contextlib.suppress(csv_module.Error):
@@ -275,7 +242,7 @@ def _find_bad_row(path: Path, header: bool, roles: Roles, first: int) -> None:
                     f"{path}, row {number}: expected {len(columns)} fields, found {len(fields)}"
                 )
             for i, field in enumerate(fields):
-                if not _is_utf8(field):
+                if re.search("[\ud800-\udfff]", field):
                     kind = "label" if i == roles.label else "field"
                     found = (
                         f"the {kind} {field!r} is not UTF-8 text"
@@ -285,11 +252,3 @@ def _find_bad_row(path: Path, header: bool, roles: Roles, first: int) -> None:
                     raise bad_value(path, number - 1, columns[i], 0, found)
                 if i not in roles.words and not re.fullmatch(NUMBER, field.strip(" \t")):
                     return
-
-
-def _is_utf8(field: str) -> bool:
-    try:
-        field.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

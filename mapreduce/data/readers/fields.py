@@ -68,7 +68,7 @@ def parsed(column: Any, dtype: np.dtype[Any]) -> tuple[Array, Array]:
 
 
 def _parsed_texts(column: Any, kind: Any) -> tuple[Any, Array]:
-    # A cast that fails takes far longer than to look first.
+    # A failing cast takes far longer than looking first.
     are = pc.match_substring_regex(column, f"^(?:{NUMBER})$")
     if pc.all(are, min_count=0).as_py():
         return column.cast(kind), np.zeros(len(column), bool)
@@ -78,7 +78,7 @@ def _parsed_texts(column: Any, kind: Any) -> tuple[Any, Array]:
 
 
 def bad_value(path: Path, first: int, name: str, row: int, found: str) -> DataError:
-    """An error for the row ``first + row``, counted from 1 on."""
+    """The error for the row ``first + row``, counted from 1 on."""
     return DataError(f"{path}, row {first + row + 1}, column {name}: {found}")
 
 
@@ -112,20 +112,16 @@ def numbers(
 
 
 def shown(value: Any, dtype: np.dtype[Any]) -> str:
-    """A field that is no finite number of a dtype, for a message."""
+    """Show a field that is not a finite number of a dtype, for a message."""
     if value is None or value == "":
         return "nothing"
     if isinstance(value, str) and not re.fullmatch(NUMBER, value.strip()):
         return repr(value[:MOST_CHARACTERS]) + "…" * (len(value) > MOST_CHARACTERS)
     with np.errstate(over="ignore"):
-        return f"{float(value)}{overflow(dtype.type(value))}"
-
-
-def overflow(number: Any) -> str:
-    """What to do if a number is beyond the largest of its dtype."""
-    if number.dtype != np.float32 or np.isnan(number):
-        return ""
-    return "; numbers beyond 3.4e38 overflow float32: take --dtype float64"
+        number = dtype.type(value)
+    if dtype != np.float32 or np.isnan(number):
+        return str(float(value))
+    return f"{float(value)}; numbers beyond 3.4e38 overflow float32: take --dtype float64"
 
 
 def classes(column: Any, path: Path, first: int, name: str) -> Array:
@@ -134,7 +130,7 @@ def classes(column: Any, path: Path, first: int, name: str) -> Array:
     Raises
     ------
     DataError
-        One is missing, goes over several lines, is too long, or is a number but no integer.
+        One is missing, goes over several lines, is too long, or is a number but not an integer.
     """
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
@@ -173,6 +169,6 @@ def classes(column: Any, path: Path, first: int, name: str) -> Array:
             f"it the column of labels, and are all quotes closed?"
         )
         raise bad_value(path, first, name, row, expected)
-    # Not NumPy's own texts, each of which takes the room of the longest.
+    # Not NumPy's own texts, each of which takes the space of the longest.
     names: Array = column.to_numpy(zero_copy_only=False)
     return names

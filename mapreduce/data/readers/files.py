@@ -10,10 +10,12 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from hdfs_utils.publish import require_success, storage_errors
+from hdfs_utils.atomic import storage_errors
+from hdfs_utils.publish import require_success
 from mapreduce.errors import DataError, MissingInputError
 
 GZIP_MAGIC = b"\x1f\x8b"
+_READ_BYTES = 8 << 20
 
 
 def check_source(path: Path) -> None:
@@ -70,7 +72,7 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
 def open_for_arrow(path: Path) -> Iterator[Any]:
     """As :func:`open_source`, for readers of Arrow's whose threads read ahead.
 
-    Python takes no part in it: a thread that waits for Python when Python ends, as it does after
+    Python is not involved: a thread that waits for Python when Python ends, as it does after
     Ctrl-C, would end the process by SIGABRT.
     """
     with open_source(path) as file:
@@ -101,3 +103,13 @@ def unpacked_size(path: Path) -> int:
     size = path.stat().st_size
     with path.open("rb") as raw:
         return size * 4 if raw.read(2) == GZIP_MAGIC else size
+
+
+def read_fully(file: BinaryIO, size: int) -> bytes:
+    """The next bytes of a file, fewer at its end only."""
+    parts = []
+    # A damaged header may announce terabytes, and ``read`` takes memory for all it is asked for.
+    while size and (part := file.read(min(size, _READ_BYTES))):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)

@@ -14,7 +14,7 @@ from typing import BinaryIO
 import numpy as np
 
 from mapreduce.data.importer import Array, Rows, Source
-from mapreduce.data.readers.files import open_source
+from mapreduce.data.readers.files import open_source, read_fully
 from mapreduce.errors import DataError, UsageError
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -89,8 +89,8 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[np.dtype[np.generic], list
     start = file.read(4)
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in TYPES or not start[3]:
         raise DataError(
-            f"{path} is no IDX file: expected two zero bytes, a type and a number of dimensions at "
-            f"offset 0, found {start!r}"
+            f"{path} is not an IDX file: expected two zero bytes, a type and a number of "
+            f"dimensions at offset 0, found {start!r}"
         )
     raw = file.read(4 * start[3])
     if len(raw) < 4 * start[3]:
@@ -143,7 +143,7 @@ def _blocks(
             total = offset + remaining * size
             while remaining:
                 rows = min(remaining, max(1, CHUNK_BYTES // size))
-                raw = _read_fully(file, rows * size)
+                raw = read_fully(file, rows * size)
                 if len(raw) < rows * size:
                     raise DataError(
                         f"{path} is truncated: its header announces {total} bytes, it ends at "
@@ -159,15 +159,6 @@ def _blocks(
                     f"{path} goes on after its {dimensions[0]} examples, beyond offset {total}: "
                     f"its header and its content do not fit"
                 )
-
-
-def _read_fully(file: BinaryIO, size: int) -> bytes:
-    parts = []
-    # A damaged header may announce terabytes, and ``read`` takes memory for all it is asked for.
-    while size and (part := file.read(min(size, CHUNK_BYTES))):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 def _check_finite(block: Array, path: Path, first: int) -> None:

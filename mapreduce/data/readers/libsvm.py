@@ -45,7 +45,7 @@ def source(
     task : {"classification", "regression", None}
         Labels are integers, the classes; or numbers to be predicted; or left out.
     dtype : {"float32", "float64"}
-        Of the values as stored.
+        dtype of the values as stored.
     features : int, optional
         Number of columns. Default: as many as the largest index asks for, for which the files are
         read once more.
@@ -57,21 +57,19 @@ def source(
     UsageError
         No files, or a number of features that is out of range.
     DataError
-        There is no index to tell the number of features by. While the rows are read: a label is
-        missing, no number, or no integer for a class; an index is no number, out of range, or not
-        above the one before; a value is no finite number; the line has a ``qid``. The message
+        No index gives the number of features. While the rows are read: a label is missing,
+        not a number, or not an integer for a class; an index is not a number, out of range, or not
+        above the one before; a value is not a finite number; the line has a ``qid``. The message
         names file and line.
     """
     if not paths:
         raise UsageError("no source: name the libsvm files")
     if features is None:
         features = min(max(map(_largest_index, paths)) + zero_based, MOST_FEATURES)
-        if features < 1 and not any(map(_has_rows, paths)):
-            raise DataError(f"{', '.join(map(str, paths))}: expected at least one row, found none")
         if features < 1:
             raise DataError(
-                f"{', '.join(map(str, paths))}: found no index, so that the number of features is "
-                f"not known. Say it with --features"
+                f"{', '.join(map(str, paths))}: found no row with an index, so that the number of "
+                f"features is not known. Say it with --features"
             )
     if not 1 <= features <= MOST_FEATURES:
         raise UsageError(f"--features: expected 1 to {MOST_FEATURES}, found {features}")
@@ -116,7 +114,7 @@ def _without_comments(block: bytes) -> bytes:
 
 
 def _largest_index(path: Path) -> int:
-    """The largest index of a file, -1 if it has none; what is malformed is told later."""
+    """The largest index of a file, -1 if it has none; malformed lines are reported later."""
     largest = -1
     for _, block in _blocks(path):
         raw = np.frombuffer(block, np.uint8)
@@ -131,13 +129,6 @@ def _largest_index(path: Path) -> int:
             numbers += digits * np.int64(10**place)
             largest = max(largest, int(numbers.max()))
     return largest
-
-
-def _has_rows(path: Path) -> bool:
-    """Whether a line has more than white space and a comment."""
-    return any(
-        line.partition(b"#")[0].strip() for _, block in _blocks(path) for line in block.splitlines()
-    )
 
 
 class _Form:
@@ -162,7 +153,7 @@ class _Form:
         return Rows(csr.from_lengths(lengths, indices, values, self._features), kept)
 
     def _parse(self, block: bytes) -> Rows | None:
-        """The rows of a block; None if anything about it is not as it usually is."""
+        """The rows of a block; None if anything about it is unusual."""
         if block.translate(None, _USUAL):
             return None
         raw = np.frombuffer(block.translate(_SPACES), np.uint8)

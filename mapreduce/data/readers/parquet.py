@@ -1,6 +1,6 @@
 """Parquet: columns of numbers, or one column of lists of numbers, and a column of labels."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -9,65 +9,37 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mapreduce.data.columns import Column, misfit
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.fields import bad_value
 from mapreduce.data.readers.files import check_source
 from mapreduce.data.readers.survey import Survey
-from mapreduce.data.readers.tables import Roles, assign, is_list, lists
+from mapreduce.data.readers.tables import Roles, Wanted, assign, is_list, lists, takes_wanted
 from mapreduce.errors import DataError, UsageError
-from mapreduce.reading import reading
+from mapreduce.support.reading import reading
 
 BLOCK_BYTES = 4 << 20
 
 
-def source(
-    paths: list[Path],
-    *,
-    label: str | None = None,
-    labelled: bool = True,
-    task: str = "classification",
-    weights: str | None = None,
-    columns: list[str] | None = None,
-    dtype: str = "float32",
-    hash_bits: int | None = None,
-    drop: Sequence[str] = (),
-    as_texts: Sequence[str] = (),
-    like: Mapping[str, Any] | None = None,
-) -> Source:
+@takes_wanted()
+def source(paths: list[Path], **options: Any) -> Source:
     """Rows of one or more Parquet files of one schema.
+
+    Features are columns of numbers, or one column of lists of numbers. Those that are hashed may be
+    numbers, texts or dates.
 
     Parameters
     ----------
     paths : list of Path
-    label : str or None
-        Name of the label's column. None: ``label`` if there is one, else the last.
-    labelled : bool
-        False if no column is a label.
-    task : {"classification", "regression"}
-        Whether labels are classes or numbers to be predicted.
-    weights : str, optional
-        Name of a column that says how much each row counts.
-    columns : list of str, optional
-        The features: columns of numbers, or one of lists of numbers. Default: all other columns.
-    dtype : {"float32", "float64"}
-        Of the features as stored.
-    hash_bits : int, optional
-        Hash the features to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`. They may be
-        numbers, texts or dates, and may be missing.
-    drop : sequence of str
-        Columns to leave out, whatever they hold.
-    as_texts : sequence of str
-        Names of columns that are hashed as texts, though they are of numbers.
-    like : dict, optional
-        The description of a dataset, from which comes what is not given, and which of the columns
-        that are hashed are texts.
+    **options
+        The fields of :class:`mapreduce.data.readers.tables.Wanted`.
 
     Raises
     ------
     UsageError
         No files, or no such column.
     DataError
-        A file is no Parquet file, the files' schemas differ, or a column cannot be used as it is
+        A file is not a Parquet file, the files' schemas differ, or a column cannot be used as it is
         to be. While the rows are read: a file is damaged, or a value is missing or not finite; the
         message names file, row and column, and all columns in which there are such values.
     """
@@ -76,21 +48,9 @@ def source(
     schema = _schema(paths[0])
     for path in paths[1:]:
         _check_same(_schema(path), schema, path, paths[0])
-    roles = assign(
-        schema.names,
-        paths[0],
-        label=label,
-        weights=weights,
-        labelled=labelled,
-        task=task,
-        dtype=dtype,
-        columns=columns,
-        hash_bits=hash_bits,
-        drop=drop,
-        as_texts=as_texts,
-        like=like,
-    )
-    if roles.hash_bits is not None and not like:
+    wanted = Wanted(**options)
+    roles = assign(schema.names, paths[0], wanted)
+    if roles.hash_bits is not None and not wanted.like:
         words = {i for i in roles.features if _is_word(schema.types[i])}
         roles = replace(roles, texts=roles.texts | words)
     _check_types(schema, roles, paths[0])
@@ -116,7 +76,7 @@ def source(
 def _opened(path: Path) -> Iterator[Any]:
     """A Parquet file; what Arrow says of a damaged one becomes a ``DataError``."""
     check_source(path)
-    what, advice = "is no Parquet file, or damaged", ". Write or fetch it again"
+    what, advice = "is not a Parquet file, or damaged", ". Write or fetch it again"
     with (
         reading(str(path), what, pa.ArrowException, advice=advice),
         path.open("rb") as raw,
@@ -140,17 +100,14 @@ def _rows(path: Path) -> int:
 
 
 def _check_same(schema: Any, first: Any, path: Path, first_path: Path) -> None:
-    kinds = [{field.name: str(field.type) for field in one} for one in (schema, first)]
-    if list(kinds[0].items()) != list(kinds[1].items()):
-        differing = [
-            f"{name} ({kinds[0].get(name, 'none')}, there {kinds[1].get(name, 'none')})"
-            for name in dict.fromkeys([*kinds[0], *kinds[1]])
-            if kinds[0].get(name) != kinds[1].get(name)
-        ]
-        told = ", ".join(differing[:5]) or "their order"
+    columns, expected = (
+        tuple(Column(field.name, str(field.type)) for field in one) for one in (schema, first)
+    )
+    if columns != expected:
         raise DataError(
-            f"{path} and {first_path} have different columns: {told}. Files of one dataset must "
-            f"have one schema"
+            f"{path} and {first_path} have different columns: "
+            f"{misfit(columns, expected) or 'their order'}. Files of one dataset must have one "
+            f"schema"
         )
 
 

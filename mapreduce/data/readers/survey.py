@@ -1,43 +1,42 @@
-"""What cannot be used in a table: all columns at once, with the first fields of each."""
+"""Finds all unusable columns of a table at once, with the first unusable field of each."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.compute as pc
 
-from mapreduce.data.readers.fields import parsed, shown, texts
+from mapreduce.data.readers.fields import bad_value, parsed, shown, texts
 from mapreduce.data.readers.tables import Roles, is_list
 from mapreduce.errors import DataError
 
-MOST_CELLS = 5
 MOST_COLUMNS = 20
 
 
 @dataclass
 class _Found:
-    """The fields of a column: numbers, words, those that cannot be used, and the first such."""
+    """The fields of a column: numbers, words, those that cannot be used, and where one is."""
 
     numbers: int = 0
     words: int = 0
     bad: int = 0
-    cells: list[tuple[Path, int, str]] = field(default_factory=list)
+    first: str = ""
 
 
 class Survey:
-    """Looks through files for fields that are missing, or no numbers.
+    """Looks through files for fields that are missing, or not numbers.
 
     Parameters
     ----------
     roles : Roles
-        Texts and what is left out are not looked at.
+        Texts and columns that are left out are not examined.
     paths : sequence of Path
     batches : callable
         ``batches(path)`` are the RecordBatches of a file.
     undecided : set of int
-        Features of which it is to be found out whether they are numbers or texts.
+        Features that may be numbers or texts: the survey decides.
 
     Attributes
     ----------
@@ -82,26 +81,31 @@ class Survey:
             found.numbers += int((~np.isnan(values)).sum())
             if self._roles.hash_bits is None or i not in self._roles.features:
                 bad |= missing
-        found.bad += int(bad.sum())
-        for row in np.flatnonzero(bad)[: MOST_CELLS - len(found.cells)].tolist():
+        if bad.any() and not found.bad:
+            row = int(bad.argmax())
             is_class = i in self._roles.words
-            value = None if is_class else column[row].as_py()
-            found.cells.append((path, first + row + 1, shown(value, self._dtypes[i])))
+            value = shown(None if is_class else column[row].as_py(), self._dtypes[i])
+            kind = "label" if is_class else "finite number"
+            expected = f"expected a {kind}, found {value}"
+            found.first = str(bad_value(path, first, self._roles.names[i], row, expected))
+        found.bad += int(bad.sum())
 
     @property
     def texts(self) -> frozenset[int]:
-        """The columns that were undecided, and in which numbers are not the most."""
+        """The undecided columns that do not consist mostly of numbers."""
         return frozenset(
             i for i in self._undecided if self._found[i].numbers <= self._found[i].words > 0
         )
 
     def error(self) -> DataError | None:
-        """What cannot be used; None if nothing is wrong."""
+        """The error that lists all unusable columns; None if nothing is wrong."""
         roles = self._roles
         wrong = [i for i, found in self._found.items() if found.bad and i not in self.texts]
         if not wrong:
             return None
-        lines = [self._line(i, self._found[i]) for i in wrong[:MOST_COLUMNS]]
+        lines = []
+        for found in (self._found[i] for i in wrong[:MOST_COLUMNS]):
+            lines.append(found.first + (f" ({found.bad:,} such fields)" if found.bad > 1 else ""))
         if len(wrong) > MOST_COLUMNS:
             lines.append(f"… ({len(wrong)} columns)")
         if columns := ",".join(roles.names[i] for i in wrong if i in roles.features):
@@ -112,13 +116,3 @@ class Survey:
                 ways.append("hash all features with --hash-bits, where numbers may be missing")
             lines.append(f"Either {', '.join(ways[:-1])}, or {ways[-1]}")
         return DataError("\n".join(lines))
-
-    def _line(self, i: int, found: _Found) -> str:
-        (path, row, value), *others = found.cells
-        kind = "label" if i in self._roles.words else "finite number"
-        line = f"{path}, row {row}, column {self._roles.names[i]}: expected a {kind}, found {value}"
-        for other, row, value in others:
-            line += f"; {'' if other == path else f'{other}, '}row {row}: {value}"
-        if len(found.cells) > 1:
-            line += f" ({found.bad:,} such fields)"
-        return line

@@ -1,9 +1,10 @@
 """Rows of tables: which columns are features, label and weight, and what may stand in them."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +14,10 @@ from mapreduce.data.batch import Array, Csr
 from mapreduce.data.columns import Column, Columns
 from mapreduce.data.hashing import MOST_BITS, hash_columns
 from mapreduce.data.importer import Rows
-from mapreduce.data.readers.fields import bad_value, classes, numbers, overflow, texts
+from mapreduce.data.readers.fields import bad_value, classes, numbers, parsed, shown, texts
 from mapreduce.errors import DataError, UsageError
+
+Reader = TypeVar("Reader", bound=Callable[..., Any])
 
 DEFAULT_LABEL = "label"
 
@@ -26,13 +29,13 @@ class Roles:
     Attributes
     ----------
     names : list of str
-        Of all columns, as in messages.
+        Names of all columns, as in messages.
     features : list of int
     label, weights : int or None
     task : {"classification", "regression"}
         Whether labels are classes or numbers to be predicted.
     dtype : dtype
-        Of the features as stored.
+        dtype of the features as stored.
     hash_bits : int or None
         Features are hashed to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`.
     texts : frozenset of int
@@ -60,7 +63,7 @@ class Roles:
         return words | {self.label}
 
     def width(self, columns: int) -> int:
-        """Features of a dataset whose table has so many columns of them."""
+        """The number of features of a dataset whose table has ``columns`` columns of them."""
         return columns if self.hash_bits is None else 1 << self.hash_bits
 
     def columns(self) -> Columns:
@@ -72,7 +75,7 @@ class Roles:
         )
 
     def describe(self) -> dict[str, Any]:
-        """Label, and weights and hashing if there are any, for the manifest."""
+        """Label, and if given weights and hashing, for the manifest."""
         described: dict[str, Any] = {
             "label": None if self.label is None else self.names[self.label]
         }
@@ -92,9 +95,9 @@ class Roles:
         ----------
         table : pyarrow.RecordBatch
         path : Path
-            Of the file, for messages.
+            Path of the file, for messages.
         first : int
-            Rows of the file before these.
+            Number of rows of the file before these.
 
         Raises
         ------
@@ -153,58 +156,89 @@ class Roles:
         return rows
 
 
-def assign(
-    names: list[str],
-    path: Path,
-    *,
-    label: str | None,
-    weights: str | None,
-    labelled: bool,
-    task: str,
-    dtype: str,
-    columns: list[str] | None = None,
-    hash_bits: int | None = None,
-    drop: Sequence[str] = (),
-    as_texts: Sequence[str] = (),
-    like: Mapping[str, Any] | None = None,
-    kind: str = "names",
-) -> Roles:
+@dataclass(frozen=True)
+class Wanted:
+    """The roles that a user gives to the columns of a table.
+
+    Attributes
+    ----------
+    label : str or None
+        Name of the label's column. None: ``label`` if there is one, else the last.
+    labelled : bool
+        False if no column is a label.
+    task : {"classification", "regression"}
+        Whether labels are classes or numbers to be predicted.
+    weights : str or None
+        Name of a column that says how much each row counts.
+    columns : list of str, or None
+        The features; None for all columns that are neither label nor weight.
+    dtype : {"float32", "float64"}
+        dtype of the features as stored.
+    hash_bits : int or None
+        Hash the features to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`. Then they may be
+        texts, and may be missing.
+    drop : sequence of str
+        Columns to leave out, whatever their content.
+    as_texts : sequence of str
+        Columns that are hashed as texts, whatever they look like.
+    like : dict or None
+        The description of a dataset, from which comes what is not given: label, weights, columns to
+        leave out, hashing, and which of the columns that are hashed are texts.
+    """
+
+    label: str | None = None
+    labelled: bool = True
+    task: str = "classification"
+    weights: str | None = None
+    columns: list[str] | None = None
+    dtype: str = "float32"
+    hash_bits: int | None = None
+    drop: Sequence[str] = ()
+    as_texts: Sequence[str] = ()
+    like: Mapping[str, Any] | None = None
+
+
+def takes_wanted(*, but: tuple[str, ...] = ()) -> Callable[[Reader], Reader]:
+    """Give a reader's ``**options`` the names of :class:`Wanted` in its signature, but for some."""
+
+    def decorate(reader: Reader) -> Reader:
+        own = signature(reader).parameters.values()
+        found = [one for one in own if one.kind is not Parameter.VAR_KEYWORD]
+        names = [one.name for one in fields(Wanted) if one.name not in but]
+        found += [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in names]
+        vars(reader)["__signature__"] = Signature(found)
+        return reader
+
+    return decorate
+
+
+def assign(names: list[str], path: Path, wanted: Wanted, kind: str = "names") -> Roles:
     """The roles of columns.
 
     Parameters
     ----------
     names : list of str
-        Of all columns.
+        Names of all columns.
     path : Path
-        Of the file, for messages.
-    label : str or None
-        Name of the label's column. None: ``label`` if there is one, else the last.
-    weights : str or None
-    labelled : bool
-        False if no column is a label.
-    task, dtype : str
-        See :class:`Roles`.
-    columns : list of str, optional
-        The features. Default: all that is not label or weight.
-    hash_bits : int, optional
-        See :class:`Roles`.
-    drop : sequence of str
-        Columns to leave out.
-    as_texts : sequence of str
-        Features that are texts, whatever they look like; only if they are hashed.
-    like : dict, optional
-        The description of a dataset, from which comes what is not given: label, weights, columns to
-        leave out, hashing and texts.
+        Path of the file, for messages.
+    wanted : Wanted
     kind : str
         What the names are, for messages.
 
     Raises
     ------
     UsageError
-        There is no such column, or one has two roles; ``hash_bits`` is out of range.
+        A column does not exist or has two roles; ``hash_bits`` is out of range.
     DataError
         No column is left for features.
     """
+    label, labelled, weights, columns = (
+        wanted.label,
+        wanted.labelled,
+        wanted.weights,
+        wanted.columns,
+    )
+    hash_bits, like = wanted.hash_bits, wanted.like or {}
 
     def find(option: str, name: str) -> int:
         if name not in names:
@@ -214,7 +248,6 @@ def assign(
             )
         return names.index(name)
 
-    like = like or {}
     kinds = {"label": str, "weights": str, "hash_bits": int, "drop": list, "texts": list}
     if not all(isinstance(like.get(name), kind | None) for name, kind in kinds.items()):
         raise DataError(f"the dataset to be like has a source that makes no sense: {like!r}")
@@ -222,8 +255,8 @@ def assign(
         label = label or like.get("label")
     if like.get("weights") in names:
         weights = weights or like["weights"]
-    drop = [*drop, *(name for name in like.get("drop", ()) if name in names)]
-    as_texts = [*as_texts, *(name for name in like.get("texts", ()) if name in names)]
+    drop = [*wanted.drop, *(name for name in like.get("drop", ()) if name in names)]
+    as_texts = [*wanted.as_texts, *(name for name in like.get("texts", ()) if name in names)]
     if like and hash_bits not in (None, expected := like.get("hash_bits")):
         raise UsageError(f"--hash-bits {hash_bits}: the dataset to be like has {expected}")
     hash_bits = like.get("hash_bits") if hash_bits is None else hash_bits
@@ -266,7 +299,8 @@ def assign(
     found = frozenset(find("--text", name) for name in as_texts)
     if found - set(features):
         raise UsageError(f"--text {','.join(as_texts)}: expected columns that are features")
-    return Roles(names, features, target, weight, task, np.dtype(dtype), hash_bits, found, dropped)
+    dtype = np.dtype(wanted.dtype)
+    return Roles(names, features, target, weight, wanted.task, dtype, hash_bits, found, dropped)
 
 
 def preview(names: list[str]) -> str:
@@ -300,22 +334,11 @@ def lists(column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str) 
         expected = f"expected {length} numbers, as before, found {lengths[row]}"
         raise bad_value(path, first, name, row, expected)
     values = pc.list_flatten(column)
-    found = numbers_of_lists(values, dtype, length, (path, first, name))
+    found, bad = parsed(values, dtype)
+    bad |= np.isnan(found)
+    if bad.any():
+        at = int(bad.argmax())
+        value = shown(values[at].as_py(), dtype)
+        expected = f"expected finite numbers, found at place {at % length}: {value}"
+        raise bad_value(path, first, name, at // length, expected)
     return found.reshape(len(column), length)
-
-
-def numbers_of_lists(
-    values: Any, dtype: np.dtype[Any], length: int, where: tuple[Path, int, str]
-) -> Array:
-    """The numbers of lists of one length, (rows * length,); an error names the row."""
-    bad = pc.index(pc.is_null(values), True).as_py() if values.null_count else -1
-    with np.errstate(over="ignore"):
-        found: Array = values.to_numpy(zero_copy_only=False).astype(dtype, copy=False)
-    if bad < 0 and not np.isfinite(found).all():
-        bad = int((~np.isfinite(found)).argmax())
-    if bad >= 0:
-        shown = "nothing" if values[bad].as_py() is None else values[bad].as_py()
-        advice = "" if shown == "nothing" else overflow(found[bad])
-        expected = f"expected finite numbers, found {shown} at place {bad % length}{advice}"
-        raise bad_value(*where, bad // length, expected)
-    return found

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from hdfs_utils.errors import StorageError
-from mapreduce import lease
 from mapreduce.executors.gang.rendezvous import Meeting, mixed
-from mapreduce.periodic import every
-from mapreduce.rundir import Position, RunDir
+from mapreduce.runs import lease
+from mapreduce.runs.directory import Position, RunDir
+from mapreduce.support.periodic import every
 
 #: Seconds between two looks at what the ranks have published.
 _SECONDS = 0.02

@@ -8,25 +8,22 @@ Both ends prove that they know the gang's secret before anything else is read::
 
 A proof is an HMAC of all of that, of the side that gives it and of the server's address. So the
 secret itself does not travel, a proof is good for one connection, and no stranger can pass it on to
-another server. Until then a connection costs the server a few hundred bytes and may last some
-seconds. What travels later is not encrypted.
+another server. Until then a connection costs the server a thread and may last some seconds. What
+travels later is not encrypted.
 
 Ranks on one machine talk through Unix sockets, which tell who is at the other end: other users of
 the machine do not get as far as the challenge.
 """
 
 import contextlib
-import functools
 import hmac
 import os
-import select
 import socket
 import struct
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 
 #: The generation of a connection that only asks whether the server lives.
 PING = 0
@@ -35,8 +32,8 @@ PING = 0
 _HELLO = struct.Struct("<qq32s")
 _CHALLENGE = _PROOF = 32
 
-#: Connections that are not let in yet: one more, and that which waits longest is closed. Seconds
-#: that they have.
+#: The most connections that are not let in yet; one more closes the one that waits longest. Seconds
+#: that each of them has.
 _MOST_STRANGERS, _STRANGER_SECONDS = 64, 10.0
 
 #: Seconds until a server that has hung up is tried again.
@@ -132,16 +129,6 @@ def _receive(connection: socket.socket, size: int, end: float) -> bytes:
     return found
 
 
-@dataclass
-class _Stranger:
-    """A connection whose other end has not proved anything yet."""
-
-    connection: socket.socket
-    challenge: bytes = field(default_factory=lambda: os.urandom(_CHALLENGE))
-    until: float = field(default_factory=lambda: time.monotonic() + _STRANGER_SECONDS)
-    said: bytes = b""
-
-
 class Server:
     """A rank's server: keeps the connections that peers open, until a generation is over.
 
@@ -169,82 +156,63 @@ class Server:
         else:
             self._listener = socket.create_server((host, 0), backlog=_MOST_STRANGERS)
             self.address = f"{host}:{self._listener.getsockname()[1]}"
-        self._listener.setblocking(False)
-        self._proof = functools.partial(_proof, secret, self.address)
+        self._secret = secret
         self._changed = threading.Condition()
         self._streams: dict[tuple[int, int], socket.socket] = {}
         self._oldest = PING + 1
-        #: By the numbers of their sockets, in the order in which they came.
-        self._strangers: dict[int, _Stranger] = {}
-        self._poll = select.poll()
-        self._poll.register(self._listener, select.POLLIN)
+        #: In the order in which they came.
+        self._strangers: list[socket.socket] = []
         self._thread = threading.Thread(target=self._serve, name="gang-server", daemon=True)
         self._thread.start()
 
     def _serve(self) -> None:
-        listener = self._listener.fileno()
         while self._oldest < _FOREVER:
-            for number, _ in self._poll.poll(500):
-                try:
-                    if number == listener:
-                        self._accept()
-                    elif number in self._strangers:
-                        self._hear(number, self._strangers[number])
-                except BlockingIOError:
-                    pass
-                except OSError:
-                    self._drop(number)
-            now = time.monotonic()
-            for number in [n for n, stranger in self._strangers.items() if stranger.until < now]:
-                self._drop(number)
-        for number in [*self._strangers]:
-            self._drop(number)
-
-    def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError:
-            # Out of descriptors, perhaps; the next one may have more luck.
-            time.sleep(0.01)
-            return
-        if len(self._strangers) >= _MOST_STRANGERS:
-            self._drop(next(iter(self._strangers)))
-        number = connection.fileno()
-        self._strangers[number] = stranger = _Stranger(connection)
-        self._poll.register(number, select.POLLIN)
-        if not _is_mine(connection):
-            self._drop(number)
-            return
-        _prepare(connection)
-        connection.send(stranger.challenge)
-
-    def _hear(self, number: int, stranger: _Stranger) -> None:
-        """Read what a stranger says, and let it in if that is the proof."""
-        size = _HELLO.size + _PROOF
-        piece = stranger.connection.recv(size - len(stranger.said))
-        stranger.said += piece
-        if piece and len(stranger.said) < size:
-            return
-        hello, proof = stranger.said[: _HELLO.size], stranger.said[_HELLO.size :]
-        if not hmac.compare_digest(proof, self._proof(b"client", stranger.challenge, hello)):
-            self._drop(number)
-            return
-        stranger.connection.send(self._proof(b"server", stranger.challenge, hello))
-        generation, rank, _ = _HELLO.unpack(hello)
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                # Out of descriptors, perhaps; the next one may have more luck.
+                time.sleep(0.01)
+                continue
+            with self._changed:
+                if len(self._strangers) >= _MOST_STRANGERS:
+                    # Which ends its thread.
+                    hang_up(self._strangers.pop(0))
+                self._strangers.append(connection)
+            threading.Thread(target=self._meet, args=(connection,), daemon=True).start()
         with self._changed:
-            if generation >= self._oldest and (generation, rank) not in self._streams:
-                self._streams[generation, rank] = stranger.connection
-                self._poll.unregister(number)
-                del self._strangers[number]
-                self._changed.notify_all()
-                return
-        self._drop(number)
+            for connection in self._strangers:
+                hang_up(connection)
 
-    def _drop(self, number: int) -> None:
-        stranger = self._strangers.pop(number, None)
-        if stranger is not None:
-            self._poll.unregister(number)
-            stranger.connection.close()
+    def _meet(self, connection: socket.socket) -> None:
+        """Let a stranger in if it proves in time that it knows the secret."""
+        key = PING, 0
+        with contextlib.suppress(OSError):
+            key = self._welcome(connection)
+        with self._changed:
+            is_waiting = connection in self._strangers
+            if is_waiting:
+                self._strangers.remove(connection)
+            if is_waiting and key[0] >= self._oldest and key not in self._streams:
+                self._streams[key] = connection
+                self._changed.notify_all()
+            else:
+                connection.close()
+
+    def _welcome(self, connection: socket.socket) -> tuple[int, int]:
+        """Generation and rank of a stranger; an OSError if it is not a peer."""
+        end = time.monotonic() + _STRANGER_SECONDS
+        if not _is_mine(connection):
+            raise PermissionError("another user connects")
+        challenge = os.urandom(_CHALLENGE)
+        connection.sendall(challenge)
+        hello = _receive(connection, _HELLO.size, end)
+        expected = _proof(self._secret, self.address, b"client", challenge, hello)
+        if not hmac.compare_digest(_receive(connection, _PROOF, end), expected):
+            raise PermissionError("it does not know the gang's secret")
+        connection.sendall(_proof(self._secret, self.address, b"server", challenge, hello))
+        _prepare(connection)
+        generation, rank, _ = _HELLO.unpack(hello)
+        return generation, rank
 
     def streams(
         self, generation: int, ranks: Sequence[int], look: Callable[[], None]
@@ -273,10 +241,8 @@ class Server:
         """Close all connections, and the server."""
         self.end(_FOREVER)
         # Which wakes the thread.
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
+        hang_up(self._listener)
         self._thread.join()
-        self._listener.close()
 
 
 def hang_up(connection: socket.socket) -> None:

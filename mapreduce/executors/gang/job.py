@@ -12,20 +12,18 @@ from mrjob.protocol import RawValueProtocol
 from mrjob.step import StepFailedException
 
 from hdfs_utils.paths import path_of
-from mapreduce import signals
 from mapreduce.errors import GradreduceError, UsageError
-from mapreduce.executors.chain import Execution
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.follow import DRIVER
 from mapreduce.executors.gang.rank import Rank, Role
 from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.job import Job, MRStep
-from mapreduce.rundir import RunDir
-from mapreduce.runners.parallel import TaskFailedException
-from mapreduce.strategies.session import session
-
-#: Runners whose tasks are all on this machine.
-_LOCAL = ("inline", "parallel", "local")
+from mapreduce.runners import traits
+from mapreduce.runners.parallel.runner import TaskFailedException
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.execution import Execution
+from mapreduce.strategies.task_context import task_context
+from mapreduce.support import signals
 
 
 class GangJob(Job):
@@ -58,7 +56,7 @@ class GangJob(Job):
 
     def hadoop_input_format(self) -> str | None:
         """One line for each task; runners without Hadoop divide the input so anyway."""
-        if self.options.runner in _LOCAL:
+        if traits.of(self.options.runner).has_local_files:
             return None
         return "org.apache.hadoop.mapred.lib.NLineInputFormat"
 
@@ -73,8 +71,8 @@ class GangJob(Job):
             options.wait,
             options.reach,
         )
-        own = session(path_of(options.run_dir), options.threads, options.token)
-        Rank(own, role, self.set_status).run()
+        context = task_context(path_of(options.run_dir), options.threads, options.token)
+        Rank(context, role, self.set_status).run()
         yield from ()
 
 
@@ -106,12 +104,11 @@ def run_gang(run: RunDir, meeting: Meeting, execution: Execution) -> None:
         "--blocks": execution.blocks,
         "--wait": execution.gang_wait,
     }
-    if execution.runner not in _LOCAL:
+    if not execution.traits.has_local_files:
         options["--reach"] = _reach(run)
     arguments = [text for item in options.items() for text in map(str, item)]
-    if execution.runner == "local":
-        # mrjob runs no more tasks at once.
-        arguments += ["--num-cores", str(ranks)]
+    if option := execution.traits.gang_option:
+        arguments += [option, str(ranks)]
     # The user's own arguments are the last.
     job = GangJob(arguments + execution.runner_arguments())
     job.sandbox(stdin=io.BytesIO(b"".join(b"%08d\n" % rank for rank in range(ranks))))

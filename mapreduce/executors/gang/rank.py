@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hdfs_utils.errors import StorageError
-from mapreduce import numeric
 from mapreduce.errors import DataError, GradreduceError
 from mapreduce.executors.gang.errors import LostPeerError, OverError
 from mapreduce.executors.gang.follow import following
@@ -14,9 +13,10 @@ from mapreduce.executors.gang.handshake import Server
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting, interface
 from mapreduce.executors.gang.rounds import Rounds
 from mapreduce.executors.gang.transport import Mesh
-from mapreduce.periodic import every
-from mapreduce.rundir import block_bounds
-from mapreduce.strategies.session import Session
+from mapreduce.runs.directory import block_bounds
+from mapreduce.strategies.task_context import TaskContext
+from mapreduce.support import numeric
+from mapreduce.support.periodic import every
 
 #: Seconds between two signs of life.
 _ALIVE_SECONDS = 2.0
@@ -58,17 +58,17 @@ class Rank:
 
     Parameters
     ----------
-    session : Session
+    context : TaskContext
     role : Role
     status : callable
         Takes a line that says what is going on, as a sign of life.
     """
 
-    def __init__(self, session: Session, role: Role, status: Callable[[str], None]) -> None:
-        self._session = session
+    def __init__(self, context: TaskContext, role: Role, status: Callable[[str], None]) -> None:
+        self._context = context
         self._role = role
         self._status = status
-        self._meeting = Meeting(session.run, role.token)
+        self._meeting = Meeting(context.run, role.token)
         self._mesh: Mesh | None = None
         self._completed = 0
         self._progress = 0
@@ -142,7 +142,7 @@ class Rank:
         addresses = [one.address for one in everybody]
         with self._meshed(server, addresses, generation) as mesh:
             rounds = Rounds(
-                self._session, mesh, role.blocks, self._done, lambda: self._look(generation)
+                self._context, mesh, role.blocks, self._done, lambda: self._look(generation)
             )
             rounds.run(start, is_evaluated)
 
@@ -172,14 +172,14 @@ class Rank:
 
     def _start(self) -> tuple[int, bool]:
         """The last round that is published as a whole, and whether its evaluation is too."""
-        session = self._session
-        count = len(block_bounds(session.model.size, self._role.blocks))
-        position = session.run.latest_round(in_blocks=count)
+        context = self._context
+        count = len(block_bounds(context.model.size, self._role.blocks))
+        position = context.run.latest_round(in_blocks=count)
         if position is None:
             raise DataError(
-                f"{session.run.path} holds no whole round in {count} block(s) to go on from"
+                f"{context.run.path} holds no whole round in {count} block(s) to go on from"
             )
-        return position.completed, position.completed in session.run.evaluation_losses()
+        return position.completed, position.completed in context.run.evaluation_losses()
 
     def _look(self, generation: int) -> None:
         self._meeting.look(generation)
@@ -190,7 +190,7 @@ class Rank:
 
     def _give_sign_of_life(self) -> None:
         """Give one, and look whether those give any that this rank waits for."""
-        rounds = self._session.plan.rounds
+        rounds = self._context.plan.rounds
         self._status(f"rank {self._role.rank}: round {self._completed} of {rounds}")
         mesh = self._mesh
         if mesh is not None:

@@ -25,10 +25,10 @@ from urllib.parse import urlsplit
 
 from hdfs_utils.paths import RemotePath, ordered
 from hdfs_utils.publish import put_if_absent
-from mapreduce import numeric
 from mapreduce.errors import DataError
 from mapreduce.executors.gang.errors import NewerGenerationError, OverError, TooSmallError
-from mapreduce.rundir import RunDir
+from mapreduce.runs.directory import RunDir
+from mapreduce.support import numeric
 
 #: Seconds between two looks at the folder: the first, and at most.
 _LOOK, _LOOK_AT_MOST = 0.005, 0.25
@@ -46,7 +46,7 @@ class Announcement:
     address : str
         Of its server.
     profile : dict
-        See :func:`mapreduce.numeric.describe`.
+        See :func:`mapreduce.support.numeric.describe`.
     start : int or None
         Of rank 0: the round that all go on from.
     is_evaluated : bool
@@ -66,12 +66,12 @@ class Meeting:
     ----------
     run : RunDir
     token : str
-        Of the job.
+        Of the job: what the names of its files begin with.
     """
 
     def __init__(self, run: RunDir, token: str) -> None:
         self._folder = run.path / "gang"
-        self._token = token
+        self.token = token
 
     @classmethod
     def prepare(cls, run: RunDir) -> "Meeting":
@@ -96,21 +96,16 @@ class Meeting:
             path.unlink(missing_ok=True)
 
     @property
-    def token(self) -> str:
-        """What the names of the job's files begin with."""
-        return self._token
-
-    @property
     def secret(self) -> str:
         """What peers must know."""
         secret: bytes = self._path("secret").read_bytes()
         return secret.decode()
 
     def _path(self, name: str) -> Any:
-        return self._folder / f"{self._token}.{name}"
+        return self._folder / f"{self.token}.{name}"
 
     def _names(self) -> set[str]:
-        prefix = f"{self._token}."
+        prefix = f"{self.token}."
         return {
             path.name.removeprefix(prefix)
             for path in self._folder.iterdir()

@@ -2,34 +2,35 @@
 
 One round, between the ranks::
 
-    gradients of my slices  --reduce-scatter-->  nodes of the tree, to the owner of each block
-    sum, mean, step         --all-gather------>  the new block, to everybody
+    map of my units            --reduce-scatter-->  messages, to the owners of their keys
+    reduce of my keys          --all-to-all------>  the same for each further phase
+    new blocks of the state    --all-gather------>  to everybody
 
-and in between, where an optimizer needs scalars of all blocks, these from each owner to all others.
-The mathematics are the strategy's, the same that the chain's steps call. Only some rounds are
-published in the run's directory: those that a checkpoint or an evaluation is made of, and now and
-then one, so that little is lost with a task.
+What is mapped and reduced is the strategy's, the same that the chain's steps call. Only some rounds
+are published in the run's directory: those that a checkpoint or an evaluation is made of, and now
+and then one, so that little is lost with a task.
 """
 
 import time
-from collections.abc import Callable
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 
 import numpy as np
 
 from hdfs_utils.paths import path_of
-from mapreduce import checkpoint
-from mapreduce.collect.tree import Node
 from mapreduce.errors import GradreduceError
-from mapreduce.executors import evaluate
 from mapreduce.executors.gang.transport import Mesh, pack
-from mapreduce.executors.inference import Inference
-from mapreduce.rundir import Array, Block
-from mapreduce.strategies.blocks import Blocks, Mean
-from mapreduce.strategies.gradients import Gradients
-from mapreduce.strategies.references import ranges, references
-from mapreduce.strategies.session import Session
-from mapreduce.wire import Message
+from mapreduce.inference import evaluate
+from mapreduce.inference.base import Inference
+from mapreduce.plan import strategies
+from mapreduce.reduction.message import Message
+from mapreduce.reduction.tree import Node
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import Array, Block
+from mapreduce.strategies.base import Layout, Pair
+from mapreduce.strategies.leaf_ranges import block_of, leaf_ranges, ranges
+from mapreduce.strategies.state import State
+from mapreduce.strategies.task_context import TaskContext
 
 #: Seconds between two rounds that are published although nothing asks for them, and how many times
 #: as long as the publishing itself takes.
@@ -42,46 +43,97 @@ _LAG, _LAG_SECONDS = 2, 600.0
 _LOOK_SECONDS = 0.005
 
 
+class GangState(State):
+    """The state of a gang: each rank has the blocks that it owns, and all vectors for mappers.
+
+    What a round publishes is sent to all ranks, and goes to the run's folder now and then only.
+
+    Parameters
+    ----------
+    context : TaskContext
+    blocks : int
+    vectors : sequence of str
+        Names of the arrays that mappers read.
+    """
+
+    def __init__(self, context: TaskContext, blocks: int, vectors: Sequence[str]) -> None:
+        super().__init__(context.run, context.model.size, blocks)
+        self._names = vectors
+        #: The vectors of two rounds, in turn: a vector that changed is another object.
+        self._memory: dict[tuple[int, str], Array] = {}
+        #: Blocks of this round, for the other ranks.
+        self.news: list[Message] = []
+
+    def _publish(self, completed: int, number: int, before: Block, after: Block) -> None:
+        arrays = {name: after.arrays[name] for name in self._names}
+        if number == 0:
+            arrays["memory"] = after.arrays["memory"]
+        self.news.append(Message({"block": number}, arrays))
+
+    def receive(self, completed: int, messages: Iterable[Message]) -> None:
+        """Take in the blocks of a round, those of this rank too."""
+        for message in messages:
+            start, stop = self.bounds[message.meta["block"]]
+            for name, array in message.arrays.items():
+                vector = array
+                if self.count > 1 and name != "memory":
+                    vector = self._vector(completed, name, array)
+                    vector[start:stop] = array
+                self._vectors[name] = completed, vector
+        self.news = []
+
+    def _vector(self, completed: int, name: str, like: Array) -> Array:
+        key = (completed % 2, name)
+        if key not in self._memory:
+            self._memory[key] = np.empty(self.bounds[-1][1], like.dtype)
+        return self._memory[key]
+
+    def save(self, completed: int, number: int) -> None:
+        """Publish a block in the run's folder, in one file, so that no earlier one is needed."""
+        block = Block.of(completed, self.block(completed, number).arrays)
+        self.run.publish_block(completed, number, self.count, block)
+
+
 class Rounds:
     """The rounds of one generation.
 
     Parameters
     ----------
-    session : Session
+    context : TaskContext
     mesh : Mesh
     blocks : int
         Blocks wanted of the parameters.
-    told : callable
-        ``told(completed)`` is called after each round.
+    on_round : callable
+        ``on_round(completed)`` is called after each round.
     look : callable
         Called now and then; raises an error if the gang is to end.
     """
 
     def __init__(
         self,
-        session: Session,
+        context: TaskContext,
         mesh: Mesh,
         blocks: int,
-        told: Callable[[int], None],
+        on_round: Callable[[int], None],
         look: Callable[[], None],
     ) -> None:
-        self._session = session
-        self._run = session.run
-        self._plan = session.plan
+        self._run = context.run
+        self._plan = context.plan
+        self._optimizer = context.optimizer
         self._mesh = mesh
-        self._told = told
+        self._on_round = on_round
         self._look = look
-        self._gradients = Gradients(session)
-        self._blocks = Blocks(session, blocks)
-        self._count = len(self._blocks.bounds)
+        found = strategies.find(self._plan.strategy)
+        self._names = ("params", *found.mapped_arrays(self._plan))
+        self._state = GangState(context, blocks, self._names)
+        self._count = self._state.count
+        self._layout = Layout(mesh.ranks, self._count)
+        self._strategy = found(context, self._state, self._layout)
         self._owners = range(min(self._count, mesh.ranks))
         self._mine = range(mesh.rank, self._count, mesh.ranks)
-        # A part of a round is at most two nodes a level, each of at most three vectors of float64
-        # or int64; and a block's descriptions and scalars.
-        nodes = 2 * session.plan.leaves(0).bit_length() + 2
-        mesh.most += nodes * 24 * session.model.size + (self._count << 20)
-        self._memory = np.empty(0)
-        self._params = np.empty(session.model.size, session.model.dtype)
+        # Each message of at most three vectors of float64 or int64; and descriptions and scalars.
+        most = found.most_messages(self._plan, 0)
+        mesh.most += most * 24 * context.model.size + (self._count << 20)
         #: Rounds that were published only now and then, in order; the last of all published ones.
         self._passing: list[int] = []
         self._published = 0
@@ -105,22 +157,22 @@ class Rounds:
             As the strategy does.
         """
         self._load(start)
-        completed, over = start, self._settle(start, is_evaluated)
+        completed, over = start, self._finish_or_evaluate(start, is_evaluated)
         while not over:
             publish = self._round(completed)
             completed += 1
             if publish or self._is_due(completed):
                 self._publish(completed)
-            self._told(completed)
-            over = self._settle(completed, False)
+            self._on_round(completed)
+            over = self._finish_or_evaluate(completed, False)
         # Nobody leaves before all that others would have to go on from is published.
         self._to_all([])
 
     def _load(self, start: int) -> None:
-        self._session.params(start, self._count)
+        for name in (*self._names, "memory"):
+            self._state.vector(start, name)
         for number in self._mine:
-            self._blocks.block(start, number)
-        self._memory = self._session.memory(start, self._count)
+            self._state.block(start, number)
         self._published = start
         self._passing = [] if self._is_due(start) else [start]
         self._publish_at = time.monotonic() + _PUBLISH_SECONDS
@@ -128,84 +180,47 @@ class Rounds:
     # A round
 
     def _round(self, completed: int) -> bool:
-        """Make one update; tells whether rank 0 wants it published."""
-        means = self._means(completed)
-        sums = self._scalars(completed, means) if self._blocks.needs_scalars else None
-        news = []
-        publish = time.monotonic() >= self._publish_at
-        for number, mean in means.items():
-            after = self._blocks.step(completed, number, mean, sums)
-            self._blocks.keep(completed + 1, number, after)
-            arrays = {"params": after.arrays["params"]}
-            if number == 0:
-                arrays["memory"] = after.arrays["memory"]
-            news.append(Message({"block": number, "publish": publish}, arrays))
-        received = [*news]
-        for messages in self._to_all(news, self._owners):
-            received += messages
-        for message in received:
-            self._take(message)
-            if message.meta["block"] == 0:
-                self._memory = message.arrays["memory"]
-                publish = message.meta["publish"]
-        self._session.keep(completed + 1, self._count, self._params, self._memory)
-        return publish
-
-    def _take(self, message: Message) -> None:
-        """Take in a block of the new parameters."""
-        params = message.arrays["params"]
-        if self._count == 1:
-            self._params = params
-            return
-        start, stop = self._blocks.bounds[message.meta["block"]]
-        self._params[start:stop] = params
-
-    def _means(self, completed: int) -> dict[int, Mean]:
-        """The mean gradients of this rank's blocks: the reduce-scatter."""
+        """Make one update; returns whether rank 0 wants it published."""
+        strategy, state = self._strategy, self._state
         rank, ranks = self._mesh.rank, self._mesh.ranks
-        parts = references(self._plan, completed, ranks, self._count)
-        mine = parts[rank] if rank < len(parts) else None
-        nodes = [] if mine is None else list(self._gradients.nodes(mine))
-        folds = {number: self._blocks.fold(completed, number) for number in self._mine}
-        aggregator = self._blocks.aggregator
-        outgoing: dict[int, list[Message]] = {peer: [] for peer in self._owners if peer != rank}
-        for node, partial in nodes:
-            for number, part in enumerate(self._blocks.cut(partial)):
-                if number in folds:
-                    folds[number].add(node, part)
-                else:
-                    message = aggregator.to_message(part)
-                    meta = {**message.meta, "block": number, "node": [*node]}
-                    outgoing[number % ranks].append(Message(meta, message.arrays))
-        parcels = {} if mine is None else {peer: pack(parts) for peer, parts in outgoing.items()}
-        senders = [peer for peer in range(len(parts)) if peer != rank] if folds else []
-        for messages in self._mesh.exchange(parcels, senders):
-            for message in messages:
-                fold = folds[message.meta["block"]]
-                fold.add(Node(*message.meta["node"]), aggregator.from_message(message))
-        means = {
-            number: self._blocks.mean(completed, number, fold.result())
-            for number, fold in folds.items()
-        }
-        for _, partial in nodes:
-            self._gradients.reuse(partial.vector)
-        return means
+        parts = leaf_ranges(completed, strategy.units(self._plan, completed), ranks)
+        pairs: Iterable[Pair] = strategy.map(parts[rank]) if rank < len(parts) else ()
+        senders = range(len(parts))
+        for phase in strategy.phases(self._plan, completed, self._layout):
+            owners = range(min(phase.keys, ranks))
+            found: list[Pair] = []
+            for key, messages in self._shuffle(pairs, senders, owners).items():
+                found += strategy.reduce(completed, phase, key, messages)
+            pairs, senders = found, owners
+        publish = time.monotonic() >= self._publish_at
+        messages = [Message({**one.meta, "publish": publish}, one.arrays) for one in state.news]
+        for received in self._to_all([*messages], self._owners):
+            messages += received
+        state.receive(completed + 1, messages)
+        return any(one.meta["publish"] for one in messages if one.meta["block"] == 0)
 
-    def _scalars(self, completed: int, means: dict[int, Mean]) -> Array | None:
-        """The scalars of all blocks, for their owners."""
-        if not means:
-            return None
-        fold = self._blocks.fold_scalars(completed)
-        mine = []
-        for number, mean in means.items():
-            for node, sums in self._blocks.scalars(completed, number, mean).nodes():
-                mine.append(Message({"node": [*node]}, {"sums": sums}))
-        received = [*mine]
-        for messages in self._to_all(mine, self._owners, self._owners):
-            received += messages
-        for message in received:
-            fold.add(Node(*message.meta["node"]), message.arrays["sums"])
-        return fold.result()
+    def _shuffle(
+        self, pairs: Iterable[Pair], senders: range, owners: range
+    ) -> dict[str, list[Message]]:
+        """Send messages to the owners of their keys; what this rank gets, by key."""
+        rank, ranks = self._mesh.rank, self._mesh.ranks
+        mine: dict[str, list[Message]] = {}
+        outgoing: dict[int, list[Message]] = {peer: [] for peer in owners if peer != rank}
+        for key, message in pairs:
+            owner = block_of(key) % ranks
+            if owner == rank:
+                mine.setdefault(key, []).append(message)
+            else:
+                meta = {**message.meta, "key": key}
+                outgoing[owner].append(Message(meta, message.arrays))
+        parcels = {}
+        if rank in senders:
+            parcels = {peer: pack(messages) for peer, messages in outgoing.items()}
+        awaited = [peer for peer in senders if peer != rank] if rank in owners else []
+        for messages in self._mesh.exchange(parcels, awaited):
+            for message in messages:
+                mine.setdefault(message.meta["key"], []).append(message)
+        return dict(sorted(mine.items()))
 
     def _to_all(
         self,
@@ -232,7 +247,7 @@ class Rounds:
         """Whether a round is one that a checkpoint or an evaluation is made of."""
         plan = self._plan
         is_planned = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
-        return is_planned or plan.is_done(self._memory)
+        return is_planned or self._optimizer.is_done(self._state.scalars(completed))
 
     def _publish(self, completed: int) -> None:
         started = time.monotonic()
@@ -241,9 +256,7 @@ class Rounds:
             if self._is_due(completed):
                 self._wait_for_driver(completed)
         for number in self._mine:
-            # All in one file, so that no earlier one is needed.
-            block = Block.of(completed, self._blocks.block(completed, number).arrays)
-            self._run.publish_block(completed, number, self._count, block)
+            self._state.save(completed, number)
         # All ranks have published the one before, or this round would not have come about.
         while self._passing and self._passing[0] < self._published:
             earlier = self._passing.pop(0)
@@ -272,10 +285,10 @@ class Rounds:
             self._look()
         self._unsaved.append(completed)
 
-    def _settle(self, completed: int, is_evaluated: bool) -> bool:
-        """Evaluate, if that is due; tells whether the training ends here."""
+    def _finish_or_evaluate(self, completed: int, is_evaluated: bool) -> bool:
+        """Evaluate, if that is due; returns whether the training ends here."""
         plan = self._plan
-        is_done = plan.is_done(self._memory)
+        is_done = self._optimizer.is_done(self._state.scalars(completed))
         is_last = completed >= plan.rounds or is_done
         if self._run.config.evaluation is None or not (plan.is_evaluation(completed) or is_done):
             return is_last
@@ -295,23 +308,24 @@ class Rounds:
     def _inference(self) -> Inference:
         evaluation = self._run.config.evaluation
         assert evaluation is not None
-        return Inference(self._run, path_of(evaluation), self._params)
+        return Inference(self._run, path_of(evaluation), np.empty(0))
 
     def _evaluate(self, completed: int) -> None:
         """Score the evaluation data, each rank a part; rank 0 publishes the sum."""
         inference = self._inference
-        inference.params = self._session.params(completed, self._count)
+        inference.params = self._state.params(completed)
         leaves = inference.leaves
         parts = ranges(leaves, self._mesh.ranks)
         mine = parts[self._mesh.rank] if self._mesh.rank < len(parts) else (0, 0)
+        score_of = partial(evaluate.score_of, inference)
         messages = [
             evaluate.to_message(score, node=[*node])
-            for node, score in evaluate.scores(inference, *mine)
+            for node, score in evaluate.SCORES.nodes(leaves, range(*mine), score_of)
         ]
         received = self._to_all(messages, None, range(1))
         if self._mesh.rank:
             return
-        fold = evaluate.fold_of(leaves)
+        fold = evaluate.SCORES.fold(leaves)
         for message in [*messages, *(message for part in received for message in part)]:
             fold.add(Node(*message.meta["node"]), evaluate.from_message(message))
         score = fold.result()

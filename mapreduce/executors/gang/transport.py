@@ -3,7 +3,7 @@
 For each pair of ranks and each generation there is one connection, which the lower rank opens
 (:mod:`mapreduce.executors.gang.handshake`). All is read and written by the thread that calls, to
 and from all peers at once, so that no wait depends on the size of what travels. What travels are
-parcels, each of some :class:`mapreduce.wire.Message`::
+parcels, each of some :class:`mapreduce.reduction.message.Message`::
 
     GRP1 | header length, 4 bytes | body length, 8 bytes | header, JSON | body: arrays
 
@@ -25,7 +25,7 @@ import numpy as np
 from mapreduce.errors import WireError
 from mapreduce.executors.gang.errors import LostPeerError
 from mapreduce.executors.gang.handshake import PING, Server, connect, hang_up
-from mapreduce.wire import Array, Message
+from mapreduce.reduction.message import Array, Message
 
 MAGIC = b"GRP1"
 _PREFIX = struct.Struct("<4sIQ")

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mapreduce import driver
+from mapreduce.algorithms.standardise import standardise
 from mapreduce.data.columns import Column, misfit
 from mapreduce.data.importer import import_rows
 from mapreduce.data.manifest import MANIFEST
 from mapreduce.data.readers import csv, libsvm, parquet
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
-from mapreduce.events import Events
-from mapreduce.executors.chain import Execution
-from mapreduce.executors.standardise import standardise
-from mapreduce.settings import Settings
+from mapreduce.plan.settings import Settings
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
 from programs import gradreduce, succeed
 
 TABLE = "age,colour,score,label\n1,red,4,yes\n2,blue,5,no\n3,red,6.5,yes\n"
@@ -118,7 +118,7 @@ def folder(tmp_path_factory):
         table = np.column_stack([values, values[:, :1]]) if name == "more" else values
         rows = [f"{','.join(map(str, row))},{int(row[0] > 0)}" for row in table]
         (folder / f"{name}.csv").write_text("\n".join([header, *rows] if header else rows) + "\n")
-        source = csv.source([folder / f"{name}.csv"], None, True, "float32")
+        source = csv.source([folder / f"{name}.csv"])
         import_rows(source, folder / name, 0)
     run = driver.create(folder / "run", Settings("logistic"), folder / "train", None)
     driver.train(run, Execution("inline"), 0, Events())

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 import datasets
 from hdfs_utils.errors import ConflictError, StorageError
-from mapreduce import driver
 from mapreduce.data import manifest as manifests
 from mapreduce.data.manifest import MANIFEST
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, MissingInputError
-from mapreduce.events import Events
-from mapreduce.executors.chain import Execution
-from mapreduce.settings import Settings
+from mapreduce.plan.settings import Settings
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
 
 FIELDS = (
     *("format", "format_version", "rows", "features", "shape", "dtype", "scale", "classes"),
@@ -316,8 +316,8 @@ def test_truncated(content, folder, cut):
     [
         ("missing", "does not exist"),
         ("empty folder", "holds no manifest.json"),
-        ("file", "is no folder"),
-        ("in a file", "is no folder"),
+        ("file", "is not a folder"),
+        ("in a file", "is not a folder"),
     ],
 )
 def test_no_dataset(tmp_path, kind, found):
@@ -329,7 +329,7 @@ def test_no_dataset(tmp_path, kind, found):
     elif kind == "in a file":
         path.touch()
         path = path / "data"
-    with pytest.raises(MissingInputError, match=f"{path} is no dataset: it {found}") as caught:
+    with pytest.raises(MissingInputError, match=f"{path} is not a dataset: it {found}") as caught:
         Dataset(path).verify()
     assert "gradreduce data import" in str(caught.value)
     assert caught.value.exit_code == 66

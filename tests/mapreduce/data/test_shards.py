@@ -256,7 +256,7 @@ def test_shard_that_is_no_arrow_file(copy):
     for digest, part in digests.items():
         text = text.replace(digest, hashlib.sha256(part).hexdigest())
     datasets.rewrite_manifest(copy, json.loads(text))
-    with pytest.raises(DataError, match=f"{path} is no shard"):
+    with pytest.raises(DataError, match=f"{path} is not a shard"):
         Dataset(copy).shard(0)
 
 
@@ -304,6 +304,7 @@ def test_dataset_that_moved(dataset, values, tmp_path):
     assert np.array_equal(Dataset(moved).shard(0).rows(0, 20).features, values[0][:20])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["dense", "sparse"])
 def test_patched_metadata_with_digests_that_fit(tmp_path, tiny_shards, layout):
     """Whatever stands there: an error or rows of the right shape, and never a signal."""

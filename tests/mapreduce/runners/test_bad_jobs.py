@@ -12,9 +12,10 @@ from typing import NamedTuple
 import pytest
 
 from mapreduce.job import Job
-from mapreduce.launch import run as run_class
-from mapreduce.runners.commands import CommandError, piped
+from mapreduce.launch.run import run as run_class
+from mapreduce.runners.parallel.commands import CommandError, piped
 from programs import gradreduce, mounted, processes_of, wait_until
+from quick import first_of
 
 HEAD = """\
 import os, signal, subprocess, sys, time
@@ -206,7 +207,7 @@ def test_the_key_is_named_when_records_are_sorted_on_the_disk(bad, tmp_path):
         ("word, 1, 2", "TypeError: mapper yielded ('word0', 1, 2), a tuple; "),
     ],
 )
-@pytest.mark.parametrize("combiner", ["", COMBINER])
+@pytest.mark.parametrize("combiner", first_of("", COMBINER))
 def test_what_is_no_pair_or_cannot_be_encoded(bad, text, yields, message, combiner):
     body = MAPPER.replace("yield word, 1", f"yield {yields}") + combiner + REDUCER
     said = bad(body, text, "-D", "mapreduce.job.maps=1").stderr
@@ -316,7 +317,7 @@ def test_a_task_that_never_ends_is_killed_and_named(bad, text):
     assert "it gave no sign of life for 1 s" in said
 
 
-@pytest.mark.parametrize("slow", ["mapper", "one line", "reducer", "values"])
+@pytest.mark.parametrize("slow", first_of("mapper", "one line", "reducer", "values"))
 def test_a_slow_task_that_gets_on_is_not_killed(bad, tmp_path, slow):
     (tmp_path / "few.txt").write_text("a b c d e f g h\n" * (8 if slow == "mapper" else 1))
     sleep = "time.sleep(0.3)\n"

@@ -27,9 +27,11 @@ from mrjob.protocol import (
 from mrjob.step import MRStep
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
-from mapreduce import pairs
-from mapreduce.runners import records, shuffle, tasks
-from mapreduce.runners.parallel import ParallelMRJobRunner
+from mapreduce.batches import pairs
+from mapreduce.runners.parallel import records, shuffle, tasks
+from mapreduce.runners.parallel.runner import ParallelMRJobRunner
+
+pytestmark = pytest.mark.slow
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Algorithms that are sums over slices of a dataset."""

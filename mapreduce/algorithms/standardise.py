@@ -1,0 +1,230 @@
+"""Standardising a dataset: a job for the statistics, and one that applies them.
+
+The moments of record batches are the leaves of the canonical tree, so that the statistics have the
+same bits for any number of workers.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from functools import cached_property
+from itertools import accumulate, pairwise
+from pathlib import Path
+
+import numpy as np
+
+from hdfs_utils.atomic import storage_errors, temporary_name
+from hdfs_utils.folders import new_folder
+from hdfs_utils.paths import AnyPath
+from mapreduce.algorithms.fold_job import FoldJob, Monoid, run_fold
+from mapreduce.data import standardisation
+from mapreduce.data.batch import Array, Csr
+from mapreduce.data.columns import misfit
+from mapreduce.data.copying import check_absent
+from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry, Standardised
+from mapreduce.data.shards import Dataset, sparse_row_bytes, write_shard
+from mapreduce.data.standardisation import Moments, Statistics, combine, moments
+from mapreduce.errors import DataError
+from mapreduce.executors.jobs import run_job
+from mapreduce.job import MRStep
+from mapreduce.reduction.message import Message
+from mapreduce.runs.execution import Execution
+
+Pairs = Iterator[tuple[str, Message]]
+
+
+def _to_message(partial: Moments) -> Message:
+    arrays = {
+        "weight": np.array(partial.weight),
+        "mean": partial.mean,
+        "squares": partial.squares,
+    }
+    return Message({"rows": partial.rows}, arrays)
+
+
+def _from_message(message: Message) -> Moments:
+    arrays = message.arrays
+    weight = float(arrays["weight"])
+    return Moments(message.meta["rows"], weight, arrays["mean"], arrays["squares"])
+
+
+class StandardiseJob(FoldJob):
+    """Adds up the moments of record batches; or, with ``--out``, writes standardised shards.
+
+    The folder of ``--out`` holds the statistics. What is written there takes its name when it is
+    complete, so that a task may be run twice.
+    """
+
+    MONOID = Monoid("the statistics", combine, _to_message, _from_message)
+
+    def configure_args(self) -> None:
+        super().configure_args()
+        self.add_passthru_arg("--data", help="folder of the dataset")
+        self.add_passthru_arg("--out", help="folder of the statistics, for the shards")
+        self.add_passthru_arg("--like", help="description of the statistics, as JSON")
+        self.add_passthru_arg("--dtype", help="of the standardised features")
+
+    def steps(self) -> list[MRStep]:
+        return super().steps() if self.options.out is None else [MRStep(mapper=self.write)]
+
+    @cached_property
+    def _dataset(self) -> Dataset:
+        return Dataset(Path(self.options.data))
+
+    @cached_property
+    def _leaves(self) -> list[tuple[int, int, int]]:
+        return _batches(self._dataset.manifest)
+
+    @property
+    def leaves(self) -> int:
+        return len(self._leaves)
+
+    def lift(self, leaf: int) -> Moments:
+        shard, start, stop = self._leaves[leaf]
+        return moments(self._dataset.shard(shard).rows(start, stop))
+
+    @cached_property
+    def _statistics(self) -> Statistics:
+        described = Standardised(**json.loads(self.options.like))
+        manifest = replace(self._dataset.manifest, standardised=described)
+        return standardisation.load(Path(self.options.out), manifest)
+
+    def write(self, key: str, _: Message) -> Pairs:
+        number = int(key)
+        manifest = self._dataset.manifest
+        rows = self._dataset.shard(number).rows(0, manifest.shards[number].rows)
+        features = self._statistics.apply(rows, self.options.dtype)
+        path = Path(self.options.out) / f"shard-{number:05d}.arrow"
+        _check_finite(features, self._dataset.folder / manifest.shards[number].file)
+        row_bytes = None
+        if isinstance(features, Csr):
+            itemsize = features.dtype.itemsize
+            row_bytes = sparse_row_bytes(manifest.rows, manifest.nonzeros, itemsize)
+        temporary = temporary_name(path)
+        try:
+            source_rows = self._dataset.shard(number).source_rows(0, rows.rows)
+            entry = write_shard(
+                temporary, features, rows.labels, rows.weights, row_bytes, source_rows
+            )
+            with storage_errors("write", path):
+                temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        yield key, Message(asdict(replace(entry, file=path.name)))
+
+
+def _batches(manifest: Manifest) -> list[tuple[int, int, int]]:
+    """(shard, start, stop) of all record batches, in order."""
+    found = []
+    for number, shard in enumerate(manifest.shards):
+        edges = accumulate((batch.rows for batch in shard.batches), initial=0)
+        found += [(number, start, stop) for start, stop in pairwise(edges)]
+    return found
+
+
+def _check_finite(features: Array | Csr, path: AnyPath) -> None:
+    values = features.values if isinstance(features, Csr) else features
+    if np.isfinite(values).all():
+        return
+    place = np.argwhere(~np.isfinite(values))[0]
+    if isinstance(features, Csr):
+        row = int(np.searchsorted(features.indptr, place[0], "right")) - 1
+        column = int(features.indices[place[0]])
+    else:
+        row, column = map(int, place)
+    raise DataError(
+        f"{path}, row {row}, feature {column}: its standardised value is not a finite "
+        f"{values.dtype.name}. Try --dtype float64; or does the data differ much from what it is "
+        f"standardised like?"
+    )
+
+
+def standardise(
+    data: Path, out: Path, dtype: str, execution: Execution, like: Path | None = None
+) -> tuple[Manifest, Statistics]:
+    """Make a standardised dataset of another.
+
+    Dense features are centred and scaled, sparse ones are scaled only. Labels, weights and the
+    order of the rows stay. The folder appears under its name when it is complete.
+
+    Parameters
+    ----------
+    data : Path
+    out : Path
+        Must not exist, or be an empty folder.
+    dtype : {"float32", "float64"}
+        Of the standardised features.
+    execution : Execution
+        How to run the jobs.
+    like : Path, optional
+        A standardised dataset whose statistics to take.
+
+    Returns
+    -------
+    Manifest, Statistics
+
+    Raises
+    ------
+    OutputError
+        ``out`` is there already, or its folder cannot be written.
+    MissingInputError, DataError
+        A dataset is missing or damaged, ``data`` is standardised already, ``like`` is not, or they
+        do not fit each other.
+    """
+    check_absent(out)
+    manifest = Dataset(data).check_sizes()
+    if manifest.standardised is not None:
+        raise DataError(f"{data} is standardised already. Name the dataset that it was made of")
+    given = None if like is None else _statistics_of(like, manifest, data)
+    centred = manifest.layout == "dense"
+    with new_folder(out) as partial:
+        statistics = given
+        if statistics is None:
+            leaves = len(_batches(manifest))
+            total = run_fold(StandardiseJob, {"--data": data}, leaves, execution)
+            statistics = standardisation.finish(total, centred=centred)
+        described = statistics.save(partial, centred=centred)
+        options = {
+            "--data": data,
+            "--out": partial,
+            "--like": json.dumps(asdict(described)),
+            "--dtype": dtype,
+        }
+        keys = [f"{shard:08d}" for shard in range(len(manifest.shards))]
+        written = dict(run_job(StandardiseJob, options, keys, execution))
+        standardised = replace(
+            manifest,
+            dtype=dtype,
+            scale=1.0,
+            shards=tuple(_entry(written[key]) for key in keys),
+            standardised=described,
+        )
+        standardised.save(partial)
+    return standardised, statistics
+
+
+def _entry(message: Message) -> ShardEntry:
+    content = dict(message.meta)
+    batches = tuple(BatchEntry(**batch) for batch in content.pop("batches"))
+    return ShardEntry(**content, batches=batches)
+
+
+def _statistics_of(like: Path, manifest: Manifest, data: Path) -> Statistics:
+    other = Dataset(like).manifest
+    statistics = standardisation.load(like, other)
+    if wrong := misfit(manifest.columns, other.columns):
+        raise DataError(
+            f"{data} cannot be standardised like {like}: its columns do not fit: {wrong}. Import "
+            f"the same columns, in the same order"
+        )
+    for name in ("layout", "features"):
+        ours, theirs = getattr(manifest, name), getattr(other, name)
+        if ours != theirs:
+            raise DataError(
+                f"{data} cannot be standardised like {like}: {name} {ours}, there {theirs}"
+            )
+    return statistics
+
+
+if __name__ == "__main__":
+    StandardiseJob.run()

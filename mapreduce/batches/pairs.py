@@ -1,0 +1,458 @@
+"""Pairs to lines and back, by mrjob's protocols: one at a time, quickly, or whole columns.
+
+mrjob's protocols turn a key and a value into a line. The functions here give the same bytes and the
+same objects; where a protocol is one of mrjob's own and the objects are plain, they take a shorter
+way. Columns are Arrow arrays, of keys and of values, as batch mappers and batch reducers have them.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from json.encoder import encode_basestring_ascii as quote
+from types import GeneratorType
+from typing import TYPE_CHECKING, Any
+
+from mapreduce import compat
+
+compat.install()
+
+from mrjob.protocol import (  # noqa: E402  (mrjob needs what compat supplies)
+    StandardJSONProtocol,
+    _KeyCachingProtocol,
+)
+
+from mapreduce.errors import DataError  # noqa: E402
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+#: ``read`` turns a line without its line feed into a pair, ``write`` a pair into such a line.
+Read = Callable[[bytes], tuple[Any, Any]]
+Write = Callable[[Any, Any], bytes]
+
+#: Values that are remembered with their encoding, so that the next one costs a look-up.
+REMEMBERED = 1 << 16
+
+#: Rows of a batch that are encoded together: encoding takes several times their memory.
+COLUMN_ROWS = 1 << 18
+
+#: mrjob accepts whatever can be unpacked into two. Nobody means these types by a pair.
+NO_PAIRS = (str, bytes, bytearray, Mapping, Set)
+
+# What JSON allows, and Arrow reads as Python does.
+_FLOAT = r"^-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)$"
+
+
+def is_json(function: Callable[..., Any]) -> bool:
+    """Whether a ``read`` or ``write`` is that of mrjob's JSON by the standard library."""
+    protocol: Any = type(getattr(function, "__self__", None))
+    return is_keyed(function) and (
+        (protocol._loads, protocol._dumps)
+        == (StandardJSONProtocol._loads, StandardJSONProtocol._dumps)
+    )
+
+
+def is_keyed(function: Callable[..., Any]) -> bool:
+    """Whether a ``read`` or ``write`` codes key and value each by itself, with a TAB between."""
+    protocol: Any = type(getattr(function, "__self__", None))
+    methods = (_KeyCachingProtocol.read, _KeyCachingProtocol.write)
+    return (
+        issubclass(protocol, _KeyCachingProtocol)
+        and (protocol.read, protocol.write) == methods
+        and getattr(function, "__func__", None) in methods
+    )
+
+
+def line_writer(write: Write) -> Write:
+    """A function with the result of ``write``, and a line feed."""
+    if not is_json(write):
+        return lambda key, value: write(key, value) + b"\n"
+
+    def write_line(key: Any, value: Any) -> bytes:
+        if type(key) is str:
+            if type(value) is int:
+                return f"{quote(key)}\t{value}\n".encode()
+            if type(value) is str:
+                return f"{quote(key)}\t{quote(value)}\n".encode()
+        return write(key, value) + b"\n"
+
+    return write_line
+
+
+class Decoder(dict[bytes, Any]):
+    """Decodes values, and remembers numbers and strings: ``decoder[raw]``."""
+
+    def __init__(self, loads: Callable[[bytes], Any]) -> None:
+        super().__init__()
+        self._loads = loads
+
+    def __missing__(self, raw: bytes) -> Any:
+        value = self._loads(raw)
+        if len(self) < REMEMBERED and type(value) in (int, float, str):
+            self[raw] = value
+        return value
+
+
+def pair_of(item: Any) -> tuple[Any, Any] | None:
+    """The yielded object as a pair; None if it is not a pair."""
+    if isinstance(item, NO_PAIRS):
+        return None
+    try:
+        key, value = item
+    except (TypeError, ValueError):
+        return None
+    return key, value
+
+
+def raised_in(source: Any, error: TypeError) -> TypeError:
+    """The error, after it was raised in a generator where that has yielded, if ``source`` is one.
+
+    Its traceback then ends with that line.
+    """
+    if type(source) is GeneratorType:
+        with contextlib.suppress(Exception):
+            source.throw(error)
+    return error
+
+
+def pairs_of(results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
+    """The pairs that a batch mapper or reducer yields; it may also return one RecordBatch.
+
+    A RecordBatch of two columns gives pairs of two Arrow arrays, of a bounded number of rows.
+
+    Raises
+    ------
+    TypeError
+        The method yielded something else.
+    """
+    if hasattr(results, "schema"):
+        # Returned, not yielded.
+        results = [results]
+    for result in results or ():
+        if type(result) is tuple and len(result) == 2:
+            yield result
+        elif hasattr(result, "schema"):
+            yield from _columns_of(result)
+        elif (pair := pair_of(result)) is not None:
+            yield pair
+        else:
+            message = (
+                "expected a pair of key and value, or a RecordBatch of two columns, found "
+                f"{type(result).__name__}: {result!r:.80}"
+            )
+            raise raised_in(results, TypeError(message))
+
+
+def _columns_of(batch: Any) -> Iterator[tuple[Any, Any]]:
+    if batch.num_columns != 2:
+        raise TypeError(
+            "expected a RecordBatch of two columns, keys and values, found "
+            f"{batch.num_columns}: {', '.join(batch.schema.names)}"
+        )
+    for start in range(0, batch.num_rows, COLUMN_ROWS):
+        key, value = batch.slice(start, COLUMN_ROWS).columns
+        yield key, value
+
+
+def is_columns(key: Any) -> bool:
+    """Whether a pair's key is an Arrow array, and the pair therefore two columns."""
+    return hasattr(key, "to_pylist") and hasattr(key, "type")
+
+
+def encode_columns(write: Write, keys: "pa.Array", values: "pa.Array") -> Any:
+    """Lines of two columns.
+
+    Parameters
+    ----------
+    write : callable
+        The ``write`` of a protocol.
+    keys, values : pyarrow.Array or pyarrow.ChunkedArray
+        Of equal length.
+
+    Returns
+    -------
+    pyarrow.LargeBinaryArray
+        Whole records, with their line feeds.
+
+    Raises
+    ------
+    TypeError
+        The columns do not belong together, or the protocol cannot encode what is in them.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not is_columns(values) or len(keys) != len(values):
+        found = f"{len(values)} values" if is_columns(values) else type(values).__name__
+        raise TypeError(f"expected two columns of equal length, found {len(keys)} keys and {found}")
+    keys, values = _whole(keys), _whole(values)
+    binary = pa.large_binary()
+    if not is_json(write):
+        pairs = zip(keys.to_pylist(), values.to_pylist(), strict=True)
+        return pa.array([write(*pair) + b"\n" for pair in pairs], binary)
+    # All at once: each join copies what it is given.
+    parts = [*_encode_json(keys), b"\t", *_encode_json(values), b"\n"]
+    parts = [pa.scalar(part, binary) if type(part) is bytes else part for part in parts]
+    return pc.binary_join_element_wise(*parts, pa.scalar(b"", binary))
+
+
+def _whole(column: Any) -> Any:
+    """A column as one array of its values; those of a Table come in chunks."""
+    column = column.combine_chunks() if hasattr(column, "chunks") else column
+    return column.dictionary_decode() if hasattr(column, "dictionary") else column
+
+
+def _encode_json(column: "pa.Array") -> list[Any]:
+    """The pieces that, joined row by row, give JSON: arrays, and bytes that are in every row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kind, binary = column.type, pa.large_binary()
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        encoded = column.cast(pa.large_string()).cast(binary)
+    elif not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        encoded = pa.array([json.dumps(item).encode() for item in column.to_pylist()], binary)
+    elif _needs_no_escape(column):
+        text = column.cast(pa.large_string()).cast(binary)
+        if not column.null_count:
+            return [b'"', text, b'"']
+        mark, nothing = pa.scalar(b'"', binary), pa.scalar(b"", binary)
+        encoded = pc.binary_join_element_wise(mark, text, mark, nothing)
+    else:
+        texts = ("null" if text is None else quote(text) for text in column.to_pylist())
+        encoded = pa.array([text.encode() for text in texts], binary)
+    return [encoded.fill_null(b"null")]
+
+
+def _needs_no_escape(column: Any) -> bool:
+    """Whether JSON writes the strings as they are: printable ASCII but quote and backslash."""
+    content = arrow_layout(column)[1]
+    if not len(content):
+        return True
+    if content.min() < 0x20 or content.max() > 0x7E:
+        return False
+    return not ((content == 0x22) | (content == 0x5C)).any()
+
+
+def arrow_layout(column: Any) -> tuple[Any, Any]:
+    """Offsets, from 0 on, and bytes of a string or binary array, for kernels."""
+    import numpy as np
+    import pyarrow as pa
+
+    kind = column.type
+    large = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    _, buffer, data = column.buffers()
+    if not len(column) or buffer is None:
+        return np.zeros(1, np.int64), np.empty(0, np.uint8)
+    every = np.frombuffer(buffer, np.int64 if large else np.int32)
+    offsets = every[column.offset : column.offset + len(column) + 1]
+    content = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return offsets - offsets[0], content[offsets[0] : offsets[-1]]
+
+
+def decode_lines(read: Read, block: bytes, order: str | None = None) -> Any:
+    """The columns ``key`` and ``value`` of some lines.
+
+    Parameters
+    ----------
+    read : callable
+        The ``read`` of a protocol.
+    block : bytes
+        Whole lines.
+    order : {"keys", "lines"}, optional
+        Sort by the bytes of the key, keeping the order within one key, or by those of the value
+        too.
+
+    Returns
+    -------
+    pyarrow.RecordBatch
+        Integers are int64, or uint64 where they do not fit; strings are string, numbers with a
+        point double; other values have the type that Arrow infers.
+
+    Raises
+    ------
+    DataError
+        Keys or values have no type in common that Arrow knows.
+    """
+    import pyarrow as pa
+
+    names = ["key", "value"]
+    parts = _split_fields(block) if is_json(read) else None
+    if parts is not None:
+        rows = _rows_in_order(parts, order)
+        loads = read.__self__._loads  # type: ignore[attr-defined]
+        raw = [parts.take(pa.array(2 * rows + number)) for number in (0, 1)]
+        columns = [_decode_json(*named, loads) for named in zip(names, raw, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, names=names)
+    lines = block.removesuffix(b"\n").split(b"\n") if block else []
+    if order:
+        parts = 3 if order == "lines" else 1
+        lines.sort(key=lambda line: line.partition(b"\t")[:parts])
+    pairs = [read(line.rstrip(b"\r\n")) for line in lines]
+    columns = [_array(name, [pair[n] for pair in pairs]) for n, name in enumerate(names)]
+    return pa.RecordBatch.from_arrays(columns, names=names)
+
+
+def _split_fields(block: bytes) -> Any:
+    """Raw keys and values in turn; None if a line has not exactly one TAB."""
+    import numpy as np
+    import pyarrow as pa
+
+    if block and not block.endswith(b"\n"):
+        block += b"\n"
+    content = np.frombuffer(block, np.uint8)
+    is_end = (content == 0x09) | (content == 0x0A)
+    ends = np.flatnonzero(is_end)
+    if len(ends) % 2 or (content[ends[::2]] != 0x09).any() or (content[ends[1::2]] != 0x0A).any():
+        return None
+    offsets = np.concatenate([[0], ends + 1 - np.arange(1, len(ends) + 1)])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content[~is_end])]
+    return pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
+
+
+def _rows_in_order(parts: Any, order: str | None) -> Any:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = np.arange(len(parts) // 2)
+    if order == "keys":
+        return order_of(parts, 2 * rows)
+    if order == "lines":
+        columns = [parts.take(pa.array(2 * rows + number)) for number in (0, 1)]
+        batch = pa.RecordBatch.from_arrays(columns, names=["key", "value"])
+        by = [(name, "ascending") for name in batch.schema.names]
+        # Arrow's sort is stable.
+        return pc.sort_indices(batch, sort_keys=by).to_numpy()
+    return rows
+
+
+def order_of(parts: "pa.Array", rows: Any) -> Any:
+    """Some items of a column in the order of their bytes; those that are equal stay in theirs.
+
+    They are sorted by eight bytes each, as numbers, which takes a fraction of the time of comparing
+    strings. Only those in which these are alike are then compared as a whole.
+
+    Parameters
+    ----------
+    parts : pyarrow.LargeBinaryArray
+        Without nulls.
+    rows : array (n,), int64
+        Rows of ``parts``.
+
+    Returns
+    -------
+    array (n,), int64
+        Indices into ``rows``.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(rows):
+        return rows
+    offsets, content = arrow_layout(parts)
+    starts, lengths = offsets[rows], np.diff(offsets)[rows]
+    if lengths.min() and (content[starts] == content[starts[0]]).all():
+        # Such as the quotation mark of JSON's strings.
+        starts, lengths = starts + 1, lengths - 1
+    heads = _heads(content, starts, lengths)
+    order = np.argsort(heads, kind="stable")
+    heads, lengths = heads[order], lengths[order]
+    is_new = heads[1:] != heads[:-1]
+    # A head has NUL for what a short key lacks; a key may also have one, and a long one goes on.
+    is_open = (lengths[1:] != lengths[:-1]) | (lengths[1:] > _HEAD)
+    run = np.concatenate([[0], np.cumsum(is_new)])
+    open_runs = np.zeros(run[-1] + 1, bool)
+    open_runs[run[1:][is_open & ~is_new]] = True
+    places = np.flatnonzero(open_runs[run])
+    if len(places):
+        tied = order[places]
+        order[places] = tied[pc.sort_indices(parts.take(pa.array(rows[tied])))]
+    return order
+
+
+#: Bytes that are compared as one number.
+_HEAD = 8
+
+
+def _heads(content: Any, starts: Any, lengths: Any) -> Any:
+    """The first eight bytes from each start on as a number that is ordered as they are."""
+    import numpy as np
+
+    padded = np.concatenate([content, np.zeros(_HEAD, np.uint8)])
+    every = np.lib.stride_tricks.sliding_window_view(padded, _HEAD)[starts]
+    heads = every.view(">u8")[:, 0].astype(np.uint64)
+    # What follows a short key belongs to the next one.
+    bits = [8 * (_HEAD - length) for length in range(_HEAD + 1)]
+    masks = np.array([2**64 - 2**count for count in bits], np.uint64)
+    return heads & masks[np.minimum(lengths, _HEAD)]
+
+
+def _decode_json(name: str, raw: Any, loads: Callable[[bytes], Any]) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not len(raw):
+        return pa.array([], pa.null())
+    # Casts fail if this is not UTF-8, or no number of 64 bits.
+    with contextlib.suppress(pa.ArrowInvalid):
+        offsets, content = arrow_layout(raw)
+        text = raw.cast(pa.large_string())
+        if _are_strings(offsets, content):
+            inner = pc.binary_slice(raw, 1, -1).cast(pa.large_string())
+            return inner if len(content) >= 1 << 31 else inner.cast(pa.string())
+        with contextlib.suppress(pa.ArrowInvalid):
+            if _are_integers(offsets, content):
+                return text.cast(pa.int64())
+        if pc.all(pc.match_substring_regex(text, _FLOAT)).as_py():
+            return text.cast(pa.float64())
+    decoder = Decoder(loads)
+    return _array(name, [decoder[item] for item in raw.to_pylist()])
+
+
+def _are_strings(offsets: Any, content: Any) -> bool:
+    """Whether all are strings in JSON without escapes."""
+    import numpy as np
+
+    if np.diff(offsets).min() < 2:
+        return False
+    is_mark = content == 0x22
+    return bool(
+        is_mark[offsets[:-1]].all()
+        and is_mark[offsets[1:] - 1].all()
+        and np.count_nonzero(is_mark) == 2 * (len(offsets) - 1)
+        and content.min() >= 0x20
+        and not (content == 0x5C).any()
+    )
+
+
+def _are_integers(offsets: Any, content: Any) -> bool:
+    """Whether all are integers in JSON: a sign perhaps, and digits without a zero in front."""
+    import numpy as np
+
+    lengths = np.diff(offsets)
+    if not lengths.min():
+        return False
+    is_negative = content[offsets[:-1]] == 0x2D
+    others = np.count_nonzero((content < 0x30) | (content > 0x39))
+    digits = lengths - is_negative
+    if others != np.count_nonzero(is_negative) or not digits.min():
+        return False
+    first = content[offsets[:-1] + is_negative]
+    return not ((first == 0x30) & (digits > 1)).any()
+
+
+def _array(name: str, items: list[Any]) -> Any:
+    import pyarrow as pa
+
+    try:
+        try:
+            return pa.array(items)
+        except OverflowError:
+            return pa.array(items, pa.uint64())
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError, TypeError, ValueError) as error:
+        raise DataError(
+            f"a batch has one type for each column, and its column {name!r} has none: {error}. "
+            "A reducer that takes one key at a time takes everything"
+        ) from error

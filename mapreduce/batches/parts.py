@@ -1,0 +1,242 @@
+"""References to parts of files, which map tasks read by themselves: Parquet, ORC, Arrow and CSV."""
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hdfs_utils.filesystem import is_remote
+from hdfs_utils.paths import RemotePath, files_in, local_matching, matching
+from mapreduce.errors import DataError, MissingInputError, UsageError
+from mapreduce.support.reading import reading
+from mapreduce.support.suggest import missing, names_in
+
+#: Rows of the batches that are read from a file.
+BATCH_ROWS = 1 << 16
+
+#: Bytes of a CSV file read at once; the first such block decides the types; no row is longer.
+CSV_BYTES = 4 << 20
+
+
+class Reference(NamedTuple):
+    """A part of a file that can be read by itself: the key of a batch of records.
+
+    Attributes
+    ----------
+    path : str
+    unit : int
+        The row group of a Parquet file, the stripe of an ORC file, the record batch of an Arrow
+        file, counted from 0. A CSV file is one unit.
+    """
+
+    path: str
+    unit: int
+
+    def __str__(self) -> str:
+        return f"{self.path}, part {self.unit}"
+
+
+def input_files(paths: Sequence[str]) -> list[str]:
+    """The files that input paths stand for: globs, and folders with their content.
+
+    Files and folders that are found so are left out, as Hadoop does, if their names start with a
+    dot or an underscore.
+
+    Raises
+    ------
+    UsageError
+        There are no paths, or they name standard input.
+    MissingInputError
+        No file is found.
+    """
+    if not paths or "-" in paths:
+        raise UsageError(
+            "a job on batches of records takes files, not standard input: give "
+            f"{', '.join(sorted(_FORMATS))} files, or folders of them"
+        )
+    found: list[str] = []
+    for path in (given.removeprefix("file://") for given in paths):
+        if is_remote(path):
+            found += _remote_files(path)
+            continue
+        matches = sorted(local_matching(path))
+        if matches != [path]:
+            matches = [match for match in matches if not _is_hidden(Path(match).name)]
+        files = [file for match in matches for file in _files(match)]
+        if not files:
+            said = "holds no files" if matches else missing(path, names_in)
+            raise MissingInputError(f"the input {path} {said}")
+        found += files
+    return [path if is_remote(path) else str(Path(path).absolute()) for path in found]
+
+
+def visible_files(uri: str) -> list[tuple[RemotePath, int]]:
+    """Files that an input's URI stands for, as for ``input_files``, with their sizes in bytes.
+
+    Parameters
+    ----------
+    uri : str
+        URI of a file or folder, or a glob.
+    """
+    found = []
+    for top in matching(uri):
+        for path, size in files_in(top):
+            within = str(path).removeprefix(str(top)).split("/")
+            if not any(_is_hidden(name) for name in within):
+                found.append((path, size))
+    return found
+
+
+def _remote_files(uri: str) -> list[str]:
+    found = [str(path) for path, _ in visible_files(uri)]
+    if not found:
+        raise MissingInputError(f"the input {uri} holds no files, or does not exist")
+    return sorted(found)
+
+
+def _files(path: str) -> Iterator[str]:
+    if not Path(path).is_dir():
+        yield path
+        return
+    for folder, folders, names in os.walk(path, followlinks=True):
+        folders[:] = sorted(name for name in folders if not _is_hidden(name))
+        yield from (str(Path(folder, name)) for name in sorted(names) if not _is_hidden(name))
+
+
+def _is_hidden(name: str) -> bool:
+    return name[:1] in (".", "_")
+
+
+_FORMATS = {
+    ".parquet": "parquet",
+    ".arrow": "ipc",
+    ".feather": "ipc",
+    ".ipc": "ipc",
+    ".orc": "orc",
+    ".csv": "csv",
+}
+
+
+def references(paths: Sequence[str]) -> bytes:
+    """Lines that refer to all parts of some files, all of the same length.
+
+    Equal lengths let a runner divide the parts evenly among its map tasks.
+
+    Raises
+    ------
+    UsageError
+        A file's name does not show its format.
+    DataError
+        A file is not what its name says.
+    """
+    found = [Reference(path, unit) for path in paths for unit in range(_units(path))]
+    lines = [json.dumps(reference) for reference in found]
+    width = max(map(len, lines), default=0)
+    return "".join(f"{line:<{width}}\n" for line in lines).encode()
+
+
+def parse(line: bytes) -> Reference:
+    """The reference that a line holds.
+
+    Raises
+    ------
+    DataError
+        The line is not a reference.
+    """
+    try:
+        path, unit = json.loads(line)
+        if isinstance(path, str) and type(unit) is int:
+            return Reference(path, unit)
+    except (ValueError, TypeError, RecursionError):
+        pass
+    raise DataError(
+        f"expected a reference to a part of a file, found {line[:80]!r}: give the files "
+        "themselves as input; the job makes the references"
+    )
+
+
+def _format(path: str) -> str:
+    suffix = Path(path).suffix.lower()
+    if suffix not in _FORMATS:
+        raise UsageError(
+            f"{path}: expected a file of records, named {', '.join(sorted(_FORMATS))}, found "
+            f"{suffix or 'no ending'}"
+        )
+    return _FORMATS[suffix]
+
+
+def _reading(path: str) -> reading:
+    import pyarrow as pa
+
+    what = f"cannot be read as {_format(path)}"
+    return reading(path, what, pa.ArrowException, ValueError, IndexError)
+
+
+def _units(path: str) -> int:
+    with _reading(path), _opened(path) as source:
+        return _parts(_format(path), source)[0]
+
+
+def _parts(kind: str, source: Any) -> tuple[int, Callable[[int], Iterable[Any]]]:
+    """The number of an open file's parts, and a function that reads one as RecordBatches."""
+    if kind == "parquet":
+        from pyarrow import parquet
+
+        file = parquet.ParquetFile(source)
+        return file.num_row_groups, lambda unit: file.iter_batches(
+            BATCH_ROWS, row_groups=[unit], use_threads=False
+        )
+    if kind == "orc":
+        from pyarrow import orc
+
+        stripes = orc.ORCFile(source)
+        return stripes.nstripes, lambda unit: [stripes.read_stripe(unit)]
+    if kind == "ipc":
+        import pyarrow as pa
+
+        batches = pa.ipc.open_file(source)
+        return batches.num_record_batches, lambda unit: [batches.get_batch(unit)]
+    from pyarrow import csv
+
+    reading = csv.ReadOptions(use_threads=False, block_size=CSV_BYTES)
+    parsing = csv.ParseOptions(newlines_in_values=True)
+    return int(source.size() > 0), lambda unit: csv.open_csv(source, reading, parsing)
+
+
+def _opened(path: str) -> Any:
+    """A file for reading by its format's library: mapped into memory, or from far by ranges."""
+    import numpy as np
+    import pyarrow as pa
+
+    if is_remote(path):
+        return RemotePath(path).open()
+    # An empty file cannot be mapped; and pyarrow opens none whose name is not UTF-8.
+    size = Path(path).stat().st_size
+    return pa.BufferReader(pa.py_buffer(np.memmap(path, np.uint8, "r")) if size else b"")
+
+
+def read_records(reference: Reference) -> Iterator[Any]:
+    """The RecordBatches of a part of a file, of 1 to 65,536 rows.
+
+    Raises
+    ------
+    DataError
+        The file is damaged.
+    StorageError
+        The file cannot be read.
+    """
+    path, unit = reference
+    batches = _records(path, unit)
+    while True:
+        with _reading(path):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        for start in range(0, batch.num_rows, BATCH_ROWS):
+            yield batch.slice(start, BATCH_ROWS)
+
+
+def _records(path: str, unit: int) -> Iterator[Any]:
+    with _opened(path) as source:
+        yield from _parts(_format(path), source)[1](unit)

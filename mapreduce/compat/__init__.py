@@ -1,0 +1,166 @@
+"""Makes mrjob 0.7.4 import on Python 3.12 and later.
+
+mrjob imports ``distutils`` (gone from 3.12) and ``pipes`` (gone from 3.13) for three functions.
+:func:`install` puts a finder at the end of ``sys.meta_path`` that supplies them, so that a standard
+library or a setuptools that still has those modules is never shadowed, and mrjob is not changed.
+
+As a program, ``python -m mapreduce.compat SCRIPT [ARGUMENT...]`` runs an unmodified script with the
+finder in place: the tasks of a job whose script imports mrjob by itself are started so. With
+``--class NAME`` before the script, that class is run, whatever the script itself would start.
+"""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import re
+import runpy
+import shlex
+import shutil
+import sys
+from collections.abc import Sequence
+from operator import attrgetter
+from pathlib import Path
+from types import ModuleType
+
+
+class LooseVersion(list[int | str]):
+    """The numbers and words of a version, to be compared: what mrjob needs of ``distutils``."""
+
+    def __init__(self, vstring: str) -> None:
+        parts = re.split(r"(\d+|[a-z]+|\.)", vstring)
+        kept = (part for part in parts if part and part != ".")
+        super().__init__(int(part) if part.isdecimal() else part for part in kept)
+
+
+_MODULES: dict[str, dict[str, object]] = {
+    "pipes": {"quote": shlex.quote},
+    "distutils": {"__path__": []},
+    "distutils.spawn": {"find_executable": shutil.which},
+    "distutils.version": {"LooseVersion": LooseVersion},
+}
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in _MODULES:
+            return None
+        return importlib.util.spec_from_loader(fullname, self)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module).update(_MODULES[module.__name__])
+
+
+def install() -> None:
+    """Supply the missing modules and import mrjob; calling it again changes nothing."""
+    supply()
+    if "mrjob.compat" not in sys.modules:
+        _import_users()
+
+
+def supply() -> None:
+    """Supply the missing modules alone, which loads nothing."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())
+
+
+def _import_users() -> None:
+    """Import what mrjob has that wants ``distutils``, without loading ``distutils``.
+
+    An installed setuptools puts its own in that place, which takes longer to load than all of
+    mrjob. Ours replace it for the moment; later imports find the usual modules.
+    """
+    names = [name for name in _MODULES if name.startswith("distutils") and name not in sys.modules]
+    for name in names:
+        module = sys.modules[name] = ModuleType(name)
+        vars(module).update(_MODULES[name])
+    try:
+        for name in ("mrjob.util", "mrjob.compat"):
+            importlib.import_module(name)
+    finally:
+        for name in names:
+            del sys.modules[name]
+
+
+class _Delayed(ModuleType):
+    """Stands for a module until something of it is asked for."""
+
+    def __getattr__(self, attribute: str) -> object:
+        name = self.__name__
+        if sys.modules.get(name) is self:
+            del sys.modules[name]
+        # Whoever holds this one finds in it what is in the other.
+        vars(self).update(vars(importlib.import_module(name)))
+        try:
+            return vars(self)[attribute]
+        except KeyError:
+            raise AttributeError(f"module {name!r} has no attribute {attribute!r}") from None
+
+
+def delay(name: str) -> None:
+    """Delay loading a module to its first use, if it exists and has not been imported yet.
+
+    mrjob imports PySpark wherever it is installed, which takes longer than a small job.
+    """
+    if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
+        module = sys.modules[name] = _Delayed(name)
+        module.__spec__ = spec
+
+
+def run_script(arguments: Sequence[str]) -> None:
+    """Run a script as ``python SCRIPT [ARGUMENT...]`` would, with the modules supplied."""
+    install()
+    script = arguments[0]
+    sys.argv[:] = arguments
+    sys.path[0] = str(Path(script).resolve().parent)
+    runpy.run_path(script, run_name="__main__")
+
+
+#: Prefix of the names of modules that :func:`import_script` makes.
+SCRIPT_PREFIX = "__job__"
+
+
+class _ScriptLoader(importlib.machinery.SourceFileLoader):
+    """A loader that writes no ``__pycache__`` beside a script, as running it writes none."""
+
+    def set_data(self, path: str, data: object, *, _mode: int = 0o666) -> None:
+        pass
+
+
+def import_script(script: Path) -> ModuleType:
+    """Import a script as a module, under a name that no other module has.
+
+    The script's folder comes first on ``sys.path``, as if the script had been started. Code for
+    ``__name__ == "__main__"`` is not run.
+    """
+    script = script.absolute()
+    name = SCRIPT_PREFIX + re.sub(r"\W", "_", script.stem)
+    loader = _ScriptLoader(name, str(script))
+    spec = importlib.util.spec_from_file_location(name, script, loader=loader)
+    assert spec is not None
+    folder = str(script.resolve().parent)
+    if folder not in sys.path[:1]:
+        sys.path.insert(0, folder)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def run_class(name: str, arguments: Sequence[str]) -> None:
+    """Run a class of a script, as if the script ended with ``NAME.run()``."""
+    install()
+    sys.argv[:] = arguments
+    if not sys.flags.safe_path:
+        del sys.path[0]
+    job = attrgetter(name)(import_script(Path(arguments[0])))
+    importlib.import_module("mapreduce.job.calls").install()
+    job.run()

@@ -1,0 +1,1 @@
+"""Scores and predictions of a trained model."""

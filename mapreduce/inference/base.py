@@ -1,0 +1,169 @@
+"""What jobs that use a trained model have in common."""
+
+import bisect
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cached_property
+from itertools import accumulate
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from hdfs_utils.errors import StorageError
+from hdfs_utils.paths import AnyPath, path_of
+from mapreduce.data.batch import Array, Batch
+from mapreduce.data.manifest import Manifest
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError
+from mapreduce.job import Job
+from mapreduce.models.context import Context
+from mapreduce.plan.settings import check_fits
+from mapreduce.reduction.message import Message, WireProtocol
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.execution import Execution
+
+Pairs = Iterator[tuple[str, Message]]
+
+
+def prepare(
+    run: RunDir,
+    data: AnyPath,
+    execution: Execution,
+    labelled: bool,
+    out: AnyPath | None = None,
+) -> int:
+    """Check that a run's model can be used on a dataset; returns the rounds that it has completed.
+
+    ``labelled`` data must have labels, tasks write to ``out``.
+
+    Raises
+    ------
+    DataError
+        The data do not fit the model, or have no labels; or the checkpoint is damaged.
+    MissingInputError
+        There are no data, or no checkpoint yet.
+    UsageError
+        Tasks could not open one of the paths.
+    """
+    config = run.config
+    manifest = Dataset(data).check_sizes()
+    trained_on = config.plan.data
+    fits = trained_on.features, config.classes, trained_on.standardised, config.columns
+    check_fits(manifest, *fits)
+    if labelled and manifest.target is None:
+        raise DataError(f"{data} has no labels to compare predictions with")
+    model = config.plan.create_model()
+    wanted = "number" if model.regression else "class"
+    if manifest.target not in (None, wanted):
+        raise DataError(f"the model predicts a {wanted}, the labels of {data} are no such thing")
+    if manifest.layout == "sparse" and not model.takes_sparse:
+        raise DataError(f"{data} has sparse rows, {config.plan.model} takes dense ones alone")
+    completed = checkpoint.latest(run)
+    execution.check_places(run.path, data.absolute(), out)
+    return completed
+
+
+#: Rows that are scored at once: in no way a setting, since the sum of losses depends on it.
+SLICE_ROWS = 512
+
+
+def first_slices(manifest: Manifest) -> list[int]:
+    """The number of the first slice of each shard, and that of all slices."""
+    counts = (-(-entry.rows // SLICE_ROWS) for entry in manifest.shards)
+    return [*accumulate(counts, initial=0)]
+
+
+class Inference:
+    """A model, its parameters and the data that it is used on.
+
+    Parameters
+    ----------
+    run : RunDir
+    data : Path or RemotePath
+    params : array (size,)
+        May be replaced later.
+    """
+
+    def __init__(self, run: RunDir, data: AnyPath, params: Array) -> None:
+        # Only single-threaded products have reproducible bits.
+        threadpool_limits(1, "blas")
+        self.config = run.config
+        self.model = self.config.plan.create_model()
+        self.params = params
+        self.dataset = Dataset(data)
+        self.context = Context()
+
+    @cached_property
+    def _label_map(self) -> Array | None:
+        """From the index of a label in the data to its index in the model, if they differ."""
+        classes = self.dataset.manifest.classes
+        if classes is None or classes == self.config.classes:
+            return None
+        return np.array([self.config.classes.index(label) for label in classes], np.int32)
+
+    def batch(self, shard: int, start: int, stop: int) -> Batch:
+        rows = self.dataset.shard(shard).rows(start, stop)
+        if self._label_map is None or rows.labels is None:
+            return rows
+        return replace(rows, labels=self._label_map[rows.labels])
+
+    @cached_property
+    def _firsts(self) -> list[int]:
+        return first_slices(self.dataset.manifest)
+
+    @property
+    def leaves(self) -> int:
+        """How many slices the data have: shard after shard, none over the edge of one."""
+        return self._firsts[-1]
+
+    def leaf(self, number: int) -> Batch:
+        """The rows of a slice."""
+        shard = bisect.bisect_right(self._firsts, number) - 1
+        start = (number - self._firsts[shard]) * SLICE_ROWS
+        stop = min(start + SLICE_ROWS, self.dataset.manifest.shards[shard].rows)
+        return self.batch(shard, start, stop)
+
+
+def described(run: RunDir, completed: int, data: AnyPath) -> dict[str, object]:
+    """Options of an :class:`InferenceJob` on a dataset, with the checkpoint after some rounds."""
+    marker = run.checkpoints / f"{completed:08d}" / checkpoint.MARKER
+    content = [run.config.to_bytes(), Dataset(data).manifest.sha256.encode()]
+    # Without one the tasks tell what is wrong with the checkpoint.
+    with contextlib.suppress(OSError, StorageError):
+        content.append(marker.read_bytes())
+    digest = hashlib.sha256(b"".join(content)).hexdigest()
+    return {"--run-dir": run.path, "--completed": completed, "--data": data, "--content": digest}
+
+
+_known: dict[tuple[str, int, str, str], Inference] = {}
+
+
+class InferenceJob(Job):
+    """A job over slices or shards of a dataset, with a checkpoint's parameters."""
+
+    WARM = True
+    INPUT_PROTOCOL = WireProtocol
+    INTERNAL_PROTOCOL = WireProtocol
+    OUTPUT_PROTOCOL = WireProtocol
+
+    def configure_args(self) -> None:
+        super().configure_args()
+        self.add_passthru_arg("--run-dir", help="directory of the run")
+        self.add_passthru_arg("--completed", type=int, help="rounds completed at the checkpoint")
+        self.add_passthru_arg("--data", help="folder of the dataset")
+        self.add_passthru_arg("--content", default="", help="digest of what is behind these names")
+
+    @property
+    def inference(self) -> Inference:
+        options = self.options
+        key = (options.run_dir, options.completed, options.data, options.content)
+        if key not in _known:
+            run = RunDir(path_of(options.run_dir))
+            model = run.config.plan.create_model()
+            params = checkpoint.load(run, model, options.completed).params
+            _known.clear()
+            _known[key] = Inference(run, path_of(options.data), params)
+        return _known[key]

@@ -1,0 +1,122 @@
+"""Evaluation: accuracy and loss on a dataset, as sums over all of it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hdfs_utils.paths import AnyPath
+from mapreduce.algorithms.fold_job import FoldJob, Monoid, run_fold
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import NonFiniteError
+from mapreduce.inference.base import Inference, InferenceJob, described, first_slices
+from mapreduce.models.base import Model, device_errors
+from mapreduce.reduction.message import Message
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Evaluated
+from mapreduce.runs.execution import Execution
+
+
+@dataclass(frozen=True)
+class Score:
+    """Sums over some rows.
+
+    Attributes
+    ----------
+    rows, correct : int
+    weight : float
+        Of the rows: their number, if they have none.
+    loss : float
+        Times the weights; in nats, for a classifier.
+    """
+
+    rows: int
+    correct: int
+    weight: float
+    loss: float
+
+    def __add__(self, other: "Score") -> "Score":
+        return Score(
+            self.rows + other.rows,
+            self.correct + other.correct,
+            self.weight + other.weight,
+            self.loss + other.loss,
+        )
+
+    def evaluated(self, completed: int, model: Model) -> Evaluated:
+        """The sums, divided once, of a model after some rounds."""
+        accuracy = None if model.regression else self.correct / self.rows
+        return Evaluated(completed, self.rows, accuracy, self.loss / self.weight)
+
+
+def to_message(score: Score, **meta: Any) -> Message:
+    """A score as it travels."""
+    sums = {"rows": score.rows, "correct": score.correct}
+    return Message({**sums, **meta}, {"sums": np.array([score.weight, score.loss])})
+
+
+def from_message(message: Message) -> Score:
+    """The score of :func:`to_message`."""
+    weight, loss = message.arrays["sums"].tolist()
+    return Score(message.meta["rows"], message.meta["correct"], weight, loss)
+
+
+SCORES = Monoid("the score", Score.__add__, to_message, from_message)
+
+
+def score_of(inference: Inference, leaf: int) -> Score:
+    """The score of one slice of the data."""
+    batch = inference.leaf(leaf)
+    with np.errstate(all="ignore"), device_errors(inference.model.device):
+        loss, correct = inference.model.score(inference.params, batch, inference.context)
+    return Score(batch.rows, correct, batch.weight, loss)
+
+
+class EvaluateJob(InferenceJob, FoldJob):
+    """Scores slices and adds up the scores along the canonical tree."""
+
+    MONOID = SCORES
+
+    @property
+    def leaves(self) -> int:
+        return self.inference.leaves
+
+    def lift(self, leaf: int) -> Score:
+        return score_of(self.inference, leaf)
+
+
+def evaluate(run: RunDir, completed: int, data: AnyPath, execution: Execution) -> Score:
+    """Score a checkpoint on a dataset, which must have labels.
+
+    Parameters
+    ----------
+    run : RunDir
+    completed : int
+        Rounds completed at the checkpoint.
+    data : Path or RemotePath
+    execution : Execution
+
+    Raises
+    ------
+    NonFiniteError
+        The sum of the losses is NaN or infinite.
+    """
+    leaves = first_slices(Dataset(data).manifest)[-1]
+    options = described(run, completed, data)
+    score: Score = run_fold(EvaluateJob, options, leaves, execution.on(run.path, data))
+    check_finite(score, completed, data)
+    return score
+
+
+def check_finite(score: Score, completed: int, data: AnyPath) -> None:
+    """Raise :class:`NonFiniteError` if the sum of the losses is NaN or infinite."""
+    if not np.isfinite(score.loss):
+        raise NonFiniteError(
+            f"the loss of the model after {completed} rounds on {data} is {score.loss}: its logits "
+            f"overflow. The training diverged: standardise the features, or try a smaller "
+            f"--learning-rate"
+        )
+
+
+if __name__ == "__main__":
+    EvaluateJob.run()

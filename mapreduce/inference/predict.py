@@ -1,0 +1,181 @@
+"""Prediction: Parquet files with a row for each example, in the order of the data's source.
+
+A dataset's rows are shuffled, so a map task predicts a shard, and the reducers put ranges of the
+source's rows together. What a map task has computed is kept until all is written, and a prediction
+that was stopped begins with it.
+"""
+
+import io
+import json
+from collections.abc import Iterable, Iterator
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hdfs_utils.atomic import storage_errors
+from hdfs_utils.errors import ConflictError
+from hdfs_utils.folders import first_special, remove_folder
+from hdfs_utils.paths import AnyPath, path_of
+from hdfs_utils.publish import SUCCESS, put_if_absent
+from mapreduce.data.batch import Array, Batch
+from mapreduce.data.manifest import Manifest
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import OutputError
+from mapreduce.executors.jobs import run_job
+from mapreduce.inference.base import SLICE_ROWS, InferenceJob, described
+from mapreduce.models.base import device_errors
+from mapreduce.reduction.message import Message, encode_parts, read_message
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.execution import Execution
+
+Pairs = Iterator[tuple[str, Message]]
+
+#: More parts would make their number times that of the shards too many messages.
+MOST_PARTS = 256
+_SHARDS = "_shards"
+
+
+class PredictJob(InferenceJob):
+    """Predicts a shard in each map task, and publishes ranges of rows as Parquet files.
+
+    Columns: ``row`` (int64, the number in the data's source, from 0 on), ``label`` (if the data
+    have labels), ``prediction``, and for a classifier ``probability`` of the prediction, and
+    ``probabilities`` of all classes.
+    """
+
+    def configure_args(self) -> None:
+        super().configure_args()
+        self.add_passthru_arg("--out", help="folder of the predictions")
+
+    def mapper(self, key: str, _: Message) -> Pairs:
+        path = path_of(self.options.out) / _SHARDS / f"{key}.block"
+        if not path.exists():
+            arrays = self._predict(int(key))
+            put_if_absent(path, *encode_parts(Message({}, arrays)), sync=True)
+        with storage_errors("read", path):
+            arrays = dict(read_message(path).arrays)
+        order = np.argsort(arrays["row"], kind="stable")
+        starts = _first_rows(self.inference.dataset.manifest)
+        cuts = np.searchsorted(arrays["row"][order], starts[1:]).tolist()
+        for part, (start, stop) in enumerate(pairwise([0, *cuts, len(order)])):
+            if start < stop:
+                places = order[start:stop]
+                yield f"{part:05d}", Message({"shard": int(key)}, _at(arrays, places))
+
+    def reducer(self, key: str, messages: Iterable[Message]) -> Pairs:
+        path = path_of(self.options.out) / f"part-{key}.parquet"
+        # A row comes once; should it come twice, the order must not be that of the arrival.
+        pieces = [m.arrays for m in sorted(messages, key=lambda message: message.meta["shard"])]
+        arrays = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        arrays = _at(arrays, np.argsort(arrays["row"], kind="stable"))
+        if not path.exists():
+            sink = io.BytesIO()
+            table = self._table(arrays)
+            pq.write_table(table, sink, write_page_checksum=True, compression="zstd")
+            put_if_absent(path, sink.getvalue(), sync=True)
+        yield path.name, Message({"rows": len(arrays["row"])})
+
+    def _predict(self, shard: int) -> dict[str, Array]:
+        dataset = self.inference.dataset
+        rows = dataset.manifest.shards[shard].rows
+        pieces = [
+            self._predict_slice(self.inference.batch(shard, start, min(start + SLICE_ROWS, rows)))
+            for start in range(0, rows, SLICE_ROWS)
+        ]
+        arrays = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
+        return {"row": dataset.shard(shard).source_rows(0, rows), **arrays}
+
+    def _predict_slice(self, batch: Batch) -> dict[str, Array]:
+        """Labels and what the model says, copied: it computes in memory that it uses again."""
+        inference = self.inference
+        arguments = inference.params, batch, inference.context
+        labels = {} if batch.labels is None else {"label": batch.labels}
+        with device_errors(inference.model.device):
+            if inference.model.regression:
+                return {**labels, "prediction": inference.model.logits(*arguments)[:, 0].copy()}
+            return {**labels, "probabilities": inference.model.probabilities(*arguments).copy()}
+
+    def _table(self, arrays: dict[str, Array]) -> Any:
+        if "prediction" in arrays:
+            return pa.table(arrays)
+        classes = pa.array(RunDir(path_of(self.options.run_dir)).config.classes)
+        values = arrays["probabilities"]
+        best = values.argmax(axis=1)
+        columns = {"row": arrays["row"]}
+        if "label" in arrays:
+            columns["label"] = classes.take(pa.array(arrays["label"]))
+        columns["prediction"] = classes.take(pa.array(best))
+        columns["probability"] = values[np.arange(len(best)), best]
+        flat = pa.array(values.reshape(-1))
+        columns["probabilities"] = pa.FixedSizeListArray.from_arrays(flat, len(classes))
+        return pa.table(columns)
+
+
+def _at(arrays: dict[str, Array], places: Array) -> dict[str, Array]:
+    return {name: array[places] for name, array in arrays.items()}
+
+
+def _first_rows(manifest: Manifest) -> list[int]:
+    """The first row of each part: as many rows as a shard has, or several have."""
+    step = -(-len(manifest.shards) // MOST_PARTS)
+    return [0, *accumulate(shard.rows for shard in manifest.shards)][:-1:step]
+
+
+def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution: Execution) -> int:
+    """Predict a dataset into a folder of Parquet files; returns the rows.
+
+    The files and the rows in them are in the order of the data's source. What is there already,
+    from an attempt that was stopped, is kept. ``_SUCCESS`` is written last.
+
+    Raises
+    ------
+    OutputError
+        The folder holds something else, or predictions of another model or of other data.
+    """
+    config = run.config
+    model = config.plan.create_model()
+    params = checkpoint.load(run, model, completed).params
+    digest = checkpoint.model_sha256(model.named(params))
+    manifest = Dataset(data).manifest
+    _claim(out, {"model_sha256": digest, "data_sha256": manifest.sha256})
+    if not (out / SUCCESS).exists():
+        with storage_errors("create", out):
+            (out / _SHARDS).mkdir(exist_ok=True)
+        keys = [f"{shard:08d}" for shard in range(len(manifest.shards))]
+        options = {**described(run, completed, data), "--out": out}
+        reducers = min(execution.workers, len(_first_rows(manifest)))
+        run_job(PredictJob, options, keys, execution.on(run.path, data, out), reducers)
+        put_if_absent(out / SUCCESS, b"", sync=True)
+    if (out / _SHARDS).exists():
+        remove_folder(out / _SHARDS, SUCCESS)
+    return manifest.rows
+
+
+def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
+    """Note in the folder what its predictions are made from, or find the same note there."""
+    note = out / "_prediction.json"
+    if out.exists() and not note.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise OutputError(f"{out} exists and holds no predictions. Name another folder")
+    found = first_special(out) if isinstance(out, Path) else None
+    if found is not None:
+        raise OutputError(
+            f"{found[0]} is {found[1]}: expected files and folders alone, since predictions are "
+            f"written and deleted there. Remove it, or name another folder"
+        )
+    with storage_errors("create", out):
+        out.mkdir(parents=True, exist_ok=True)
+    try:
+        put_if_absent(note, json.dumps(made_from, indent=1).encode(), sync=True)
+    except ConflictError:
+        raise OutputError(
+            f"{out} holds predictions of another model or of other data. Name another folder"
+        ) from None
+
+
+if __name__ == "__main__":
+    PredictJob.run()

@@ -1,0 +1,153 @@
+"""Calling a job's methods as mrjob does, with less in between."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, groupby
+from operator import itemgetter
+from types import GeneratorType
+from typing import Any
+
+from mrjob.job import MRJob
+
+from mapreduce.batches import map_batches
+from mapreduce.batches.pairs import NO_PAIRS, pair_of, raised_in
+
+Pair = tuple[Any, Any]
+
+#: The generator whose pairs are being taken, or the method that has returned them otherwise: for
+#: the message if one of them is none.
+_given: Any = None
+
+
+def install() -> None:
+    """Make mrjob's own loops over a job's methods refuse objects that are not pairs."""
+    MRJob.map_pairs = _map_pairs
+    MRJob._combine_or_reduce_pairs = _combine_or_reduce_pairs
+
+
+def _map_pairs(self: Any, pairs: Iterator[Pair], step_num: int = 0) -> Iterator[Pair]:
+    return _taken(_mapped(self, step_num, pairs))
+
+
+def _combine_or_reduce_pairs(
+    self: Any, pairs: Iterator[Pair], mrc: str, step_num: int = 0
+) -> Iterator[Pair]:
+    groups = ((key, map(itemgetter(1), group)) for key, group in groupby(pairs, itemgetter(0)))
+    return _taken(call(self, mrc, step_num, groups))
+
+
+def _taken(pairs: Iterable[Any]) -> Iterator[Pair]:
+    for pair in pairs:
+        yield pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
+
+
+def mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Any]:
+    """What a step's mapper yields: mrjob's ``map_pairs``, with less between mapper and writer.
+
+    The caller checks each by :func:`as_pair`: a generator in between would cost too much.
+    """
+    if type(job).map_pairs is not MRJob.map_pairs:
+        return job.map_pairs(pairs, step_num)  # type: ignore[no-any-return]
+    return _mapped(job, step_num, pairs)
+
+
+def _mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Any]:
+    step = job._get_step(step_num, object)
+    if getattr(step, "mapper_batch", None):
+        return map_batches(step, pairs)
+    if not step["mapper_raw"]:
+        return _calls(step, "mapper", step["mapper"], pairs)
+    if len(job.options.args) != 2:
+        raise ValueError("a mapper_raw takes a path and a URI")
+    return _calls(step, "mapper", step["mapper_raw"], [tuple(job.options.args)])
+
+
+def _calls(
+    step: Any, mrc: str, method: Callable[..., Any], items: Iterable[tuple[Any, Any]]
+) -> Iterator[Any]:
+    return chain.from_iterable(_results(step[f"{mrc}_init"], method, step[f"{mrc}_final"], items))
+
+
+def _results(init: Any, method: Any, final: Any, items: Any) -> Iterator[Iterable[Any]]:
+    global _given
+    before = _given
+    if init:
+        yield checked(init(), init)
+    for key, value in items:
+        found = method(key, value)
+        if type(found) is GeneratorType:
+            _given = found
+            yield found
+        else:
+            yield checked(found, method)
+    if final:
+        yield checked(final(), final)
+    # A combiner runs while a mapper waits.
+    _given = before
+
+
+def as_pair(item: Any) -> Pair:
+    """The object that a method has yielded, if it is a pair.
+
+    Raises
+    ------
+    TypeError
+        It is not a pair. The traceback ends where the method yielded it.
+    """
+    pair = pair_of(item)
+    if pair is None:
+        name, kind = getattr(_given, "__name__", "a method"), type(item).__name__
+        message = (
+            f"{name} yielded {item!r:.80}, {'an' if kind[0] in 'aeiou' else 'a'} {kind}; expected "
+            f"a pair (key, value): yield key, value"
+        )
+        raise raised_in(_given, TypeError(message))
+    return pair
+
+
+def refuse(item: Any) -> None:
+    """Raise the error of :func:`as_pair` for an object that can be unpacked, but is not a pair."""
+    if type(item) is not tuple and isinstance(item, NO_PAIRS):
+        as_pair(item)
+
+
+def checked(found: Any, method: Callable[..., Any]) -> Iterable[Any]:
+    """The pairs that a method has returned, if it can be iterated; empty for None.
+
+    Raises
+    ------
+    TypeError
+        It is a pair, which was returned and should have been yielded.
+    """
+    global _given
+    _given = found if type(found) is GeneratorType else method
+    is_pair = type(found) is tuple and not all(_is_pair(one) for one in found)
+    if is_pair or isinstance(found, str | bytes):
+        name = getattr(method, "__name__", "method")
+        raise TypeError(
+            f"{name} returned {found!r:.80}, and returns nothing else: pairs are yielded, so that "
+            f"there may be none or many. Write 'yield key, value' in the place of 'return'"
+        )
+    return found or ()
+
+
+def _is_pair(one: Any) -> bool:
+    return isinstance(one, tuple | list) and len(one) == 2
+
+
+def is_overridden(kind: Any, mrc: str) -> bool:
+    """Whether a job calls its combiner or reducer in a way of its own."""
+    name = "combine_pairs" if mrc == "combiner" else "reduce_pairs"
+    return (
+        getattr(kind, name) is not getattr(MRJob, name)
+        or kind._combine_or_reduce_pairs is not MRJob._combine_or_reduce_pairs
+    )
+
+
+def call(
+    job: Any, mrc: str, step_num: int, groups: Iterable[tuple[Any, Iterator[Any]]]
+) -> Iterator[Any]:
+    """The pairs that a step's methods yield for groups: mrjob's ``_combine_or_reduce_pairs``."""
+    step = job._get_step(step_num, object)
+    if step[mrc] is None:
+        raise ValueError(f"step {step_num} has no {mrc}")
+    return _calls(step, mrc, step[mrc], groups)

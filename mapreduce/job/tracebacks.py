@@ -1,0 +1,74 @@
+"""Exceptions of a user's own code, as messages show them."""
+
+import contextlib
+import inspect
+import os
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
+
+import mrjob  # isort: skip
+from mrjob.job import MRJob  # isort: skip
+from mrjob.step import StepFailedException  # isort: skip
+
+from hdfs_utils.errors import RequirementError
+from mapreduce.errors import GradreduceError, UsageError
+
+_OWN = (str(Path(__file__).parents[1]) + os.sep, str(Path(mrjob.__file__).parent) + os.sep)
+_EXAMPLES = _OWN[1] + "examples" + os.sep
+_MRJOB = {inspect.getfile(MRJob)}
+
+
+@contextlib.contextmanager
+def user_errors(place: str, what: str) -> Iterator[None]:
+    """Report exceptions of the user's code, which the runner ``inline`` lets through."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if isinstance(error, StepFailedException) or hasattr(error, "exit_code"):
+            raise
+        frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
+        if not any(code.co_name == "execute" and code.co_filename in _MRJOB for code in frames):
+            if isinstance(error, ValueError | NotImplementedError):
+                raise UsageError(str(error)) from error
+            if isinstance(error, ModuleNotFoundError) and error.name == "pyspark":
+                raise RequirementError(
+                    "the runner needs pyspark, which is not installed: pip install pyspark"
+                ) from error
+            raise
+        raise user_error(f"{place}: {what}", error) from error
+
+
+def user_error(what: str, error: BaseException) -> GradreduceError:
+    """An error whose message ends with the user's part of a traceback."""
+    error.__traceback__ = user_part(error.__traceback__)
+    shown = "".join(traceback.format_exception(error)).rstrip()
+    return GradreduceError(f"{what}: {type(error).__name__}: {error}\n{shown}")
+
+
+def user_part(frames: TracebackType | None) -> TracebackType | None:
+    """A traceback from its first frame in the user's code on; None without such a frame."""
+    while frames is not None and _is_own(frames):
+        frames = frames.tb_next
+    return frames
+
+
+def user_end(frames: TracebackType | None) -> TracebackType | None:
+    """A traceback up to its last frame in the user's code; None without such a frame."""
+    if frames is None:
+        return None
+    rest = user_end(frames.tb_next)
+    if rest is None and _is_own(frames):
+        return None
+    return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
+
+
+def _is_own(frames: TracebackType) -> bool:
+    """Whether the first frame is the toolkit's, mrjob's or generated."""
+    name = frames.tb_frame.f_code.co_filename
+    if name.startswith(("<frozen", "<string>")):
+        return True
+    return name.startswith(_OWN) and not name.startswith(_EXAMPLES)

@@ -1,0 +1,1 @@
+"""Loading a job and running it on a runner."""

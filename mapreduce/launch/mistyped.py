@@ -1,0 +1,60 @@
+"""Methods whose names are nearly those of a step, which mrjob passes over in silence."""
+
+import difflib
+import inspect
+import re
+
+from mapreduce.job import Job
+
+from mrjob.job import MRJob  # isort: skip
+from mrjob.step import _JOB_STEP_FUNC_PARAMS  # isort: skip
+
+_KNOWN = {*_JOB_STEP_FUNC_PARAMS, "mapper_batch", "reducer_batch", "steps"}
+
+#: Names of these methods in other frameworks.
+_WORDS = {
+    **{"map": "mapper", "reduce": "reducer", "combine": "combiner"},
+    **{"setup": "init", "start": "init", "finish": "final", "end": "final", "cleanup": "final"},
+}
+
+#: Similarity from which on a name counts as mistyped.
+_ALIKE = 0.85
+
+
+def mistyped(job_class: type[MRJob]) -> list[str]:
+    """Sentences about methods that nobody calls, and whose names are nearly those that mrjob does.
+
+    A method whose name the source of the class mentions once more is a helper.
+    """
+    kinds = [kind for kind in job_class.__mro__ if kind not in Job.__mro__]
+    defined = {name: value for kind in reversed(kinds) for name, value in vars(kind).items()}
+    known = _KNOWN - defined.keys()
+    return [
+        f"{job_class.__name__}.{name} is never called: mrjob knows no method of this name. Did you "
+        f"mean {meant}?"
+        for name, value in sorted(defined.items())
+        if inspect.isfunction(value) and not hasattr(Job, name)
+        if (meant := _meant(name, known, "steps" in defined)) and not _is_mentioned(name, kinds)
+    ]
+
+
+def _meant(name: str, known: set[str], has_steps: bool) -> str:
+    words = [_WORDS.get(word, word) for word in name.lower().strip("_").split("_")]
+    for meant in ("_".join(words), "_".join(reversed(words))):
+        if meant in known:
+            return meant
+    # With steps() names are the user's own, such as mapper_2.
+    close = [] if has_steps else difflib.get_close_matches(name, known, n=1, cutoff=_ALIKE)
+    return close[0] if close else ""
+
+
+def _is_mentioned(name: str, kinds: list[type]) -> bool:
+    for kind in kinds:
+        try:
+            source = inspect.getsource(kind)
+        except (OSError, TypeError):
+            # The class was made without one.
+            continue
+        if re.search(rf"(?<!def )\b{name}\b", source):
+            return True
+    return False

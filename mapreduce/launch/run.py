@@ -1,0 +1,463 @@
+"""Runs jobs: any MRJob of a file or a module, from the command line or from a notebook.
+
+:func:`load_job`, of :mod:`mapreduce.launch.load`, finds the class, :func:`execute` runs it with
+mrjob's own arguments, and :func:`run` is for programs and notebooks, which want pairs instead of
+lines.
+"""
+
+import contextlib
+import inspect
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
+
+from mrjob.job import MRJob  # isort: skip
+from mrjob.parse import is_uri  # isort: skip
+from mrjob.step import StepFailedException  # isort: skip
+
+from hdfs_utils.errors import ClusterError, StorageError, UnmarkedOutputError
+from hdfs_utils.paths import local_matching
+from hdfs_utils.publish import SUCCESS
+from mapreduce.errors import (
+    GradreduceError,
+    Interrupted,
+    MissingInputError,
+    OutputError,
+    UsageError,
+)
+from mapreduce.job.tracebacks import user_error, user_errors, user_part
+from mapreduce.launch.load import load_job as load_job
+from mapreduce.launch.mistyped import mistyped
+from mapreduce.runners import traits
+from mapreduce.runners.parallel import partition
+from mapreduce.support import signals
+from mapreduce.support.suggest import did_you_mean, missing, names_in
+
+log = logging.getLogger(__name__)
+
+DEFAULT_RUNNER = "parallel"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The output and the counters of a job.
+
+    Attributes
+    ----------
+    pairs : list of (key, value)
+        The output, read by the job's output protocol. Parts come in their order.
+    counters : list of dict
+        For each step: group, counter, amount.
+    """
+
+    pairs: list[tuple[Any, Any]]
+    counters: list[dict[str, dict[str, int]]]
+
+
+def run(
+    job_class: type,
+    inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+    *,
+    lines: Iterable[str | bytes] | None = None,
+    runner: str = DEFAULT_RUNNER,
+    arguments: Iterable[object] = (),
+) -> Result:
+    """Run a job, and read its output.
+
+    The class may be defined anywhere, in a notebook too.
+
+    Parameters
+    ----------
+    job_class : type
+        A subclass of ``MRJob``.
+    inputs : path or iterable of paths, optional
+        Files, folders or globs.
+    lines : iterable of str or bytes, optional
+        The input itself, instead of ``inputs``.
+    runner : str
+        ``parallel``, ``inline`` or another runner of mrjob.
+    arguments : iterable
+        Options as on the command line, such as ``["--workers", 2]``.
+
+    Returns
+    -------
+    Result
+
+    Raises
+    ------
+    UsageError
+        Options or parameters are invalid, or the runner needs the class in a file.
+    MissingInputError
+        An input does not exist or cannot be read.
+    StepFailedException
+        A task failed; the runner ``inline`` lets the task's own exception through.
+    """
+    if (inputs is None) == (lines is None):
+        raise UsageError("run: give either inputs, which are paths, or lines=[...]")
+    job = _instance(job_class, [str(argument) for argument in arguments])
+    if job.options.runner or job.options.args:
+        raise UsageError(
+            "run: arguments are options only; runner and inputs are parameters of their own"
+        )
+    if inputs is not None:
+        paths = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
+        job.options.args = [os.fspath(path) for path in paths]
+        if not paths:
+            raise UsageError("run: inputs: expected one path or more, found none")
+    job.options.runner = runner
+    job.sandbox(stdin=_encoded(lines or ()))
+    with _quiet(), _runner(job) as made:
+        made.run()
+        return Result(list(job.parse_output(made.cat_output())), made.counters())
+
+
+def _encoded(lines: Iterable[str | bytes]) -> Iterator[bytes]:
+    if isinstance(lines, str | bytes):
+        raise UsageError(
+            f"run: lines: expected a list of lines, found {type(lines).__name__}; "
+            f"text.splitlines() makes one"
+        )
+    return _encode(lines)
+
+
+def _encode(lines: Iterable[str | bytes]) -> Iterator[bytes]:
+    for number, line in enumerate(lines):
+        content = line.encode() if isinstance(line, str) else line
+        content = content.removesuffix(b"\n")
+        if b"\n" in content:
+            raise UsageError(f"run: lines[{number}] holds a line feed: it is more than one line")
+        yield content + b"\n"
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep mrjob's log to warnings, unless the program has asked for more."""
+    log = logging.getLogger("mrjob")
+    level = log.level
+    if level == logging.NOTSET:
+        log.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -> None:
+    """Run a job as its script would, with ``-r parallel`` if no runner is named.
+
+    Parameters
+    ----------
+    job_class : type
+    arguments : sequence of str
+        mrjob's and the job's own.
+    place : str
+        How the user named the job, for messages.
+
+    Raises
+    ------
+    UsageError
+        Options are invalid, or the runner does not run such jobs.
+    MissingInputError
+        An input does not exist or cannot be read.
+    OutputError
+        The output folder is not empty.
+    GradreduceError, StepFailedException
+        A task failed.
+    Interrupted
+        SIGINT or SIGTERM, or the reader of the output has gone.
+    """
+    place = place or job_class.__name__
+    if sys.stdin is None:
+        # It was closed; nothing is read from it then.
+        sys.stdin = open(os.devnull)  # noqa: PTH123, SIM115
+    with signals.interrupting(), argv([job_class.mr_job_script() or place, *arguments]):
+        job = _instance(job_class, list(arguments), place)
+        if job.is_task():
+            with user_errors(place, "the task failed"):
+                job.execute()
+            return
+        _warn_of_names(job_class)
+        if not job.options.runner:
+            job.options.runner = DEFAULT_RUNNER
+            sys.argv += ["-r", DEFAULT_RUNNER]
+        job.set_up_logging(quiet=job.options.quiet, verbose=job.options.verbose, stream=sys.stderr)
+        if job_class.run_job is not MRJob.run_job:
+            _drive(job, place)
+            return
+        with _output_folder(job) as whole, _runner(job, place) as runner:
+            with user_errors(place, "the job failed"):
+                runner.run()
+            whole.append(job)
+            if job._should_cat_output():
+                _write(runner.cat_output())
+
+
+def _drive(job: Any, place: str) -> None:
+    """Call the user's own ``run_job``, a driver; its runners are set up as for other jobs."""
+    job_class = type(job)
+    own = job_class.__dict__.get("make_runner")
+    make = job_class.make_runner
+    job_class.make_runner = lambda self: _checked(make(self), self)
+    try:
+        with _output_folder(job):
+            job.run_job()
+            with _output_errors():
+                job.stdout.flush()
+    except Exception as error:
+        if isinstance(error, StepFailedException) or hasattr(error, "exit_code"):
+            raise
+        raise user_error(f"{place}: the job failed", error) from error
+    finally:
+        if own is None:
+            del job_class.make_runner
+        else:
+            job_class.make_runner = own
+
+
+@contextlib.contextmanager
+def prepared(
+    job_class: type[MRJob], arguments: Sequence[str], place: str, runner: type
+) -> Iterator[Any]:
+    """A runner of a given class for a job, after its inputs were checked.
+
+    Parameters
+    ----------
+    job_class : type
+    arguments : sequence of str
+        mrjob's and the job's own, without a runner.
+    place : str
+        How the user named the job, for messages.
+    runner : type
+        A subclass of that for ``parallel``, whose options it takes.
+
+    Raises
+    ------
+    UsageError
+        Options are invalid.
+    MissingInputError
+        An input does not exist or cannot be read.
+    """
+    job = _instance(job_class, list(arguments), place)
+    if job.options.runner or job.options.output_dir or job.options.step_output_dir:
+        raise UsageError(
+            f"{place}: leave out -r, -o and --step-output-dir, which are for gradreduce run"
+        )
+    _warn_of_names(job_class)
+    job.options.runner = "parallel"
+    job._runner_class = lambda: runner
+    with _quiet(), _runner(job, place) as made:
+        yield made
+
+
+def _warn_of_names(job_class: type[MRJob]) -> None:
+    for sentence in mistyped(job_class):
+        print(f"warning: {sentence}", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def argv(given: list[str]) -> Iterator[None]:
+    """The ``sys.argv`` of a script."""
+    before = sys.argv
+    sys.argv = given
+    try:
+        yield
+    finally:
+        sys.argv = before
+
+
+def _instance(job_class: Any, arguments: list[str], place: str = "") -> Any:
+    """An instance of the job; wrong arguments are reported in one line."""
+    place = place or job_class.__name__
+    try:
+        return job_class(arguments)
+    except Exception as error:
+        frames = list(traceback.walk_tb(error.__traceback__))
+        last = frames[-1][0].f_code
+        if not (last.co_name == "error" and last.co_filename == inspect.getfile(MRJob)):
+            raise user_error(f"{place} cannot be started", error) from error
+        jobs = [frame.f_locals.get("self") for frame, _ in frames]
+        parser = next((job.arg_parser for job in jobs if isinstance(job, MRJob)), None)
+        hint = _option_hint(str(error), parser)
+        raise UsageError(
+            f"{place}: {error}.{hint} gradreduce run {place} --help shows the job's options, with "
+            f"-r RUNNER the runner's"
+        ) from error
+
+
+def _option_hint(message: str, parser: Any) -> str:
+    """A suggestion for a mistyped option or choice."""
+    if parser is None:
+        return ""
+    if match := re.match(r"unrecognized arguments: (\S+)", message):
+        wrong = match[1].partition("=")[0]
+        known = [flag for action in parser._actions for flag in action.option_strings]
+    elif match := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
+        wrong, known = match[1], re.findall(r"[\w-]+", match[2])
+    else:
+        return ""
+    return did_you_mean(wrong, known)
+
+
+@contextlib.contextmanager
+def _runner(job: Any, place: str = "") -> Iterator[Any]:
+    """The job's runner, made from its options after its inputs were checked; cleans up."""
+    with signals.closing(partial(_made, job, place), job) as made:
+        yield _checked(made, job)
+
+
+def _made(job: Any, place: str) -> Any:
+    try:
+        return job.make_runner()
+    except (GradreduceError, StorageError, ClusterError):
+        raise
+    except Exception as error:
+        if user_part(error.__traceback__):
+            # Raised by the job's steps(), jobconf() and the like. Notebooks show tracebacks.
+            raise (user_error(f"{place} cannot be started", error) if place else error) from None
+        if isinstance(error, FileNotFoundError):
+            raise MissingInputError(f"{error.filename} does not exist") from error
+        if isinstance(error, OSError) and error.errno is None:
+            # An error of mrjob's own about a folder for --dir.
+            raise MissingInputError(f"--dir {error}") from error
+        if isinstance(error, ValueError | TypeError | NotImplementedError):
+            raise UsageError(
+                f"the runner {job.options.runner} does not take this: {error}"
+            ) from error
+        raise
+
+
+def _checked(runner: Any, job: Any) -> Any:
+    """The runner, after its inputs were checked."""
+    found = traits.of(job.options.runner)
+    if found.has_local_files and runner._opts["check_input_paths"]:
+        for path in runner._input_paths:
+            _check_input(path, job.options.runner)
+    if found.has_local_files and not found.runner:
+        for number in range(runner._num_steps()):
+            for setting in partition.ignored(runner._jobconf_for_step(number)):
+                log.warning("ignoring %s: the runners parallel and hadoop do not", setting)
+    if found.has_local_files and found.runs_at_once:
+        _set_interpreter(runner, type(job))
+    return runner
+
+
+def _set_interpreter(runner: Any, job_class: type) -> None:
+    """Make tasks in other processes run this class, with the modules that mrjob misses."""
+    options = runner._opts
+    if not options["task_python_bin"]:
+        options["task_python_bin"] = [
+            *([*options["python_bin"]] if options["python_bin"] else [sys.executable]),
+            *("-m", "mapreduce.compat", "--class", job_class.__qualname__),
+        ]
+    if options["bootstrap_mrjob"] is None:
+        # That interpreter has mrjob; packing it for each job takes a while.
+        options["bootstrap_mrjob"] = False
+
+
+def _check_input(given: str, runner: str) -> None:
+    """Raise an error if an input, or a file in it, cannot be read."""
+    if given == "-":
+        return
+    if is_uri(given) and not given.startswith("file:///"):
+        raise UsageError(
+            f"{given}: the runner {runner} reads files of this machine. Copy the input here, or "
+            f"name a runner that reads it with -r"
+        )
+    found = local_matching(given.removeprefix("file://"))
+    if not found:
+        raise MissingInputError(f"the input {given} {missing(given, names_in)}")
+
+    def raise_error(error: OSError) -> None:
+        raise MissingInputError(f"cannot read the input {error.filename}: {error.strerror}")
+
+    for top in found:
+        if not Path(top).is_dir():
+            _check_file(Path(top), runner)
+            continue
+        for folder, _, names in os.walk(top, followlinks=True, onerror=raise_error):
+            for name in names:
+                _check_file(Path(folder, name), runner)
+
+
+def _check_file(path: Path, runner: str) -> None:
+    if not path.exists():
+        raise MissingInputError(f"the input {path} is a link to nothing")
+    if not os.access(path, os.R_OK):
+        raise MissingInputError(f"cannot read the input {path}: Permission denied")
+    if not path.is_file() and traits.of(runner).runs_at_once:
+        raise UsageError(
+            f"the input {path} is not a regular file, and its size is not known beforehand. Pass "
+            f"it on standard input, as -"
+        )
+
+
+@contextlib.contextmanager
+def _output_folder(job: Any) -> Iterator[list[Any]]:
+    """Refuse an output folder that holds something; remove what a failed job left in a new one.
+
+    mrjob's runners of this machine would write over what is there and leave the rest. The list that
+    this yields is for jobs that have ended, whose output is whole and stays, whatever comes after.
+    """
+    whole: list[Any] = []
+    given = job.options.output_dir
+    if not given or is_uri(given) or not traits.of(job.options.runner).has_local_files:
+        yield whole
+        return
+    folder = Path(given)
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"the output {folder} exists and is not a folder. Name another with -o")
+    if folder.is_dir() and any(folder.iterdir()):
+        raise OutputError(
+            f"the output folder {folder} exists and is not empty. Name another with -o, or "
+            f"remove it first: rm -r {folder}"
+        )
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"cannot create the output folder {folder}: {error.strerror or error}"
+        ) from error
+    try:
+        yield whole
+    except BaseException as error:
+        # A complete output stays: at most tidying up was interrupted.
+        is_whole = whole or isinstance(error, UnmarkedOutputError) or (folder / SUCCESS).exists()
+        if is_new and not is_whole:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _write(chunks: Iterable[bytes]) -> None:
+    """Write the output to standard output."""
+    out = sys.stdout.buffer
+    for chunk in chunks:
+        with _output_errors():
+            out.write(chunk)
+    with _output_errors():
+        out.flush()
+
+
+@contextlib.contextmanager
+def _output_errors() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # Python would try to write the rest again when it ends.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+        if isinstance(error, BrokenPipeError):
+            raise Interrupted(signal.SIGPIPE) from None
+        raise StorageError(f"cannot write the output: {error.strerror or error}") from error

@@ -1,0 +1,121 @@
+"""What a model is called with beside parameters and rows: memory, random numbers, extra sums."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels import arrays
+
+Array = npt.NDArray[Any]
+
+#: Bits of a layer's number in a key, so that layers within layers have keys of their own.
+_LAYER_BITS = 16
+
+
+class Workspace:
+    """Arrays that one thread uses again for every slice.
+
+    Parameters
+    ----------
+    device : str
+        Where they are.
+    """
+
+    def __init__(self, device: str = "cpu") -> None:
+        self._device = device
+        self._arrays: dict[str, Array] = {}
+
+    def array(self, name: str, shape: tuple[int, int], dtype: npt.DTypeLike) -> Array:
+        """An uninitialised C-contiguous array, valid until the name is asked for again."""
+        size = shape[0] * shape[1]
+        array = self._arrays.get(name)
+        if array is None or array.size < size or array.dtype != dtype:
+            array = self._arrays[name] = arrays.empty(size, dtype, self._device)
+        return array[:size].reshape(shape)
+
+
+class Key(NamedTuple):
+    """Where random numbers are drawn: they are a function of the place, and there is no state.
+
+    So a row draws the same numbers in whichever slice, task and process it is. The generator is
+    Philox 4x64-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, 2011), keyed by the
+    seed and the round, with the other places in its counter.
+
+    Attributes
+    ----------
+    seed : int
+        Below 2**64.
+    round : int
+        Below 2**64, counted from 0.
+    replica, step : int
+        Of a strategy that lets several models take steps of their own; each below 2**32.
+    shard, row : int
+        Of the batch's first row: the shard, and the row in it.
+    layer : int
+        See :meth:`fold`.
+    """
+
+    seed: int = 0
+    round: int = 0
+    replica: int = 0
+    step: int = 0
+    shard: int = 0
+    row: int = 0
+    layer: int = 0
+
+    def fold(self, layer: int) -> "Key":
+        """The key of a layer, or of a layer within the layer that the key is of.
+
+        Raises
+        ------
+        ValueError
+            The number is not from 0 to 65,534, or there are more than four layers in one another.
+        """
+        if not 0 <= layer < (1 << _LAYER_BITS) - 1 or self.layer >> 64 - _LAYER_BITS:
+            raise ValueError(f"layer {layer} of key {self}: expected 0 to 65,534, four levels deep")
+        return self._replace(layer=(self.layer << _LAYER_BITS) + layer + 1)
+
+    def uniform(self, rows: int, n: int) -> Array:
+        """Random numbers (rows, n), float64 in [0, 1), for the rows of a batch from ``row`` on.
+
+        They are consecutive ones of NumPy's ``Philox``, ``n`` for each row of the shard.
+        """
+        start = self.row * n
+        place = self.layer + (self.shard << 64) + ((self.replica << 32 | self.step) << 128)
+        # Four numbers come from each value of the counter.
+        counter = (place << 64) + (start >> 2)
+        generator = np.random.Philox(key=self.seed | self.round << 64, counter=counter)
+        bits = generator.random_raw((start & 3) + rows * n)[start & 3 :]
+        return (bits >> np.uint64(11)).reshape(rows, n) * 2.0**-53
+
+
+#: The key of what draws no random numbers.
+NOWHERE = Key()
+
+
+@dataclass
+class Context:
+    """What a call of a model's method may use and has to respect.
+
+    Attributes
+    ----------
+    workspace : Workspace
+        Of the calling thread.
+    loss_scale : float
+        For float16, in which small gradients would vanish; 1 for others.
+    key : Key
+        Of the batch's random numbers.
+    training : bool
+        Whether layers that differ between training and use, such as dropout, are to train.
+    extras : dict of str to array
+        Filled by :meth:`mapreduce.models.base.Model.gradient` with those sums over the rows that
+        :meth:`mapreduce.models.base.Model.extras` names; float64, in the host's memory.
+    """
+
+    workspace: Workspace = field(default_factory=Workspace)
+    loss_scale: float = 1.0
+    key: Key = NOWHERE
+    training: bool = False
+    extras: dict[str, Array] = field(default_factory=dict)

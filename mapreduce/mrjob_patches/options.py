@@ -1,0 +1,56 @@
+"""The options of our runners, in the form of mrjob's own table."""
+
+import sys
+from typing import Any
+
+#: MiB for records of ``-r parallel``, by default.
+DEFAULT_MEMORY = 400
+
+START_METHODS = ("fork", "forkserver")
+
+DEFAULT_START_METHOD = "fork" if sys.platform == "linux" else "forkserver"
+
+
+def _option(flag: str, text: str, **settings: Any) -> dict[str, Any]:
+    return {"switches": [([flag], {"help": text, **settings})]}
+
+
+def _number(flag: str, text: str) -> dict[str, Any]:
+    return _option(flag, text, type=int)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "workers": _number("--workers", "Worker processes (default: one per core)"),
+    "start_method": _option(
+        "--start-method",
+        "How worker processes start (default: fork on Linux)",
+        choices=START_METHODS,
+    ),
+    "memory": _number(
+        "--memory",
+        "MiB that records may take in memory, on all workers together, before they go to the disk "
+        f"(default: {DEFAULT_MEMORY})",
+    ),
+    "map_memory": _number("--map-memory", "MiB of a map task's container, half of it for Java"),
+    "reduce_memory": _number("--reduce-memory", "MiB of a reduce task's container"),
+    "vcores": _number("--vcores", "Cores of a task's container"),
+    "gpus_per_task": _number("--gpus-per-task", "GPUs of a map task's container"),
+    "gpu_resource": _option("--gpu-resource", "YARN's name of GPUs (default: yarn.io/gpu)"),
+    "max_attempts": _number("--max-attempts", "Attempts at a task before its job fails"),
+    "speculative": _option(
+        "--speculative", "Start a second attempt at tasks that are slow", action="store_true"
+    ),
+    "uber": _option(
+        "--uber",
+        "Run steps of little input within the application master (default: on a cluster of "
+        "gradreduce cluster up)",
+        action="store_true",
+    ),
+    "packed": _option("--packed", "Archive of gradreduce pack, for nodes that lack packages"),
+    "yes": _option("--yes", "Start a cluster that costs money without asking", action="store_true"),
+}
+
+
+OPTIONS["uber"]["switches"] += _option(
+    "--no-uber", "Give every step tasks in containers", action="store_false"
+)["switches"]

@@ -1,0 +1,214 @@
+"""Teaches mrjob the runners of this toolkit.
+
+mrjob has no hook for runners. Its seams are a set of aliases, a table of options, and the function
+that turns an alias into a class; :func:`install` adds to the first two and wraps the third, so that
+stock ``MRJob`` classes accept the runners too. It also lets classes run that have no file, as those
+of a notebook, on the runners that do not need one.
+"""
+
+import io
+import logging
+import os
+import re
+import sys
+from functools import wraps
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
+
+import mrjob.fs.local
+import mrjob.job
+import mrjob.options
+import mrjob.runner
+from mrjob.job import MRJob
+from mrjob.runner import MRJobRunner
+
+from hdfs_utils.paths import local_matching
+from mapreduce import compat
+from mapreduce.errors import UsageError
+from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, OPTIONS
+from mapreduce.runners import traits
+from mapreduce.support import signals
+
+
+def runner_class(alias: str) -> Any:
+    """The class of one of our runners, imported when it is first asked for."""
+    module, _, name = traits.of(alias).runner.partition(":")
+    compat.delay("pyspark")
+    return getattr(import_module(module), name)
+
+
+def install() -> None:
+    """Make the runners known to mrjob; calling it again changes nothing."""
+    if mrjob.options._RUNNER_ALIASES.issuperset(traits.RUNNERS):
+        return
+    mrjob.options._RUNNER_ALIASES.update(traits.RUNNERS)
+    mrjob.options._RUNNER_OPTS.update(OPTIONS)
+    theirs = mrjob.runner._runner_class
+
+    @wraps(theirs)
+    def ours(alias: str) -> Any:
+        if traits.of(alias).runner:
+            return runner_class(alias)
+        found = theirs(alias)
+        if not traits.of(alias).runs_at_once:
+            _take_text_on_stderr(found)
+        return found
+
+    mrjob.runner._runner_class = mrjob.job._runner_class = ours
+    runner_kwargs = MRJob._runner_kwargs
+
+    @wraps(runner_kwargs)
+    def with_class(self: Any) -> dict[str, Any]:
+        kwargs: dict[str, Any] = runner_kwargs(self)
+        if traits.of(self._runner_class().alias).runner:
+            # mrjob gives the class to its inline and Spark runners only.
+            kwargs["mrjob_cls"] = type(self)
+        return kwargs
+
+    MRJob._runner_kwargs = with_class
+    start = MRJob.__init__
+
+    @wraps(start)
+    def with_runners(self: Any, args: Any = None) -> None:
+        # Packages are asked for their runners, which takes a while, only if one may be named.
+        args = None if args is None else list(args)
+        words = " ".join(map(str, args or sys.argv))
+        named = re.findall(r"(?:^|\s)(?:-r|--runner)[\s=]*(\S+)", words)
+        if not mrjob.options._RUNNER_ALIASES.issuperset(named):
+            mrjob.options._RUNNER_ALIASES.update(traits.RUNNERS.names)
+        start(self, args)
+
+    MRJob.__init__ = with_runners
+    logging.getLogger("mrjob.conf").addFilter(_is_news)
+    _check_configurations()
+    _allow_classes_without_file()
+    # mrjob takes every path for a pattern: it would find nothing in a folder such as data[1].
+    mrjob.fs.local.glob = SimpleNamespace(glob=local_matching)
+    _make_keys_unique()
+    _keep_to_the_user()
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of mrjob's log is not just that no mrjob.conf was found, which few have."""
+    return not str(record.msg).startswith("No configs ")
+
+
+def _make_keys_unique() -> None:
+    theirs = MRJobRunner._make_unique_job_key
+
+    @wraps(theirs)
+    def ours(self: Any, *arguments: Any, **options: Any) -> str:
+        # mrjob takes the time: of two that start in one microsecond one removes the other's files.
+        return f"{theirs(self, *arguments, **options)}{os.getpid():07}"
+
+    MRJobRunner._make_unique_job_key = ours
+
+
+def _keep_to_the_user() -> None:
+    """Make folders of temporary files private to the user."""
+    theirs = MRJobRunner._get_local_tmp_dir
+
+    @signals.deferred()  # the runner knows of every folder that was made
+    @wraps(theirs)
+    def ours(self: Any) -> str:
+        is_new = not self._local_tmp_dir
+        path: str = theirs(self)
+        if is_new:
+            os.chmod(path, 0o700)  # noqa: PTH101
+        return path
+
+    MRJobRunner._get_local_tmp_dir = ours
+
+
+def _take_text_on_stderr(inline: Any) -> None:
+    """mrjob's file of bytes raises a TypeError for warnings, log records and tracebacks."""
+    theirs = inline._invoke_task_func
+    if hasattr(theirs, "__wrapped__"):
+        return
+
+    @wraps(theirs)
+    def ours(self: Any, *arguments: Any) -> Any:
+        invoke = theirs(self, *arguments)
+
+        def invoke_task(stdin: Any, stdout: Any, stderr: Any, wd: str, env: Any) -> None:
+            # mrjob's methods find the file of bytes as its buffer.
+            text = io.TextIOWrapper(stderr, "utf-8", "backslashreplace", write_through=True)
+            try:
+                invoke(stdin, stdout, text, wd, env)
+            finally:
+                text.detach()
+
+        return invoke_task
+
+    inline._invoke_task_func = ours
+
+
+def _check_configurations() -> None:
+    theirs = mrjob.runner.load_opts_from_mrjob_confs
+
+    @wraps(theirs)
+    def ours(runner_alias: str, conf_paths: list[str] | None = None) -> Any:
+        if not traits.of(runner_alias).runner:
+            return theirs(runner_alias, conf_paths)
+        from mapreduce.mrjob_patches import conf
+
+        return conf.load(theirs, runner_class(runner_alias), conf_paths)
+
+    mrjob.runner.load_opts_from_mrjob_confs = ours
+
+
+def _allow_classes_without_file() -> None:
+    script = MRJob.mr_job_script.__func__
+
+    @wraps(script)
+    def existing_script(cls: type) -> str:
+        # The module of a notebook has no file, or a name that is none. mrjob looks for a job's
+        # files beside its script: with "", in the working folder.
+        try:
+            path: str | None = script(cls)
+        except OSError:
+            return ""
+        return path if path and os.path.isfile(path) else ""  # noqa: PTH113
+
+    MRJob.mr_job_script = classmethod(existing_script)
+    check_step = MRJobRunner._check_step
+
+    @wraps(check_step)
+    def check(self: Any, step: dict[str, Any], step_num: int) -> None:
+        if self._script_path or step["type"] != "streaming":
+            check_step(self, step, step_num)
+            return
+        substeps = [step[mrc] for mrc in ("mapper", "combiner", "reducer") if mrc in step]
+        if any(substep["type"] == "script" for substep in substeps):
+            _check_needs_no_file(self, step, substeps)
+        # mrjob's other checks, as if there were a file.
+        before, self._script_path = self._script_path, "-"
+        try:
+            check_step(self, step, step_num)
+        finally:
+            self._script_path = before
+
+    MRJobRunner._check_step = check
+
+
+def _check_needs_no_file(runner: Any, step: dict[str, Any], substeps: list[dict[str, Any]]) -> None:
+    """Raise an error if tasks of a step start in processes that do not have the job's class."""
+    advice, found = "", traits.of(runner.alias)
+    if not found.runs_at_once:
+        return
+    if not found.forks:
+        what, advice = f"the runner {runner.alias}", ", or use the runner inline or parallel"
+    elif (runner._opts["start_method"] or DEFAULT_START_METHOD) != "fork":
+        what, advice = "the start method forkserver", ", or use the runner inline"
+    elif step.get("input_manifest"):
+        what = "a mapper_raw"
+    elif any("pre_filter" in substep for substep in substeps):
+        what = "a pre-filter"
+    else:
+        return
+    raise UsageError(
+        f"{what} needs the job's class in a file, from which other processes import it; this one "
+        f"was defined in a notebook or on standard input. Put the class in a file and import it"
+        f"{advice}"
+    )

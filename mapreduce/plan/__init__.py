@@ -1,0 +1,1 @@
+"""What is trained, as data that does not change."""

@@ -1,0 +1,236 @@
+"""The options of a plan, once, for the command line and for jobs run by mrjob's convention.
+
+Imports nothing that is slow to load: ``--help`` needs this module.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple, get_args
+
+from mapreduce.errors import UsageError
+from mapreduce.models import MODELS
+from mapreduce.optim import OPTIMIZERS, SCHEDULES
+from mapreduce.plan.strategies import STRATEGIES
+from mapreduce.support.registry import Registry
+
+#: Most steps that L-BFGS remembers: it keeps two vectors and a square of scalar products of them.
+MOST_STEPS = 1000
+
+
+class Bound(NamedTuple):
+    """What the values of an option have to be, in words and as a test."""
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+def is_count(number: int) -> bool:
+    return number >= 0
+
+
+_FROM_1 = Bound("a positive number", lambda number: number >= 1)
+_FROM_0 = Bound("a finite, non-negative number", lambda number: 0 <= number < math.inf)
+_OVER_0 = Bound("a finite, positive number", lambda number: 0 < number < math.inf)
+
+
+def up_to(most: int, text: str = "a positive number up to {:,}") -> Bound:
+    return Bound(text.format(most), lambda number: 1 <= number <= most)
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    Attributes
+    ----------
+    flag : str
+    type : type
+    default : object
+        None where the default depends on other things; ``help`` says on which.
+    help : str
+    choices : tuple of str
+    family : Registry, optional
+        Of which the value names a member.
+    bound : Bound, optional
+    since : str
+        The version in which it came. A plan of an earlier one opens with the default that
+        :class:`mapreduce.plan.plan.Plan` has for it, by which nothing changes.
+    """
+
+    flag: str
+    type: type
+    default: Any
+    help: str
+    choices: tuple[str, ...] = ()
+    family: Registry | None = None
+    bound: Bound | None = None
+    since: str = "0.1.0"
+
+    @property
+    def name(self) -> str:
+        return self.flag.lstrip("-").replace("-", "_")
+
+    def check(self, value: Any) -> None:
+        """Refuse a value that cannot be.
+
+        Raises
+        ------
+        UsageError
+            It is none of the choices, out of bounds, or names no member of the family.
+        """
+        if value is None and self.default is None:
+            return
+        if self.choices:
+            known = f"one of {', '.join(self.choices)}"
+            expect(value in self.choices, self.flag, known, repr(value))
+        if self.bound is not None:
+            expect(self.bound.holds(value), self.flag, self.bound.text, value)
+        self.members(value)
+
+    def members(self, value: str) -> list[str]:
+        """The members of the family that a value names; a schedule is made of several."""
+        parts = value.split("+") if self.family is SCHEDULES else [value]
+        return [self.family.split(part.strip())[0] for part in parts] if self.family else []
+
+
+def expect(condition: bool, option: str, expected: str, found: object) -> None:
+    """Raise a UsageError unless a condition holds."""
+    if not condition:
+        raise UsageError(f"{option}: expected {expected}, found {found}")
+
+
+def _set(default: Any, text: str, bound: Bound | None = None, **more: Any) -> Any:
+    return field(default=default, metadata={"help": text, "bound": bound, **more})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the result, as the user chooses it: the table of these options.
+
+    :func:`mapreduce.plan.settings.make` completes it and makes a
+    :class:`mapreduce.plan.plan.Plan` of it.
+    """
+
+    model: str = _set("softmax", "what is trained", family=MODELS)
+    strategy: str = _set("sync", "what a round means", family=STRATEGIES)
+    optimizer: str = _set("sgd", "what is done with a gradient", family=OPTIMIZERS)
+    learning_rate: float = _set(0.1, "step size", _OVER_0)
+    momentum: float = _set(
+        0.9,
+        "decay of the velocity, for --optimizer momentum",
+        Bound("a number in [0, 1)", lambda number: 0 <= number < 1),
+    )
+    schedule: str = _set(
+        "constant", "of the learning rate, one or several joined by +", family=SCHEDULES
+    )
+    l1: float = _set(0.0, "L1 penalty on the weights, not on biases; for sgd and momentum", _FROM_0)
+    l2: float = _set(0.0, "L2 penalty on the weights, not on biases", _FROM_0)
+    weight_decay: float = _set(
+        0.0,
+        "share of all parameters, biases too, that is added to the gradient, or for adamw "
+        "subtracted apart from it",
+        _FROM_0,
+    )
+    class_weight: str | None = _set(
+        None, "how much rows count: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"
+    )
+    clip_norm: float | None = _set(None, "scale a gradient of a larger norm down to it", _OVER_0)
+    non_finite: str = _set(
+        "error",
+        "a round whose gradient is not finite: end with an error, or skip the round",
+        choices=("error", "skip"),
+    )
+    history_size: int = _set(
+        10, "steps that lbfgs remembers", up_to(MOST_STEPS, "a number from 1 to {}")
+    )
+    tol: float = _set(1e-6, "lbfgs ends when the gradient's norm is at most this", _FROM_0)
+    batch_size: int | None = _set(
+        None,
+        "rows of a round; 0 for all rows (default: 128; lbfgs: all)",
+        Bound("a number of rows", is_count),
+    )
+    slice_rows: int | None = _set(
+        None, "rows of one gradient, a divisor of the batch size", _FROM_1
+    )
+    epochs: int | None = _set(
+        None, "passes over the data (default: 1; lbfgs: at most 100)", _FROM_1
+    )
+    rounds: int | None = _set(None, "updates of the model, instead of --epochs", _FROM_1)
+    limit_rows: int | None = _set(None, "train on the first N rows only", _FROM_1)
+    seed: int = _set(
+        0,
+        "of the initial parameters and the order of the slices",
+        Bound("a number from 0 to 2**63 - 1", lambda number: 0 <= number < 2**63),
+    )
+    dtype: str = _set("float32", "of the parameters", choices=("float32", "float64"))
+    precision: str = _set(
+        "full",
+        "mixed: gradients from float16, with a scaled loss; parameters and sums stay float32",
+        choices=("full", "mixed"),
+    )
+    device: str = _set(
+        "cpu",
+        "where gradients are computed; auto: cuda, if it can be used",
+        choices=("auto", "cpu", "cuda"),
+    )
+    eval_every: int | None = _set(
+        None, "rounds between evaluations (default: an epoch; lbfgs: at the end)", _FROM_1
+    )
+    patience: int = _set(
+        0,
+        "stop after N evaluations without a lower loss; 0: never",
+        Bound("a number of evaluations", is_count),
+    )
+    checkpoint_every: int | None = _set(None, "rounds between checkpoints (default: 500)", _FROM_1)
+
+
+def _table() -> tuple[Option, ...]:
+    options = []
+    for one in fields(Settings):
+        kind: Any = next(iter(get_args(one.type)), one.type)
+        values = dict(one.metadata)
+        if family := values.get("family"):
+            values["help"] += f": {family.known}"
+        options.append(Option(f"--{one.name.replace('_', '-')}", kind, one.default, **values))
+    return tuple(options)
+
+
+#: Options that decide the result.
+PLAN = _table()
+
+
+def checked(given: Mapping[str, Any], *tables: tuple[Option, ...]) -> dict[str, Any]:
+    """Values that come from Python or from a file, if they are of the options' types and choices.
+
+    Raises
+    ------
+    UsageError
+        A name is unknown, or a value is of another type or not among the choices.
+    """
+    from mapreduce.support.suggest import did_you_mean
+
+    known = {option.name: option for table in tables for option in table}
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in known:
+            raise UsageError(f"there is no keyword {name!r}.{did_you_mean(name, known)}")
+        option = known[name]
+        # NumPy's numbers are as good as Python's.
+        value = value.item() if hasattr(value, "dtype") and hasattr(value, "item") else value
+        if option.type is float and type(value) is int:
+            value = float(value)
+        is_default = value is None and option.default is None
+        is_choice = not option.choices or value in option.choices
+        if not is_default and not (type(value) is option.type and is_choice):
+            expected = " or ".join(option.choices) or option.type.__name__
+            raise UsageError(f"{option.flag}: expected {expected}, found {value!r:.60}")
+        values[name] = value
+    return values
+
+
+def settings(values: Mapping[str, Any]) -> Settings:
+    """The settings of a plan, from the values of :data:`PLAN` and ``evaluation``."""
+    if values["eval_every"] is not None and values["evaluation"] is None:
+        raise UsageError("--eval-every: nothing is evaluated. Leave it out, or add --eval DATA")
+    return Settings(**{option.name: values[option.name] for option in PLAN})

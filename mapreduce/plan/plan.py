@@ -1,0 +1,277 @@
+"""The plan: everything that can change the result of a training, and nothing else.
+
+A plan says which slices of the data each round takes and what is done with their gradients. The
+runner, the number of workers, blocks and rounds per job are not in it, since they must not matter.
+"""
+
+import hashlib
+import json
+from bisect import bisect_right
+from dataclasses import MISSING, asdict, dataclass, fields, replace
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from mapreduce import models, optim
+from mapreduce.data import order
+from mapreduce.data.batch import Batch
+from mapreduce.models.base import Model
+from mapreduce.plan import strategies
+from mapreduce.support.jsonfiles import build
+
+
+class Slice(NamedTuple):
+    """Consecutive rows of a shard, for which one gradient is computed."""
+
+    shard: int
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True)
+class DataReference:
+    """What a plan knows of its data.
+
+    Attributes
+    ----------
+    sha256 : str
+        Digest of the dataset.
+    shard_rows : tuple of int
+        Rows of each shard that the plan uses.
+    features : int
+    classes : int
+        0 if the labels are numbers.
+    standardised : str or None
+        Digest of the statistics that the features were standardised by.
+    shape : tuple of int or None
+        Of a row, for a model that takes more than its features in a row.
+    """
+
+    sha256: str
+    shard_rows: tuple[int, ...]
+    features: int
+    classes: int
+    standardised: str | None = None
+    shape: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An immutable description of the rounds of a training.
+
+    Attributes that are not listed are as the user chose them, or the defaults that follow from the
+    data: see :class:`mapreduce.plan.flags.Settings`. The last round always ends with a checkpoint
+    and, if there are data for it, an evaluation. The objective is the mean loss of the rows, ``l1``
+    times the sum of the weights' magnitudes and ``l2 / 2`` times that of their squares.
+
+    Attributes
+    ----------
+    data : DataReference
+    class_weight : tuple of float, or None
+        How much a row of each class counts.
+    batch_size : int
+        Rows of a round; all rows if it is not below their number.
+    slice_rows : int
+        Rows of a slice; divides ``batch_size``, but for a full batch.
+    eval_sha256 : str or None
+        Digest of the dataset that is evaluated on.
+    sources : tuple of str
+        Of each member of an open family that is not the toolkit's own, ``NAME=DIGEST``: of the
+        source files that it comes from.
+
+    Notes
+    -----
+    An attribute that came in a later version has a default, which is what earlier versions did. It
+    is not in the file if it has that value, so that the digests of plans do not change.
+    """
+
+    data: DataReference
+    model: str
+    strategy: str
+    optimizer: str
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+    schedule: str
+    l1: float
+    l2: float
+    class_weight: tuple[float, ...] | None
+    clip_norm: float | None
+    non_finite: str
+    history_size: int
+    tol: float
+    batch_size: int
+    slice_rows: int
+    rounds: int
+    seed: int
+    dtype: str
+    precision: str
+    device: str
+    eval_every: int
+    checkpoint_every: int
+    patience: int
+    eval_sha256: str | None
+    sources: tuple[str, ...] = ()
+
+    # What follows from the attributes
+
+    @property
+    def is_mixed(self) -> bool:
+        return self.precision == "mixed"
+
+    @property
+    def first_loss_scale(self) -> float | None:
+        """Of the sum of the losses of a slice: 2**16 for a mean over its rows, rounded down."""
+        if not self.is_mixed:
+            return None
+        return max(1.0, 2.0 ** (16 - (self.slice_rows - 1).bit_length()))
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(self.data.shard_rows)
+
+    @cached_property
+    def slices_per_round(self) -> int:
+        if self.batch_size >= self.rows:
+            return self.slices_per_epoch
+        return self.batch_size // self.slice_rows
+
+    @cached_property
+    def slices_per_epoch(self) -> int:
+        return self._ends[-1]
+
+    @cached_property
+    def rounds_per_epoch(self) -> int:
+        return -(-self.slices_per_epoch // self.slices_per_round)
+
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        """The number of the slice after the last one of each shard."""
+        return tuple(accumulate(-(-rows // self.slice_rows) for rows in self.data.shard_rows))
+
+    def leaves(self, round_number: int) -> int:
+        """Slices of a round: fewer in the last one of an epoch, if they do not come out even."""
+        position = round_number % self.rounds_per_epoch
+        return min(self.slices_per_round, self.slices_per_epoch - position * self.slices_per_round)
+
+    def slices(self, round_number: int) -> list[Slice]:
+        """The slices of a round, sorted by shard and row: the leaves of its tree, in order.
+
+        Every epoch draws all slices once, in an order of its own.
+        """
+        epoch, position = divmod(round_number, self.rounds_per_epoch)
+        drawn = _epoch_order(self, epoch)[position * self.slices_per_round :][
+            : self.slices_per_round
+        ]
+        return [_slice(self, int(number)) for number in np.sort(drawn)]
+
+    def create_model(self) -> Model:
+        """The model, for the shape of the data."""
+        shape = self.data.shape or self.data.features
+        return models.create(self.model, shape, self.data.classes, self.dtype, self.device)
+
+    def create_schedule(self) -> optim.Schedule:
+        """From the round to its learning rate."""
+        return optim.schedule(self.schedule, self.learning_rate, self.rounds)
+
+    def create_optimizer(self) -> optim.Transformation | optim.GlobalTransformation:
+        """The optimizer, with its schedule."""
+        options = optim.Options(
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            clip_norm=self.clip_norm,
+            skip_non_finite=self.non_finite == "skip",
+            loss_scale=self.first_loss_scale,
+            pairs=self.history_size,
+            rounds=self.rounds,
+            tol=self.tol,
+        )
+        return optim.create(self.optimizer, self.create_schedule(), options)
+
+    def initial_arrays(self, params: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
+        """What the strategy keeps before the first round, beside the parameters."""
+        found: dict[str, npt.NDArray[Any]]
+        found = strategies.find(self.strategy).initial_arrays(self, params)
+        return found
+
+    @cached_property
+    def needs_scalars(self) -> bool:
+        """Whether an update needs scalars of all blocks."""
+        return isinstance(self.create_optimizer(), optim.GlobalTransformation)
+
+    @property
+    def cures(self) -> str:
+        """What to try when numbers grow beyond all bounds."""
+        tries = []
+        if self.data.standardised is None:
+            tries.append("standardise the features with 'gradreduce data standardise'")
+        tries += self.create_optimizer().cures(self.dtype)
+        return ", or ".join(tries or ["look for extreme features"])
+
+    def weighted(self, batch: Batch) -> Batch:
+        """Rows of the data with the weights of their classes."""
+        if self.class_weight is None:
+            return batch
+        weights = np.array(self.class_weight)[batch.labels]
+        if batch.weights is not None:
+            weights = weights * batch.weights
+        return replace(batch, weights=weights)
+
+    def is_checkpoint(self, completed: int) -> bool:
+        """Whether a checkpoint is taken after so many rounds."""
+        return completed == self.rounds or (
+            completed > 0 and completed % self.checkpoint_every == 0
+        )
+
+    def is_evaluation(self, completed: int) -> bool:
+        """Whether the model is evaluated after so many rounds."""
+        if self.eval_sha256 is None:
+            return False
+        return completed == self.rounds or (completed > 0 and completed % self.eval_every == 0)
+
+    def next_stop(self, completed: int) -> int:
+        """The next number of completed rounds at which a checkpoint or an evaluation is due."""
+        stops = [self.rounds, (completed // self.checkpoint_every + 1) * self.checkpoint_every]
+        if self.eval_sha256 is not None:
+            stops.append((completed // self.eval_every + 1) * self.eval_every)
+        return min(stops)
+
+    # As a file
+
+    def to_dict(self) -> dict[str, Any]:
+        later = {one.name: one.default for one in fields(self) if one.default is not MISSING}
+        content = asdict(self)
+        if self.data.shape is None:
+            # As in earlier versions, so that such a plan keeps its digest.
+            del content["data"]["shape"]
+        return {
+            name: content[name] for name in content if content[name] != later.get(name, MISSING)
+        }
+
+    @classmethod
+    def from_dict(cls, content: dict[str, Any]) -> "Plan":
+        """The plan of :meth:`to_dict`; see :func:`mapreduce.support.jsonfiles.build` for errors."""
+        return build(cls, content)
+
+    @property
+    def sha256(self) -> str:
+        """Digest of the plan."""
+        text = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+@lru_cache(maxsize=8)
+def _epoch_order(plan: Plan, epoch: int) -> npt.NDArray[np.int64]:
+    # Stream 0 belongs to the rows of an import.
+    return order.permutation(plan.seed, epoch + 1, plan.slices_per_epoch)
+
+
+def _slice(plan: Plan, number: int) -> Slice:
+    ends = plan._ends
+    shard = bisect_right(ends, number)
+    first = ends[shard - 1] if shard else 0
+    start = (number - first) * plan.slice_rows
+    return Slice(shard, start, min(start + plan.slice_rows, plan.data.shard_rows[shard]))

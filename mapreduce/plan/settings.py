@@ -1,0 +1,422 @@
+"""From what a user chooses to a plan: defaults, and what does not fit together.
+
+What follows from the data is filled in here, once; the plan holds the result.
+"""
+
+import contextlib
+import math
+from dataclasses import fields, replace
+from typing import Any
+
+from kernels import dispatch
+from mapreduce import models, optim
+from mapreduce.data.columns import Columns, misfit
+from mapreduce.data.manifest import Manifest
+from mapreduce.errors import DataError, UntrustedError, UsageError
+from mapreduce.models.base import Model
+from mapreduce.optim.contract import GlobalTransformation, Transformation
+from mapreduce.plan.flags import PLAN, expect
+from mapreduce.plan.flags import Settings as Settings
+from mapreduce.plan.plan import DataReference, Plan
+from mapreduce.support import trust
+from mapreduce.support.registry import Registry
+
+#: Rows of a slice when a round takes the whole data.
+FULL_BATCH_SLICE = 2048
+#: A batch is cut into at least so many slices of at least so many rows, if it has such a divisor.
+LEAST_SLICES = 4
+LEAST_SLICE_ROWS = 16
+#: Rounds between checkpoints, if the plan does not say.
+CHECKPOINT_EVERY = 500
+
+
+def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None) -> Plan:
+    """The plan of a training.
+
+    Parameters
+    ----------
+    settings : Settings
+        ``batch_size`` 0 means all rows, and that is L-BFGS's default; for others it is 128.
+        Neither ``epochs`` nor ``rounds``: one epoch, or for L-BFGS 100 rounds at most.
+    data : Manifest
+        Of the training data.
+    evaluation : Manifest, optional
+        Of the data that is evaluated on.
+
+    Raises
+    ------
+    UsageError
+        A setting is out of range, unknown, or contradicts another.
+    DataError
+        The data have no labels, or only one class; or the data evaluated on have other features
+        or classes that are not among those trained on.
+    """
+    _check_settings(settings)
+    # What the user names here is the user's own.
+    trust.trust(*(name for _, name in _members(settings) if ":" in name))
+    _check_l1(settings)
+    _check_used(settings)
+    kind = models.find(settings.model)
+    check_kind(kind, settings.model, data, evaluation)
+    if settings.precision == "mixed" and data.layout == "sparse":
+        raise UsageError(
+            "--precision mixed: the training data are sparse, and mixed precision is for dense "
+            "rows, whose products it makes faster. Take --precision full"
+        )
+    shard_rows = _limit(tuple(shard.rows for shard in data.shards), settings.limit_rows)
+    rows = sum(shard_rows)
+    optimizer = _optimizer(settings.optimizer)
+    defaults, batch_size = optimizer.defaults, settings.batch_size
+    if batch_size is None:
+        batch_size = defaults.batch_size
+    full = batch_size == 0 or batch_size >= rows
+    if optimizer.needs_all_rows and not full:
+        raise UsageError(
+            f"--batch-size {batch_size}: {optimizer.title or settings.optimizer} takes all {rows} "
+            f"rows in every round. Leave it out"
+        )
+    if full:
+        batch_size = rows
+    plan = Plan(
+        data=DataReference(
+            sha256=data.sha256,
+            shard_rows=shard_rows,
+            features=data.features,
+            classes=len(data.classes or ()),
+            standardised=_statistics(data),
+            shape=data.shape if kind.takes_shape else None,
+        ),
+        eval_sha256=evaluation.sha256 if evaluation else None,
+        sources=_sources(settings),
+        **{
+            **_shared(settings),
+            "class_weight": _class_weight(settings.class_weight, data),
+            "batch_size": batch_size,
+            "slice_rows": _slice_rows(settings.slice_rows, batch_size, full, data),
+            "rounds": 1,
+            "device": _device(settings.device),
+            "eval_every": 1,
+            "checkpoint_every": 1,
+        },
+    )
+    rounds = settings.rounds or (settings.epochs or defaults.epochs) * plan.rounds_per_epoch
+    plan = replace(
+        plan,
+        rounds=rounds,
+        eval_every=settings.eval_every or defaults.eval_epochs * plan.rounds_per_epoch or rounds,
+        checkpoint_every=settings.checkpoint_every or CHECKPOINT_EVERY,
+    )
+    if plan.patience and (evaluation is None or plan.eval_every >= plan.rounds):
+        found = "nothing" if evaluation is None else f"only the last of {plan.rounds} rounds"
+        advice = "--eval DATA" if evaluation is None else "--eval-every"
+        raise UsageError(
+            f"--patience {plan.patience}: {found} is evaluated. Leave it out, or add {advice}"
+        )
+    _check_plan(plan)
+    return plan
+
+
+def check(plan: Plan) -> None:
+    """Refuse a plan that :func:`make` has not made: it may be a stranger's.
+
+    Raises
+    ------
+    UsageError
+        A value is out of range, or unknown, or does not fit the others.
+    """
+    settings = Settings(**{**_shared(plan), "class_weight": None})
+    _check_settings(settings)
+    with contextlib.suppress(UntrustedError):
+        _check_l1(settings)
+        # Others simply do not look at what is not theirs, which earlier versions took.
+        if _optimizer(plan.optimizer).needs_all_rows:
+            _check_used(settings)
+    data, size, weights = plan.data, plan.batch_size, plan.class_weight or ()
+    shape = data.shape or (data.features,)
+    expect(math.prod(shape) == data.features, "data", f"{data.features} elements in a row", shape)
+    numbers = (*data.shard_rows, *shape, data.features, data.classes + 1, *(w + 1 for w in weights))
+    expect(min(numbers) >= 1, "data", "positive numbers", numbers[:9])
+    expect(len(weights) in (0, data.classes), "--class-weight", "one of each class", len(weights))
+    parts = size == plan.rows or (size < plan.rows and size % plan.slice_rows == 0)
+    expect(parts, "--batch-size", f"slices of {plan.slice_rows} of {plan.rows} rows", size)
+    _check_plan(plan)
+
+
+def _check_plan(plan: Plan) -> None:
+    for option, count in (("--rounds", plan.rounds), ("slices in a round", plan.leaves(0))):
+        # Names of files and references have eight digits for them.
+        expect(count < 10**8, option, "less than 100,000,000", f"{count:,}")
+    # Malformed specifications are errors now, and not in a reducer.
+    for create in (plan.create_optimizer, plan.create_model):
+        # Whoever needs it, will be asked; a list of runs does not.
+        with contextlib.suppress(UntrustedError):
+            create()
+
+
+def _shared(chosen: Settings | Plan) -> dict[str, Any]:
+    """The values that settings and a plan both have."""
+    names = {field.name for field in fields(Settings)} & {field.name for field in fields(Plan)}
+    return {name: getattr(chosen, name) for name in names}
+
+
+def _members(chosen: Settings | Plan) -> list[tuple[Registry, str]]:
+    """The members of open families that are named."""
+    return [
+        (option.family, name)
+        for option in PLAN
+        if option.family is not None
+        for name in option.members(getattr(chosen, option.name))
+    ]
+
+
+def _sources(chosen: Settings | Plan) -> tuple[str, ...]:
+    members = [(family, name) for family, name in _members(chosen) if name not in family.builtin]
+    return tuple(sorted({f"{name}={family.digest(name)}" for family, name in members}))
+
+
+def changed_sources(plan: Plan) -> list[str]:
+    """Members of the user's own whose code is not what it was when the plan was made.
+
+    Raises
+    ------
+    UntrustedError
+        The plan names code that the user has not named.
+    """
+    return [one.partition("=")[0] for one in _sources(plan) if one not in plan.sources]
+
+
+def _check_settings(settings: Settings) -> None:
+    for option in PLAN:
+        option.check(getattr(settings, option.name))
+    if settings.precision == "mixed" and settings.dtype != "float32":
+        raise UsageError(
+            f"--precision mixed: parameters and sums are float32, found --dtype {settings.dtype}. "
+            f"Leave out one of them"
+        )
+    expect(
+        settings.epochs is None or settings.rounds is None,
+        "--epochs and --rounds",
+        "only one of them",
+        "both",
+    )
+
+
+def _optimizer(name: str) -> Transformation | GlobalTransformation:
+    """An optimizer, to be asked what it needs."""
+    return optim.create(name, lambda step: 0.0)
+
+
+def _check_used(settings: Settings) -> None:
+    """Refuse what is chosen for another optimizer: it would have no effect."""
+    takes, title = optim.find(settings.optimizer).takes, _optimizer(settings.optimizer).title
+    users: dict[str, list[str]] = {}
+    for name in optim.OPTIMIZERS:
+        for taken in optim.find(name).takes:
+            users.setdefault(taken, []).append(name)
+    for option in PLAN:
+        value = getattr(settings, option.name)
+        unused = option.name in users and option.name not in takes
+        if unused and value != option.default and option.name != "l1":
+            shown = f"{option.flag} {value}" if option.choices else option.flag
+            raise UsageError(
+                f"{shown}: {title or settings.optimizer} has no such option. Leave it "
+                f"out, or take --optimizer {' or '.join(users[option.name])}"
+            )
+
+
+def _check_l1(settings: Settings) -> None:
+    if settings.l1 and "l1" not in optim.find(settings.optimizer).takes:
+        raise UsageError(
+            f"--l1 {settings.l1}: {settings.optimizer} has no step for a penalty that has no "
+            f"derivative at 0. Take --optimizer sgd or momentum, or --l2"
+        )
+
+
+def check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifest | None) -> None:
+    """Refuse data that a kind of model cannot be trained on.
+
+    Raises
+    ------
+    DataError
+        Labels of another kind, or none; sparse rows for a model that takes dense ones alone; or the
+        data evaluated on do not fit those trained on.
+    """
+    if data.target is None:
+        raise DataError("the training data have no labels. Import them with --labels or --label")
+    wanted = "number" if kind.regression else "class"
+    if data.target != wanted:
+        found = "numbers" if data.target == "number" else "classes"
+        other = "linear" if data.target == "number" else "logistic, softmax"
+        raise DataError(
+            f"{name} predicts a {wanted}, the labels of the training data are {found}: train "
+            f"another model ({other}), or import the data with --task "
+            f"{'regression' if kind.regression else 'classification'}"
+        )
+    classes = data.classes or ()
+    if not kind.regression and len(classes) < 2:
+        raise DataError(f"the training data have only one class, {classes[0]!r}")
+    if kind.binary and len(classes) != 2:
+        raise DataError(
+            f"{name} knows two classes, the training data have {len(classes)}: "
+            f"{', '.join(map(repr, classes[:5]))}{', …' if len(classes) > 5 else ''}. Train softmax"
+        )
+    if data.layout == "sparse" and not kind.takes_sparse:
+        able = [name for name in models.MODELS if models.MODELS.find(name).takes_sparse]
+        raise DataError(
+            f"{name} takes dense rows alone, the training data are sparse. Models that take them: "
+            f"{', '.join(able)}"
+        )
+    if evaluation is not None:
+        check_fits(evaluation, data.features, classes, _statistics(data), data.columns)
+        if evaluation.target is None:
+            raise DataError("the data to evaluate on have no labels")
+        if evaluation.target != data.target:
+            raise DataError("the data to evaluate on have labels of another kind")
+        if evaluation.layout != data.layout:
+            raise DataError(
+                f"the data to evaluate on are {evaluation.layout}, those to train on {data.layout}"
+            )
+
+
+def _device(wanted: str) -> str:
+    """The device of a plan: ``auto`` is what there is where the plan is made."""
+    if wanted == "cuda" and (reason := dispatch.lacking()):
+        raise UsageError(
+            f"--device cuda: this machine has no CUDA device that can be used: {reason}"
+        )
+    return dispatch.choose(wanted)
+
+
+def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
+    """The weight of each class: ``balanced``, or ``LABEL=WEIGHT`` separated by commas."""
+    if spec is None:
+        return None
+    if data.classes is None or data.class_rows is None:
+        raise UsageError("--class-weight: the labels of the training data are no classes")
+    if spec == "balanced":
+        return tuple(data.rows / (len(data.classes) * rows) for rows in data.class_rows)
+    weights = dict.fromkeys(map(str, data.classes), 1.0)
+    named: set[str] = set()
+    for part in spec.split(","):
+        label, separator, number = part.rpartition("=")
+        if label in named:
+            raise UsageError(f"--class-weight: {label!r} has two weights, the second in {part!r}")
+        named.add(label)
+        if not separator or label not in weights:
+            known = ", ".join(list(weights)[:5])
+            raise UsageError(
+                f"--class-weight: {part!r} is neither 'balanced' nor LABEL=WEIGHT with a label of "
+                f"the data: {known}{', …' if len(weights) > 5 else ''}"
+            )
+        try:
+            weights[label] = float(number)
+        except ValueError:
+            weights[label] = -1.0
+        if not 0 <= weights[label] < math.inf:
+            raise UsageError(f"--class-weight: {part!r}: expected a finite, non-negative number")
+    if not any(weights.values()):
+        raise UsageError("--class-weight: at least one class must have a weight above 0")
+    return tuple(weights.values())
+
+
+def check_fits(
+    data: Manifest,
+    features: int,
+    classes: tuple[int | str, ...],
+    standardised: str | None,
+    columns: Columns | None,
+) -> None:
+    """Refuse data that a model cannot take.
+
+    Parameters
+    ----------
+    data : Manifest
+    features, classes, standardised, columns
+        Of the data that the model was trained on; see
+        :class:`mapreduce.plan.plan.DataReference` and :class:`mapreduce.data.manifest.Manifest`.
+
+    Raises
+    ------
+    DataError
+        Other features or columns than the model's, a class that was not among those trained on, or
+        features that were not standardised as those were.
+    """
+    if wrong := misfit(data.columns, columns):
+        raise DataError(
+            f"the columns of the data do not fit those that the model was trained on: {wrong}. "
+            f"Import the columns that it was trained on, in that order; with --like they have the "
+            f"types of the training data"
+        )
+    if data.features != features:
+        raise DataError(
+            f"the model takes {features} features, the data have {data.features} (examples of "
+            f"shape {data.shape})"
+        )
+    unseen = [label for label in data.classes or () if label not in classes]
+    if unseen:
+        raise DataError(
+            f"the data have classes that were not trained on: {', '.join(map(repr, unseen[:5]))}"
+            f"{', …' if len(unseen) > 5 else ''}. The model knows {len(classes)} classes"
+        )
+    if _statistics(data) != standardised:
+        raise DataError(
+            "the data were not standardised as those that the model was trained on. Use "
+            "'gradreduce data standardise DATA OUT --like TRAIN'"
+            if standardised
+            else "the data are standardised, those that the model was trained on were not"
+        )
+
+
+def _statistics(data: Manifest) -> str | None:
+    """Digest of what the features of a dataset were standardised by."""
+    return data.standardised.sha256 if data.standardised else None
+
+
+def _limit(shard_rows: tuple[int, ...], limit: int | None) -> tuple[int, ...]:
+    """The rows of each shard, cut off after ``limit`` rows in all."""
+    limited = []
+    left = sum(shard_rows) if limit is None else limit
+    for rows in shard_rows:
+        if left > 0:
+            limited.append(min(rows, left))
+        left -= rows
+    return tuple(limited)
+
+
+def _full_batch_slice(data: Manifest) -> int:
+    """Rows of a slice when a round takes all of them.
+
+    The gradient of a slice of sparse rows should have more entries to add up than elements, or
+    adding up gradients takes longer than computing them.
+    """
+    rows = FULL_BATCH_SLICE
+    if data.layout == "sparse":
+        while rows * data.nonzeros < 2 * data.features * data.rows and 4 * rows < data.rows:
+            rows *= 2
+    return rows
+
+
+def _slice_rows(wanted: int | None, batch_size: int, full: bool, data: Manifest) -> int:
+    if full:
+        return wanted or _full_batch_slice(data)
+    if wanted is None:
+        return default_slice_rows(batch_size)
+    if batch_size % wanted:
+        divisors = [n for n in range(1, batch_size + 1) if batch_size % n == 0]
+        nearest = sorted(divisors, key=lambda n: abs(n - wanted))[:3]
+        raise UsageError(
+            f"--slice-rows {wanted}: expected a divisor of the batch size {batch_size}, for "
+            f"example {', '.join(map(str, sorted(nearest)))}"
+        )
+    return wanted
+
+
+def default_slice_rows(batch_size: int) -> int:
+    """The largest divisor that gives at least 4 slices of at least 16 rows, else the batch.
+
+    100 gives 25, 128 gives 32, 512 gives 128.
+    """
+    for count in range(LEAST_SLICES, batch_size // LEAST_SLICE_ROWS + 1):
+        if batch_size % count == 0:
+            return batch_size // count
+    return batch_size

@@ -1,0 +1,24 @@
+"""Strategies by the name that ``--strategy`` takes."""
+
+from typing import Any
+
+from mapreduce.support.registry import Registry
+
+STRATEGIES = Registry(
+    "strategy",
+    "gradreduce.strategies",
+    {"sync": "mapreduce.strategies.sync.sync:Sync"},
+    base="mapreduce.strategies.base:Strategy",
+)
+
+
+def find(name: str) -> type[Any]:
+    """The class of a strategy.
+
+    Raises
+    ------
+    UsageError, MemberError
+        The name is unknown, or what it names cannot be used.
+    """
+    kind: type[Any] = STRATEGIES.load(name)
+    return kind

@@ -1,0 +1,1 @@
+"""What the runner for EMR knows of AWS."""

@@ -1,0 +1,121 @@
+"""The Java programs that give a step to Hadoop: one for a step, or one for all steps of a job."""
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from urllib.parse import quote
+
+from hdfs_utils.cluster import Cluster, compiled
+
+
+class Program:
+    """A command for one step, as ``hadoop jar``.
+
+    Parameters
+    ----------
+    arguments : sequence of str
+    environment : mapping
+        All of it.
+    """
+
+    _STDIN = subprocess.DEVNULL
+
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        self._process = subprocess.Popen(
+            arguments,
+            stdin=self._STDIN,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=dict(environment),
+            # Ctrl-C is for the driver, which then ends both.
+            start_new_session=True,
+        )
+
+    def lines(self) -> Iterator[bytes]:
+        """What it says, until the step is over."""
+        assert self._process.stderr is not None
+        return iter(self._process.stderr.readline, b"")
+
+    def wait(self) -> int:
+        """The step's exit code, once it is over."""
+        return self._process.wait()
+
+    def kill(self) -> None:
+        """End it at once, if it still works."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """The step is over."""
+        self.end()
+
+    def end(self) -> None:
+        """No more steps come."""
+        for pipe in (self._process.stdin, self._process.stderr):
+            with contextlib.suppress(BrokenPipeError):
+                if pipe is not None:
+                    pipe.close()
+        self.kill()
+
+
+class Submitter(Program):
+    """One Java for all streaming steps of a job: what a step needs is loaded for the first only.
+
+    Parameters
+    ----------
+    own : Cluster
+        Of which the Java is.
+    environment : mapping
+        All of it.
+    """
+
+    _STDIN = subprocess.PIPE
+
+    def __init__(self, own: Cluster, environment: Mapping[str, str]) -> None:
+        path = [environment.get("HADOOP_CLASSPATH", ""), str(compiled.folder(own.hadoop))]
+        options = [environment.get("HADOOP_CLIENT_OPTS", ""), "-Dhadoop.root.logger=INFO,console"]
+        super().__init__(
+            [str(own.home / "bin" / "hadoop"), compiled.SUBMITTER],
+            {
+                **environment,
+                "HADOOP_CLASSPATH": os.pathsep.join(filter(None, path)),
+                "HADOOP_CLIENT_OPTS": " ".join(filter(None, options)),
+            },
+        )
+        self._environment = dict(environment)
+        self._code: int | None = None
+
+    def serves(self, environment: Mapping[str, str]) -> bool:
+        """Whether it lives, and has this environment."""
+        return self._process.poll() is None and self._environment == dict(environment)
+
+    def submit(self, arguments: Sequence[str]) -> None:
+        """Begin a step.
+
+        Parameters
+        ----------
+        arguments : sequence of str
+            For Hadoop's streaming.
+        """
+        self._code = None
+        assert self._process.stdin is not None
+        words = "\t".join(quote(word, safe="") for word in arguments)
+        # If it died meanwhile, its last words and its exit code say why.
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(f"{words}\n".encode())
+            self._process.stdin.flush()
+
+    def lines(self) -> Iterator[bytes]:
+        for line in super().lines():
+            if line.startswith(compiled.ENDED):
+                self._code = int(line.removeprefix(compiled.ENDED))
+                return
+            yield line
+
+    def wait(self) -> int:
+        # One that died in the middle of a step has not succeeded.
+        return super().wait() or 1 if self._code is None else self._code
+
+    def close(self) -> None:
+        """Nothing: the next step may come."""

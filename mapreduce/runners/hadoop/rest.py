@@ -1,0 +1,227 @@
+"""The REST interfaces of YARN and its jobs: resource manager, master, history, nodes."""
+
+import contextlib
+import functools
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hdfs_utils.errors import ClusterError
+from hdfs_utils.filesystem import user_name
+from mapreduce.runners.hadoop.installation import Installation
+
+#: Seconds that a server may take to answer.
+SECONDS = 5.0
+
+#: Seconds until the resource manager knows how an application ended that is over.
+_END_SECONDS = 10.0
+
+#: Bytes of a container's log that are fetched: its end.
+LOG_BYTES = 1 << 18
+
+_LIVE = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
+
+#: The nodes' names may be known to a proxy, but it would not reach them.
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class RestError(ClusterError):
+    """A server did not answer, or with an error.
+
+    Attributes
+    ----------
+    status : int or None
+        HTTP's; None if there was no answer.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Yarn:
+    """The REST interfaces of a cluster.
+
+    Parameters
+    ----------
+    installation : Installation
+    """
+
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
+        self._active: str | None = None
+
+    # The resource manager
+
+    def _manager(self, path: str, **options: Any) -> Any:
+        places = self.installation.resource_managers
+        if self._active in places:
+            places = [self._active, *(place for place in places if place != self._active)]
+        error: RestError | None = None
+        for place in places:
+            try:
+                found = _call(f"{place}/{path}", **options)
+            except RestError as failed:
+                error = failed
+                if failed.status in (401, 403, 404):
+                    break
+                continue
+            self._active = place
+            return found
+        assert error is not None
+        raise error
+
+    def metrics(self) -> dict[str, Any]:
+        """Nodes, memory and cores of the cluster.
+
+        Raises
+        ------
+        RestError
+            The resource manager does not answer.
+        """
+        found = self._manager("ws/v1/cluster/metrics")["clusterMetrics"]
+        assert isinstance(found, dict)
+        return found
+
+    def application(self, application: str) -> dict[str, Any]:
+        """State, progress and diagnostics of an application."""
+        found = self._manager(f"ws/v1/cluster/apps/{application}")["app"]
+        assert isinstance(found, dict)
+        return found
+
+    def verdict(self, application: str) -> str:
+        """How an application ended, as it or its killer says, or that it has not.
+
+        Returns
+        -------
+        {"SUCCEEDED", "FAILED", "KILLED", "UNDEFINED"}
+            The last after ten seconds, or if the resource manager does not answer.
+        """
+        end = time.monotonic() + _END_SECONDS
+        while True:
+            found = "UNDEFINED"
+            with contextlib.suppress(RestError):
+                found = str(self.application(application)["finalStatus"])
+            if found != "UNDEFINED" or time.monotonic() > end:
+                return found
+            time.sleep(0.1)
+
+    def live(self, tag: str) -> list[str]:
+        """Applications with a tag that wait or run."""
+        query = f"ws/v1/cluster/apps?applicationTags={tag.lower()}&states={_LIVE}"
+        found = (self._manager(query).get("apps") or {}).get("app") or []
+        return [entry["id"] for entry in found]
+
+    def kill(self, application: str) -> None:
+        """End an application, if it has not ended."""
+        path = f"ws/v1/cluster/apps/{application}/state?user.name={user_name()}"
+        self._manager(path, method="PUT", body={"state": "KILLED"})
+
+    # The application master, and the history of jobs that have ended
+
+    def job(self, application: str) -> dict[str, Any]:
+        """Progress and numbers of tasks and attempts."""
+        found = self._of_job(application, "")["job"]
+        assert isinstance(found, dict)
+        return found
+
+    def tasks(self, application: str) -> list[dict[str, Any]]:
+        """All tasks of the job."""
+        return list((self._of_job(application, "/tasks").get("tasks") or {}).get("task") or [])
+
+    def attempts(self, application: str, task: str) -> list[dict[str, Any]]:
+        """All attempts of a task."""
+        found = self._of_job(application, f"/tasks/{task}/attempts")
+        return list((found.get("taskAttempts") or {}).get("taskAttempt") or [])
+
+    def attempt(self, application: str, attempt: str) -> dict[str, Any]:
+        """An attempt: state, node, container and diagnostics."""
+        task = attempt.replace("attempt_", "task_").rpartition("_")[0]
+        found = self._of_job(application, f"/tasks/{task}/attempts/{attempt}")["taskAttempt"]
+        assert isinstance(found, dict)
+        return found
+
+    def _of_job(self, application: str, path: str) -> Any:
+        job = application.replace("application_", "job_")
+        with contextlib.suppress(RestError):
+            # The proxy sends those who ask for a job that has ended to a page of the history.
+            found = self._manager(f"proxy/{application}/ws/v1/mapreduce/jobs/{job}{path}")
+            if isinstance(found, dict):
+                return found
+        place = self.installation.history_server
+        return _call(f"{place}/ws/v1/history/mapreduce/jobs/{job}{path}")
+
+    # Logs
+
+    def log(self, container: str, node: str, name: str = "stderr") -> str | None:
+        """The end of a container's log, from its node or from the history; None if it is gone.
+
+        Parameters
+        ----------
+        container : str
+        node : str
+            Host and port of the node's web server.
+        name : str
+            ``stderr``, ``stdout`` or ``syslog``.
+        """
+        for read in self._logs(container, node, name):
+            with contextlib.suppress(RestError, OSError):
+                found: str = read()
+                return found
+        return None
+
+    def _logs(self, container: str, node: str, name: str) -> Iterator[Any]:
+        path = f"containers/{container}/logs/{name}?size=-{LOG_BYTES}"
+        own = self.installation.own
+        if own is not None:
+            pattern = f"*/*/{container}/{name}"
+            for file in (own.logs / "containers").glob(pattern):
+                yield functools.partial(_end, file)
+        if node:
+            address = self.installation.reachable(node)
+            yield functools.partial(_text, f"http://{address}/ws/v1/node/{path}")
+        history = self.installation.history_server
+        yield functools.partial(_text, f"{history}/ws/v1/history/{path}")
+
+
+def _end(file: Path) -> str:
+    return file.read_bytes()[-LOG_BYTES:].decode("utf-8", "replace")
+
+
+def _call(url: str, method: str = "GET", body: Any = None) -> Any:
+    content = None if body is None else json.dumps(body).encode()
+    answer = _open(url, method, content)
+    try:
+        return json.loads(answer)
+    except ValueError:
+        # A page for people, from where a proxy has sent us.
+        return None
+
+
+def _text(url: str) -> str:
+    text = _open(url, "GET", None).decode("utf-8", "replace")
+    # The nodes put lines of their own around a log.
+    if "LogContents:\n" in text:
+        text = text.partition("LogContents:\n")[2].partition("\nEnd of LogType:")[0]
+    return text
+
+
+def _open(url: str, method: str, content: bytes | None) -> bytes:
+    # Header: what YARN wants of those that change something, if it guards against forged requests.
+    headers = {"Accept": "application/json, text/plain", "X-XSRF-HEADER": "gradreduce"}
+    if content is not None:
+        headers["Content-Type"] = "application/json"
+    request = urllib.request.Request(url, content, headers, method=method)  # noqa: S310
+    try:
+        with _opener.open(request, timeout=SECONDS) as response:
+            return bytes(response.read())
+    except urllib.error.HTTPError as error:
+        with error:
+            raise RestError(f"{url}: HTTP {error.code} {error.reason}", error.code) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise RestError(f"{url} does not answer: {reason}") from None

@@ -1,0 +1,349 @@
+"""The runner ``-r hadoop``: mrjob's, without a Java for each look at a file, and with plain errors.
+
+It finds the Hadoop of the environment or that of ``gradreduce cluster up``, ships the toolkit once
+for its content, and says of a failed task what its user needs: the exception, the traceback, the
+input. All else, as scripts, files and archives beside a job, is mrjob's own machinery.
+"""
+
+import contextlib
+import logging
+import posixpath
+import sys
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from mrjob.fs.composite import CompositeFilesystem
+from mrjob.fs.local import LocalFilesystem
+from mrjob.hadoop import HadoopJobRunner, _fix_env
+from mrjob.parse import is_uri
+from mrjob.setup import UploadDirManager
+
+from hdfs_utils.atomic import temporary_name
+from hdfs_utils.cluster import compiled
+from hdfs_utils.errors import ClusterError, StorageError
+from hdfs_utils.filesystem import user_name
+from hdfs_utils.mrjob_fs import RemoteFilesystem
+from hdfs_utils.paths import RemotePath, matching
+from hdfs_utils.publish import SUCCESS, require_success
+from mapreduce.batches.parts import visible_files
+from mapreduce.errors import MissingInputError, OutputError
+from mapreduce.runners.hadoop import installation, shipping, uber
+from mapreduce.runners.hadoop.client import Client, Outcome
+from mapreduce.runners.hadoop.failures import JobFailedException
+from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
+from mapreduce.runners.hadoop.programs import Program, Submitter
+from mapreduce.runners.hadoop.rest import RestError, Yarn
+from mapreduce.support.suggest import missing
+
+log = logging.getLogger("mrjob.hadoop")
+
+
+class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
+    """Runs a job on a Hadoop cluster."""
+
+    alias = "hadoop"
+
+    OPT_NAMES = HadoopJobRunner.OPT_NAMES | OPTIONS | {"uber"}
+
+    _fs: Any
+    _step_output_dir: str | None
+
+    def __init__(self, mrjob_cls: type | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self._mrjob_cls = mrjob_cls
+        self._check_numbers()
+        #: Numbers of steps that run within the application master.
+        self._small: set[int] = set()
+        #: Numbers of those that failed there, and so are run again.
+        self._again: set[int] = set()
+        self._submitter: Submitter | None = None
+        self._installation = installation.find(
+            self._opts["hadoop_bin"] or None, self._opts["hadoop_streaming_jar"]
+        )
+        asked = self._opts["uber"]
+        self._uber = self._installation.is_local if asked is None else bool(asked)
+        self._yarn = Yarn(self._installation)
+        self._hadoop_streaming_jar = str(self._installation.streaming_jar or "") or None
+        self._name_places(kwargs.get("output_dir"))
+
+    @classmethod
+    def _default_opts(cls) -> dict[str, Any]:
+        ours = {"bootstrap_mrjob": False, "cleanup_on_failure": ["ALL"]}
+        return {**super()._default_opts(), **ours}
+
+    # Where everything is
+
+    @property
+    def _home(self) -> RemotePath:
+        """The user's folder in the cluster's file system."""
+        return RemotePath(f"hdfs:///user/{user_name()}")
+
+    def _name_places(self, output: str | None) -> None:
+        """Give folders their full names: listings have them too."""
+        temporary = self._opts["hadoop_tmp_dir"]
+        self._hadoop_tmp_dir = self._full(posixpath.join(temporary, self._job_key))
+        self._upload_mgr = UploadDirManager(posixpath.join(self._hadoop_tmp_dir, "files", ""))
+        self._output_dir = self._full(output or posixpath.join(self._hadoop_tmp_dir, "output"))
+        if self._step_output_dir:
+            self._step_output_dir = self._full(self._step_output_dir)
+
+    def _full(self, place: str) -> str:
+        if not is_uri(place):
+            return (
+                str(self._home / place) if place[:1] != "/" else str(RemotePath(f"hdfs://{place}"))
+            )
+        return str(RemotePath(place)) if self._remote.can_handle_path(place) else place
+
+    @cached_property
+    def _remote(self) -> RemoteFilesystem:
+        return RemoteFilesystem()
+
+    @property
+    def fs(self) -> Any:
+        if self._fs is None:
+            self._fs = CompositeFilesystem()
+            self._fs.add_fs("hadoop", self._remote)
+            self._fs.add_fs("local", LocalFilesystem())
+        return self._fs
+
+    def get_hadoop_version(self) -> str:
+        # Only one that is older than 2 would make a difference.
+        return self._installation.version or "3"
+
+    def get_hadoop_bin(self) -> list[str]:
+        return self._opts["hadoop_bin"] or [self._installation.program]
+
+    def _find_binaries_and_jars(self) -> None:
+        if self._has_hadoop_streaming_steps() and not self._hadoop_streaming_jar:
+            raise ClusterError(
+                f"there is no hadoop-streaming jar beside {self._installation.program}. Name it "
+                f"with --hadoop-streaming-jar"
+            )
+        if self._has_spark_steps():
+            self.get_spark_submit_bin()
+
+    # Every try at a step writes to a folder that none had before. Seconds after its job, an
+    # application master deletes _temporary in the folder of its output, whosever that is by then:
+    # https://issues.apache.org/jira/browse/MAPREDUCE-7351
+
+    @cached_property
+    def _unpublished(self) -> RemotePath | None:
+        """What becomes the output once it is whole; None where folders cannot be renamed."""
+        if not self._remote.can_handle_path(self._output_dir):
+            return None
+        output = RemotePath(self._output_dir)
+        return temporary_name(output) if output.can_rename else None
+
+    def _step_output_uri(self, step_num: int) -> str:
+        if self._unpublished is None or step_num < self._num_steps() - 1:
+            return str(super()._step_output_uri(step_num))
+        return self._of_this_try(step_num, str(self._unpublished))
+
+    def _intermediate_output_dir(self, step_num: int, local: bool = False) -> str:
+        place = super()._intermediate_output_dir(step_num, local)
+        return self._of_this_try(step_num, place)
+
+    def _of_this_try(self, step_num: int, place: str) -> str:
+        return f"{place}-again" if step_num in self._again else place
+
+    def _publish(self) -> None:
+        if self._unpublished is None:
+            return
+        written = RemotePath(self._step_output_uri(self._num_steps() - 1))
+        output = RemotePath(self._output_dir)
+        if not written.exists():
+            # A step of Spark, or of a jar, may write elsewhere.
+            return
+        try:
+            written.rename(output)
+        except FileExistsError:
+            raise OutputError(
+                f"the output folder {output} was made by somebody else while the job ran. The "
+                f"job's output is whole: remove that folder, then hadoop fs -mv {written} {output}"
+            ) from None
+
+    def _remove_partial_output(self) -> None:
+        """What was not there before, and is not whole, would be in the way."""
+        output = RemotePath(self._step_output_uri(self._num_steps() - 1))
+        with contextlib.suppress(StorageError, FileNotFoundError):
+            if self._unpublished is not None or not (output / SUCCESS).exists():
+                output.rmtree()
+
+    # Before anything starts
+
+    def _check_input_paths(self) -> None:
+        self._check_cluster()
+        super()._check_input_paths()
+        if RemotePath(self._output_dir).exists():
+            raise OutputError(
+                f"the output folder {self._output_dir} exists. Name another with -o, or remove it "
+                f"first: hadoop fs -rm -r {self._output_dir}"
+            )
+
+    def _check_cluster(self) -> None:
+        """Raise an error if no job could run: the resource manager is away or has no nodes."""
+        try:
+            found = self._yarn.metrics()
+        except RestError as error:
+            if error.status is not None:
+                # Guarded by something that we do not know: Hadoop's own client may do better.
+                log.debug("%s", error)
+                return
+            raise ClusterError(
+                f"YARN's resource manager does not answer: {error}. Is the cluster up? "
+                f"'gradreduce cluster status' shows one of your own; of another, the address is "
+                f"in {self._installation.conf_dir or 'HADOOP_CONF_DIR'}/yarn-site.xml"
+            ) from None
+        self._cores = max(1, found.get("totalVirtualCores", 1))
+        if not found.get("activeNodes"):
+            raise ClusterError(
+                f"no node manager is active ({found.get('lostNodes', 0)} lost, "
+                f"{found.get('unhealthyNodes', 0)} unhealthy): see 'yarn node -list -all'"
+            )
+
+    def _check_input_path(self, path: str) -> None:
+        if not self._remote.can_handle_path(path):
+            self._check_local_input(path)
+            return
+        found = matching(path)
+        if not found:
+            raise MissingInputError(f"the input {path} {missing(path, _names_in)}")
+        for one in found:
+            if one.is_dir():
+                require_success(one)
+
+    # What tasks need
+
+    def _python_bin(self) -> list[str]:
+        if self._opts["python_bin"]:
+            return list(self._opts["python_bin"])
+        return [sys.executable] if self._installation.is_local else ["python3"]
+
+    def _ship(self, kind: str, name: str, content: bytes) -> str:
+        target = self._home / ".gradreduce" / kind / name
+        shipping.ship(target, content)
+        return str(target)
+
+    def _unreadable(self, path: str) -> str:
+        if is_uri(path) or self._installation.is_local:
+            return ""
+        return (
+            f"is a file of this machine, which the nodes cannot read. Copy it to the cluster: "
+            f"hadoop fs -put {path} {self._home}/"
+        )
+
+    # Steps
+
+    def _env_for_step(self, step_num: int) -> dict[str, str]:
+        return {**super()._env_for_step(step_num), **self._installation.environment}
+
+    def _run(self) -> None:
+        try:
+            if self._has_hadoop_streaming_steps():
+                # It starts while files are brought to the cluster.
+                self._resident(_fix_env(self._env_for_step(0)))
+            super()._run()
+        except BaseException:
+            self._remove_partial_output()
+            raise
+        finally:
+            self._end_submitter()
+        self._publish()
+
+    def _program(self, arguments: list[str], env: dict[str, str]) -> Program:
+        """The program that gives a step to Hadoop: for streaming, one for all steps if it can be.
+
+        Parameters
+        ----------
+        arguments : list of str
+            Of ``hadoop``, with its name.
+        env : dict
+        """
+        streaming = [*self.get_hadoop_bin(), "jar", self._hadoop_streaming_jar]
+        is_streaming = arguments[: len(streaming)] == streaming
+        resident = self._resident(env) if is_streaming else None
+        if resident is None:
+            return Program(arguments, env)
+        resident.submit(arguments[len(streaming) :])
+        return resident
+
+    def _resident(self, env: dict[str, str]) -> Submitter | None:
+        """The Java for all streaming steps; None if each needs one of its own."""
+        own = self._installation.own
+        theirs = self._opts["hadoop_bin"] or self._opts["hadoop_streaming_jar"]
+        if own is None or theirs or self._opts["libjars"] or not compiled.exists(own.hadoop):
+            return None
+        if self._submitter is None or not self._submitter.serves(env):
+            self._end_submitter()
+            self._submitter = Submitter(own, env)
+        return self._submitter
+
+    def _end_submitter(self) -> None:
+        if self._submitter is not None:
+            self._submitter.end()
+            self._submitter = None
+
+    def _run_hadoop(
+        self, hadoop_args: list[str], env: dict[str, str], record_callback: Any
+    ) -> tuple[int, dict[str, Any]]:
+        number, steps = len(self._log_interpretations) - 1, self._num_steps()
+        what = f"step {number + 1} of {steps}"
+        outcome = Client(self._yarn, self._tag, what).run(self._program(hadoop_args, env))
+        if number in self._small and self._may_do_better(outcome):
+            assert outcome.failure is not None
+            why = outcome.failure.what
+            log.warning("%s failed within the application master: %s", what, why)
+            log.warning("%s is run again, with tasks of its own", what)
+            self._uber = False
+            RemotePath(self._step_output_uri(number)).rmtree()
+            self._again.add(number)
+            again = Client(self._yarn, self._tag, what, outcome.failure)
+            outcome = again.run(self._program(self._args_for_step(number), env))
+        if outcome.failure is not None:
+            logs = f"gradreduce logs {outcome.application}" if outcome.application else None
+            raise JobFailedException(outcome.failure, number, steps, logs)
+        return outcome.return_code, outcome.interpretation
+
+    # Small steps
+
+    def _may_do_better(self, outcome: Outcome) -> bool:
+        """Whether a step that failed in uber mode, where nothing is tried twice, may go well."""
+        if outcome.failure is None or outcome.failure.final or outcome.application is None:
+            return False
+        # Who killed it does not want it again.
+        return self._yarn.verdict(outcome.application) == "FAILED"
+
+    def _for_its_size(self, step_num: int, given: dict[str, Any]) -> dict[str, Any]:
+        if not (self._uber and uber.leaves_tasks_to_us(given) and self._is_small(step_num)):
+            return {}
+        self._small.add(step_num)
+        return uber.properties(self._installation)
+
+    def _is_small(self, step_num: int) -> bool:
+        """Whether a step reads one file of few bytes, by lines."""
+        if self._unpublished is None:
+            # Nor could a second try write elsewhere.
+            return False
+        by_lines = not self._get_step(step_num).get("input_manifest") and (
+            step_num > 0 or not (self._references or self._hadoop_input_format)
+        )
+        places = self._step_input_uris(step_num)
+        known = all(self._remote.can_handle_path(place) for place in places)
+        if not (by_lines and known) or self._opts["libjars"]:
+            return False
+        sizes = [size for place in places for _, size in visible_files(place)]
+        return len(sizes) == 1 and sizes[0] <= uber.BYTES
+
+    def _read_logs(self) -> bool:
+        # What mrjob would look for in logs, we know already.
+        return False
+
+    def cat_output(self) -> Iterator[bytes]:
+        if self._output_dir and self._ran_job:
+            require_success(RemotePath(self._output_dir))
+        yield from super().cat_output()
+
+
+def _names_in(folder: str) -> list[str]:
+    return [other.name for other in RemotePath(folder).iterdir()]

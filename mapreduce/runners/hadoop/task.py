@@ -1,0 +1,135 @@
+"""A task on a node: runs the job's class, and reports an exception to the driver."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+from mapreduce import compat
+
+#: What the toolkit needs and a node may lack; all else is the user's own.
+PACKAGES = (
+    "numpy",
+    "numba",
+    "llvmlite",
+    "pyarrow",
+    "safetensors",
+    "threadpoolctl",
+    "hdfs_native",
+    "fsspec",
+)
+
+#: Characters of a record that a message shows.
+_SHOWN = 200
+
+
+class _Records:
+    """Standard input, which remembers the record that is being worked on."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self.number = 0
+        self.last = b""
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._stream:
+            self.number += 1
+            self.last = line
+            yield line
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
+    """Run ``NAME SCRIPT [ARGUMENT...]``: the class of that name in the script.
+
+    ``report`` writes an error, given by its keywords, as a line that the driver understands.
+
+    Returns
+    -------
+    int
+        The exit code of the task.
+    """
+    compat.install()
+    name, *rest = arguments
+    sys.argv[:] = rest
+    records = _Records(sys.stdin.buffer)
+    try:
+        job_class = attrgetter(name)(compat.import_script(Path(rest[0])))
+        job = job_class(rest[1:])
+        job._stdin = records
+        job.execute()
+        sys.stdout.flush()
+    except SystemExit as error:
+        if error.code in (None, 0):
+            return 0
+        return _reported(error, records, report)
+    except BaseException as error:
+        return _reported(error, records, report)
+    return 0
+
+
+def _reported(error: BaseException, records: _Records, report: Callable[..., None]) -> int:
+    from mapreduce.job.tracebacks import user_part
+
+    package = getattr(error, "name", None) if isinstance(error, ImportError) else None
+    if package and package.partition(".")[0] in PACKAGES:
+        report(kind="package", message=str(error), package=package.partition(".")[0])
+        return 1
+    frames = user_part(error.__traceback__) or error.__traceback__
+    shown = "".join(traceback.format_exception(error.with_traceback(frames))).rstrip()
+    # Where a container runs says nothing, and differs between attempts.
+    shown = shown.replace(f"{Path.cwd()}{os.sep}", "")
+    sys.stderr.write(shown + "\n")
+    code = getattr(error, "exit_code", None)
+    report(
+        kind="exception",
+        type=type(error).__name__,
+        message=_text(error),
+        traceback=shown,
+        # Exceptions of other people's may have one too, which says nothing about this program.
+        exit_code=code if _is_ours(error) else None,
+        record=_record(records),
+        **_place(),
+    )
+    return code if isinstance(code, int) and 0 < code < 128 else 1
+
+
+def _is_ours(error: BaseException) -> bool:
+    from hdfs_utils.errors import StorageError
+    from mapreduce.errors import GradreduceError
+
+    return isinstance(error, GradreduceError | StorageError)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(its message cannot be made: {type(another).__name__})"
+
+
+def _record(records: _Records) -> dict[str, Any] | None:
+    if not records.number:
+        return None
+    line = records.last.rstrip(b"\r\n")
+    shown = repr(line[:_SHOWN])[1:] + ("…" if len(line) > _SHOWN else "")
+    return {"number": records.number, "shown": shown}
+
+
+def _place() -> dict[str, Any]:
+    """Which part of the input the task was to read, and where it ran."""
+    names = {
+        "attempt": "mapreduce_task_attempt_id",
+        "node": "NM_HOST",
+        "container": "CONTAINER_ID",
+        "file": "mapreduce_map_input_file",
+        "start": "mapreduce_map_input_start",
+        "length": "mapreduce_map_input_length",
+        "partition": "mapreduce_task_partition",
+    }
+    return {name: os.environ[key] for name, key in names.items() if os.environ.get(key)}

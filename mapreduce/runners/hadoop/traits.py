@@ -1,0 +1,32 @@
+"""What ``-r hadoop`` can do."""
+
+from hdfs_utils.filesystem import is_remote
+from mapreduce.errors import UsageError
+from mapreduce.runners.traits import Traits
+
+
+class _Hadoop(Traits):
+    def default_workers(self) -> int:
+        from mapreduce.runners.hadoop import submissions
+
+        return submissions.cores()
+
+    def check_place(self, place: str) -> None:
+        from mapreduce.runners.hadoop import installation
+
+        if not installation.find().is_local and not is_remote(place):
+            raise UsageError(
+                f"{place} is a folder of this machine, which the nodes of the cluster cannot "
+                f"open. Name one that they can: hdfs:///..., and copy data there with "
+                f"'gradreduce data copy'"
+            )
+
+    def end_left_behind(self, run: str, before: str | None) -> list[str]:
+        from mapreduce.runners.hadoop import submissions
+
+        return submissions.end_left_behind(run)
+
+
+HADOOP = _Hadoop(
+    "mapreduce.runners.hadoop.runner:HadoopMRJobRunner", names_applications="application_"
+)

@@ -1,0 +1,1 @@
+"""``-r parallel``: map and reduce tasks in processes of this machine."""

@@ -1,0 +1,66 @@
+"""The order of keys under Hadoop's KeyFieldBasedComparator, as bytes that sort in that order.
+
+Source: ``org.apache.hadoop.mapreduce.lib.partition.KeyFieldBasedComparator``. Keys that it finds
+equal come in the order of their bytes here, and in no order that one can rely on on Hadoop. That
+goes for what it contradicts itself about, too: it finds a field that both keys lack smaller on
+either side, and ``07`` smaller than ``7``, but both equal to ``7.0``.
+"""
+
+import re
+from collections.abc import Callable
+
+from mapreduce.runners.parallel.partition import KeyField, Partitioning, span_of, starts_of
+
+#: From the bytes of a key to bytes that sort as it should.
+Order = Callable[[bytes], bytes]
+
+# What codes are made of: none is the beginning of another one, so that they can be put together,
+# and turned round by exchanging characters.
+_CHARACTERS = b"!0123456789abcdef~"
+_REVERSED = bytes.maketrans(_CHARACTERS, _CHARACTERS[::-1])
+
+_NUMBER = re.compile(rb"(-?)0*+(\d*+)(\.?)(\d*+)(.?)", re.DOTALL)
+
+
+def order_of_keys(how: Partitioning) -> Order | None:
+    """What keys are sorted by, before their own bytes; None if by these alone."""
+    if not how.order:
+        return None
+    # JSON has made lists of them.
+    fields = [KeyField(*field) for field in how.order]
+    separator = how.separator.encode()
+
+    def order(key: bytes) -> bytes:
+        starts = starts_of(key, separator)
+        return b"".join(_code(key, starts, field, len(separator)) for field in fields)
+
+    return order
+
+
+def _code(key: bytes, starts: list[int], field: KeyField, separator: int) -> bytes:
+    found = span_of(key, starts, field, separator)
+    if found is None:
+        code = b"0!"
+    elif field.numeric:
+        begin, end = found
+        # Java looks at the first byte, also of a field that is empty: it is the next one's.
+        code = b"1" + _number(key[begin:end], key[begin])
+    elif found[1] < found[0]:
+        # It ends before it begins: Java subtracts the lengths.
+        code = b"0%08x!" % ((1 << 31) + found[1] - found[0])
+    else:
+        code = b"1" + key[slice(*found)].hex().encode() + b"!"
+    return code.translate(_REVERSED) if field.reverse else code
+
+
+def _number(text: bytes, first: int) -> bytes:
+    """The number that a text begins with, of any length; 0 if there is none."""
+    match = _NUMBER.match(text)
+    assert match
+    sign, whole, point, fraction, after = match.groups()
+    fraction = fraction.rstrip(b"0") if point else b""
+    # For equal numbers, Java compares what follows, or else how they begin.
+    begins = (sign or whole[:1] or b"0") if point else bytes([first])
+    last = begins if point else after or begins
+    code = b"%08x%b%b!%02x" % (len(whole), whole, fraction, last[0])
+    return b"0" + code.translate(_REVERSED) if sign and (whole or fraction) else b"1" + code

@@ -1,0 +1,398 @@
+"""The driver's side of ``-r parallel``: hands tasks to workers and survives their death.
+
+A worker that dies takes its task's attempt with it; the task is tried again elsewhere, in a new
+worker, up to a limit. A task that raises is not tried again, since it would raise again.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from multiprocessing import connection as connections
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from mapreduce.errors import GradreduceError
+from mapreduce.runners.parallel import spawn, worker
+from mapreduce.support import signals
+
+#: Tasks that a warm worker has at once: one runs, one waits, so that it never idles.
+_QUEUE = 2
+
+#: Seconds between two looks for tasks that give no sign of life.
+_LOOK = 1.0
+
+_MEMORY = Path("/dev/shm")  # noqa: S108  (only private folders are made in it)
+
+Task = dict[str, Any]
+Reply = dict[str, Any]
+
+
+class TaskError(GradreduceError):
+    """A task raised an exception, or its workers died too often.
+
+    Attributes
+    ----------
+    task : dict
+        The task that failed.
+    traceback : str or None
+        Traceback of the exception, as far as it lies in the user's code.
+    log : str
+        The end of what the task wrote to standard error.
+    expected : bool
+        Whether the exception is one of those whose message says everything.
+    """
+
+    def __init__(
+        self, message: str, task: Task, traceback: str | None, log: str, exit_code: int | None
+    ) -> None:
+        super().__init__(message)
+        self.task = task
+        self.traceback = traceback
+        self.log = log
+        self.expected = exit_code is not None
+        self.exit_code = exit_code or 1
+
+
+@dataclass
+class _Worker:
+    process: spawn.Process
+    connection: Connection
+    stderr: Path
+    #: Becomes readable when the process ends, where the system has that.
+    end: int | None = None
+    job: int = -1
+    queue: deque[Task] = field(default_factory=deque)
+    #: When it last gave a sign of life: that it was seen, by this process's clock, and its file's.
+    since: float = 0.0
+    sign: int = 0
+    #: Seconds without a sign of life after which it was killed.
+    silent: float = 0.0
+
+
+class WorkerPool:
+    """Worker processes.
+
+    Parameters
+    ----------
+    workers : int
+    start_method : {"fork", "forkserver"}
+    jobs : sequence of type
+        Classes of the jobs that will be run: forked workers have them from the start.
+    """
+
+    def __init__(self, workers: int, start_method: str, jobs: Sequence[type]) -> None:
+        self.size = workers
+        self.start_method = start_method
+        #: A folder that is removed when the pool is closed. On the disk: tasks may write much.
+        self.scratch = _private_folder(Path(tempfile.gettempdir()))
+        #: How often a worker died and its task was tried again.
+        self.retries = 0
+        self._started = 0
+        self._workers: list[_Worker] = []
+        self._job = 0
+        self._definition: bytes = b""
+        self._warm = True
+        worker.known_jobs.update({worker.job_name(job): job for job in jobs})
+        self._starter = spawn.starter(start_method)
+
+    def load(
+        self,
+        job_class: type,
+        arguments: Sequence[str],
+        env: dict[str, str],
+        warm: bool,
+        paths: Sequence[str] = (),
+    ) -> None:
+        """Say which job the next tasks belong to.
+
+        Parameters
+        ----------
+        job_class : type
+        arguments : sequence of str
+            The job's arguments, for each task.
+        env : dict
+            Environment variables of the tasks.
+        warm : bool
+            Whether a worker runs more than one task.
+        paths : sequence of str
+            Where tasks look for modules first.
+        """
+        self._job += 1
+        self._warm = warm
+        definition = {
+            "name": worker.job_name(job_class),
+            "script": getattr(job_class, "mr_job_script", lambda: None)(),
+            "arguments": list(arguments),
+            "env": env,
+            "warm": warm,
+            "paths": list(paths),
+        }
+        self._definition = json.dumps({"job": definition}).encode()
+
+    def run(self, tasks: Sequence[Task], attempts: int, timeout: float = 0.0) -> list[Reply]:
+        """Run tasks; returns their replies in the same order.
+
+        Parameters
+        ----------
+        tasks : sequence of dict
+            Each with its ``number``, from 0 on.
+        attempts : int
+            How often a task is started before its workers' death is an error.
+        timeout : float
+            Seconds without a sign of life after which a task's worker is killed; 0 for never.
+
+        Raises
+        ------
+        TaskError
+            The first task that failed. The other tasks' workers are killed.
+        """
+        waiting = deque({**task, "attempt": 0} for task in tasks)
+        replies: list[Reply | None] = [None] * len(tasks)
+        left = len(tasks)
+        try:
+            while left:
+                self._hand_out(waiting)
+                busy = [w for w in self._workers if w.queue]
+                awaited = [w.connection for w in busy] + [w.end for w in busy if w.end is not None]
+                ready = connections.wait(awaited, min(timeout, _LOOK) if timeout else None)
+                if timeout:
+                    self._kill_silent(timeout)
+                for one in [w for w in busy if w.connection in ready or w.end in ready]:
+                    reply = self._receive(one)
+                    if reply is None:
+                        self._retry(one, waiting, attempts)
+                        continue
+                    task = one.queue.popleft()
+                    if "error" in reply:
+                        raise _task_error(task, reply)
+                    one.since = time.monotonic()
+                    replies[task["number"]] = reply
+                    left -= 1
+                    if not self._warm:
+                        self._stop(one)
+        except BaseException:
+            self.kill()
+            raise
+        return [reply for reply in replies if reply is not None]
+
+    def _hand_out(self, waiting: deque[Task]) -> None:
+        depth = _QUEUE if self._warm else 1
+        for level in range(1, depth + 1):
+            while waiting:
+                one = min(self._workers, key=lambda w: len(w.queue), default=None)
+                if len(self._workers) < self.size and (one is None or one.queue):
+                    one = self._start()
+                if one is None or len(one.queue) >= level:
+                    break
+                self._send(one, waiting.popleft())
+
+    @signals.deferred()
+    def _start(self) -> _Worker:
+        ours, theirs = connections.Pipe()
+        stderr = self.scratch / f"worker-{self._started}.log"
+        self._started += 1
+        process = self._starter.start(theirs, str(stderr))
+        theirs.close()
+        one = _Worker(process, ours, stderr, _end_of(process.pid))
+        self._workers.append(one)
+        return one
+
+    def _kill_silent(self, timeout: float) -> None:
+        """Kill workers whose log has not changed for too long; the next look finds them dead."""
+        for one in self._workers:
+            if one.queue and not one.silent:
+                with contextlib.suppress(FileNotFoundError):
+                    sign = one.stderr.stat().st_mtime_ns
+                    if sign != one.sign:
+                        one.sign, one.since = sign, time.monotonic()
+                    if time.monotonic() - one.since > timeout:
+                        one.silent = timeout
+                        one.process.kill()
+
+    def _send(self, one: _Worker, task: Task) -> None:
+        if not one.queue:
+            one.since = time.monotonic()
+        one.queue.append(task)
+        try:
+            if one.job != self._job:
+                one.connection.send_bytes(self._definition)
+                one.job = self._job
+            one.connection.send_bytes(json.dumps({"task": task}).encode())
+        except OSError:
+            # It died; the end of its connection will be seen next.
+            pass
+
+    def _receive(self, one: _Worker) -> Reply | None:
+        try:
+            if not one.connection.poll():
+                # It ended, but what its task has forked holds the connection open.
+                return None
+            reply: Reply = json.loads(one.connection.recv_bytes())
+        except (EOFError, OSError):
+            return None
+        return reply
+
+    def _retry(self, one: _Worker, waiting: deque[Task], attempts: int) -> None:
+        """Put a dead worker's tasks back; the one it was running has lost an attempt."""
+        # What the task started is still there.
+        one.process.kill()
+        status = one.process.wait()
+        running, *queued = one.queue
+        log = _tail(one.stderr)
+        self._forget(one)
+        waiting.extendleft(reversed(queued))
+        attempt = running["attempt"] + 1
+        if attempt >= attempts:
+            reason = f"{_status(status)}. Is there enough memory?"
+            if one.silent:
+                reason = f"this program: it gave no sign of life for {one.silent:g} s"
+            raise TaskError(
+                f"{describe(running)} failed: its worker was killed {attempt} times, last by "
+                f"{reason}",
+                running,
+                None,
+                log,
+                None,
+            )
+        self.retries += 1
+        waiting.appendleft({**running, "attempt": attempt})
+
+    def _stop(self, one: _Worker) -> None:
+        # It has replied, and its files are closed; what the task started ends with it.
+        one.process.kill()
+        one.process.wait()
+        self._forget(one)
+
+    @signals.deferred()
+    def _forget(self, one: _Worker) -> None:
+        one.connection.close()
+        if one.end is not None:
+            os.close(one.end)
+        for path in (one.stderr, Path(worker.printed_path(str(one.stderr)))):
+            path.unlink(missing_ok=True)
+        self._workers.remove(one)
+
+    @signals.deferred()
+    def kill(self) -> None:
+        """Kill all workers; new ones are started when there are tasks."""
+        for one in self._workers:
+            one.process.kill()
+        for one in list(self._workers):
+            one.process.wait()
+            self._forget(one)
+
+    @signals.deferred()
+    def close(self) -> None:
+        """Kill all workers and remove the scratch folder."""
+        self.kill()
+        self._starter.close()
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+
+def _end_of(pid: int) -> int | None:
+    """A descriptor that becomes readable when a process ends; None where the system has none."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def _tail(path: Path) -> str:
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - worker.LOG_BYTES))
+            return log.read(worker.LOG_BYTES).decode("utf-8", "replace")
+    except FileNotFoundError:
+        # The worker did not live long enough to open it.
+        return ""
+
+
+def describe(task: Task) -> str:
+    """A task's name, for messages."""
+    return f"step {task['step'] + 1} of {task['steps']}, {task['kind']} task {task['number']}"
+
+
+def _task_error(task: Task, reply: Reply) -> TaskError:
+    error = reply["error"]
+    if error["exit_code"] is not None:
+        message = error["message"]
+    else:
+        message = f"{describe(task)} raised {error['type']}: {error['message']}"
+    if error["where"]:
+        message += f"\n  at {error['where']}"
+    return TaskError(message, task, error["traceback"], reply["log"], error["exit_code"])
+
+
+def _status(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    return f"signal {-status} ({signal.Signals(-status).name})"
+
+
+def memory_folder() -> Path:
+    """A new private folder, in memory where the system has such a place."""
+    return _private_folder(_MEMORY if os.access(_MEMORY, os.W_OK) else Path(tempfile.gettempdir()))
+
+
+def _private_folder(parent: Path) -> Path:
+    """A new folder, whose name holds the process: so what killed ones left is known and removed."""
+    common = f"gradreduce-{_process_namespace()}-"
+    for folder in parent.glob(f"{common}*"):
+        pid = folder.name.removeprefix(common).partition("-")[0]
+        if pid.isdigit() and not _is_running(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{common}{os.getpid()}-", dir=parent))
+
+
+def _process_namespace() -> str:
+    """Process numbers mean something within one namespace; containers may share memory."""
+    try:
+        return str(Path("/proc/self/ns/pid").stat().st_ino)
+    except OSError:
+        return "0"
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+_shared: list[WorkerPool] = []
+
+
+@contextmanager
+def shared(workers: int, start_method: str, jobs: Sequence[type]) -> Iterator[WorkerPool]:
+    """Have the runners within use one pool, which outlives them. See :class:`WorkerPool`."""
+    pool = None
+    try:
+        with signals.deferred():
+            pool = WorkerPool(workers, start_method, jobs)
+            _shared.append(pool)
+        yield pool
+    finally:
+        if pool is not None:
+            with signals.deferred():
+                _shared.remove(pool)
+                pool.close()
+
+
+def current(workers: int, start_method: str) -> WorkerPool | None:
+    """The shared pool, if one has these options."""
+    for pool in reversed(_shared):
+        if (pool.size, pool.start_method) == (workers, start_method):
+            return pool
+    return None

@@ -1,0 +1,207 @@
+"""Reading the input of map tasks: files are cut into splits by byte, splits are read by line.
+
+Nothing is copied to cut a file. A split is read in blocks that end where a line ends; a line
+belongs to the split in which it starts. Compressed files (``.gz``, ``.bz2``, ``.zst``) are read as
+a whole.
+"""
+
+import bz2
+import gzip
+import operator
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from mapreduce.support.reading import reading
+
+#: Bytes that are read at once; a line may be longer.
+BLOCK_BYTES = 1 << 20
+
+#: Characters of a record that an error message shows.
+_SHOWN = 200
+
+
+class Split(NamedTuple):
+    """A part of a file: the lines that start at ``start`` or later, but before ``stop``."""
+
+    path: str
+    start: int
+    stop: int
+
+
+def _zstd(path: str) -> Any:
+    import pyarrow as pa
+
+    return pa.input_stream(path, compression="zstd")
+
+
+_OPENERS: dict[str, Callable[[str], Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".zst": _zstd,
+}
+
+
+def is_compressed(path: str) -> bool:
+    """Whether a file is read through a decompressor, by its name."""
+    return Path(path).suffix in _OPENERS
+
+
+def splits(files: Iterable[tuple[str, int]], wanted: int) -> list[Split]:
+    """Cut files into about ``wanted`` splits of equal size; no split spans two files.
+
+    Compressed files are not cut, since they can only be read from their beginning.
+
+    Parameters
+    ----------
+    files : iterable of (path, bytes)
+        Empty files give no split.
+    wanted : int
+    """
+    sizes = [(path, size) for path, size in files if size]
+    total = sum(size for _, size in sizes)
+    result = []
+    for path, size in sizes:
+        parts = 1 if is_compressed(path) else max(1, (size * wanted + total // 2) // total)
+        edges = [size * part // parts for part in range(parts + 1)]
+        result += [Split(path, start, stop) for start, stop in pairwise(edges) if start < stop]
+    return result
+
+
+def task_splits(files: Sequence[tuple[str, int]], wanted: int) -> list[Split]:
+    """Splits for map tasks: as above, but one if there are only empty files.
+
+    A job's init and final methods run at least once, as on Hadoop.
+    """
+    return splits(files, wanted) or [Split(path, 0, 0) for path, _ in files[:1]]
+
+
+class SplitReader:
+    """Reads one split, and knows which of its lines was read last.
+
+    Parameters
+    ----------
+    split : Split
+    on_block : callable, optional
+        Called before each block that is read, as a sign of life.
+    """
+
+    def __init__(self, split: Split, on_block: Callable[[], None] = lambda: None) -> None:
+        self._split = split
+        self._on_block = on_block
+        self._offset = 0
+        self._lines: list[bytes] = []
+        self._left: Iterator[bytes] = iter(())
+
+    def blocks(self, size: int = BLOCK_BYTES) -> Iterator[bytes]:
+        """The split's bytes, in blocks of about ``size`` that end with a whole line.
+
+        Raises
+        ------
+        DataError
+            A compressed file is damaged or cut off.
+        StorageError
+            The file cannot be read.
+        """
+        pending: list[bytes] = []
+        for offset, chunk, is_last in self._chunks(size):
+            end = len(chunk) if is_last else chunk.rfind(b"\n") + 1
+            if not pending:
+                self._offset = offset
+            if not end:
+                pending.append(chunk)
+                continue
+            block = b"".join([*pending, chunk[:end]]) if pending else chunk[:end]
+            pending = [chunk[end:]] if end < len(chunk) else []
+            if block:
+                yield block
+            if pending:
+                self._offset = offset + end
+        if pending:
+            yield b"".join(pending)
+
+    def _chunks(self, size: int) -> Iterator[tuple[int, bytes, bool]]:
+        """Offset, bytes, and whether it is the last one, cut off at the split's end."""
+        path, start, stop = self._split
+        compressed = is_compressed(path)
+        with _reading(path), _open(path) as file:
+            position = 0
+            skip = bool(start) and not compressed
+            if skip:
+                # The line that runs into the split belongs to the one before.
+                position = start - 1
+                file.seek(position)
+            while True:
+                self._on_block()
+                chunk = file.read(size)
+                if not chunk:
+                    return
+                offset = position
+                position += len(chunk)
+                if skip:
+                    begin = chunk.find(b"\n") + 1
+                    if not begin:
+                        continue
+                    skip = False
+                    offset += begin
+                    chunk = chunk[begin:]
+                    if offset >= stop:
+                        return
+                if not compressed and position >= stop:
+                    end = chunk.find(b"\n", max(0, stop - 1 - offset)) + 1
+                    if end:
+                        yield offset, chunk[:end], True
+                        return
+                if chunk:
+                    yield offset, chunk, False
+
+    def __iter__(self) -> Iterator[bytes]:
+        """The lines, without their line feeds."""
+        for block in self.blocks():
+            self._lines = block.split(b"\n")
+            if not self._lines[-1]:
+                self._lines.pop()
+            self._left = iter(self._lines)
+            yield from self._left
+        self._lines = []
+
+    def location(self) -> str | None:
+        """File, line and text of what was read last; None before the first and after the last."""
+        if not self._lines:
+            return None
+        index = len(self._lines) - operator.length_hint(self._left) - 1
+        before = _count_lines(self._split.path, self._offset)
+        return f"{self._split.path}, line {before + index + 1}: {shown(self._lines[index])}"
+
+
+def shown(record: bytes) -> str:
+    """A record for messages: shortened, and without bytes that a terminal would obey."""
+    text = repr(record[: _SHOWN + 1].decode("utf-8", "backslashreplace"))
+    return text if len(record) <= _SHOWN else f"{text[:_SHOWN]}…' ({len(record)} bytes)"
+
+
+def _count_lines(path: str, stop: int) -> int:
+    """Line feeds before an offset of the unpacked file."""
+    count = 0
+    with _reading(path), _open(path) as file:
+        while stop > 0 and (chunk := file.read(min(stop, BLOCK_BYTES))):
+            count += chunk.count(b"\n")
+            stop -= len(chunk)
+    return count
+
+
+def _open(path: str) -> Any:
+    opener = _OPENERS.get(Path(path).suffix)
+    return opener(path) if opener else Path(path).open("rb", buffering=0)
+
+
+def _reading(path: str) -> reading:
+    if not is_compressed(path):
+        return reading(path, "")
+    advice = (
+        f". Its name says that it is {Path(path).suffix[1:]}; unpack it by hand to see how far it "
+        "can be read"
+    )
+    return reading(path, "is damaged or cut off", EOFError, zlib.error, advice=advice)

@@ -1,0 +1,431 @@
+"""What lies between a map task and a reduce task of ``-r parallel``: segments, partitions, groups.
+
+Records are lines ``key TAB value LF``, as in Hadoop streaming. A map task writes the records of
+each partition together, in one or more segments of a file, in memory as long as there is room and
+on the disk beyond; a reduce task reads the segments of its partition from all map tasks, in their
+order, so that the values of a key come in the same order in every run. It groups them in memory, or
+by ``sort(1)`` if they are too many.
+"""
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hdfs_utils.atomic import storage_errors, write_all
+from hdfs_utils.errors import StorageError
+from mapreduce.batches.pairs import (
+    REMEMBERED,
+    Read,
+    Write,
+    arrow_layout,
+    encode_columns,
+    is_columns,
+    is_keyed,
+    line_writer,
+)
+from mapreduce.job.calls import as_pair
+from mapreduce.runners.parallel.commands import CommandError, block_of, lines_of, piped
+from mapreduce.runners.parallel.comparator import Order
+from mapreduce.runners.parallel.partition import Partitioning, partitioner
+
+Buffer = bytes | bytearray | memoryview
+
+#: Raw values of a raw key; None stands for the value of a line without TAB.
+Group = tuple[bytes, Iterable[bytes | None]]
+
+#: Memory that a line takes while it is grouped, as a multiple of its own length, measured with
+#: short lines.
+GROUPED = 6
+
+_READ_BYTES = 1 << 20
+_LONGEST_REMEMBERED = 256
+
+
+class Segment(NamedTuple):
+    """Records of one partition that lie together in a file."""
+
+    path: str
+    offset: int
+    length: int
+
+
+class Target(NamedTuple):
+    """Where a task writes.
+
+    Attributes
+    ----------
+    path : str
+    quota : int, optional
+        Bytes that the file may take, for files in memory.
+    overflow : str, optional
+        The file, on a disk, that takes the rest.
+    """
+
+    path: str
+    quota: int | None = None
+    overflow: str | None = None
+
+
+class SegmentWriter:
+    """A task's output: for each partition a list of segments."""
+
+    def __init__(self, target: Target, partitions: int) -> None:
+        self._target = target
+        self._path = Path(target.path)
+        with storage_errors("write", self._path):
+            self._file = self._path.open("wb", buffering=0)
+        self._position = 0
+        self._overflowing = False
+        self._process = os.getpid()
+        self.segments: list[list[Segment]] = [[] for _ in range(partitions)]
+        #: Paths and bytes of the files.
+        self.files: list[tuple[str, int]] = []
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The description of the output for the driver."""
+        return {"segments": self.segments, "files": self.files}
+
+    def append(self, parts: Iterable[list[Buffer]]) -> None:
+        """Write one segment for each partition that has any buffers."""
+        if os.getpid() != self._process:
+            # A copy of the task's process, which it made and let return: its output came twice.
+            os._exit(1)
+        for number, buffers in enumerate(parts):
+            length = sum(map(len, buffers))
+            if length:
+                self._make_room(length)
+                self._write(buffers)
+                segment = Segment(str(self._path), self._position, length)
+                self.segments[number].append(segment)
+                self._position += length
+
+    def _write(self, buffers: list[Buffer]) -> None:
+        try:
+            with storage_errors("write", self._path):
+                write_all(self._file, *buffers)
+        except StorageError as error:
+            cause = error.__cause__
+            full = isinstance(cause, OSError) and cause.errno == errno.ENOSPC
+            if not full or self._overflowing or not self._target.overflow:
+                self._file.close()
+                raise
+            os.ftruncate(self._file.fileno(), self._position)
+            self._overflow()
+            self._write(buffers)
+
+    def _make_room(self, length: int) -> None:
+        quota = self._target.quota
+        if quota is not None and not self._overflowing and self._position + length > quota:
+            self._overflow()
+
+    def _overflow(self) -> None:
+        assert self._target.overflow
+        self._end_file()
+        self._overflowing = True
+        self._path = Path(self._target.overflow)
+        with storage_errors("write", self._path):
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self._path.open("wb", buffering=0)
+        self._position = 0
+
+    def _end_file(self) -> None:
+        self._file.close()
+        self.files.append((str(self._path), self._position))
+
+    def close(self) -> None:
+        """Take no more."""
+        self._end_file()
+
+
+def load_kernels() -> None:
+    """Load what divides columns."""
+    import numpy as np
+
+    from kernels import dispatch
+
+    dispatch.get("hash_partitions", "cpu")(np.zeros(1, np.int32), np.empty(0, np.uint8), 2)
+
+
+class LineWriter:
+    """Writes records as lines, by partition.
+
+    Parameters
+    ----------
+    target : Target
+    write : callable
+        The protocol's.
+    how : Partitioning
+        One partition for output that is not divided.
+    buffer_bytes : int
+        What waits in memory.
+    """
+
+    def __init__(self, target: Target, write: Write, how: Partitioning, buffer_bytes: int) -> None:
+        self._output = SegmentWriter(target, how.partitions)
+        self._protocol = write
+        self._encode = line_writer(write)
+        self._how = how
+        self._partition = partitioner(how)
+        self._parts: list[list[Buffer]] = [[] for _ in range(how.partitions)]
+        self._buffered = 0
+        self._buffer_bytes = buffer_bytes
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """The description of the output for the driver."""
+        return self._output.result
+
+    def write_pairs(self, pairs: Iterable[tuple[Any, Any]], repeat: bool = False) -> None:
+        """Encode and take in pairs; also pairs of columns.
+
+        Parameters
+        ----------
+        pairs : iterable of (key, value)
+        repeat : bool
+            Whether many may be equal.
+        """
+        encode = self._encode
+        if repeat and is_keyed(self._protocol) and self._how.partitions > 1:
+            self._write_repeated(pairs)
+            return
+        for pair in pairs:
+            key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
+            if is_columns(key):
+                self._write_columns(key, value)
+            else:
+                self.write_line(encode(key, value))
+
+    def _write_repeated(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """As above, remembering lines."""
+        known: dict[Any, Any] = {}
+        encode, how, partition, parts = self._encode, self._how, self._partition, self._parts
+        for pair in pairs:
+            if type(pair) is not tuple:
+                pair = as_pair(pair)
+            try:
+                key, value = pair
+            except ValueError:
+                as_pair(pair)
+                raise
+            # Equal objects of other types have other encodings: 1, 1.0 and True.
+            is_plain = type(key) is str and (type(value) is int or type(value) is str)
+            entry = known.get(pair) if is_plain else None
+            if entry is None:
+                if is_columns(key):
+                    self._write_columns(key, value)
+                    continue
+                line = encode(key, value)
+                append = parts[partition(key_of(line, how.key_fields))].append
+                if is_plain and len(line) <= _LONGEST_REMEMBERED:
+                    if len(known) >= REMEMBERED:
+                        known.clear()
+                    known[pair] = line, append
+            else:
+                line, append = entry
+            append(line)
+            self._buffered += len(line)
+            if self._buffered >= self._buffer_bytes:
+                self._flush()
+
+    def write_line(self, line: bytes) -> None:
+        """Take in a record, with its line feed."""
+        how = self._how
+        number = self._partition(key_of(line, how.key_fields)) if how.partitions > 1 else 0
+        self._parts[number].append(line)
+        self._buffered += len(line)
+        if self._buffered >= self._buffer_bytes:
+            self._flush()
+
+    def _write_columns(self, keys: Any, values: Any) -> None:
+        lines = encode_columns(self._protocol, keys, values)
+        if self._how.partitions == 1:
+            self._take_in(0, lines)
+        elif self._how.fields is not None or self._how.key_fields > 1:
+            for line in lines.to_pylist():
+                self.write_line(line)
+        else:
+            import numpy as np
+
+            from kernels import dispatch
+
+            hash_partitions = dispatch.get("hash_partitions", "cpu")
+            numbers = hash_partitions(*arrow_layout(lines), self._how.partitions)
+            for number in range(self._how.partitions):
+                self._take_in(number, lines.take(np.flatnonzero(numbers == number)))
+
+    def _take_in(self, number: int, lines: Any) -> None:
+        content = arrow_layout(lines)[1]
+        self._parts[number].append(memoryview(content))
+        self._buffered += len(content)
+        if self._buffered >= self._buffer_bytes:
+            self._flush()
+
+    def _flush(self) -> None:
+        self._output.append(
+            # One buffer a segment: a system call takes no more than some hundreds.
+            [part[0] if len(part) == 1 else b"".join(part)] if part else []
+            for part in self._parts
+        )
+        for part in self._parts:
+            part.clear()
+        self._buffered = 0
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._flush()
+        self._output.close()
+
+
+def key_of(line: bytes, fields: int = 1) -> bytes:
+    """The key of a record: all before the first TAB, or the whole line if there is none.
+
+    With more ``fields``, all before that many TABs.
+    """
+    end = line.find(b"\t")
+    for _ in range(fields - 1):
+        if end < 0:
+            break
+        end = line.find(b"\t", end + 1)
+    return line[:end] if end >= 0 else line.rstrip(b"\n")
+
+
+def raw_blocks(segments: Iterable[Segment]) -> Iterator[bytes]:
+    """The bytes of some segments, cut anywhere."""
+    for path, offset, length in segments:
+        with storage_errors("read", Path(path)), Path(path).open("rb", buffering=0) as file:
+            file.seek(offset)
+            while length:
+                block = file.read(min(length, _READ_BYTES))
+                if not block:
+                    raise StorageError(f"{path} is {length} bytes shorter than it was written")
+                length -= len(block)
+                yield block
+
+
+class Groups:
+    """Records of a partition, those of one key together, keys sorted.
+
+    Parameters
+    ----------
+    lists : iterable of list of bytes
+        Lines without their line feeds.
+    sort_values : bool
+        Whether the values of a key are sorted by their bytes; else they stay in the order in which
+        they came.
+    fields : int
+        Number of fields of a key.
+    order : Order, optional
+        What keys are sorted by, before their bytes.
+
+    Attributes
+    ----------
+    is_split : bool
+        Whether every line is a key of one field, a TAB and a value.
+    """
+
+    def __init__(
+        self,
+        lists: Iterable[list[bytes]],
+        sort_values: bool,
+        fields: int = 1,
+        order: Order | None = None,
+    ) -> None:
+        self._sort_values = sort_values
+        self._order = order
+        groups: dict[bytes, list[bytes | None]] = {}
+        self.is_split = True
+        value: bytes | None
+        for lines in lists:
+            for line in lines:
+                key, tab, value = line.partition(b"\t")
+                if fields > 1 or not tab:
+                    self.is_split = False
+                    key, value = _with_more_fields(line, fields)
+                try:
+                    groups[key].append(value)
+                except KeyError:
+                    groups[key] = [value]
+        self._groups = groups
+
+    def __iter__(self) -> Iterator[Group]:
+        """Each group once: its memory is given back."""
+        keys = sorted(self._groups)
+        if self._order:
+            keys.sort(key=self._order)
+        for key in keys:
+            values = self._groups.pop(key)
+            if self._sort_values:
+                values.sort(key=lambda value: value or b"")
+            yield key, values
+
+
+def _with_more_fields(line: bytes, fields: int) -> tuple[bytes, bytes | None]:
+    key = key_of(line, fields)
+    return key, (line[len(key) + 1 :] if len(key) < len(line) else None)
+
+
+def in_memory(segments: Iterable[Segment]) -> Iterator[list[bytes]]:
+    """Lines of some segments."""
+    return lines_of(raw_blocks(segments))
+
+
+def sorted_lines(
+    segments: Iterable[Segment],
+    folder: Path,
+    sort_values: bool,
+    fields: int,
+    memory: int,
+    order: Order | None = None,
+) -> Iterator[list[bytes]]:
+    """Lines of some segments, sorted by key, with temporary files.
+
+    Parameters
+    ----------
+    segments : iterable of Segment
+    folder : Path
+        For temporary files.
+    sort_values : bool
+        Whether lines are sorted as a whole.
+    fields : int
+        Number of fields of a key.
+    memory : int
+        Bytes that sorting may take.
+    order : Order, optional
+        What keys are sorted by, before their bytes.
+
+    Raises
+    ------
+    StorageError
+        The disk is full, or ``sort`` is missing.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = [] if sort_values else ["-t", "\t", "-k", f"1,{fields}", "-s"]
+    blocks = raw_blocks(segments)
+    if order:
+        # In a field of its own, in front, for the time of the sort.
+        keys = ["-t", "\t", "-k", "1,1", "-k", f"2,{1 + fields}", "-s"]
+        blocks = (
+            block_of([order(key_of(line, fields)) + b"\t" + line for line in lines])
+            for lines in lines_of(blocks)
+        )
+    command = ["sort", *keys, "-S", f"{memory >> 10}K", "-T", str(folder)]
+    try:
+        for lines in piped(command, blocks, keep_stderr=True, env={"LC_ALL": "C"}):
+            yield [line.partition(b"\t")[2] for line in lines] if order else lines
+    except CommandError as error:
+        reason = error.stderr or f"{error}: install coreutils"
+        raise StorageError(
+            f"cannot sort records in {folder}: {reason}. Free some space there, or give more "
+            "--memory"
+        ) from error
+
+
+def read_groups(groups: Iterable[Group], read: Read, at: Callable[[bytes], None]) -> Iterator[Any]:
+    """Pairs of groups, by a protocol that reads lines."""
+    for key, values in groups:
+        at(key)
+        for value in values:
+            yield read((key if value is None else key + b"\t" + value).rstrip(b"\r\n"))

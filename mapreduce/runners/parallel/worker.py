@@ -1,0 +1,246 @@
+"""The worker process of ``-r parallel``: runs map and reduce tasks, one after the other.
+
+Driver and worker exchange JSON over a connection. A ``job`` message says which class the following
+tasks belong to; a ``task`` message is answered by a reply with the same number. End of file on the
+connection ends the worker, and so does the end of its parent.
+"""
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import signal
+import sys
+import traceback
+from itertools import islice
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from mrjob.parse import parse_mr_job_stderr
+
+from hdfs_utils.errors import StorageError
+from mapreduce import compat
+from mapreduce.batches import pairs
+from mapreduce.errors import GradreduceError, Interrupted
+from mapreduce.job import calls
+from mapreduce.runners.parallel import comparator, partition, records, shuffle, tasks
+
+#: Job classes that the process had before it was forked, by :func:`job_name`.
+known_jobs: dict[str, type] = {}
+
+_PR_SET_PDEATHSIG = 1
+LOG_BYTES = 1 << 16
+SHOWN_BYTES = 1 << 10
+
+# Number of lines of standard error, or of pieces of them, that are read at once.
+_LINES, _LINE_BYTES = 256, 1 << 12
+
+
+def job_name(job_class: type) -> str:
+    """How a message names a class."""
+    return f"{job_class.__module__}:{job_class.__qualname__}"
+
+
+def end_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when its parent ends (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            # The parent ended before it could be asked for.
+            os._exit(1)
+
+
+def leave_signals_to_driver() -> None:
+    """Ignore SIGINT and SIGTERM.
+
+    They reach every process of a terminal's group; the driver decides what they mean and kills its
+    workers. Handlers, unlike SIG_IGN, are not passed on to programs that a task starts.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: None)
+
+
+def main(connection: Connection, parent: int, stderr_path: str) -> None:
+    """Serve tasks until the connection ends."""
+    end_with_parent(parent)
+    leave_signals_to_driver()
+    # What a task starts ends with its worker: the driver kills the whole group.
+    os.setpgid(0, 0)
+    _redirect(stderr_path)
+    gc.freeze()
+    worker = _Worker()
+    while True:
+        try:
+            message = json.loads(connection.recv_bytes())
+        except (EOFError, OSError):
+            os._exit(0)
+        if "job" in message:
+            worker.load(message["job"])
+            continue
+        reply = worker.run(message["task"])
+        connection.send_bytes(json.dumps(reply).encode())
+
+
+def printed_path(stderr_path: str) -> str:
+    """The path of a worker's standard output, beside its standard error."""
+    return stderr_path + ".stdout"
+
+
+def _redirect(stderr_path: str) -> None:
+    """Standard input is empty; whatever a task prints goes to the worker's files."""
+    null = os.open(os.devnull, os.O_RDONLY)
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
+    printed = os.open(printed_path(stderr_path), flags, 0o600)
+    log = os.open(stderr_path, flags, 0o600)
+    for descriptor, target in ((null, 0), (printed, 1), (log, 2)):
+        os.dup2(descriptor, target)
+        os.close(descriptor)
+    # The driver may have put something else in their place, as test programs do.
+    sys.stdin = os.fdopen(0, "r", closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
+
+
+class _Worker:
+    def __init__(self) -> None:
+        self._definition: dict[str, Any] = {}
+        self._job: Any = None
+        self._process = os.getpid()
+
+    def load(self, definition: dict[str, Any]) -> None:
+        """Take note of the job that the next tasks belong to."""
+        self._definition = definition
+        self._job = None
+        os.environ.update(definition["env"])
+        sys.path[:0] = [path for path in definition["paths"] if path not in sys.path]
+
+    def run(self, spec: dict[str, Any]) -> dict[str, Any]:
+        """Run a task; returns the reply."""
+        reply: dict[str, Any] = {"task": spec["number"], "attempt": spec["attempt"]}
+        reply |= self._attempt(spec)
+        if os.getpid() != self._process:
+            # A copy of this process, which a task made and let return: it is nobody's worker.
+            os._exit(1)
+        if not self._definition["warm"]:
+            # Files that the job left open are written when the job goes.
+            self._job = None
+            gc.collect()
+        return reply | _take_log()
+
+    def _attempt(self, spec: dict[str, Any]) -> dict[str, Any]:
+        task = tasks.Task(spec, lambda mrc: self._instance(spec, mrc), _sign_of_life)
+        try:
+            os.environ.update(spec["env"])
+            if spec["directory"]:
+                os.chdir(spec["directory"])
+                sys.path.insert(0, spec["directory"])
+            return {"result": task.run()}
+        except BaseException as error:  # also SystemExit: the task ends, not the worker
+            return {"error": _describe(error, task)}
+
+    def _instance(self, spec: dict[str, Any], mrc: str) -> Any:
+        if self._definition["warm"] and self._job is not None:
+            return self._job
+        job_class = _find(self._definition)
+        arguments = [f"--step-num={spec['step']}", f"--{mrc}"]
+        self._job = job_class(arguments + self._definition["arguments"])
+        return self._job
+
+
+def _sign_of_life() -> None:
+    """Change the time of the log, which the driver looks at."""
+    os.utime(2)
+
+
+def _find(definition: dict[str, Any]) -> Any:
+    name = definition["name"]
+    if name not in known_jobs:
+        known_jobs[name] = _import(definition)
+    return known_jobs[name]
+
+
+def _import(definition: dict[str, Any]) -> type:
+    """Import a job class by its module, or from its script if it is the driver's main program."""
+    module_name, _, qualname = definition["name"].partition(":")
+    if module_name == "__main__" or module_name.startswith(compat.SCRIPT_PREFIX):
+        found: Any = compat.import_script(Path(definition["script"]))
+    else:
+        found = importlib.import_module(module_name)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    assert isinstance(found, type)
+    return found
+
+
+def _describe(error: BaseException, task: tasks.Task) -> dict[str, Any]:
+    """The description of an exception for the driver."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in _OWN_FILES
+    ]
+    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
+    lines += traceback.format_exception_only(error)
+    where = None
+    if not isinstance(error, StorageError):
+        # No record is to blame for a full disk.
+        with contextlib.suppress(Exception):  # the input may have gone meanwhile
+            where = task.where()
+    return {
+        "type": type(error).__name__,
+        "message": _text(error),
+        # Exceptions of other people's may have one too, which says nothing about this program.
+        "exit_code": error.exit_code if isinstance(error, _OWN_ERRORS) else None,
+        "traceback": "".join(lines),
+        "where": where,
+    }
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(its message cannot be made: {type(another).__name__})"
+
+
+_OWN_ERRORS = (GradreduceError, StorageError, Interrupted)
+_OWN_FILES = {
+    __file__,
+    *(module.__file__ for module in (calls, comparator, pairs, partition, records, shuffle, tasks)),
+}
+
+
+def _take_log() -> dict[str, Any]:
+    """What a task wrote to standard error: counters, status, the rest; and whether it printed."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    reply: dict[str, Any] = {"counters": {}, "log": "", "status": [], "printed": ""}
+    size = os.fstat(1).st_size
+    if size:
+        reply["printed"] = os.pread(1, min(size, SHOWN_BYTES), 0).decode("utf-8", "replace")
+        os.ftruncate(1, 0)
+    if os.fstat(2).st_size:
+        with open(os.dup(2), "rb") as log:  # noqa: PTH123
+            log.seek(0)
+            reply |= noted(log)
+        os.ftruncate(2, 0)
+    return reply
+
+
+def noted(log: BinaryIO) -> dict[str, Any]:
+    """The counters, the status and the end of a standard error of any length."""
+    counters: dict[str, dict[str, int]] = {}
+    status: list[str] = []
+    text, length = "", 0
+    lines = iter(lambda: log.readline(_LINE_BYTES), b"")
+    while some := list(islice(lines, _LINES)):
+        found = parse_mr_job_stderr(some, counters)
+        status = found["statuses"][-1:] or status
+        more = "".join(found["other"])
+        text, length = (text + more)[-LOG_BYTES:], length + len(more)
+    if length > len(text):
+        text = f"({length - len(text):,} characters before this were left out)\n{text}"
+    return {"counters": counters, "log": text, "status": status}

@@ -1,0 +1,117 @@
+"""What each runner can do: asked in the place of its name.
+
+Imports nothing that is slow to load: ``--help`` needs this module.
+"""
+
+import os
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+from mapreduce.support.registry import Registry
+
+#: Processes of one machine.
+MOST_HERE = 1024
+
+#: Tasks of a cluster: names of files have five digits for a block and for a gang's task.
+MOST_FILES = 99_999
+
+Kept = AbstractContextManager[Any]
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass(frozen=True)
+class Traits:
+    """What a runner can do. A runner of one's own extends this where the defaults do not hold.
+
+    Attributes
+    ----------
+    runner : str
+        ``module:Class`` of the runner, which is imported when it is used; "" for one that mrjob
+        finds by itself.
+    has_local_files : bool
+        Whether tasks run on this machine alone and open its files.
+    runs_at_once : bool
+        Whether tasks run at once, in processes of their own; else they run one after the other in
+        this process.
+    forks : bool
+        Whether the runner starts worker processes itself, by ``--workers`` and
+        ``--start-method``.
+    why_no_gangs : str
+        Why the tasks of a gang cannot meet there, and what to do instead; "" if they can.
+    gang_option : str
+        mrjob's option for the number of tasks at once, which a gang has to set.
+    names_applications : str
+        What the identifiers of its applications begin with, if they outlive a killed driver.
+    most_workers : int
+    """
+
+    runner: str = ""
+    has_local_files: bool = False
+    runs_at_once: bool = True
+    forks: bool = False
+    why_no_gangs: str = ""
+    gang_option: str = ""
+    names_applications: str = ""
+    most_workers: int = MOST_FILES
+
+    def default_workers(self) -> int:
+        """Map tasks at once, if the user does not say."""
+        return available_cores()
+
+    def check_place(self, place: str) -> None:
+        """Raise a UsageError if tasks cannot open a path."""
+
+    def kept(self, workers: int, start_method: str, jobs: Sequence[type]) -> Kept:
+        """What several jobs of some classes share: processes, or a cluster."""
+        return nullcontext()
+
+    def end_left_behind(self, run: str, before: str | None) -> list[str]:
+        """End what a killed driver has left of a run, given by its folder; returns its identifiers.
+
+        ``before`` is the last application that the driver has named.
+        """
+        return []
+
+
+INLINE = Traits(has_local_files=True, runs_at_once=False, most_workers=MOST_HERE)
+LOCAL = Traits(has_local_files=True, gang_option="--num-cores", most_workers=MOST_HERE)
+
+RUNNERS = Registry(
+    "runner",
+    "gradreduce.runners",
+    {
+        "inline": "mapreduce.runners.traits:INLINE",
+        "parallel": "mapreduce.runners.parallel.traits:PARALLEL",
+        "local": "mapreduce.runners.traits:LOCAL",
+        "hadoop": "mapreduce.runners.hadoop.traits:HADOOP",
+        "emr": "mapreduce.runners.emr.traits:EMR",
+    },
+    base="mapreduce.runners.traits:Traits",
+)
+
+
+def of(name: str) -> Traits:
+    """The traits of a runner; of one that is not in the list, such as mrjob's ``spark``, none."""
+    found: Traits = RUNNERS.find(name) if RUNNERS.has(name) else Traits()
+    return found
+
+
+def is_harmless(name: str) -> bool:
+    """Whether a stranger may name a runner: it is the toolkit's and needs this machine alone."""
+    return name in RUNNERS.builtin and of(name).has_local_files
+
+
+def end_left_behind(name: str, run: str, before: str | None) -> list[str]:
+    """As :meth:`Traits.end_left_behind`, by the runner of ``before`` or else a named one."""
+    for each in map(of, RUNNERS.names if before else ()):
+        if each.names_applications and str(before).startswith(each.names_applications):
+            return each.end_left_behind(run, before)
+    return of(name).end_left_behind(run, before)

@@ -1,0 +1,1 @@
+"""What a training keeps in its folder."""

@@ -1,0 +1,190 @@
+"""Checkpoints: the whole state of a training in safetensors, and the digest of a model.
+
+A checkpoint is a folder ``checkpoints/NNNNNNNN`` named by the rounds completed::
+
+    model.safetensors      the parameters by name, for any program that reads safetensors
+    optimizer.safetensors  the optimizer's state and the losses since the last planned checkpoint
+    checkpoint.json        digests of both files and of the model
+
+The folder is written under a temporary name, synced and renamed; on S3 its marker,
+``checkpoint.json``, is written last. safetensors does not notice a
+flipped bit, so a checkpoint is compared with its digests when it is read.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError
+from safetensors.numpy import load as load_tensors
+from safetensors.numpy import save as save_tensors
+
+from hdfs_utils.folders import is_published, publish_folder, remove_folder
+from mapreduce.errors import DataError, MissingInputError
+from mapreduce.models.base import Model
+from mapreduce.runs import lease
+from mapreduce.runs.directory import Position, RunDir
+from mapreduce.runs.events import RunEnded
+from mapreduce.support.jsonfiles import require_file
+
+Array = npt.NDArray[Any]
+
+MODEL, OPTIMIZER, MARKER = "model.safetensors", "optimizer.safetensors", "checkpoint.json"
+
+_NAME = re.compile("[0-9]{8}")
+
+
+def model_sha256(params: Mapping[str, Array]) -> str:
+    """Digest of a model's parameters, and of nothing else.
+
+    Of the list of (name, dtype, shape), sorted by name, as JSON, then of the arrays' bytes in that
+    order, little-endian and C-contiguous.
+    """
+    names = sorted(params)
+    little = {
+        name: np.ascontiguousarray(params[name], params[name].dtype.newbyteorder("<"))
+        for name in names
+    }
+    entries = [[name, params[name].dtype.name, list(params[name].shape)] for name in names]
+    digest = hashlib.sha256(json.dumps(entries).encode())
+    for name in names:
+        digest.update(little[name].data if little[name].size else b"")
+    return digest.hexdigest()
+
+
+def save(run: RunDir, model: Model, position: Position) -> str:
+    """Save a checkpoint, if it is not there already; returns the model's digest.
+
+    Raises
+    ------
+    StorageError
+        It could not be written. Earlier checkpoints are as they were.
+    """
+    named = model.named(position.params)
+    digest = model_sha256(named)
+    final = run.checkpoints / f"{position.completed:08d}"
+    if is_published(final, MARKER):
+        return digest
+    tensors = {
+        MODEL: save_tensors(named, {"completed_rounds": str(position.completed)}),
+        OPTIMIZER: save_tensors(
+            {**position.state, "history": position.history, "memory": position.scalars}
+        ),
+    }
+    marker = {
+        "completed": position.completed,
+        "model_sha256": digest,
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in tensors.items()},
+    }
+    files = {**tensors, MARKER: json.dumps(marker, indent=1).encode()}
+    lease.check(run.path)
+    publish_folder(final, files, MARKER)
+    return digest
+
+
+def saved(run: RunDir) -> list[int]:
+    """Rounds completed at each checkpoint, in order."""
+    if not run.checkpoints.is_dir():
+        return []
+    folders = [path for path in run.checkpoints.iterdir() if _NAME.fullmatch(path.name)]
+    return sorted(int(path.name) for path in folders if is_published(path, MARKER))
+
+
+#: What tells that a file is not there, and not that it cannot be read.
+_GONE = (FileNotFoundError, NotADirectoryError)
+
+
+def load(run: RunDir, model: Model, completed: int) -> Position:
+    """Read a checkpoint.
+
+    Raises
+    ------
+    DataError
+        It is not there, damaged, or belongs to another model.
+    OSError, StorageError
+        It cannot be read.
+    """
+    folder = run.checkpoints / f"{completed:08d}"
+    try:
+        for name in (MARKER, MODEL, OPTIMIZER):
+            require_file(folder / name)
+        marker = json.loads((folder / MARKER).read_bytes())
+        contents = {name: (folder / name).read_bytes() for name in (MODEL, OPTIMIZER)}
+        if marker["completed"] != completed:
+            raise DataError(f"{folder} is damaged: it is that after {marker['completed']} rounds")
+        for name, content in contents.items():
+            found = hashlib.sha256(content).hexdigest()
+            if found != marker["files"][name]:
+                raise DataError(
+                    f"{folder / name} is damaged: sha256 {found[:16]}…, {MARKER} says "
+                    f"{marker['files'][name][:16]}…"
+                )
+        named, state = load_tensors(contents[MODEL]), load_tensors(contents[OPTIMIZER])
+    except (*_GONE, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise DataError(f"{folder} is damaged: {type(error).__name__}: {error}") from error
+    params = np.empty(model.size, model.dtype)
+    views = model.named(params)
+    shapes = {name: (array.shape, array.dtype) for name, array in named.items()}
+    if shapes != {name: (view.shape, view.dtype) for name, view in views.items()}:
+        raise DataError(f"{folder / MODEL} does not hold the parameters of the run's model")
+    for name, view in views.items():
+        view[...] = named[name]
+    try:
+        return Position.of(completed, {**state, "params": params}, run.config.plan)
+    except DataError as error:
+        raise DataError(f"{folder / OPTIMIZER}: {error}") from error
+
+
+def check_result(model: Model, position: Position, result: RunEnded) -> None:
+    """Raise a :class:`DataError` if a state does not have the model that a run ended with."""
+    digest = model_sha256(model.named(position.params))
+    if digest != result.model_sha256:
+        raise DataError(
+            f"the model after {position.completed:,} rounds is {digest[:16]}…, the run's "
+            f"result.json says {result.model_sha256[:16]}…"
+        )
+
+
+def latest(run: RunDir) -> int:
+    """Rounds completed of the model to evaluate and to predict with.
+
+    That of the run's result if it has ended, else the last checkpoint.
+
+    Raises
+    ------
+    MissingInputError
+        There is no checkpoint yet.
+    DataError
+        It is damaged.
+    """
+    result, known = run.result(), saved(run)
+    if result is None and not known:
+        raise MissingInputError(
+            f"{run.path} has no checkpoint yet. Go on with 'gradreduce resume {run.path}'"
+        )
+    completed = known[-1] if result is None else result.completed
+    model = run.config.plan.create_model()
+    try:
+        position = load(run, model, completed)
+        if result is not None:
+            check_result(model, position, result)
+    except DataError as error:
+        raise DataError(f"{error}. 'gradreduce resume {run.path}' makes it again") from error
+    return completed
+
+
+def remove(run: RunDir, completed: int) -> None:
+    """Delete a checkpoint."""
+    lease.check(run.path)
+    remove_folder(run.checkpoints / f"{completed:08d}", MARKER)
+
+
+def remove_old(run: RunDir, keep: int, needed: set[int]) -> None:
+    """Delete all but the last ``keep`` checkpoints and those that are needed."""
+    for completed in saved(run)[: -keep or None]:
+        if completed not in needed:
+            remove(run, completed)

@@ -1,0 +1,173 @@
+"""The options of executions: how fast a result comes, and where. None of them changes it.
+
+Imports nothing that is slow to load: ``--help`` needs this module.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+from mapreduce.errors import UsageError
+from mapreduce.plan.flags import Bound, Option, checked, expect, is_count, up_to
+from mapreduce.runners import traits
+from mapreduce.runners.traits import MOST_FILES, RUNNERS, Traits
+
+if TYPE_CHECKING:
+    from mapreduce.runs.directory import RunDir
+    from mapreduce.runs.execution import Execution
+
+#: Options that decide how fast the result comes, and where. None: as before, when resuming.
+EXECUTION = (
+    Option("--threads", int, 1, "slices that one worker computes at once", bound=up_to(1024)),
+    Option(
+        "--executor",
+        str,
+        "chain",
+        "who runs the rounds. chain: each is a step of a job. gang: the tasks of one job, which "
+        "stay and exchange gradients themselves; rounds take milliseconds, on clusters too",
+        ("chain", "gang"),
+    ),
+    Option(
+        "--blocks",
+        int,
+        None,
+        "blocks of the parameters, each with a reducer (default: 1; gang: one more for every 4 MiB "
+        "that its tasks send, at most one each)",
+        bound=up_to(MOST_FILES),
+    ),
+    Option(
+        "--fan-in",
+        int,
+        0,
+        "most partial sums that one reducer merges, a power of 2; 0: all",
+        bound=Bound(
+            "0 or a power of two from 2 on",
+            lambda number: number == 0 or (number >= 2 and not number & (number - 1)),
+        ),
+    ),
+    Option(
+        "--rounds-per-job", int, 50, "most rounds in one mrjob job of a chain", bound=up_to(10_000)
+    ),
+    Option(
+        "--gang-wait",
+        float,
+        60.0,
+        "seconds that the tasks of a gang wait for each other",
+        bound=Bound("a positive number of seconds", lambda number: 0 < number < math.inf),
+    ),
+    Option(
+        "--gang-fallback",
+        str,
+        "error",
+        "if the tasks of a gang do not all run at once: end with an error, or go on as a chain",
+        ("error", "chain"),
+    ),
+    Option(
+        "--keep",
+        int,
+        3,
+        "checkpoints to keep; 0: all",
+        bound=Bound("a number of checkpoints", is_count),
+    ),
+)
+
+PROFILE = Option(
+    "--numeric-profile",
+    str,
+    "native",
+    "native: all that the processor has; portable: the same bits on other processors too",
+    ("native", "portable"),
+)
+
+
+#: Where to run, and on how many workers; a run may name a runner that this program does not have.
+RUNNER = (
+    Option("--runner", str, "parallel", "who runs the steps"),
+    Option(
+        "--workers",
+        int,
+        None,
+        "map tasks at once (default: one per core, hadoop: of the cluster; emr: 4)",
+        bound=up_to(MOST_FILES),
+    ),
+    Option(
+        "--start-method",
+        str,
+        None,
+        "how -r parallel starts its workers (default: fork on Linux)",
+        ("fork", "forkserver"),
+    ),
+)
+
+
+def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
+    """What a run says of its last execution: data, from anybody.
+
+    Returns
+    -------
+    dict
+        Numbers and choices, by the names of options; there may be none.
+    list of str
+        Arguments for mrjob. They can run programs: nobody takes them but the command line.
+
+    Raises
+    ------
+    DataError
+        A value is of another type, or out of range.
+    """
+    from mapreduce.errors import DataError
+
+    path, content = run.path / "execution.json", run.read_json("execution.json") or {}
+    try:
+        names = [option.name for option in (*RUNNER, *EXECUTION)]
+        found = checked({n: content[n] for n in names if n in content}, RUNNER, EXECUTION)
+        arguments = content.get("mrjob_arguments", [])
+        if type(arguments) is not list or not all(type(part) is str for part in arguments):
+            raise UsageError(f"mrjob_arguments: expected texts, found {arguments!r:.60}")
+        # Another runner may not be here, and nothing is asked of a cluster yet.
+        is_harmless = traits.is_harmless(found.get("runner", "parallel"))
+        execution(found, None if is_harmless else Traits())
+    except (UsageError, OverflowError) as error:
+        raise DataError(f"{path} is damaged: {error}") from error
+    return {name: value for name, value in found.items() if value is not None}, arguments
+
+
+def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execution":
+    """How to run, from values of :data:`EXECUTION` and :data:`RUNNER` and ``mrjob_arguments``.
+
+    What is not given is as its option's default. A ``runner`` is asked in the place of the one that
+    has the given name.
+
+    Raises
+    ------
+    UsageError
+        A value is out of range.
+    """
+    from mapreduce.runs.execution import Execution
+
+    values = {option.name: option.default for option in (*RUNNER, *EXECUTION)} | {**given}
+    name, workers, is_gang = values["runner"], values["workers"], values["executor"] == "gang"
+    if runner is None and not RUNNERS.has(name):
+        known = ", ".join(RUNNERS.names)
+        raise UsageError(f"--runner: expected one of {known}, found {name!r:.60}")
+    runner = runner or traits.of(name)
+    for option in (*RUNNER, *EXECUTION):
+        option.check(values[option.name])
+    if workers is not None:
+        most = up_to(runner.most_workers)
+        expect(most.holds(workers), "--workers", most.text, workers)
+    if is_gang and runner.why_no_gangs:
+        raise UsageError(runner.why_no_gangs)
+    if is_gang and not runner.runs_at_once:
+        if workers is not None and workers > 1:
+            raise UsageError(
+                f"--executor gang needs {workers} tasks at once, and -r {name} runs one after the "
+                f"other: choose another runner, or --workers 1"
+            )
+        workers = 1
+    values["workers"] = workers or runner.default_workers()
+    values["blocks"] = values["blocks"] or (0 if is_gang else 1)
+    values["mrjob_arguments"] = tuple(values.get("mrjob_arguments") or ())
+    used = [one.name for one in fields(Execution) if values.get(one.name) is not None]
+    return Execution(**{name: values[name] for name in used})

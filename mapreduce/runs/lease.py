@@ -1,0 +1,313 @@
+"""The lease of a run: one driver at a time.
+
+``lease.json`` says who works on the run. ``lease.lock`` is locked for as long as the driver lives,
+where the filesystem has locks: whoever finds it locked is refused, from any container. If it is not
+locked, a lease whose process can be seen from here, by its host, boot and namespace, and has ended
+is stale at once; so is any lease of this host's name, whose driver would hold the lock. Any other,
+such as one from another host, can only be taken over by hand, since nobody here can see its
+process. In a filesystem without locks, as HDFS, only one driver can create the file; on S3 too
+where boto3 is installed.
+
+A driver looks at its lease before it publishes or deletes (:func:`check`), and stops if it is
+another's.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from dataclasses import replace as changed
+from pathlib import Path
+
+from hdfs_utils import conditional
+from hdfs_utils.atomic import storage_errors, temporary_name
+from hdfs_utils.paths import AnyPath, RemotePath
+from hdfs_utils.publish import create, replace
+from mapreduce.errors import LeaseError
+from mapreduce.support.jsonfiles import build
+
+_FILE, _LOCK = "lease.json", "lease.lock"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who holds a lease.
+
+    Attributes
+    ----------
+    host : str
+    pid : int
+    start_time : int
+        When the process started, in clock ticks since the machine did; 0 where that is not known.
+        It tells the process from a later one of the same number.
+    application : str or None
+        Id of the cluster's application.
+    boot, namespace : str or None
+        Of the host's kernel since it started, and of process numbers, which a container has its
+        own of; None where that is not known.
+    """
+
+    host: str
+    pid: int
+    start_time: int
+    application: str | None = None
+    boot: str | None = None
+    namespace: str | None = None
+
+
+#: Of a lease that is damaged, or that a later version wrote in another way.
+_UNKNOWN = Holder("", 0, 0)
+
+
+def myself() -> Holder:
+    """This process as a holder."""
+    pid, boot, namespace = os.getpid(), None, None
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    return Holder(socket.gethostname(), pid, _start_time(pid), None, boot, namespace)
+
+
+def _start_time(pid: int) -> int:
+    return int(_status(pid)[19])
+
+
+def _status(pid: int) -> list[str]:
+    """Fields of the process's status from the third on; zeros where there is no /proc."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return ["0"] * 50
+    # The second field, the program's name, is in parentheses and may hold spaces.
+    return stat.rpartition(")")[2].split()
+
+
+def holder(run: AnyPath) -> Holder | None:
+    """Who holds the lease of a run, dead or alive, or None."""
+    try:
+        return _decoded((run / _FILE).read_bytes())
+    except FileNotFoundError:
+        return None
+
+
+def _decoded(content: bytes) -> Holder:
+    """The holder that a lease names; fields that are not known here are left out."""
+    with contextlib.suppress(ValueError, TypeError, RecursionError):
+        found = dict(json.loads(content))
+        known = {field.name: found.get(field.name) for field in fields(Holder)}
+        holder = build(Holder, known)
+        if holder.host and 0 < holder.pid < 1 << 31 and holder.start_time >= 0:
+            return holder
+    return _UNKNOWN
+
+
+def is_alive(other: Holder) -> bool:
+    """Whether a holder still runs; those whose process cannot be seen from here are taken to.
+
+    But for those from before this host was started anew, unless another has its name.
+    """
+    if not _is_visible(other):
+        me = myself()
+        return other.host != me.host or other.boot in (None, me.boot)
+    try:
+        os.kill(other.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    if _status(other.pid)[0] in "ZX":
+        # Killed, and only not yet waited for by its parent.
+        return False
+    return not other.start_time or _start_time(other.pid) == other.start_time
+
+
+def _is_visible(other: Holder) -> bool:
+    me = myself()
+    same = (other.boot in (None, me.boot), other.namespace in (None, me.namespace))
+    return other.host == me.host and all(same)
+
+
+@contextlib.contextmanager
+def held(run: AnyPath, *, take_over: bool = False) -> Iterator[Holder | None]:
+    """Hold the lease of a run.
+
+    Parameters
+    ----------
+    run : Path or RemotePath
+        The run's folder.
+    take_over : bool
+        Take the lease from a driver on another host, which the user knows to have ended.
+
+    Yields
+    ------
+    Holder or None
+        The driver that held the lease before and ended without giving it back.
+
+    Raises
+    ------
+    LeaseError
+        Another driver works on the run.
+    """
+    me = myself()
+    with _locked(run) as is_locked:
+        previous = _take(run, me, take_over, is_locked)
+        _HELD[str(run)] = me
+        try:
+            yield previous
+        finally:
+            del _HELD[str(run)]
+            if _is_mine(holder(run), me):
+                (run / _FILE).unlink(missing_ok=True)
+
+
+#: Of the runs that this process works on: who it is.
+_HELD: dict[str, Holder] = {}
+
+
+def check(run: AnyPath) -> None:
+    """Stop a driver that has lost its lease: to be called before it publishes or deletes.
+
+    Raises
+    ------
+    LeaseError
+        Another driver has the run, or the lease was removed.
+    """
+    me = _HELD.get(str(run))
+    if me is None or me.pid != os.getpid() or _is_mine(other := holder(run), me):
+        return
+    by = "was removed" if other is None else "is another driver's"
+    raise LeaseError(
+        f"the lease of {run} {by}: this driver stops here, and deletes nothing. When no driver "
+        f"works on the run any more, go on with 'gradreduce resume {run}'"
+    )
+
+
+def note(run: AnyPath, application: str) -> None:
+    """Write into this process's lease of a run which application works for it."""
+    me = myself()
+    if _is_mine(holder(run), me):
+        replace(run / _FILE, _encoded(changed(me, application=application)))
+
+
+def _is_mine(found: Holder | None, me: Holder) -> bool:
+    return found is not None and changed(found, application=None) == me
+
+
+def _check_free(run: AnyPath, previous: Holder, take_over: bool, is_locked: bool) -> None:
+    # If a driver of this host lived, it would have the lock that this process has.
+    if is_locked and previous.host == myself().host and not _is_visible(previous):
+        return
+    if is_alive(previous) if _is_visible(previous) else not take_over:
+        raise LeaseError(_refusal(run, previous))
+
+
+def _encoded(me: Holder) -> bytes:
+    return json.dumps(asdict(me)).encode()
+
+
+def _take(run: AnyPath, me: Holder, take_over: bool, is_locked: bool) -> Holder | None:
+    """Take the lease; who held it before."""
+    path, mine, previous = run / _FILE, _encoded(me), None
+    for _ in range(_ATTEMPTS):
+        with contextlib.suppress(FileNotFoundError):
+            found = path.read_bytes() if path.exists() else None
+            if found is not None:
+                previous = _decoded(found)
+                _check_free(run, previous, take_over, is_locked)
+            if _swap(path, found, mine):
+                return previous
+    raise LeaseError(
+        f"{run} is being taken by several drivers at once. Wait a moment, then run the command "
+        f"again"
+    )
+
+
+_ATTEMPTS = 3
+
+
+def _swap(path: AnyPath, stale: bytes | None, mine: bytes) -> bool:
+    """Put a lease in the place of a stale one, or of none; false if somebody was faster."""
+    on_s3 = isinstance(path, RemotePath) and not path.can_rename
+    if on_s3:
+        with contextlib.suppress(NotImplementedError):
+            return conditional.swap(path, stale, mine)  # type: ignore[arg-type]
+    if stale is not None:
+        _remove(path, stale, on_s3)
+    try:
+        create(path, mine, sync=True)
+    except FileExistsError:
+        return False
+    return not on_s3 or path.read_bytes() == mine
+
+
+def _remove(path: AnyPath, stale: bytes, on_s3: bool) -> None:
+    """Remove a stale lease, but none that somebody has taken meanwhile."""
+    if on_s3:
+        path.unlink(missing_ok=True)
+        return
+    aside = temporary_name(path)
+    path.rename(aside)  # type: ignore[arg-type]
+    if aside.read_bytes() != stale:
+        # Of another driver, which was faster: it gets it back.
+        aside.rename(path)  # type: ignore[arg-type]
+    else:
+        aside.unlink()
+
+
+@contextlib.contextmanager
+def _locked(run: AnyPath) -> Iterator[bool]:
+    """Hold the lock of a run, which the kernel frees when a process ends.
+
+    Yields whether there are locks, or raises a :class:`LeaseError` if another process has it.
+    """
+    if isinstance(run, RemotePath):
+        yield False
+        return
+    with storage_errors("write", run / _LOCK):
+        lock = os.open(run / _LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    try:
+        yield _lock(run, lock)
+    finally:
+        # Processes that were forked meanwhile have it too.
+        with contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
+
+
+def _lock(run: AnyPath, lock: int) -> bool:
+    end = time.monotonic() + _ENDING_SECONDS
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > end:
+                raise LeaseError(_refusal(run, holder(run), lives=True)) from None
+            time.sleep(0.05)
+        except OSError:
+            return False
+
+
+#: Seconds in which a driver that ends, or the workers of a killed one, may still hold the lock.
+_ENDING_SECONDS = 1
+
+
+def _refusal(run: AnyPath, other: Holder | None, *, lives: bool = False) -> str:
+    """Who is at work, and what to do; ``lives`` if its lock says that it does."""
+    who, where = "another driver", " where it runs"
+    if other is not None and other != _UNKNOWN:
+        who = f"process {other.pid} on {other.host}"
+        if _is_visible(other):
+            who, where = f"process {other.pid} on this machine", f": kill {other.pid}"
+        elif other.host == socket.gethostname():
+            who += ", in another container or before a restart"
+    if lives or (other is not None and _is_visible(other)):
+        return f"{run} is in use by {who}. Wait for it to end, or stop it{where}"
+    return (
+        f"{run} is in use by {who}. If that driver has ended, take the run over: gradreduce resume "
+        f"{run} --take-over"
+    )

@@ -1,0 +1,178 @@
+"""What a round means: the contract of a strategy.
+
+A round maps over *units* (for synchronous training the slices of a round, for averaging the
+replicas) and then reduces by key, in one phase or several. A strategy says how many units a round
+has, which phases follow, and what a task does in each. How tasks come to be and how messages get
+from one to the next is the executor's business: the chain makes a step of each phase, the gang an
+exchange, ``explain`` runs both and listens to the sums. None of them knows a strategy by name.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from mapreduce.optim.contract import State as Arrays
+from mapreduce.plan.plan import Plan, Slice
+from mapreduce.reduction.aggregator import CURVATURE, MeanAggregator, VectorSum
+from mapreduce.reduction.message import Array, Message
+from mapreduce.reduction.tree import Node, ShuffledFold
+from mapreduce.strategies.leaf_ranges import LeafRange, block_key
+from mapreduce.strategies.state import State
+from mapreduce.strategies.task_context import TaskContext
+
+#: A key, which begins with :func:`mapreduce.strategies.leaf_ranges.block_key`, and what is sent.
+Pair = tuple[str, Message]
+
+
+class Layout(NamedTuple):
+    """How a round is divided; nothing in it changes the result.
+
+    Attributes
+    ----------
+    tasks : int
+        Map tasks wanted for a round.
+    blocks : int
+        Blocks of the parameters.
+    fan_in : int
+        Most partial sums that one reducer merges, a power of two; 0 for no limit.
+    """
+
+    tasks: int
+    blocks: int
+    fan_in: int = 0
+
+
+class Phase(NamedTuple):
+    """A reduce of a round.
+
+    Attributes
+    ----------
+    name : str
+        Of the strategy's method that reduces one key.
+    keys : int
+        Keys begin with the :func:`~mapreduce.strategies.leaf_ranges.block_key` of a number below
+        this; keys of different numbers go to different tasks, if there are as many.
+    """
+
+    name: str
+    keys: int
+
+
+class Strategy(ABC):
+    """What the tasks of a round do; made once in a process, for many rounds.
+
+    Parameters
+    ----------
+    context : TaskContext
+    state : State
+    layout : Layout
+    """
+
+    #: What is added up over the units, for those who look on.
+    summed = "gradient"
+
+    def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
+        self.context = context
+        self.state = state
+        self.layout = layout
+        self._aggregator = MeanAggregator()
+
+    # As data
+
+    @classmethod
+    def units(cls, plan: Plan, completed: int) -> int:
+        """Units of the round after ``completed`` ones, at least 1."""
+        return plan.leaves(completed)
+
+    @classmethod
+    @abstractmethod
+    def phases(cls, plan: Plan, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        """The reduces of the round after ``completed`` ones, at least one.
+
+        The last one has a key for each block, ``block_key(number)``, and publishes the block.
+        """
+
+    @classmethod
+    def initial_arrays(cls, plan: Plan, params: Array) -> Arrays:
+        """Arrays of the state before the first round, beside the parameters: each (size,).
+
+        An optimizer's, if a strategy keeps nothing else.
+        """
+        return plan.create_optimizer().init(params)
+
+    @classmethod
+    def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
+        """Names of the arrays that mappers read beside the parameters."""
+        return ()
+
+    @classmethod
+    def most_messages(cls, plan: Plan, completed: int) -> int:
+        """Most messages that a task sends to one block: nobody receives more."""
+        return cls.units(plan, completed)
+
+    # What tasks do
+
+    @abstractmethod
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        """What becomes of some units.
+
+        The arrays of the messages keep their values until the next call of this method.
+        """
+
+    def reduce(
+        self, completed: int, phase: Phase, key: str, messages: Iterable[Message]
+    ) -> Iterable[Pair]:
+        """What becomes of all messages of a key: the method that the phase names is called.
+
+        Messages come in any order, and some twice, with the same bytes, if a task was repeated.
+        """
+        found: Iterable[Pair] = getattr(self, phase.name)(completed, key, messages)
+        return found
+
+    # Sums along the canonical tree over a round's units
+
+    def cut(self, node: Node, partial: VectorSum) -> Iterator[Pair]:
+        """A partial sum on its way: for each block what it owns, and most extras whole."""
+        for number, (start, stop) in enumerate(self.state.bounds):
+            extras = {
+                name: array[start:stop] if name == CURVATURE else array
+                for name, array in partial.extras.items()
+            }
+            vector = partial.vector[start:stop]
+            piece = VectorSum(partial.count, partial.weight, partial.loss, vector, extras)
+            yield block_key(number), self.message(node, piece)
+
+    def message(self, node: Node, partial: VectorSum) -> Message:
+        """The partial sum of a node, as :meth:`fold` takes it in."""
+        message = self._aggregator.to_message(partial)
+        return Message({**message.meta, "node": [*node]}, message.arrays)
+
+    def fold(
+        self, completed: int, number: int, messages: Iterable[Message]
+    ) -> ShuffledFold[VectorSum]:
+        """What :meth:`cut` has sent to a block, added up.
+
+        Raises
+        ------
+        ConflictingNodesError
+            A repeated task has sent something else than the first one did.
+        """
+        units = self.units(self.context.plan, completed)
+        what = f"round {completed}, block {number}"
+        fold: ShuffledFold[VectorSum] = ShuffledFold(units, self._aggregator.combine, what)
+        for message in messages:
+            node = Node(*message.meta["node"])
+            fold.receive(node, self._aggregator.from_message(message), message.digest or 0)
+        return fold
+
+    # For those who look on
+
+    @classmethod
+    def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:
+        """The slices whose rows a unit is computed from: one, of its number, by default."""
+        return [plan.slices(completed)[unit]]
+
+    @classmethod
+    def label(cls, message: Message) -> str:
+        """What a message holds, in a word or two."""
+        return ", ".join(message.arrays)

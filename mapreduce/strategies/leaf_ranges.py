@@ -1,0 +1,82 @@
+"""Keys of a round: the range of units that a map task takes, and the blocks of the parameters."""
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from mapreduce.reduction.tree import root
+
+#: Smallest number of aligned pieces per map task, from which its range is made up.
+_PIECES = 8
+
+
+class LeafRange(NamedTuple):
+    """Some units of a round.
+
+    Attributes
+    ----------
+    completed : int
+        Rounds completed before; also the number of the round, from 0.
+    start, stop : int
+        Leaves of the round's tree.
+    """
+
+    completed: int
+    start: int
+    stop: int
+
+    def to_key(self) -> str:
+        """All keys have equal length, so that a file of them can be split into even parts."""
+        return f"{self.completed:08d}.{self.start:08d}-{self.stop:08d}"
+
+    @classmethod
+    def from_key(cls, key: str) -> "LeafRange":
+        return cls(int(key[:8]), int(key[9:17]), int(key[18:26]))
+
+
+def alignment(leaves: int, tasks: int) -> int:
+    """Level of the nodes that the ranges of map tasks are made up of.
+
+    Small enough to give even ranges, and so large that a range has few complete nodes.
+    """
+    return max(0, (leaves // (tasks * _PIECES)).bit_length() - 1)
+
+
+def ranges(leaves: int, tasks: int) -> list[tuple[int, int]]:
+    """Ranges of leaves for at most so many map tasks: even, aligned, none empty."""
+    piece = 1 << alignment(leaves, tasks)
+    pieces = -(-leaves // piece)
+    tasks = min(tasks, pieces)
+    edges = [min(pieces * i // tasks * piece, leaves) for i in range(tasks)] + [leaves]
+    return [(a, b) for a, b in pairwise(edges) if a < b]
+
+
+def leaf_ranges(completed: int, leaves: int, tasks: int) -> list[LeafRange]:
+    """The ranges of a round's units, for at most so many map tasks."""
+    return [LeafRange(completed, start, stop) for start, stop in ranges(leaves, tasks)]
+
+
+def merge_levels(leaves: int, tasks: int, fan_in: int) -> list[int]:
+    """Levels of the tree at which a step of its own merges partial sums.
+
+    With them no reducer merges more than ``fan_in`` partial sums of a block; 0 means no limit.
+    """
+    if not fan_in:
+        return []
+    step = fan_in.bit_length() - 1
+    return list(range(alignment(leaves, tasks) + step, root(leaves).level, step))
+
+
+def block_key(block: int) -> str:
+    """The key of a block: its number in base 31.
+
+    Java's hash of a string is its digits' value in base 31 plus a constant, so Hadoop's own
+    HashPartitioner gives consecutive blocks to different reducers.
+    """
+    digits = (block // 961, block // 31 % 31, block % 31)
+    return "".join(chr(ord("0") + digit) for digit in digits)
+
+
+def block_of(key: str) -> int:
+    """The block of a key that starts with :func:`block_key`."""
+    top, middle, low = (ord(char) - ord("0") for char in key[:3])
+    return (top * 31 + middle) * 31 + low

@@ -1,0 +1,111 @@
+"""The state after a round, as the tasks of a strategy read and publish it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from mapreduce.plan.plan import Plan
+from mapreduce.runs.directory import Array, Block, RunDir, block_bounds
+
+
+class State:
+    """The state as it lies in the run's folder, a file for each block of a round.
+
+    Parameters
+    ----------
+    run : RunDir
+    size : int
+        Number of parameters.
+    blocks : int
+        Blocks wanted of them.
+
+    Attributes
+    ----------
+    bounds : list of tuple of int
+        See :func:`mapreduce.runs.directory.block_bounds`.
+    """
+
+    def __init__(self, run: RunDir, size: int, blocks: int) -> None:
+        self.run = run
+        self.bounds = block_bounds(size, blocks)
+        self._plan: Plan = run.config.plan
+        self._blocks: dict[int, tuple[int, Block]] = {}
+        self._vectors: dict[str, tuple[int, Array]] = {}
+
+    @property
+    def count(self) -> int:
+        """Number of blocks."""
+        return len(self.bounds)
+
+    # Whole vectors, for mappers
+
+    def params(self, completed: int) -> Array:
+        """The parameters (size,) after some rounds."""
+        return self.vector(completed, "params")
+
+    def scalars(self, completed: int) -> Array:
+        """The optimizer's scalars after some rounds, the same in every block."""
+        return self.vector(completed, "memory")
+
+    def vector(self, completed: int, name: str) -> Array:
+        """An array of the state after some rounds, (size,): its parts in all blocks."""
+        if name not in self._vectors or self._vectors[name][0] != completed:
+            self._vectors[name] = completed, self._read(completed, name)
+        return self._vectors[name][1]
+
+    def _read(self, completed: int, name: str) -> Array:
+        numbers = range(1 if name == "memory" else self.count)
+        parts = [
+            self.run.read_block(completed, number, self.count, [name]).arrays[name]
+            for number in numbers
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    # Blocks, for those who own them
+
+    def block(self, completed: int, number: int) -> Block:
+        """A block after some rounds: from memory, if this process knows it."""
+        known, block = self._blocks.get(number, (-1, None))
+        if block is None or known != completed:
+            block = self.run.read_block(completed, number, self.count)
+            self._blocks[number] = completed, block
+        return block
+
+    def advance(
+        self,
+        completed: int,
+        number: int,
+        arrays: dict[str, Array],
+        rows: Sequence[float],
+        scalars: Array | None = None,
+    ) -> None:
+        """Publish a block after the round that follows ``completed`` ones.
+
+        Parameters
+        ----------
+        completed, number : int
+        arrays : dict of str to array
+            ``params``, and the strategy's arrays by name, all of the block's length. Those that are
+            the block's before, and not equal only, are not written again.
+        rows : sequence of float
+            Number of rows, their weight and the sum of their losses in this round.
+        scalars : array, optional
+            The optimizer's; as before, if they are not given.
+        """
+        before = self.block(completed, number)
+        memory = before.arrays["memory"] if scalars is None else scalars
+        # Sorted: a repeated task, to which they may come in another order, writes the same bytes.
+        arrays = {"params": arrays["params"], "memory": memory, **dict(sorted(arrays.items()))}
+        if "history" in before.arrays:
+            history = before.arrays["history"]
+            if self._plan.is_checkpoint(completed):
+                history = history[:0]
+            arrays["history"] = np.concatenate([history, np.array([rows], np.float64)])
+        after = Block.of(completed + 1, arrays, before)
+        self._blocks[number] = completed + 1, after
+        self._publish(completed, number, before, after)
+
+    def _publish(self, completed: int, number: int, before: Block, after: Block) -> None:
+        self.run.publish_block(completed + 1, number, self.count, after)
+        needed = before.rounds() | after.rounds()
+        self.run.remove_blocks(number, self.count, needed, before=completed)

@@ -1,0 +1,149 @@
+"""The mapper's part of a round: gradients of slices, added up along the canonical tree."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from kernels import dispatch
+from mapreduce.errors import NonFiniteError
+from mapreduce.models.base import device_errors
+from mapreduce.models.context import Key
+from mapreduce.optim.contract import GlobalTransformation
+from mapreduce.plan.plan import Slice
+from mapreduce.reduction.aggregator import CURVATURE, MeanAggregator, VectorSum
+from mapreduce.reduction.tree import Node, TreeFold
+from mapreduce.reduction.vectors import SparseVector, dense
+from mapreduce.runs.directory import Array
+from mapreduce.strategies.leaf_ranges import LeafRange
+from mapreduce.strategies.state import State
+from mapreduce.strategies.task_context import TaskContext
+
+_first_non_finite = dispatch.get("first_non_finite")
+
+
+class Gradients:
+    """Gradients of the slices of a range.
+
+    Parameters
+    ----------
+    context : TaskContext
+    state : State
+    """
+
+    def __init__(self, context: TaskContext, state: State) -> None:
+        self._context = context
+        self._state = state
+        self._aggregator = MeanAggregator()
+        self._spare: list[Array] = []
+        self._lent: list[Array] = []
+
+    def nodes(self, part: LeafRange) -> Iterator[tuple[Node, VectorSum]]:
+        """The largest complete nodes over some slices, from left to right.
+
+        Their vectors keep their values until the next call, which uses their memory again.
+
+        Raises
+        ------
+        NonFiniteError
+            A sum is NaN or infinite, and the plan does not tolerate that.
+        """
+        self._spare += self._lent
+        self._lent.clear()
+        for node, partial in self._fold(part).nodes():
+            self._check_finite(part, node, partial)
+            if not isinstance(partial.vector, SparseVector):
+                self._lent.append(partial.vector)
+            yield node, partial
+
+    def _fold(self, part: LeafRange) -> TreeFold[VectorSum]:
+        context, completed = self._context, part.completed
+        slices = context.plan.slices(completed)
+        fold: TreeFold[VectorSum] = TreeFold(len(slices), self._combine, "the gradient")
+        # Read before threads ask for them at once.
+        params, scale = self._stored(completed)
+        optimizer = context.optimizer
+        takes_it = isinstance(optimizer, GlobalTransformation) and optimizer.takes_curvature
+        is_curved = takes_it and not completed
+        expected = {*context.model.extras(completed)}
+
+        def gradient(rows: Slice) -> VectorSum:
+            batch = context.batch(rows)
+            extras: dict[str, Array] = {}
+            # A value that is not finite is looked for in the sum, and reported with its place.
+            with np.errstate(all="ignore"), device_errors(context.model.device):
+                key = self._key(completed, rows)
+                loss, vector = context.gradient(params, batch, self._vector, scale, key, extras)
+                if extras.keys() != expected:
+                    raise ValueError(
+                        f"the model gave the extra sums {sorted(extras)} with a gradient of round "
+                        f"{completed}, expected {sorted(expected)}"
+                    )
+                if is_curved and (second := context.model.curvature(batch)) is not None:
+                    extras[CURVATURE] = second
+            return VectorSum(batch.rows, batch.weight, loss, vector, extras)
+
+        mine = range(part.start, part.stop)
+        partials = context.map(gradient, (slices[leaf] for leaf in mine))
+        for leaf, partial in zip(mine, partials, strict=True):
+            fold.add(Node(0, leaf), self._aggregator.lift(partial))
+        return fold
+
+    def _stored(self, completed: int) -> tuple[Array, float]:
+        """The parameters after some rounds, and what the loss of the next one is scaled by."""
+        params = self._state.params(completed)
+        if not self._context.plan.is_mixed:
+            return params, 1.0
+        return params, self._context.optimizer.loss_scale(self._state.scalars(completed))
+
+    def _key(self, completed: int, rows: Slice) -> Key:
+        return Key(self._context.plan.seed, completed, shard=rows.shard, row=rows.start)
+
+    def _vector(self) -> Array:
+        """Memory for a gradient; what was added to another one is used again."""
+        try:
+            return self._spare.pop()
+        except IndexError:
+            return np.empty(self._context.model.size, self._context.model.dtype)
+
+    def _combine(self, left: VectorSum, right: VectorSum) -> VectorSum:
+        combined = self._aggregator.combine(left, right)
+        for part in (left, right):
+            if part.vector is not combined.vector and not isinstance(part.vector, SparseVector):
+                self._spare.append(part.vector)
+        return combined
+
+    def _check_finite(self, part: LeafRange, node: Node, partial: VectorSum) -> None:
+        vector = partial.vector
+        values = vector.values if isinstance(vector, SparseVector) else vector
+        is_loss_finite = bool(np.isfinite(partial.loss))
+        if is_loss_finite and _first_non_finite(values) < 0:
+            return
+        optimizer = self._context.optimizer
+        if optimizer.tolerates_non_finite(part.completed, is_loss_finite):
+            return
+        plan = self._context.plan
+        slices, at = plan.slices(part.completed), self._stored(part.completed)
+        advice = plan.cures
+        if plan.is_mixed:
+            advice += "; float16 holds numbers up to 65,504, --precision full larger ones"
+        for leaf in range(node.start, min(node.stop, len(slices))):
+            rows = slices[leaf]
+            batch = self._context.batch(rows)
+            with np.errstate(all="ignore"):
+                key = self._key(part.completed, rows)
+                loss, found = self._context.gradient(at[0], batch, self._vector, at[1], key)
+            vector = dense(found)
+            index = _first_non_finite(vector)
+            if index >= 0 or not np.isfinite(loss):
+                where = f"shard {rows.shard}, rows {rows.start} to {rows.stop - 1}"
+                what = f"parameter {self._context.model.parameter_at(max(index, 0))}"
+                feature = self._context.feature(index) if index >= 0 else ""
+                raise NonFiniteError(
+                    f"round {part.completed}, slice {leaf} ({where}): the gradient of {what} "
+                    f"is {vector[max(index, 0)]}, the loss {loss}{feature}. The training "
+                    f"diverged: {advice}"
+                )
+        raise NonFiniteError(
+            f"round {part.completed}, slices {node.start} to {node.stop - 1}: the sum of "
+            f"finite gradients is not finite. Try --dtype float64"
+        )

@@ -1,0 +1,133 @@
+"""Synchronous data parallelism: every round adds up the gradients of its slices and steps once.
+
+One round, as map/reduce::
+
+    range of slices  --map-->     block -> partial sums along the canonical tree
+                     --update-->  sum, mean, optimizer step, publish the block
+
+An optimizer that needs scalars of all blocks, such as the gradient's norm, has one more reduce,
+unless there is one block only::
+
+    block -> partial sums  --average-->  mean of the block; its scalars, to every block
+                           --finish-->   the scalars' sums along a tree over pages; optimizer step,
+                                         publish the block
+
+Keys are blocks of the flat parameter vector, so that each reducer is a parameter server's shard:
+it owns a block and its part of the optimizer's state, and nothing else.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from mapreduce.errors import MissingNodesError
+from mapreduce.plan.plan import Plan
+from mapreduce.reduction.message import Array, Message
+from mapreduce.reduction.tree import Node, ShuffledFold
+from mapreduce.strategies.base import Layout, Pair, Phase, Strategy
+from mapreduce.strategies.leaf_ranges import LeafRange, block_key, block_of, merge_levels
+from mapreduce.strategies.state import State
+from mapreduce.strategies.sync.blocks import BlockGradient, BlockOwner
+from mapreduce.strategies.sync.gradients import Gradients
+from mapreduce.strategies.task_context import TaskContext
+
+
+class Sync(Strategy):
+    """See :mod:`mapreduce.strategies.sync.sync`; units are the slices of a round."""
+
+    def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
+        super().__init__(context, state, layout)
+        self._gradients = Gradients(context, state)
+        self._owner = BlockOwner(context, state)
+
+    @classmethod
+    def most_messages(cls, plan: Plan, completed: int) -> int:
+        """The nodes of a sum along the tree: at most two on each level."""
+        return 2 * plan.leaves(completed).bit_length() + 2
+
+    @classmethod
+    def phases(cls, plan: Plan, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        """Merges where the fan-in is limited, and the reduces of the module's drawing."""
+        merges = ["merge"] * len(_levels(plan, completed, layout))
+        has_scalars = layout.blocks > 1 and plan.needs_scalars
+        ends = ["average", "finish"] if has_scalars else ["update"]
+        return tuple(Phase(name, layout.blocks) for name in (*merges, *ends))
+
+    # Map
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        """Partial sums of the gradients of some slices, block by block."""
+        levels = _levels(self.context.plan, part.completed, self.layout)
+        for node, partial in self._gradients.nodes(part):
+            for key, message in self.cut(node, partial):
+                yield self._target(key, node, levels), message
+
+    def _target(self, block: str, node: Node, levels: list[int]) -> str:
+        """The key under which a node travels.
+
+        Its block; where a merge at some level follows, also that level and the node's ancestor
+        there, which is the node itself if it is higher.
+        """
+        if not levels:
+            return block
+        level = levels[0]
+        number = node.number >> max(0, level - node.level)
+        ancestor = f"{max(level, node.level):02d}.{number:08d}"
+        return f"{block}.{level:02d}.{ancestor}"
+
+    # Reduce
+
+    def merge(self, completed: int, key: str, messages: Iterable[Message]) -> Iterator[Pair]:
+        """Merge partial sums below one node of the tree, where the fan-in is limited."""
+        block, level = key[:3], int(key[4:6])
+        levels = _levels(self.context.plan, completed, self.layout)
+        above = [other for other in levels if other > level]
+        for node, partial in self.fold(completed, block_of(key), messages).nodes():
+            yield self._target(block, node, above), self.message(node, partial)
+
+    def update(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
+        """Step a block, and publish it."""
+        number = block_of(key)
+        total = self.fold(completed, number, messages).result()
+        mean = self._owner.mean(completed, number, total)
+        sums = None
+        if self.context.plan.needs_scalars:
+            sums = self._owner.scalars(completed, number, mean).result()
+        self._owner.step(completed, number, mean, sums)
+        return ()
+
+    def average(self, completed: int, key: str, messages: Iterable[Message]) -> Iterator[Pair]:
+        """The mean gradient of a block, for itself, and what is added up over blocks, for all."""
+        number = block_of(key)
+        total = self.fold(completed, number, messages).result()
+        mean = self._owner.mean(completed, number, total)
+        yield key, mean.to_message()
+        for node, sums in self._owner.scalars(completed, number, mean).nodes():
+            for other in range(self.layout.blocks):
+                yield block_key(other), Message({"node": [*node]}, {"sums": sums})
+
+    def finish(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
+        """As :meth:`update`, with the block's mean gradient and the scalars of all blocks."""
+        number = block_of(key)
+        mean: BlockGradient | None = None
+        fold: ShuffledFold[Array] = self._owner.fold_scalars(completed)
+        for message in messages:
+            if "gradient" in message.arrays:
+                # A repeated task gives the same again.
+                mean = BlockGradient.from_message(message)
+            else:
+                node = Node(*message.meta["node"])
+                fold.receive(node, message.arrays["sums"], message.digest or 0)
+        if mean is None:
+            raise MissingNodesError(f"round {completed}, block {number}: the gradient is missing")
+        self._owner.step(completed, number, mean, fold.result())
+        return ()
+
+    @classmethod
+    def label(cls, message: Message) -> str:
+        """Gradients of slices, the mean of a block, or scalars."""
+        if "gradient" in message.arrays:
+            return "mean"
+        return "scalars" if [*message.arrays] == ["sums"] else "gradients"
+
+
+def _levels(plan: Plan, completed: int, layout: Layout) -> list[int]:
+    return merge_levels(plan.leaves(completed), layout.tasks, layout.fan_in)

@@ -1,0 +1,197 @@
+"""What a task knows of a run, kept from task to task where the process lives on."""
+
+import hashlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from hdfs_utils.paths import AnyPath, path_of
+from kernels import arrays, dispatch
+from mapreduce.data.batch import Batch
+from mapreduce.data.shards import Dataset
+from mapreduce.models.context import NOWHERE, Context, Key, Workspace
+from mapreduce.plan.plan import Slice
+from mapreduce.reduction.message import Message, WireProtocol
+from mapreduce.reduction.vectors import Vector
+from mapreduce.runs.directory import RunDir
+
+Array = npt.NDArray[Any]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+class TaskContext:
+    """The run, its plan, model and data, and gradients of the rows.
+
+    Parameters
+    ----------
+    path : Path or RemotePath
+        Of the run.
+    threads : int
+        Slices that are computed at once.
+    """
+
+    def __init__(self, path: AnyPath, threads: int) -> None:
+        # Cores are used by slices, and only single-threaded products have reproducible bits.
+        threadpool_limits(1, "blas")
+        self.run = RunDir(path)
+        self.config = self.run.config
+        self.plan = self.config.plan
+        self.model = self.plan.create_model()
+        self.optimizer = self.plan.create_optimizer()
+        self.schedule = self.plan.create_schedule()
+        self._threads = threads
+        self._local = threading.local()
+        self._copied: tuple[Array, Array] | None = None
+        #: The strategy with the layout it was made for, kept for the next task.
+        self.strategy: tuple[Any, Any] | None = None
+
+    @property
+    def device(self) -> str:
+        """Where parameters, intermediate results and gradients are."""
+        return self.model.device if self.model.stays_on_device else "cpu"
+
+    @cached_property
+    def data(self) -> Dataset:
+        """The training data."""
+        return Dataset(path_of(self.config.data), self.plan.data.sha256)
+
+    @cached_property
+    def _pool(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._threads, "slices")
+
+    @property
+    def workspace(self) -> Workspace:
+        """Of the calling thread."""
+        if not hasattr(self._local, "workspace"):
+            self._local.workspace = Workspace(self.device)
+        workspace: Workspace = self._local.workspace
+        return workspace
+
+    def batch(self, rows: Slice) -> Batch:
+        """The rows of a slice."""
+        return self.plan.weighted(self.data.shard(rows.shard).rows(rows.start, rows.stop))
+
+    def feature(self, index: int) -> str:
+        """Of an element of the parameters, the feature that it weighs, to end a sentence with."""
+        feature, columns = self.model.feature_at(index), self.config.columns or ()
+        if feature is None:
+            return ""
+        # Names of hashed columns are not those of features.
+        is_named = feature < len(columns) and columns[feature].kind == "number"
+        name = f"{columns[feature].name!r}, " if is_named else ""
+        return f"; the feature is {name}number {feature}, counted from 0"
+
+    def gradient(
+        self,
+        params: Array,
+        batch: Batch,
+        vector: Callable[[], Array] | None = None,
+        loss_scale: float = 1.0,
+        key: Key = NOWHERE,
+        extras: dict[str, Array] | None = None,
+    ) -> tuple[float, Vector]:
+        """Loss and gradient of a batch, as :class:`mapreduce.models.base.Model` gives them.
+
+        Parameters
+        ----------
+        params : array (size,)
+        batch : Batch
+        vector : callable, optional
+            Gives memory for a dense gradient; by default it is new.
+        loss_scale : float
+            What the loss is multiplied with, where gradients are stored as float16.
+        key : Key
+            Of the batch's random numbers.
+        extras : dict of str to array, optional
+            Takes in the extra sums.
+        """
+        model = self.model
+        context = Context(self.workspace, key=key, training=True)
+        if extras is not None:
+            context.extras = extras
+        if self.device == "cpu" and not self.plan.is_mixed:
+            found = model.sparse_gradient(params, batch, context)
+            if found is not None:
+                return found
+            out = self._memory(vector)
+            return model.gradient(params, batch, out, context), out
+        params, context.loss_scale = self._stored(params), loss_scale
+        stored = self.workspace.array("gradient", (1, model.size), params.dtype)[0]
+        loss = model.gradient(params, batch, stored, context)
+        out = self._memory(vector)
+        if self.device == "cpu":
+            out[:] = stored
+        elif self.plan.is_mixed:
+            out[:] = arrays.to_host(stored, np.empty(model.size, params.dtype))
+        else:
+            arrays.to_host(stored, out)
+        return loss, out
+
+    def _memory(self, vector: Callable[[], Array] | None) -> Array:
+        return vector() if vector else np.empty(self.model.size, self.model.dtype)
+
+    def _stored(self, params: Array) -> Array:
+        """The parameters on the device and in the dtype that gradients are computed from.
+
+        Copied once, however many slices need them.
+        """
+        if self._copied is None or self._copied[0] is not params:
+            copy = params
+            if self.plan.is_mixed:
+                # A parameter beyond float16 makes the loss infinite, which is reported.
+                with np.errstate(over="ignore"):
+                    copy = params.astype(np.float16)
+            self._copied = params, arrays.to_device(copy, self.device)
+        return self._copied[1]
+
+    def warm_up(self) -> None:
+        """Compile all kernels that training calls, but for a device that forks cannot share."""
+        if self.model.device != "cpu":
+            return
+        batch = self.batch(Slice(0, 0, min(2, self.plan.data.shard_rows[0])))
+        params, gradient = (np.zeros(self.model.size, self.model.dtype) for _ in range(2))
+        self.model.gradient(params, batch, gradient, Context(self.workspace))
+        self.model.score(params, batch, Context(self.workspace))
+        dispatch.get("first_non_finite")(gradient)
+        protocol = WireProtocol()
+        protocol.read(protocol.write("", Message({}, {"gradient": gradient})))
+
+    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+        """Apply a function to items, on the context's threads; the results come in order."""
+        if self._threads == 1:
+            yield from map(function, items)
+            return
+        # No more than a few results wait to be taken, whatever the number of items.
+        waiting: deque[Future[R]] = deque()
+        for item in items:
+            waiting.append(self._pool.submit(function, item))
+            if len(waiting) > 2 * self._threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+
+
+_contexts: dict[tuple[AnyPath, int, str], TaskContext] = {}
+
+
+def task_context(path: AnyPath, threads: int, driver: str = "") -> TaskContext:
+    """The process's context for a run; another run's is dropped.
+
+    ``driver`` says who works on the run. No two drivers say the same, and what is kept belongs to
+    one of them: another run may be made at the path of one that was removed.
+    """
+    if not driver:
+        driver = hashlib.sha256((path / "run.json").read_bytes()).hexdigest()
+    key = (path, threads, driver)
+    if key not in _contexts:
+        _contexts.clear()
+        _contexts[key] = TaskContext(path, threads)
+    return _contexts[key]

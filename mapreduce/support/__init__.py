@@ -1,0 +1,1 @@
+"""Helpers that every part uses, and that use no other part."""

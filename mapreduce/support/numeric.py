@@ -1,0 +1,119 @@
+"""The numeric profile: the settings that, beside the plan, decide the bits of a result.
+
+BLAS picks its inner loops by the processor, and Numba the instructions. Under ``native`` they use
+all that the processor has, and equal processors give equal bits. Under ``portable`` both are pinned
+to one generation of processors, and all of that generation or later give the same bits. Either way
+BLAS runs on one thread: products taken apart by several threads are rounded differently.
+
+The variables must be set before NumPy is loaded, so this module imports nothing that loads it.
+"""
+
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from mapreduce.errors import UsageError
+
+PROFILES = ("native", "portable")
+
+_ONE_THREAD = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1",
+}
+
+#: BLAS core and Numba target of the portable profile, by machine.
+_PORTABLE = {
+    "x86_64": {"OPENBLAS_CORETYPE": "Haswell", "NUMBA_CPU_NAME": "haswell"},
+    "aarch64": {"OPENBLAS_CORETYPE": "ARMV8", "NUMBA_CPU_NAME": "generic"},
+    "arm64": {"OPENBLAS_CORETYPE": "ARMV8", "NUMBA_CPU_NAME": "generic"},
+}
+
+
+def environment(profile: str) -> dict[str, str]:
+    """The environment variables that a profile sets.
+
+    Raises
+    ------
+    UsageError
+        The profile is unknown, or ``portable`` is not defined for this machine.
+    """
+    if profile not in PROFILES:
+        raise UsageError(
+            f"--numeric-profile: expected one of {', '.join(PROFILES)}, found {profile!r}"
+        )
+    if profile == "native":
+        return dict(_ONE_THREAD)
+    machine = platform.machine()
+    if machine not in _PORTABLE:
+        raise UsageError(
+            f"--numeric-profile portable is defined for {', '.join(_PORTABLE)}, not for {machine}"
+        )
+    return {**_ONE_THREAD, **_PORTABLE[machine]}
+
+
+def pinned() -> dict[str, str]:
+    """The variables of the profiles that the process has."""
+    names = {name for variables in (_ONE_THREAD, *_PORTABLE.values()) for name in variables}
+    return {name: os.environ[name] for name in sorted(names) if name in os.environ}
+
+
+def is_set(variables: Mapping[str, str]) -> bool:
+    """Whether the process has these variables."""
+    return all(os.environ.get(name) == value for name, value in variables.items())
+
+
+def pin(profile: str) -> None:
+    """Set a profile's variables; if NumPy is loaded without them, start the program anew.
+
+    Only the command line calls this: the program is started again with the arguments it had.
+    """
+    variables = environment(profile)
+    if is_set(variables):
+        return
+    os.environ.update(variables)
+    if "numpy" in sys.modules:
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+
+
+def describe() -> dict[str, Any]:
+    """What the numbers of this process depend on: processor, libraries and their versions."""
+    import llvmlite.binding
+    import numba
+    import numpy as np
+    import threadpoolctl
+
+    features = llvmlite.binding.get_host_cpu_features()
+    blas = [
+        {name: info.get(name) for name in ("internal_api", "version", "architecture")}
+        for info in threadpoolctl.threadpool_info()
+        if info["user_api"] == "blas"
+    ]
+    return {
+        "machine": platform.machine(),
+        "cpu": llvmlite.binding.get_host_cpu_name(),
+        "cpu_features": sorted(name for name, present in features.items() if present),
+        "numba_target": os.environ.get("NUMBA_CPU_NAME"),
+        "blas": blas,
+        "libc": " ".join(platform.libc_ver()),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+    }
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The differences between two descriptions, in words."""
+    return [
+        f"{name}: {_short(before.get(name))}, now {_short(now.get(name))}"
+        for name in now
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,0 +1,169 @@
+"""Open families: a member has a name of the toolkit's or of an installed package, or MODULE:NAME.
+
+To import a member is to run its module, so one that is written as ``MODULE:NAME`` is only imported
+if the user has named it: see :mod:`mapreduce.support.trust`.
+"""
+
+import hashlib
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from operator import attrgetter
+from typing import Any
+
+from mapreduce.errors import MemberError, UntrustedError, UsageError
+from mapreduce.support import trust
+from mapreduce.support.suggest import did_you_mean
+
+
+@dataclass(frozen=True, eq=False)
+class Registry:
+    """The members of a family, by name; iterating gives the names of the toolkit's own.
+
+    Attributes
+    ----------
+    kind : str
+        The kind of member, which is also the name of the option.
+    group : str
+        Group of the entry points by which installed packages add members.
+    builtin : mapping
+        ``module:attribute`` of each name.
+    forms : mapping
+        Form of the names that take arguments.
+    base : str
+        ``module:Class`` that a member must extend or be an instance of; "" if it is a function.
+    """
+
+    kind: str
+    group: str
+    builtin: Mapping[str, str]
+    forms: Mapping[str, str] = field(default_factory=dict)
+    base: str = ""
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.builtin)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all members that have one: the toolkit's, then those of packages."""
+        return [*self, *(name for name in self._installed if name not in self.builtin)]
+
+    def has(self, name: object) -> bool:
+        """Whether a member has this name; packages are only asked if none of the toolkit's has."""
+        return name in self.builtin or name in self._installed
+
+    @property
+    def known(self) -> str:
+        """All ways to name a member, for a message."""
+        return f"{', '.join(self.forms.get(name, name) for name in self)}, or MODULE:NAME"
+
+    def split(self, spec: str) -> tuple[str, str | None]:
+        """Name and arguments of a specification such as ``mlp:7``; nothing is imported.
+
+        Raises
+        ------
+        UsageError
+            No member has this name.
+        """
+        name, colon, rest = spec.partition(":")
+        if name not in self.builtin and (own := trust.OWN.fullmatch(spec)):
+            return own[1], own[2]
+        if not self.has(name):
+            meant = did_you_mean(name, self.names)
+            raise UsageError(
+                f"--{self.kind}: unknown {self.kind} {spec!r}: expected one of {self.known}.{meant}"
+            )
+        return name, rest if colon else None
+
+    def target(self, name: str) -> str:
+        """Where a member is, as ``module:attribute``.
+
+        Raises
+        ------
+        UntrustedError
+            The name is of the form ``MODULE:NAME``, and
+            :func:`mapreduce.support.trust.trust` was not called with it.
+        """
+        if ":" not in name:
+            return self.builtin.get(name) or self._installed[name]
+        if name not in trust.trusted():
+            raise UntrustedError(
+                f"{name} is the {self.kind} of a run, and would be imported, which can run any "
+                f"program. If the run is yours, name it again: --trust {name}"
+            )
+        return name
+
+    def find(self, name: str) -> Any:
+        """The member of a name that :meth:`split` gave.
+
+        Raises
+        ------
+        UntrustedError
+            See :meth:`target`.
+        MemberError
+            It cannot be imported, or is of another kind.
+        """
+        module, _, attribute = self.target(name).partition(":")
+        if name in self.builtin:
+            return getattr(import_module(module), attribute)
+        trust.look_in_folders()
+        try:
+            imported = import_module(module)
+            member = attrgetter(attribute)(imported)
+        except (Exception, SystemExit) as error:
+            meant = did_you_mean(name, self)
+            raise MemberError(
+                f"--{self.kind} {name} cannot be imported: {type(error).__name__}: {error}.{meant}"
+            ) from error
+        self._check(name, member)
+        trust.note_folder(imported)
+        return member
+
+    def load(self, spec: str) -> Any:
+        """The member of a specification, in a family whose members take no arguments.
+
+        Raises
+        ------
+        UsageError
+            No member has this name, or the specification has arguments.
+        UntrustedError, MemberError
+            See :meth:`find`.
+        """
+        name, arguments = self.split(spec)
+        if arguments is not None:
+            raise UsageError(f"--{self.kind} {name}: expected no arguments, found {arguments!r}")
+        return self.find(name)
+
+    def _check(self, name: str, member: Any) -> None:
+        module, _, base = self.base.partition(":")
+        expected, is_one = "a function", callable(member)
+        if base:
+            kind = getattr(import_module(module), base)
+            expected = f"a {module}.{base}"
+            is_one = isinstance(member, kind) or (
+                inspect.isclass(member) and issubclass(member, kind)
+            )
+        if not is_one:
+            raise MemberError(f"--{self.kind} {name}: expected {expected}, found {member!r:.60}")
+
+    def digest(self, name: str) -> str:
+        """SHA-256 of the source files of a member's module, or of the package that it is in."""
+        digest = hashlib.sha256()
+        for path, content in trust.files(self.target(name).partition(":")[0]):
+            digest.update(f"{path}\0{len(content)}\0".encode() + content)
+        return digest.hexdigest()
+
+    @property
+    def _installed(self) -> dict[str, str]:
+        return _entry_points(self.group, tuple(sys.path))
+
+
+@cache
+def _entry_points(group: str, path: tuple[str, ...]) -> dict[str, str]:
+    from importlib import metadata
+
+    found = metadata.entry_points(group=group)
+    return {entry.name: f"{entry.module}:{entry.attr}" for entry in found}

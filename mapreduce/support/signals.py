@@ -1,0 +1,130 @@
+"""SIGINT and SIGTERM in the process that drives jobs.
+
+The first signal raises :class:`Interrupted`, once. A second one, or cleaning up that takes too
+long, ends the process at once. The next start sweeps the leftovers of such an end: workers end with
+their driver, the names of folders hold the process that made them, and files are published whole.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from hdfs_utils.errors import StorageError
+from mapreduce.errors import Interrupted
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM)
+
+#: Seconds within which a further signal is an echo of the first: a terminal and a parent process
+#: may both send it.
+_ECHO_SECONDS = 1.0
+
+#: Seconds that cleaning up may take.
+_CLEANUP_SECONDS = 60
+
+_is_handling = False
+
+#: How many contexts defer signals, and the interruption that waits for their end.
+_deferring = 0
+_waiting: list[Interrupted] = []
+
+
+@contextlib.contextmanager
+def interrupting() -> Iterator[None]:
+    """Install a handler for both signals that raises :class:`Interrupted`.
+
+    An error that follows from the interruption is replaced by it, except one of a full or failing
+    disk. Nested uses, and those outside of the main thread, which alone gets signals, do nothing.
+    """
+    global _is_handling
+    if _is_handling or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    owner = os.getpid()
+    first: Interrupted | None = None
+    came = 0.0
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        nonlocal first, came
+        if os.getpid() != owner:
+            _end_forked(number, frame)
+        if first is not None:
+            if time.monotonic() - came > _ECHO_SECONDS:
+                os._exit(first.exit_code)
+            return
+        first, came = Interrupted(number), time.monotonic()
+        # The default action needs no Python, which may be busy in a library.
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_CLEANUP_SECONDS)
+        if not _deferring:
+            raise first
+        _waiting.append(first)
+
+    # Python does not know a handler that was not set by Python.
+    alarm = signal.getsignal(signal.SIGALRM) or signal.SIG_DFL
+    before = [signal.signal(number, handle) for number in NUMBERS]
+    _is_handling = True
+    try:
+        yield
+    except Exception as error:
+        if first is not None and not isinstance(error, StorageError):
+            raise Interrupted(first.signal_number) from error
+        raise
+    finally:
+        _is_handling = False
+        for number, old in zip(NUMBERS, before, strict=True):
+            signal.signal(number, old)
+        if first is not None:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, alarm)
+
+
+def _end_forked(number: int, frame: FrameType | None) -> None:
+    """End a process of mrjob's pool: first its task, which is another process."""
+    while frame is not None:
+        if frame.f_code.co_name == "_bootstrap":
+            raise SystemExit(128 + number)
+        frame = frame.f_back
+    # It has not begun to work, and nothing would catch the exception.
+    os._exit(128 + number)
+
+
+@contextlib.contextmanager
+def deferred() -> Iterator[None]:
+    """Defer signals to the end of the block, where they are handled.
+
+    So a resource that is acquired is also recorded by its owner, and one that is being released is
+    released. A mask would not do: Python handles in its main thread what any other thread gets.
+    """
+    global _deferring
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _deferring += 1
+    try:
+        yield
+    finally:
+        _deferring -= 1
+        if _waiting and not _deferring:
+            raise _waiting.pop()
+
+
+@contextlib.contextmanager
+def closing(make: Callable[[], Any], job: Any) -> Iterator[Any]:
+    """Make mrjob's runner, which deletes its files at the end, also after an interruption.
+
+    The user can refuse that by ``--cleanup-on-failure``.
+    """
+    runner, mode = make(), None
+    try:
+        yield runner
+    except (Interrupted, KeyboardInterrupt):
+        mode = None if job.options.cleanup_on_failure else ["ALL"]
+        raise
+    finally:
+        with deferred():
+            runner.cleanup(mode)

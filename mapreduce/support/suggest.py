@@ -1,0 +1,51 @@
+"""Suggestions for mistyped names."""
+
+import difflib
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+
+def did_you_mean(word: str, known: Iterable[str], shown: str = "{}") -> str:
+    """A question with the most similar name, or "" if none is similar.
+
+    Parameters
+    ----------
+    word : str
+        The mistyped name.
+    known : iterable of str
+        The known names.
+    shown : str
+        How to show a name, with ``{}`` in its place.
+
+    Returns
+    -------
+    str
+        With a blank in front, to follow a sentence.
+    """
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f" Did you mean {shown.replace('{}', close[0])}?" if close else ""
+
+
+def missing(path: str, names: Callable[[str], Iterable[str]], where: str = "") -> str:
+    """The message for an input that does not exist.
+
+    Parameters
+    ----------
+    path : str
+        A path, URI or glob.
+    names : callable
+        ``names(folder)`` returns the names in a folder.
+    where : str
+        Where it was looked for.
+    """
+    if set(path) & set("*?[{"):
+        return f"matches no file{where}."
+    folder, slash, name = path.rstrip("/").rpartition("/")
+    known = names(f"{folder}{slash}" or ".")
+    return f"does not exist{where}.{did_you_mean(name, known, f'{folder}{slash}{{}}')}"
+
+
+def names_in(folder: str) -> list[str]:
+    """The names in a folder of this machine; empty if it does not exist."""
+    path = Path(folder)
+    return [other.name for other in path.iterdir()] if path.is_dir() else []

@@ -1,0 +1,464 @@
+"""Conformance suites: what all models, optimizers, strategies and readers here pass, for yours.
+
+Each raises an AssertionError that says what was expected and found::
+
+    def test_my_model():
+        check_model(lambda dtype: MyModel((28, 28), 10, dtype))
+"""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hdfs_utils.errors import ConflictError
+from mapreduce.data.batch import Batch, Csr
+from mapreduce.data.importer import Rows, Source, import_rows
+from mapreduce.data.shards import Dataset
+from mapreduce.models.base import Model
+from mapreduce.models.context import Context, Key, Workspace
+from mapreduce.optim.contract import PAGE, RESERVED, Shared, Transformation
+from mapreduce.optim.contract import GlobalTransformation as Global
+from mapreduce.plan.settings import Settings
+from mapreduce.reduction.aggregator import MeanAggregator, VectorSum
+from mapreduce.reduction.message import WireProtocol
+from mapreduce.reduction.tree import Node, TreeFold
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.strategies.base import Layout, Pair, Strategy
+from mapreduce.strategies.leaf_ranges import block_key, block_of, leaf_ranges
+from mapreduce.strategies.state import State
+from mapreduce.strategies.task_context import TaskContext
+from mapreduce.training import driver
+
+Array = npt.NDArray[Any]
+
+_ROWS = 9
+
+
+def _same(what: str, found: object, expected: object) -> None:
+    if found != expected:
+        raise AssertionError(f"{what}: expected {expected!r:.200}, found {found!r:.200}")
+
+
+def _bits(what: str, found: Array, expected: Array) -> None:
+    _same(f"{what}, dtype and shape", (found.dtype, found.shape), (expected.dtype, expected.shape))
+    if found.tobytes() == expected.tobytes():
+        return
+    for at, (ours, theirs) in enumerate(zip(found.ravel(), expected.ravel(), strict=True)):
+        if ours.tobytes() != theirs.tobytes():
+            raise AssertionError(
+                f"{what}: element {at} is {ours!r}, expected the bits of {theirs!r}"
+            )
+
+
+def _close(what: str, found: Any, expected: Any, tolerance: float) -> None:
+    found, expected = np.atleast_1d(found, expected)
+    bound = tolerance * max(1.0, float(np.abs(expected).max(initial=0)))
+    wrong = ~(np.abs(found - expected) <= bound)
+    if wrong.any():
+        pair = f"expected {expected[wrong][:3]}, found {found[wrong][:3]}"
+        raise AssertionError(
+            f"{what}: {pair} at {wrong.nonzero()[0][:3]}, more than {bound:.1g} off"
+        )
+
+
+# Models
+
+
+def check_model(factory: Callable[[str], Model], seed: int = 0) -> None:
+    """Put a model through the contract of :class:`mapreduce.models.base.Model`.
+
+    Parameters
+    ----------
+    factory : callable
+        ``factory(dtype)`` makes the model, for ``float32`` and ``float64``. A small one: the
+        gradient is compared with differences of the loss.
+    seed : int
+        Of the rows and parameters. Where a loss has a kink, another one may lie farther from it.
+    """
+    for dtype in ("float32", "float64"):
+        suite = _ModelSuite(factory, dtype, seed)
+        suite.check_layout(factory(dtype))
+        suite.check_sums()
+        suite.check_bits()
+        suite.check_use()
+        suite.check_buffers()
+        suite.check_sparse()
+    suite.check_slopes()
+
+
+class _ModelSuite:
+    def __init__(self, factory: Callable[[str], Model], dtype: str, seed: int) -> None:
+        self.model = factory(dtype)
+        self.tolerance = 1e-4 if dtype == "float32" else 1e-10
+        self.random = np.random.default_rng(seed)
+        self.params = self.random.standard_normal(self.model.size).astype(dtype)
+        self.batch = self.rows(_ROWS)
+        self.x: Array = np.asarray(self.batch.features)
+        for array in (self.params, self.x):
+            array.flags.writeable = False
+        self.whole = self.gradient(self.params, self.batch)
+
+    def rows(self, rows: int) -> Batch:
+        x = self.random.standard_normal((rows, self.model.features)).astype(self.model.dtype)
+        if self.model.regression:
+            return Batch(x, self.random.standard_normal(rows))
+        return Batch(x, self.random.integers(0, self.model.classes, rows).astype(np.int32))
+
+    def gradient(
+        self, params: Array, batch: Batch, row: int = 0, workspace: Workspace | None = None
+    ) -> Any:
+        context = Context(workspace or Workspace(), 1.0, Key(3, 1, shard=2, row=row), training=True)
+        out = np.full(self.model.size, np.nan, self.model.dtype)
+        loss = self.model.gradient(params, batch, out, context)
+        _same("type of the loss", type(loss), float)
+        _same("names of the extra sums", sorted(context.extras), sorted(self.model.extras(1)))
+        dtypes = {str(array.dtype) for array in context.extras.values()}
+        _same("dtypes of the extra sums", dtypes - {"float64"}, set())
+        return VectorSum(batch.rows, batch.weight, loss, out, context.extras)
+
+    def check_layout(self, again: Model) -> None:
+        model = self.model
+        names = [parameter.name for parameter in model.parameters]
+        _same("number of different names", len(set(names)), len(names))
+        roles = {parameter.role for parameter in model.parameters}
+        _same("unknown roles", roles - {"weight", "bias", "buffer"}, set())
+        before = repr(np.random.get_state())
+        first = model.init(7)
+        _same("NumPy's global random state after init", repr(np.random.get_state()), before)
+        _same("dtype and shape of init", (first.dtype, first.shape), (model.dtype, (model.size,)))
+        _same("finite elements of init", int(np.isfinite(first).sum()), model.size)
+        model.init(8)
+        _bits("init of the same seed", again.init(7), first)
+
+    def check_sums(self) -> None:
+        """A gradient is the weighted sum of those of its rows, and so are the extra sums."""
+        weights = self.random.choice([0.0, 0.5, 1.0, 3.25], _ROWS)
+        weighted = self.gradient(self.params, replace(self.batch, weights=weights))
+        single = [self.gradient(self.params, self.batch[i : i + 1], i) for i in range(_ROWS)]
+        for total, factors in ((self.whole, np.ones(_ROWS)), (weighted, weights)):
+            what = f"beside the sum of single rows with the weights {factors.tolist()}"
+            for name in ("loss", "vector", *total.extras):
+                found, *parts = [{**vars(one), **one.extras}[name] for one in (total, *single)]
+                expected = sum(w * part for w, part in zip(factors, parts, strict=True))
+                _close(f"{name} of the gradient, {what}", found, expected, self.tolerance)
+        ones = self.gradient(self.params, replace(self.batch, weights=np.ones(_ROWS)))
+        _bits("gradient with weights of 1", ones.vector, self.whole.vector)
+
+    def check_bits(self) -> None:
+        """The same bits whatever was computed before, and in whichever order slices are."""
+        workspace = Workspace()
+        for rows in (1, 3 * _ROWS):
+            with np.errstate(all="ignore"):
+                nothing = np.full_like(self.params, np.nan)
+                self.gradient(nothing, self.rows(rows), 5, workspace)
+            again = self.gradient(self.params, self.batch, 0, workspace)
+            _bits("gradient with a used workspace", again.vector, self.whole.vector)
+            _same("loss with a used workspace", again.loss, self.whole.loss)
+        roots = []
+        for order in (range(0, _ROWS, 2), range(_ROWS - 1, -1, -2)):
+            fold: TreeFold[Any] = TreeFold(len(order), MeanAggregator().combine)
+            for start in order:
+                rows_of = self.batch[start : start + 2]
+                part = self.gradient(self.params, rows_of, start, workspace)
+                fold.add(Node(0, start // 2), part)
+            roots.append(fold.result().vector)
+        _bits("gradient along the tree, in another order", *roots)
+
+    def check_use(self) -> None:
+        model, batch, params = self.model, self.batch, self.params
+        loss, correct = model.score(params, batch, Context())
+        out = np.empty_like(params)
+        used = model.gradient(params, batch, out, Context())
+        _close("loss of score, beside that of gradient", loss, used, self.tolerance)
+        logits = model.logits(params, batch, Context()).copy()
+        _same("shape of logits", logits.shape, (_ROWS, 1 if model.regression else model.classes))
+        best = 0 if model.regression else int((logits.argmax(axis=1) == batch.labels).sum())
+        _same("rows that are correct", correct, best)
+        if not model.regression:
+            sums = model.probabilities(params, batch, Context()).sum(axis=1)
+            _close("sums of probabilities", sums, np.ones(_ROWS), self.tolerance)
+        broken = replace(batch, features=np.where(np.arange(_ROWS)[:, None] == 1, np.nan, self.x))
+        with np.errstate(all="ignore"):
+            loss, _ = model.score(params, broken, Context())
+        _same("whether the loss of NaNs is finite", math.isfinite(loss), False)
+
+    def check_buffers(self) -> None:
+        update = self.model.update_buffer
+        means = {name: sums / self.whole.weight for name, sums in self.whole.extras.items()}
+        gradients = self.model.views(self.whole.vector)
+        views = zip(self.model.parameters, self.model.views(self.params), gradients, strict=True)
+        for (name, _, role), view, gradient in views:
+            if role == "buffer":
+                other = int(np.count_nonzero(gradient))
+                _same(f"gradient of the buffer {name}, not 0", other, 0)
+                values, half = view.ravel(), view.size // 2
+                whole = update(name, slice(0, view.size), values, means)
+                for part in (slice(0, half), slice(half, view.size)):
+                    found = update(name, part, values[part], means)
+                    _bits(f"a part of the buffer {name}", found, whole[part])
+
+    def check_sparse(self) -> None:
+        if not self.model.takes_sparse:
+            return
+        mask = self.random.random(self.x.shape) < 0.1
+        indptr = np.append(0, np.cumsum(mask.sum(axis=1))).astype(np.int32)
+        rows = Csr(indptr, mask.nonzero()[1].astype(np.int32), self.x[mask], self.model.features)
+        sparse, dense = (replace(self.batch, features=one) for one in (rows, rows.to_dense()))
+        found = self.gradient(self.params, sparse)
+        expected = self.gradient(self.params, dense).vector
+        _close("gradient of sparse rows, beside dense ones", found.vector, expected, self.tolerance)
+        loss_and_vector: Any = self.model.sparse_gradient(self.params, sparse, Context())
+        if loss_and_vector is not None:
+            _bits("sparse gradient of sparse rows", loss_and_vector[1].to_dense(), found.vector)
+
+    def check_slopes(self) -> None:
+        """Central differences along random directions and, of a small model, along each axis."""
+        size, params = self.model.size, self.params
+        buffers = [at for one, _, at in self.model.parts(0, size) if one.role == "buffer"]
+        directions = [*self.random.standard_normal((5, size)), *np.eye(size if size <= 300 else 0)]
+        for direction in directions:
+            for place in buffers:
+                direction[place] = 0
+            ends = [self.gradient(params + h * direction, self.batch).loss for h in (1e-6, -1e-6)]
+            slope = (ends[0] - ends[1]) / 2e-6
+            _close(
+                "gradient, beside central differences", self.whole.vector @ direction, slope, 1e-5
+            )
+
+
+# Optimizers
+
+
+def check_optimizer(factory: Callable[[], Transformation | Global], steps: int = 12) -> None:
+    """Put an optimizer through the contract of :mod:`mapreduce.optim.contract`.
+
+    Parameters
+    ----------
+    factory : callable
+        Makes the optimizer, for at least ``steps`` rounds and with a learning rate at which a
+        quadratic of second derivatives up to 1 does not diverge.
+    steps : int
+        Rounds that are made.
+    """
+    size = 2 * PAGE + 5
+    start = np.random.default_rng(0).standard_normal(size)
+    for dtype in ("float32", "float64"):
+        params, scales = start.astype(dtype), np.linspace(0.1, 1, size).astype(dtype)
+        cuts = [(), (PAGE,), (PAGE, 2 * PAGE)]
+        if isinstance(factory(), Transformation):
+            cuts.append((1, 700, size - 1))
+        runs = [_Run(factory(), params, cut) for cut in cuts]
+        values = [float(scales @ params**2)]
+        for _ in range(steps):
+            for run in runs:
+                run.step(scales * run.params, float(scales @ run.params**2) / 2)
+                _bits(f"parameters in blocks {run.edges}", run.params, runs[0].params)
+                _bits(f"scalars in blocks {run.edges}", run.scalars, runs[0].scalars)
+                for name, array in runs[0].state.items():
+                    _bits(f"{name} in blocks {run.edges}", run.state[name], array)
+            values.append(float(scales @ runs[0].params ** 2))
+        _same("type of the values of a quadratic", math.isfinite(sum(values)), True)
+        _same(f"whether {values[-1]} is below {values[0]}", values[-1] < values[0], True)
+        if runs[0].optimizer.tolerates_non_finite(steps, False):
+            runs[0].step(np.full_like(params, np.nan), math.nan)
+            found = int(np.isfinite(runs[0].params).sum())
+            _same("finite parameters after a round that may not be finite", found, size)
+
+
+class _Run:
+    """An optimizer over blocks, as their owners run it."""
+
+    def __init__(
+        self, optimizer: Transformation | Global, params: Array, cuts: Sequence[int]
+    ) -> None:
+        self.optimizer, self.params, self.completed = optimizer, params, 0
+        self.edges = [0, *cuts, params.size]
+        self._parts = [slice(*pair) for pair in pairwise(self.edges)]
+        self._states = [optimizer.init(params[part]) for part in self._parts]
+        self.scalars = optimizer.first_scalars()
+        _same("dtype of the scalars", self.scalars.dtype, np.dtype("f8"))
+        unnamed = optimizer.scalar_names[self.scalars.size :]
+        _same("names of scalars that are not there", unnamed, ())
+        taken = sorted(self._states[0].keys() & {*RESERVED})
+        _same("names of states that a block has for something else", taken, [])
+        self._check(params)
+
+    @property
+    def state(self) -> dict[str, Array]:
+        first, *others = self._states
+        return {name: np.concatenate([first[name], *(s[name] for s in others)]) for name in first}
+
+    def _check(self, params: Array) -> None:
+        for name, array in {"parameters": self.params, **self.state}.items():
+            _same(f"dtype of {name}", array.dtype, params.dtype)
+            _same(f"shape of {name}", array.shape, params.shape)
+
+    def step(self, gradient: Array, value: float) -> None:
+        optimizer, before = self.optimizer, self.params
+        inputs = []
+        for part, state in zip(self._parts, self._states, strict=True):
+            inputs.append((gradient[part], state, before[part]))
+            for array in (*inputs[-1][::2], *state.values()):
+                array.flags.writeable = False
+        if isinstance(optimizer, Transformation):
+            made = [optimizer.update(*one, self.completed) for one in inputs]
+            pairs = [
+                (one[2] + updates, state)
+                for one, (updates, state) in zip(inputs, made, strict=True)
+            ]
+        else:
+            shared = Shared(self._sums(inputs), value, self.scalars)
+            done = [optimizer.update(*one, self.completed, shared) for one in inputs]
+            _same("different scalars of blocks", len({one[2].tobytes() for one in done}), 1)
+            self.scalars, pairs = done[0][2], [one[:2] for one in done]
+        self.params = np.concatenate([params for params, _ in pairs])
+        self._states = [state for _, state in pairs]
+        self.completed += 1
+        self._check(before)
+
+    def _sums(self, inputs: Sequence[tuple[Array, dict[str, Array], Array]]) -> Array:
+        """As the reducers add them up: along the tree over pages."""
+        assert isinstance(self.optimizer, Global)
+        fold: TreeFold[Array] = TreeFold(-(-self.params.size // PAGE), np.add)
+        pages = 0
+        for gradient, state, params in inputs:
+            for start in range(0, params.size, PAGE):
+                at = slice(start, start + PAGE)
+                parts = {name: array[at] for name, array in state.items()}
+                with np.errstate(all="ignore"):
+                    sums = self.optimizer.sums(gradient[at], parts, params[at], self.scalars)
+                _same("shape of the sums", sums.shape, (self.optimizer.width,))
+                fold.add(Node(0, pages), sums)
+                pages += 1
+        return fold.result()
+
+
+# Strategies
+
+
+def check_strategy(kind: type[Strategy], settings: Settings | None = None) -> None:
+    """Put a strategy through the contract of :mod:`mapreduce.strategies.base`.
+
+    Rounds are run task by task, for several numbers of tasks and blocks: each task twice, with its
+    messages twice, in random orders. Then a chain and a gang train. All must give the same bits.
+
+    Parameters
+    ----------
+    kind : type
+        At the top of a module, from which tasks can import it.
+    settings : Settings, optional
+        Of three rounds on rows of 9,000 features and 4 classes. The model must have at least
+        32,769 parameters, which make three blocks.
+    """
+    name = f"{kind.__module__}:{kind.__qualname__}"
+    settings = replace(settings or Settings(), strategy=name, batch_size=24, slice_rows=4, rounds=3)
+    x = np.random.default_rng(0).standard_normal((48, 9_000)).astype(settings.dtype)
+    source = Source([Rows(x, np.arange(48) % 4)], (9_000,), 1.0, 0, {"format": "random"})
+    chain = Execution("inline", 3, blocks=2, rounds_per_job=2)
+    gang = Execution("parallel", 2, blocks=3, start_method="fork", executor="gang")
+    with TemporaryDirectory() as folder:
+        found: list[Array] = []
+        import_rows(source, data := Path(folder) / "data", 0)
+        for how in (Layout(1, 1), Layout(2, 3), Layout(5, 2), chain, gang):
+            run = driver.create(Path(folder) / f"{len(found)}", settings, data, None)
+            if isinstance(how, Layout):
+                _run_rounds(kind, run, how)
+            else:
+                driver.train(run, how, 0, Events())
+            found.append((run.latest_round() or driver.initial(run.config.plan)).params)
+            _bits(f"parameters with {how}", found[-1], found[0])
+
+
+def _run_rounds(kind: type[Strategy], run: RunDir, layout: Layout) -> None:
+    plan, protocol, random = run.config.plan, WireProtocol(), Random(0)
+    blocks = run.publish_round(driver.initial(plan), layout.blocks)
+    context = TaskContext(run.path, 1)
+    _same("blocks of the model", blocks, layout.blocks)
+    tasks = [kind(context, State(run, context.model.size, blocks), layout) for _ in range(2)]
+    for completed in range(plan.rounds):
+        place = f"{layout}, round {completed}"
+        parts = leaf_ranges(completed, kind.units(plan, completed), layout.tasks)
+        sent = _repeat(f"{place}, map", ((p for one in parts for p in t.map(one)) for t in tasks))
+        for phase in kind.phases(plan, completed, layout):
+            where, arrived = f"{place}, phase {phase.name!r}", defaultdict(list)
+            _same(f"{where}: whether it is a method", hasattr(kind, phase.name), True)
+            for line in sent * 2:
+                arrived[protocol.read(line)[0]].append(line)
+            wrong = [key for key in arrived if block_of(key) not in range(phase.keys)]
+            _same(f"{where}: keys that do not begin with a block's", wrong, [])
+            sent = []
+            for key, lines in sorted(arrived.items()):
+                orders = [random.sample(lines, len(lines)) for _ in tasks]
+                given = [[protocol.read(line)[1] for line in order] for order in orders]
+                each = zip(tasks, given, strict=True)
+                pairs = (task.reduce(completed, phase, key, messages) for task, messages in each)
+                sent += _repeat(f"{where}, key {key}", pairs)
+        _same(f"{where}: keys", sorted(arrived), [*map(block_key, range(blocks))])
+        _same(f"{where}: messages of the last phase", len(sent), 0)
+        paths = [run.block_path(completed + 1, number, blocks) for number in range(blocks)]
+        _same(f"{where}: blocks it did not publish", [p.name for p in paths if not p.exists()], [])
+
+
+def _repeat(where: str, outputs: Iterable[Iterable[Pair]]) -> list[bytes]:
+    """What a task sends and, since it was repeated, sends again."""
+    try:
+        first, again = ([WireProtocol().write(*pair) for pair in pairs] for pairs in outputs)
+    except ConflictError as error:
+        raise AssertionError(f"{where}: messages in another order make another block") from error
+    _same(f"{where}: whether a repeated task sends the same bytes", first == again, True)
+    return first
+
+
+# Readers
+
+
+def check_reader(make: Callable[[], Source]) -> None:
+    """Put a reader's source through :class:`mapreduce.data.importer.Source`, and import it.
+
+    Parameters
+    ----------
+    make : callable
+        Reads the same small source anew with each call.
+    """
+    source = make()
+    first, again = list(source.chunks), list(make().chunks)
+    _same("type of format in the description", type(source.description.get("format")), str)
+    _same("description as JSON", json.loads(json.dumps(source.description)), source.description)
+    _same("whether the scale is finite", math.isfinite(source.scale), True)
+    kinds = set()
+    for rows in first:
+        x, labels, weights = rows.features, rows.labels, rows.weights
+        kind = None if labels is None else labels.dtype.kind
+        kinds.add((type(x).__name__, x.dtype.str, kind, weights is None))
+        _same("columns of a chunk", x.shape[1], math.prod(source.shape))
+        lengths = {len(x)} | {len(array) for array in (labels, weights) if array is not None}
+        _same("lengths of a chunk's arrays", lengths, {len(x)})
+    _same("layouts, dtypes, kinds of labels and of weights", len(kinds), 1)
+    features, once_more = (
+        np.concatenate([_dense(rows.features) for rows in read]) for read in (first, again)
+    )
+    _bits("features of a second reading", once_more, features)
+    with TemporaryDirectory() as folder:
+        manifest = import_rows(make(), Path(folder) / "data", 0)
+        dataset = Dataset(Path(folder) / "data")
+        shards = [dataset.shard(number) for number in range(len(manifest.shards))]
+        imported = np.empty_like(features)
+        for shard, entry in zip(shards, manifest.shards, strict=True):
+            imported[shard.source_rows(0, entry.rows)] = _dense(shard.rows(0, entry.rows).features)
+        _bits("features after an import", imported, features)
+
+
+def _dense(features: Array | Csr) -> Array:
+    return features.to_dense() if isinstance(features, Csr) else features

@@ -1,0 +1,152 @@
+"""Runs a function in a process of its own, with a time limit, which keeps tasks isolated.
+
+On Hadoop each task is a process, and so it is here: what a task leaves in a module, in the
+environment or in the working folder is gone with it, and what it prints goes aside.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+import tempfile
+import threading
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+from mapreduce.errors import GradreduceError
+from mapreduce.runners.parallel.worker import LOG_BYTES, end_with_parent, noted
+
+#: Seconds after the limit until a process that took no notice of it is killed.
+_PATIENCE = 3.0
+
+
+class TimeLimitReached(BaseException):
+    """Raised within the user's code; no ``Exception``, so that it is not caught there."""
+
+
+class ProcessLost(GradreduceError):
+    """A process ended without an answer, or was killed since it did not end."""
+
+
+def run_apart(work: Callable[[], Any], seconds: float) -> tuple[Any, dict[str, Any]]:
+    """What a function returns in a fork of this process, and what it wrote.
+
+    Parameters
+    ----------
+    work : callable
+        A function whose result can be pickled.
+    seconds : float
+        That ``work`` gives itself, by :func:`time_limit`; a little later it is killed.
+
+    Returns
+    -------
+    made
+        The result of ``work``.
+    noted : dict
+        ``printed``, the beginning of standard output, and what is noted of standard error by
+        :func:`mapreduce.runners.parallel.worker.noted`.
+
+    Raises
+    ------
+    ProcessLost
+    """
+    ours, theirs = Pipe(duplex=False)
+    with ours, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        parent = os.getpid()
+        child = _fork()
+        if not child:
+            # Else the pipe would never break, and who writes a long answer would wait for ever.
+            ours.close()
+            end_with_parent(parent)
+            _serve(work, theirs, out.fileno(), err.fileno())
+        theirs.close()
+        try:
+            made = _reply(ours, seconds + _PATIENCE, seconds)
+        finally:
+            _end(child)
+        for file in (out, err):
+            file.seek(0)
+        printed = out.read(LOG_BYTES).decode("latin-1")
+        return made, noted(err) | {"printed": printed}
+
+
+def _fork() -> int:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):
+            stream.flush()
+    with warnings.catch_warnings():
+        # Python 3.12 warns if there are threads, as test programs have them: the child uses none.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
+
+
+def _serve(work: Callable[[], Any], reply: Connection, out: int, err: int) -> NoReturn:
+    """The child: work, answer, and end without what the parent has registered for its end."""
+    try:
+        os.setpgid(0, 0)
+        _redirect(out, err)
+        answer = work()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        reply.send((answer, ""))
+    except BaseException:
+        with contextlib.suppress(BaseException):
+            reply.send((None, traceback.format_exc()))
+    finally:
+        os._exit(0)
+
+
+def _redirect(out: int, err: int) -> None:
+    null = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, target in ((null, 0), (out, 1), (err, 2)):
+        os.dup2(descriptor, target)
+    sys.stdin = os.fdopen(0, "r", closefd=False)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
+
+
+@contextlib.contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise :class:`TimeLimitReached` after some seconds, and again if that was caught."""
+    if seconds is None or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise TimeLimitReached(f"it did not end within {seconds:g} seconds")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 0.2)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _reply(connection: Connection, patience: float, seconds: float) -> Any:
+    try:
+        if not connection.poll(patience):
+            raise ProcessLost(
+                f"it did not end within {seconds:g} seconds, nor when it was asked to; it was "
+                "killed. --time-limit gives more"
+            )
+        made, lost = connection.recv()
+    except EOFError:
+        raise ProcessLost("its process ended without a word: it was killed, or it exited") from None
+    if lost:
+        raise ProcessLost(f"its process failed:\n{lost}")
+    return made
+
+
+def _end(child: int) -> None:
+    """Kill the child, with all that it has started."""
+    for kill in (os.killpg, os.kill):
+        with contextlib.suppress(OSError):
+            kill(child, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(child, 0)

@@ -1,0 +1,307 @@
+"""A view: sections of text and tables, scenes and pictures, for terminals and pages."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from mapreduce.tracing.model import Record, Shown
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table.
+
+    Attributes
+    ----------
+    text : str
+    is_code : bool
+        Whether it is data, to be set as it is.
+    heat : float or None
+        From 0 to 1: the amount, relative to its neighbours.
+    note : str
+        A dimmed note after the text.
+    is_number : bool
+        Columns with a number are set to the right.
+    bar : float or None
+        From 0 to 1: the length of a bar that is drawn in the place of the text.
+    """
+
+    text: str
+    is_code: bool = False
+    heat: float | None = None
+    note: str = ""
+    is_number: bool = False
+    bar: float | None = None
+
+
+def cell(value: Cell | str | int | float) -> Cell:
+    """The cell of a value: of a text, a number that was counted, or one that was computed."""
+    if isinstance(value, Cell):
+        return value
+    if isinstance(value, str):
+        return Cell(value)
+    return Cell(f"{value:,}" if isinstance(value, int) else f"{value:.4g}", is_number=True)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of what :func:`cell` takes; without a head, a list of names and what they are."""
+
+    caption: str
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    note: str = ""
+
+    @cached_property
+    def cells(self) -> list[list[Cell]]:
+        """The rows."""
+        return [[cell(value) for value in row] for row in self.rows]
+
+    @cached_property
+    def numeric(self) -> set[int]:
+        """Columns of numbers."""
+        return {n for row in self.cells for n, one in enumerate(row) if one.is_number}
+
+
+@dataclass(frozen=True)
+class Note:
+    """A remark that is worth seeing.
+
+    Attributes
+    ----------
+    text : str
+    tone : str
+        ``tip``, ``warning`` or ``error``.
+    code : str
+        Code that belongs to it, shown verbatim.
+    """
+
+    text: str
+    tone: str = "tip"
+    code: str = ""
+
+
+Block = Table | Note
+
+
+@dataclass(frozen=True)
+class Question:
+    """A question before a scene.
+
+    Attributes
+    ----------
+    text : str
+    answer : str
+    because : str
+    choices : tuple of str
+        The possible answers; empty for a number or a text.
+    """
+
+    text: str
+    answer: str
+    because: str
+    choices: tuple[str, ...] = ()
+
+    def is_right(self, given: str) -> bool:
+        """Whether an answer is right, however it is quoted."""
+        return _bare(given) == _bare(self.answer)
+
+
+def _bare(text: str) -> str:
+    return text.strip().strip("\"'").replace(",", "").lower()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report, or a scene of a play.
+
+    Attributes
+    ----------
+    name : str
+        For links. Of a scene, the station of the picture: ``input``, ``map-0``, ``combine``,
+        ``shuffle``, ``reduce-0``, ``output``; of a round also ``tree``, ``reduce`` and ``model``.
+    title, text : str
+    blocks : sequence of Block
+    question : Question, optional
+        The question before a scene.
+    step : int
+        The picture that is shown with a scene.
+    """
+
+    name: str
+    title: str
+    text: str
+    blocks: Sequence[Block] = ()
+    question: Question | None = None
+    step: int = 0
+
+
+@dataclass(frozen=True)
+class View:
+    """A whole explanation of a job or of a round, for a terminal, a page or a notebook.
+
+    Attributes
+    ----------
+    command : str
+        The command that made it.
+    title, text : str
+    flows : dict of str to list of str
+        The stations of each step, by its name.
+    sections : list of Section
+        The first is named ``failure`` if there was one.
+    scenes : list of Section
+    pictures : list of str
+        The SVG of each step.
+    foot : str
+        A note on the figures, at the foot of a page.
+    keys : dict of str to list of Section
+        The flows of some keys.
+    """
+
+    command: str
+    title: str
+    text: str
+    flows: dict[str, list[str]]
+    sections: list[Section]
+    scenes: list[Section]
+    pictures: list[str]
+    foot: str
+    keys: dict[str, list[Section]] = field(default_factory=dict)
+
+    @property
+    def failure(self) -> list[Section]:
+        """The section that says what failed, if something did."""
+        return [one for one in self.sections if one.name == "failure"]
+
+    @property
+    def short(self) -> Section:
+        """The flows as a section, for a terminal."""
+        names = [f"{name}:  " if len(self.flows) > 1 else "" for name in self.flows]
+        flows = zip(names, self.flows.values(), strict=True)
+        text = "\n".join(name + "  ─▶  ".join(flow) for name, flow in flows)
+        return Section("short", f"{self.title}, in short", text)
+
+
+# Tables
+
+
+def table(
+    caption: str,
+    word: str,
+    items: Sequence[Any],
+    columns: dict[str, Callable[[Any], Any]],
+    most: int,
+    spread: bool = False,
+) -> Table:
+    """A table of some items, or of a part of them, with a note of how many there are.
+
+    Parameters
+    ----------
+    caption, word : str
+        The word is the noun of an item.
+    items : sequence
+    columns : dict
+        What stands in each column, by its head.
+    most : int
+        Rows.
+    spread : bool
+        Whether those at equal distances are shown of more, instead of the first ones.
+    """
+    shown, note = items[:most], ""
+    if spread and len(items) > most:
+        shown = [items[i * (len(items) - 1) // (most - 1)] for i in range(most)]
+        note = f"{most} of {count(len(items), word)}, at equal distances; --json has all."
+    elif len(items) > most:
+        note = f"{count(len(items) - most, word)} more"
+    rows = [[get(one) for get in columns.values()] for one in shown]
+    return Table(caption, [*filter(None, columns)], rows, note)
+
+
+def matrix(
+    caption: str, corner: str, names: Sequence[str], head: Sequence[str], rows: list[list[int]]
+) -> Table:
+    """A table of counts, each shaded by its share of the largest one."""
+    most = max((value for row in rows for value in row), default=0)
+    named = zip(names, rows, strict=True)
+    shown = [[name, *(share(value, most) for value in row)] for name, row in named]
+    return Table(caption, [corner, *head], shown)
+
+
+def bars(
+    caption: str, values: Mapping[str, float], show: Callable[[float], str], note: str
+) -> Table:
+    """A few values to compare, by name; ``show`` writes one of them."""
+    most = max(values.values(), default=0) or 1.0
+    rows = [[name, Cell("", bar=part(value, most)), show(value)] for name, value in values.items()]
+    return Table(caption, [], rows, note)
+
+
+def code(text: str, note: str = "") -> Cell:
+    """A cell of data."""
+    return Cell(text, is_code=True, note=note)
+
+
+def share(value: int, most: int) -> Cell:
+    """A count with its heat beside the largest of its neighbours."""
+    return Cell(f"{value:,}" if value else "·", heat=value / (most or 1), is_number=True)
+
+
+def part(value: float, most: float) -> float:
+    """A value as a part of the largest one; what is not finite counts as all of it."""
+    found = value / most
+    return found if 0 <= found <= 1 else 1.0
+
+
+# Words
+
+
+def values_of(texts: Sequence[str], most: int, between: str = ", ", note: str = "") -> Cell:
+    """Some values in one cell, and a note."""
+    if not texts:
+        return Cell("", note="nothing")
+    rest = len(texts) - most
+    notes = [f"and {rest:,} more"] * (rest > 0) + [note] * bool(note)
+    return code(between.join(texts[:most]), "; ".join(notes))
+
+
+def pairs(records: Sequence[Record], most: int) -> Cell:
+    """Some records in one cell, as people write them."""
+    texts = [
+        one.key.text if one.value.kind == "nothing" else f"{one.key.text}: {one.value.text}"
+        for one in records[:most]
+    ]
+    return values_of([*texts, *[""] * (len(records) - most)], most, "  ")
+
+
+def kinds(items: list[Shown]) -> str:
+    """The types of some objects, the most frequent ones first."""
+    found: dict[str, int] = {}
+    for item in items:
+        found[item.kind] = found.get(item.kind, 0) + 1
+    names = sorted(found, key=lambda kind: -found[kind])
+    return " or ".join(names[:3]) + (" or …" if len(names) > 3 else "")
+
+
+def seconds(value: float) -> str:
+    """A time in the unit that suits it."""
+    if value >= 100:
+        return f"{value:,.0f} s"
+    if value >= 1:
+        return f"{value:.1f} s"
+    if value >= 1e-3:
+        return f"{value * 1e3:.1f} ms"
+    return f"{value * 1e6:.0f} µs"
+
+
+def size(value: float) -> str:
+    """Bytes in the unit that suits them."""
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.0f} bytes"
+
+
+def count(value: int, word: str) -> str:
+    """A number with its noun: ``1 line``, ``2 lines``."""
+    return f"{value:,} {word}{'' if value == 1 else 's'}"

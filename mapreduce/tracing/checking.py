@@ -1,0 +1,291 @@
+"""Tests the laws on a job: runs it differently, compares, and shows the smallest difference."""
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from mapreduce.errors import DataError
+from mapreduce.launch.mistyped import mistyped
+from mapreduce.tracing import summary
+from mapreduce.tracing.engine import TracingRunner, tracing
+from mapreduce.tracing.laws import LAWS, REFERENCE, RUNS, Law
+from mapreduce.tracing.model import Line, Trace
+from mapreduce.tracing.outcomes import WORDS, Degree, Difference, Outcome, compare
+from mapreduce.tracing.provenance import lines_behind
+from mapreduce.tracing.remarks import advice
+from mapreduce.tracing.seeded import run_seeded
+from mapreduce.tracing.shrinking import shrink
+from mapreduce.tracing.tasks import Variation
+
+#: A line of input, with the number of its file.
+Item = tuple[int, Line]
+
+#: Share of all records from which a key is hot, times the mean key, and keys from which that says
+#: something.
+_HOT, _TIMES, _LEAST_KEYS = 0.05, 10, 20
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found about a law.
+
+    Attributes
+    ----------
+    law : Law
+    state : str
+        ``obeyed``, ``broken``, ``warning`` or ``skipped``.
+    text : str
+        In a line.
+    reference, variation : str
+        The two runs that differ, in words.
+    difference : Difference, optional
+    lines : list of str
+        Lines of input on which they differ.
+    of : int
+        Lines from which these were chosen.
+    """
+
+    law: Law
+    state: str
+    text: str = ""
+    reference: str = ""
+    variation: str = ""
+    difference: Difference | None = None
+    lines: list[str] = field(default_factory=list)
+    of: int = 0
+
+
+class Checker:
+    """Tests a job on some input.
+
+    Parameters
+    ----------
+    runner : TracingRunner
+        A runner that is ready to trace.
+    target : str
+        The job, as the user named it, and its arguments.
+    arguments : sequence of str
+    tries : int
+        Runs to make a counter-example small.
+    """
+
+    def __init__(
+        self, runner: TracingRunner, target: str, arguments: Sequence[str], tries: int
+    ) -> None:
+        self._runner = runner
+        self._target = target
+        self._arguments = arguments
+        self._tries = tries
+        self._known: dict[Variation, Trace] = {}
+        _, self._lines = runner.input
+        self._items = [(n, line) for n, lines in enumerate(self._lines) for line in lines]
+        if not self._items:
+            raise DataError(
+                "the input holds no lines, on which any job does the same: give some that its "
+                "mapper knows what to do with"
+            )
+
+    def findings(self, names: Sequence[str] = ()) -> Iterator[Finding]:
+        """One for each law, as they are tested; only those that are named, if some are."""
+        failed = self._reference_failure()
+        if failed:
+            yield failed
+            return
+        tests = {
+            "names": self._test_names,
+            "seeds": self._test_seeds,
+            "skew": self._test_skew,
+            "printing": self._test_printing,
+        }
+        for law in LAWS:
+            if not names or law.name in names:
+                yield tests.get(law.name, self._test)(law)
+
+    def _trace(self, how: Variation) -> Trace:
+        if how not in self._known:
+            self._known[how] = self._trace_on(self._items, how)
+        return self._known[how]
+
+    def _run(self, how: Variation) -> Outcome:
+        return Outcome.of(self._trace(how))
+
+    def _trace_on(self, items: list[Item], how: Variation) -> Trace:
+        lines: list[list[Line]] = [[] for _ in self._lines]
+        for number, line in items:
+            lines[number].append(line)
+        return self._runner.trace(how, lines)
+
+    def _run_on(self, items: list[Item], how: Variation) -> Outcome:
+        return Outcome.of(self._trace_on(items, how))
+
+    def _reference_failure(self) -> Finding | None:
+        """The finding for a job that does not run at all, perhaps because it breaks a law."""
+        found = self._run(REFERENCE)
+        if not found.failure:
+            return None
+        if found.failure.kind != "TimeLimitReached":
+            for law in LAWS:
+                tested = self._test(law) if law.name in ("types", "iteration") else None
+                if tested and tested.state == "broken":
+                    return tested
+        items = self._smallest(lambda items: self._run_on(items, REFERENCE).error == found.error)
+        failure = found.failure
+        where = f", working on {failure.where}" if failure.where else ""
+        mend = next(advice(failure), "")
+        return Finding(
+            replace(RUNS, mend=f"{mend}.") if mend else RUNS,
+            "broken",
+            f"The {failure.what} fails{where}: {found.error}",
+            difference=Difference(Degree.DIFFERENT, [failure.traceback or found.error], []),
+            lines=_texts(items),
+            of=len(self._items),
+        )
+
+    def _test(self, law: Law) -> Finding:
+        reason = law.applies(self._runner) if law.applies else ""
+        if reason:
+            return Finding(law, "skipped", f"Not tested, since {reason}.")
+        reference = self._run(law.reference)
+        worst: tuple[Degree, str, Variation] | None = None
+        for name, how in law.variations:
+            # The same again is another run, also where the runs are the same.
+            again = how == law.reference
+            found = self._run_on(self._items, how) if again else self._run(how)
+            degree = self._degree(law, reference, found)
+            if degree > law.silent and (worst is None or degree > worst[0]):
+                worst = degree, name, how
+            if degree > law.harmless:
+                break
+        if worst is None:
+            return Finding(law, "obeyed", f"{len(law.variations) + 1} runs agree.")
+        return self._shown(law, *worst)
+
+    def _degree(self, law: Law, reference: Outcome, found: Outcome) -> Degree:
+        if law.name == "types" and found.failure:
+            # It needs the wire, which it has.
+            return Degree.EQUAL
+        return compare(reference, found).degree
+
+    def _shown(self, law: Law, degree: Degree, name: str, how: Variation) -> Finding:
+        def shows(items: list[Item]) -> bool:
+            reference = self._run_on(items, law.reference)
+            return self._degree(law, reference, self._run_on(items, how)) >= degree
+
+        if how == law.reference:
+            items = self._items
+        else:
+            items = self._smallest(shows, self._behind(law, how))
+        reference = self._run_on(items, law.reference)
+        difference = compare(reference, self._run_on(items, how))
+        text = f"With {name}: {WORDS[degree]}."
+        return self._differs(law, degree, text, name, difference, items)
+
+    def _behind(self, law: Law, how: Variation) -> list[Item]:
+        """Lines from which an output comes that only one of two runs has."""
+        traces = [self._trace(law.reference), self._trace(how)]
+        sets = [set(Outcome.of(trace).lines) for trace in traces]
+        for trace, own, other in zip(traces, sets, reversed(sets), strict=True):
+            if trace.failure or not own - other:
+                continue
+            texts = {line.text for line in lines_behind(trace, min(own - other))}
+            return [(number, line) for number, line in self._items if line.text in texts]
+        return []
+
+    def _smallest(
+        self, shows: Callable[[list[Item]], bool], first: Sequence[Item] = ()
+    ) -> list[Item]:
+        """Few lines that show it still; ``first`` are tried first."""
+        items = list(first) if first and shows(list(first)) else self._items
+        return shrink(items, shows, self._tries)
+
+    def _test_seeds(self, law: Law) -> Finding:
+        folder = Path(self._runner._get_local_tmp_dir())
+        seconds = self._runner.seconds
+        here, there = run_seeded(
+            self._target, self._arguments, self._lines, REFERENCE, (1, 2), seconds, folder
+        )
+        difference = compare(here, there)
+        if difference.degree <= law.silent:
+            return Finding(law, "obeyed", "2 processes agree.")
+        text = f"With another seed: {WORDS[difference.degree]}."
+        name = "PYTHONHASHSEED=2"
+        return self._differs(law, difference.degree, text, name, difference, self._items)
+
+    def _differs(
+        self,
+        law: Law,
+        degree: Degree,
+        text: str,
+        name: str,
+        difference: Difference,
+        items: list[Item],
+    ) -> Finding:
+        """What was found where two runs differ; ``name`` is what the second one is called."""
+        state = "broken" if degree > law.harmless else "warning"
+        lines, total = _texts(items), len(self._items)
+        return Finding(law, state, text, law.reference_name, name, difference, lines, total)
+
+    def _test_names(self, law: Law) -> Finding:
+        kind: Any = self._runner._mrjob_cls
+        found = mistyped(kind)
+        return Finding(law, "warning" if found else "obeyed", " ".join(found))
+
+    def _test_printing(self, law: Law) -> Finding:
+        for step in self._trace(REFERENCE).steps:
+            for task in (*step.maps, *step.reduces):
+                if task.printed:
+                    first = task.printed.strip().partition("\n")[0]
+                    text = f"A {task.kind} task printed {first!r:.80}."
+                    return Finding(law, "broken", text)
+        return Finding(law, "obeyed", "They printed nothing.")
+
+    def _test_skew(self, law: Law) -> Finding:
+        trace = self._runner.trace(replace(REFERENCE, maps=4, reducers=4, passes=1))
+        found = [(step, summary.keys_of(step)) for step in trace.steps if step.reducers]
+        many = [(step, keys) for step, keys in found if len(keys) >= _LEAST_KEYS]
+        for step, keys in many:
+            hot, total = keys[0], sum(key.records for key in keys)
+            # A key that each map task sends once is combined as well as can be.
+            if hot.records > max(_HOT * total, _TIMES * total / len(keys), len(step.maps)):
+                text = (
+                    f"The key {hot.shown.text} has {hot.records:,} of {total:,} records: on any "
+                    f"number of reducers this step is at most {total / hot.records:.1f} times as "
+                    "fast as on one."
+                )
+                return Finding(law, "warning", text)
+        if not many:
+            few = f"no step has {_LEAST_KEYS} keys, from which on one may stand out"
+            return Finding(law, "skipped", f"Not tested, since {few}.")
+        return Finding(law, "obeyed", "No key stands out.")
+
+
+def _texts(items: list[Item]) -> list[str]:
+    return [line.text for _, line in items]
+
+
+def check(target: str, arguments: Sequence[str], options: dict[str, Any]) -> Iterator[Finding]:
+    """Test the laws on the job that the command line names.
+
+    Raises
+    ------
+    UsageError
+        There is no such job, its options make no sense, or its steps cannot be followed.
+    MissingInputError
+        An input cannot be read.
+    DataError
+        The input is empty.
+    """
+    seconds, lines = options["time_limit"], options["lines"]
+    # Whether it does all of its own modules or not, each seed loads the job anew.
+    with tracing(target, arguments, seconds, lines) as runner:
+        checker = Checker(runner, target, arguments, options["shrink"])
+        sampled = any(source.sampled for source in runner.input[0])
+        if sampled:
+            print(
+                f"the input is long: {sum(map(len, runner.input[1])):,} of its lines are taken, "
+                "from all over it; --lines N takes more",
+                file=sys.stderr,
+            )
+        yield from checker.findings(options["laws"])

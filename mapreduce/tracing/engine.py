@@ -1,0 +1,349 @@
+"""Runs a job, task by task, and keeps a trace of it.
+
+The job is prepared as for the runner ``parallel``, whose splits, partitions and order of records
+are kept: the output is the same. Each task has a process of its own.
+"""
+
+import contextlib
+import itertools
+import math
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
+
+from mrjob.job import MRJob  # isort: skip
+
+from mapreduce.errors import UsageError
+from mapreduce.launch import run as launch
+from mapreduce.runners.parallel.partition import REDUCES, Partitioning, jobconf_number
+from mapreduce.runners.parallel.records import Split
+from mapreduce.runners.parallel.runner import ParallelMRJobRunner
+from mapreduce.tracing import plans
+from mapreduce.tracing.apart import ProcessLost, run_apart, time_limit
+from mapreduce.tracing.model import Failure, Line, Source, Step, Task, Trace
+from mapreduce.tracing.sampling import divide, part_name, plain_name, read_lines
+from mapreduce.tracing.tasks import Pair, Sent, Setup, TracedTask, Variation, failure_of
+
+#: Lines of input that are remembered, if the user does not say.
+LINES = 2000
+
+#: Map tasks of a job that does not say how many it wants: enough to see several.
+MAPS = 3
+
+#: Parts of a step that are programs or methods.
+PARTS = ("mapper", "combiner", "reducer")
+
+File = tuple[str, int]
+
+
+class TracingRunner(ParallelMRJobRunner):
+    """Prepares a job; :meth:`trace` runs it, as often as it is called."""
+
+    #: How the user named the job, seconds for a task, and lines of input.
+    place = ""
+    seconds = 10.0
+    most_lines = LINES
+
+    def _run(self) -> None:
+        """Do nothing: a prepared runner is enough."""
+        for number, step in enumerate(self._get_steps()):
+            self._check(step, number)
+        self._prepare()
+
+    def _check(self, step: dict[str, Any], number: int) -> None:
+        name = f"step {number + 1} of {self._num_steps()}"
+        advice = "It can be run, by gradreduce run, but its records cannot be followed"
+        if step["type"] != "streaming":
+            raise UsageError(f"{name} is a {step['type']} step, which has no map and reduce tasks")
+        if step.get("input_manifest"):
+            raise UsageError(f"{name} has a mapper_raw, which reads files by itself. {advice}")
+        if self._opts["setup"]:
+            raise UsageError(f"the job has a setup script. {advice}")
+        if not self._is_ours(step):
+            raise UsageError(f"{name} has programs around its combiner. {advice}")
+
+    @cached_property
+    def files(self) -> list[File]:
+        """The job's input."""
+        return self._inputs(0)
+
+    @cached_property
+    def input(self) -> tuple[list[Source], list[list[Line]]]:
+        """The input's files, and the lines of each that are taken."""
+        return read_lines(self.files, self.most_lines)
+
+    def trace(self, how: Variation, lines: list[list[Line]] | None = None) -> Trace:
+        """Run the job; a failure is part of the trace.
+
+        Parameters
+        ----------
+        how : Variation
+        lines : list of list of Line, optional
+            The lines of each input file to run on; else :attr:`input`.
+        """
+        if not how.together:
+            return self._trace(how, lines)
+        limit = 4 * self.seconds
+
+        def work() -> Trace:
+            with time_limit(limit):
+                return self._trace(how, lines)
+
+        try:
+            made: Trace = run_apart(work, limit)[0]
+            return made
+        except ProcessLost as error:
+            trace = self._new_trace()
+            trace.failure = failure_of(error, "the job")
+            return trace
+
+    def _new_trace(self) -> Trace:
+        kind: Any = self._mrjob_cls
+        text = plans.text_of(kind)
+        if drives_jobs(kind):
+            text = f"{text} One job of those that its run_job starts is shown.".strip()
+        return Trace(kind.__name__, "", text)
+
+    def _trace(self, how: Variation, lines: list[list[Line]] | None) -> Trace:
+        start = perf_counter()
+        trace = self._new_trace()
+        trace.sources, taken = self.input
+        if lines is None and not any(source.sampled for source in trace.sources):
+            files, lines = self.files, taken
+        else:
+            files, lines = self._written(taken if lines is None else lines)
+        for number in range(self._num_steps()):
+            step = self._new_step(number, how)
+            trace.steps.append(step)
+            self._trace_step(step, how, files, lines)
+            trace.failure = step.failure
+            if step.failure:
+                break
+            files, lines = _parts(step)
+        trace.seconds = perf_counter() - start
+        return trace
+
+    def _written(self, lines: list[list[Line]]) -> tuple[list[File], list[list[Line]]]:
+        """Files of their own for some of the input's lines: a job may look at its files."""
+        folder = Path(self._get_local_tmp_dir()) / f"lines-{self._new_number()}"
+        files, found = [], []
+        for number, ((path, _), chosen) in enumerate(zip(self.files, lines, strict=True)):
+            target = folder / str(number) / plain_name(path)
+            target.parent.mkdir(parents=True)
+            texts = [line.text.encode("latin-1") + b"\n" for line in chosen]
+            target.write_bytes(b"".join(texts))
+            offsets = itertools.accumulate(map(len, texts), initial=0)
+            pairs = zip(chosen, offsets, strict=False)
+            found.append([Line(line.text, offset, line.number) for line, offset in pairs])
+            files.append((str(target), sum(map(len, texts))))
+        return files, found
+
+    # Steps
+
+    @cached_property
+    def _job(self) -> Any:
+        return self._new_job("mapper", 0)
+
+    def _new_job(self, mrc: str, number: int) -> Any:
+        """An instance of the job, as a task of a step has it."""
+        kind: Any = self._mrjob_cls
+        extra = [str(argument) for argument in self._mr_job_extra_args()]
+        return kind([f"--step-num={number}", f"--{mrc}", *extra])
+
+    def _new_step(self, number: int, how: Variation) -> Step:
+        """A step without its tasks."""
+        found = self._get_step(number)
+        return Step(
+            number,
+            plans.methods_of(self._job, number, found),
+            self._reducers(number, how),
+            plans.partitioner_name(self._partitioning(number, how)),
+            plans.protocols_of(self._job, number, found),
+        )
+
+    def _reducers(self, number: int, how: Variation) -> int:
+        if "reducer" not in self._get_step(number):
+            return 0
+        return self.own_reducers(number) or how.reducers
+
+    def own_reducers(self, number: int) -> int:
+        """The reducers that a step itself asks for; 0 if it does not say."""
+        return jobconf_number(self._jobconf_for_step(number), *REDUCES) or 0
+
+    @property
+    def sorts_values(self) -> bool:
+        """Whether the job wants the values of a key sorted."""
+        return bool(self._sort_values)
+
+    def _partitioning(self, number: int, how: Variation) -> Partitioning:
+        reducers = max(1, self._reducers(number, how))
+        return self._divided(self._jobconf_for_step(number), reducers, lambda message: None)
+
+    def _trace_step(
+        self,
+        step: Step,
+        how: Variation,
+        files: Sequence[File],
+        lines: Sequence[Sequence[Line]],
+    ) -> None:
+        """Run the map tasks, divide what they send, and run the reduce tasks."""
+        conf = self._jobconf_for_step(step.number)
+        maps = how.maps or jobconf_number(conf, "mapreduce.job.maps", "mapred.map.tasks") or MAPS
+        sent: list[list[Sent]] = [[] for _ in range(step.reducers)]
+        splits = divide(files, lines, maps, how.cut == "uneven")
+        for number, (split, found) in enumerate(splits):
+            task = Task("map", number, split.path, found)
+            done, pairs = self._trace_task(step, how, task, split)
+            step.maps.append(done)
+            if step.failure:
+                return
+            if step.reducers:
+                for record, pair in itertools.zip_longest(done.sent, pairs):
+                    sent[record.part].append((record.line.encode("latin-1"), number, pair))
+        for number, received in enumerate(sent):
+            done, _ = self._trace_task(step, how, Task("reduce", number), None, received)
+            step.reduces.append(done)
+            if step.failure:
+                return
+
+    def _trace_task(
+        self,
+        step: Step,
+        how: Variation,
+        task: Task,
+        split: Split | None,
+        received: Sequence[Sent] = (),
+    ) -> tuple[Task, list[Pair | None]]:
+        """A task with its trace, and where objects are passed as they are, what it sends."""
+        number, mrc = step.number, "mapper" if split else "reducer"
+        partitioning, found = self._partitioning(number, how), self._get_step(number)
+        setup = Setup(
+            number,
+            {part: self._programs(found[part]) for part in PARTS if part in found},
+            lambda part: self._new_job(part, number),
+            partitioning,
+            self.sorts_values and not partitioning.order,
+            None if how.together else self.seconds,
+        )
+        env = self._task_env(number, mrc, task.number, split)
+        folder = self._folder_of(mrc, number)
+        modules = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
+
+        def work() -> TracedTask:
+            os.environ.update(env)
+            os.chdir(folder)
+            sys.path[:0] = [folder, *modules]
+            return TracedTask(setup, task, how, received).run()
+
+        pairs: list[Pair | None] = []
+        if how.together:
+            pairs = work().sent
+        else:
+            try:
+                task, noted = run_apart(lambda: work().task, self.seconds)
+                task.counters, task.log = noted["counters"], noted["log"]
+                task.printed = noted["printed"]
+            except ProcessLost as error:
+                task.failure = Failure(task.kind, "ProcessLost", str(error))
+        if task.failure:
+            task.failure.what = f"{task.kind} task {task.number} of step {number + 1}"
+            step.failure = task.failure
+        return task, pairs
+
+    @cached_property
+    def _folders(self) -> Iterator[int]:
+        return itertools.count()
+
+    def _new_number(self) -> int:
+        """A number for the name of a folder; different in each process."""
+        return os.getpid() * 100_000 + next(self._folders)
+
+    @cached_property
+    def _with_files(self) -> set[int]:
+        """Steps whose files lie ready."""
+        return set()
+
+    def _folder_of(self, mrc: str, number: int) -> str:
+        """A new working folder, with the files that the job brings."""
+        if number not in self._with_files:
+            self._create_dist_cache_dir(number)
+            self._with_files.add(number)
+        unique = self._new_number()
+        self.fs.mkdir(self._task_dir(mrc, number, unique))
+        return str(self._setup_working_dir(mrc, number, unique))
+
+
+@contextlib.contextmanager
+def tracing(
+    job: type[MRJob] | str, arguments: Sequence[str], seconds: float, lines: int
+) -> Iterator[TracingRunner]:
+    """A runner that is ready to trace.
+
+    Parameters
+    ----------
+    job : type or str
+        The job's class, or what names it on the command line.
+    arguments : sequence of str
+        mrjob's and the job's own.
+    seconds : float
+        Time limit of each task.
+    lines : int
+        Most lines of input that are taken.
+
+    Raises
+    ------
+    UsageError
+        The job does not exist, options are invalid, there is no input, or the job's steps cannot be
+        followed.
+    MissingInputError
+        An input cannot be read.
+    """
+    if isinstance(job, str):
+        place, command = job, shlex.join([job, *arguments])
+        with launch.argv([job, *arguments]):
+            job_class = launch.load_job(job)
+    else:
+        place = command = job.__name__
+        job_class = job
+    if math.isnan(seconds):
+        # Which is in no range, but passes click's.
+        raise UsageError("--time-limit: expected a number of seconds, found nan")
+    if drives_jobs(job_class) and getattr(job_class, "WARM", False):
+        raise UsageError(
+            f"{place}: {job_class.__name__} drives jobs by itself, by a run_job of its own, and "
+            f"what it does cannot be followed. Give a job that is one"
+        )
+    with launch.prepared(job_class, arguments, place, TracingRunner) as runner:
+        if "-" in runner._input_paths and sys.stdin and sys.stdin.isatty():
+            raise UsageError(
+                f"{place}: no input. Name files, or give - and type it, with Ctrl-D at its end"
+            )
+        runner.place, runner.seconds, runner.most_lines = command, seconds, lines
+        runner.run()
+        yield runner
+
+
+def drives_jobs(job_class: type[MRJob]) -> bool:
+    """Whether a class starts jobs in a way of its own, such as one for each round."""
+    return job_class.run_job is not MRJob.run_job
+
+
+def _parts(step: Step) -> tuple[list[File], list[list[Line]]]:
+    """A step's output, as the files that the next one reads."""
+    files, lines = [], []
+    for task in step.last:
+        found = []
+        offset = 0
+        for number, record in enumerate(task.sent, 1):
+            found.append(Line(record.line, offset, number))
+            offset += len(record.line) + 1
+        files.append((part_name(task.number), offset))
+        lines.append(found)
+    return files, lines

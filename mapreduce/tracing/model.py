@@ -1,0 +1,232 @@
+"""The trace of a run, as plain data: the input, output and time of each task.
+
+Everything is made of dataclasses, lists, strings and numbers, so that it can be written as JSON.
+Bytes are held as latin-1 text.
+"""
+
+from dataclasses import dataclass, field
+
+#: Sources of an output that is not from a record: from the task's init or final method.
+FROM_INIT, FROM_FINAL = -1, -2
+
+#: From somewhere: of a batch or a program it is not known which record an output is from.
+FROM_ALL = -3
+
+
+@dataclass
+class Shown:
+    """An object as a person reads it.
+
+    Attributes
+    ----------
+    text : str
+        As Python writes it, shortened.
+    kind : str
+        Its type, such as ``list[int]``.
+    """
+
+    text: str
+    kind: str
+
+
+@dataclass
+class Record:
+    """A pair of key and value, and the line that it is on the wire.
+
+    Attributes
+    ----------
+    key, value : Shown
+        As the method yielded them, or as they were read.
+    line : str
+        Latin-1, without its line feed.
+    source : int
+        Number of the record or of the group that it comes from, or one of the constants above.
+    part : int
+        The reducer that it goes to; -1 if there is none.
+    """
+
+    key: Shown
+    value: Shown
+    line: str
+    source: int = FROM_ALL
+    part: int = -1
+
+
+@dataclass
+class Line:
+    """A line of input: where it stands, and its text as latin-1."""
+
+    text: str
+    offset: int
+    number: int
+
+
+@dataclass
+class Group:
+    """A key and its values, as a combiner or reducer gets them.
+
+    Attributes
+    ----------
+    key : Shown
+    raw : str
+        The bytes of the key.
+    values : list of Shown
+    origins : list of int
+        The map task that each value comes from.
+    """
+
+    key: Shown
+    raw: str
+    values: list[Shown]
+    origins: list[int]
+
+
+@dataclass
+class Failure:
+    """A failure, and its place.
+
+    Attributes
+    ----------
+    what : str
+        The task or the phase.
+    kind, message : str
+        Type and message of the exception.
+    where : str
+        The record or the key that was being worked on, if known.
+    traceback : str
+        The part of the traceback in the user's code.
+    """
+
+    what: str
+    kind: str
+    message: str
+    where: str = ""
+    traceback: str = ""
+
+
+@dataclass
+class Task:
+    """The trace of one task.
+
+    Attributes
+    ----------
+    kind : str
+        ``map`` or ``reduce``.
+    number : int
+    path : str
+        The file of a map task's split.
+    lines : list of Line
+        The split of a map task.
+    inputs : list of Record
+        The lines of a map task as pairs, as its mapper got them.
+    groups : list of Group
+        The groups of a reduce task.
+    outputs : list of Record
+        The pairs that the mapper or reducer yielded.
+    combined : list of Record
+        What the combiner made of it; None if there is none.
+    seconds : dict
+        Measured, by phase.
+    counters : dict
+        The job's own counters: group, counter, amount.
+    printed, log : str
+        What it wrote to standard output, which does not belong there, and to standard error.
+    again : list of str
+        Keys whose values were asked for again after their end.
+    failure : Failure, optional
+    """
+
+    kind: str
+    number: int
+    path: str = ""
+    lines: list[Line] = field(default_factory=list)
+    inputs: list[Record] = field(default_factory=list)
+    groups: list[Group] = field(default_factory=list)
+    outputs: list[Record] = field(default_factory=list)
+    combined: list[Record] | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    counters: dict[str, dict[str, int]] = field(default_factory=dict)
+    printed: str = ""
+    log: str = ""
+    again: list[str] = field(default_factory=list)
+    failure: Failure | None = None
+
+    @property
+    def sent(self) -> list[Record]:
+        """The pairs that leave the task."""
+        return self.outputs if self.combined is None else self.combined
+
+
+@dataclass
+class Method:
+    """A part of a step: which method or program does it, and what its docstring says."""
+
+    part: str
+    name: str
+    text: str = ""
+    place: str = ""
+
+
+@dataclass
+class Step:
+    """One step: its plan, its tasks, and what went wrong."""
+
+    number: int
+    methods: list[Method]
+    reducers: int
+    partitioner: str
+    protocols: dict[str, str]
+    maps: list[Task] = field(default_factory=list)
+    reduces: list[Task] = field(default_factory=list)
+    failure: Failure | None = None
+
+    def has(self, part: str) -> bool:
+        """Whether the step has a ``mapper``, ``combiner`` or ``reducer``."""
+        return any(method.part == part for method in self.methods)
+
+    @property
+    def last(self) -> list[Task]:
+        """The tasks that write the step's output."""
+        return self.reduces if self.reducers else self.maps
+
+
+@dataclass
+class Source:
+    """An input file: its size, and how much of it was taken."""
+
+    path: str
+    size: int
+    lines: int
+    sampled: bool = False
+
+
+@dataclass
+class Trace:
+    """A run.
+
+    Attributes
+    ----------
+    job, place, text : str
+        The job's class, how the user named it, and its docstring.
+    sources : list of Source
+    steps : list of Step
+    seconds : float
+        The whole, measured, with the tracing.
+    failure : Failure, optional
+        The run ended with it; the steps before are whole.
+    """
+
+    job: str
+    place: str
+    text: str
+    sources: list[Source] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    seconds: float = 0.0
+    failure: Failure | None = None
+
+    @property
+    def output(self) -> list[list[Record]]:
+        """The job's output, by part; empty if it did not get there."""
+        if self.failure or not self.steps:
+            return []
+        return [task.sent for task in self.steps[-1].last]

@@ -1,0 +1,196 @@
+"""``mapreduce.explain``: a job, or a round of a training, explained where Python is typed."""
+
+import math
+import os
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from hdfs_utils.paths import AnyPath, path_of
+from mapreduce.errors import OutputError, UsageError
+from mapreduce.tracing import report, terminal
+from mapreduce.tracing.blocks import View
+from mapreduce.tracing.engine import LINES, tracing
+from mapreduce.tracing.model import Trace
+from mapreduce.tracing.page import page
+from mapreduce.tracing.tasks import Variation
+from mapreduce.tracing.training.model import RoundTrace
+
+#: Nodes of the Hadoop whose time is modelled.
+_NODES = 4
+
+#: Height of the page within a notebook, in pixels.
+_HEIGHT = 720
+
+
+@dataclass(frozen=True, repr=False)
+class Explained:
+    """What happened: a page in a notebook, tables by :meth:`show`.
+
+    Attributes
+    ----------
+    trace : Trace or RoundTrace
+        The trace, as plain data.
+    view : View
+        The presentation of the trace.
+    """
+
+    trace: Trace | RoundTrace
+    view: View
+
+    @cached_property
+    def page(self) -> str:
+        """The page, which needs nothing else."""
+        return page(self.view)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page into a file, and print its size.
+
+        Raises
+        ------
+        OutputError
+            It cannot be written.
+        """
+        try:
+            Path(path).write_text(self.page, encoding="utf-8")
+        except OSError as error:
+            raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+        print(f"{path}: {len(self.page.encode()):,} bytes")
+
+    def show(self, key: str | None = None) -> None:
+        """Print the tables, or those of one of the keys of the view."""
+        view = self.view
+        rest = [one for one in view.sections if one not in view.failure]
+        sections = view.keys[key] if key is not None else [*view.failure, view.short, *rest]
+        terminal.show(terminal.new_console(), sections)
+
+    def play(self, quiz: bool = False) -> None:
+        """Show what happened, scene by scene; with ``quiz``, ask before each what will happen."""
+        console = terminal.new_console()
+        terminal.play(console, self.view.scenes, quiz)
+        terminal.show(console, self.view.failure)
+
+    def data(self) -> dict[str, Any]:
+        """The whole trace, for JSON; what is not finite is None."""
+        found: dict[str, Any] = _finite(asdict(self.trace))
+        return found
+
+    def __repr__(self) -> str:
+        return f"<{self.view.command}: {len(self.page.encode()):,} bytes>"
+
+    def _repr_html_(self) -> str:
+        # A page of its own within the page: neither's styles change the other.
+        name = "explained by gradreduce"
+        return (
+            f'<iframe srcdoc="{escape(self.page)}" title="{name}" sandbox="allow-scripts" '
+            f'style="width: 100%; height: {_HEIGHT}px; border: 0"></iframe>'
+        )
+
+
+def _finite(item: Any) -> Any:
+    if isinstance(item, dict):
+        return {key: _finite(value) for key, value in item.items()}
+    if isinstance(item, list):
+        return [_finite(value) for value in item]
+    return None if isinstance(item, float) and not math.isfinite(item) else item
+
+
+def explain(
+    target: type | str | os.PathLike[str] | AnyPath,
+    inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+    *,
+    lines: Iterable[str] | None = None,
+    round_number: int | None = None,
+    maps: int | None = None,
+    reducers: int | None = None,
+    arguments: Iterable[object] = (),
+    time_limit: float = 10.0,
+) -> Explained:
+    """Run a job on a small input, or a round of a training again, and show what happened.
+
+    Parameters
+    ----------
+    target : type or path
+        A subclass of ``MRJob``, which may be defined in a notebook; or the folder of a run.
+    inputs : path or iterable of paths, optional
+        Files, folders or globs, for a job.
+    lines : iterable of str, optional
+        The input of a job itself, instead of ``inputs``.
+    round_number : int, optional
+        The round of a run, from 1. Default: the last with more than one slice.
+    maps, reducers : int, optional
+        Tasks. Default: the job's, or 3 and 2; the run's.
+    arguments : iterable
+        Options of a job, as on the command line.
+    time_limit : float
+        Seconds for each task of a job.
+
+    Returns
+    -------
+    Explained
+        For a job that failed, the trace up to the failure.
+
+    Raises
+    ------
+    UsageError
+        Parameters are invalid, or the job's steps cannot be followed.
+    MissingInputError
+        An input or a run does not exist.
+    DataError
+        A run, or its data, are damaged.
+    """
+    if not isinstance(target, type):
+        if inputs is not None or lines is not None or [*arguments]:
+            raise UsageError("explain: a run needs no input and no arguments")
+        path = path_of(os.fspath(target)) if isinstance(target, str | os.PathLike) else target
+        return explain_round(path, round_number, maps, reducers, None)
+    if (inputs is None) == (lines is None):
+        raise UsageError("explain: give either inputs, which are paths, or lines=[...]")
+    if round_number is not None:
+        raise UsageError("explain: round_number is for the folder of a run")
+    with tempfile.TemporaryDirectory() as folder:
+        if lines is not None:
+            inputs = Path(folder) / "lines"
+            inputs.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        assert inputs is not None
+        paths = [inputs] if isinstance(inputs, str | os.PathLike) else [*inputs]
+        given = [*map(str, arguments), *(os.fspath(path) for path in paths)]
+        how = Variation(maps=maps, reducers=reducers or 2)
+        return explain_job(target, given, how, time_limit)
+
+
+def explain_job(
+    job: type[Any] | str,
+    arguments: Sequence[str],
+    how: Variation,
+    time_limit: float,
+    lines: int = LINES,
+    nodes: int = _NODES,
+    key: str | None = None,
+) -> Explained:
+    """Run a job, given by its class or named as on the command line, and show what happened.
+
+    Raises
+    ------
+    UsageError
+        The job or the key does not exist, options are invalid, or its steps cannot be followed.
+    MissingInputError
+        An input cannot be read.
+    """
+    with tracing(job, arguments, time_limit, lines) as runner:
+        trace: Trace = runner.trace(how)
+    trace.place = runner.place
+    return Explained(trace, report.view(trace, nodes, key))
+
+
+def explain_round(path: AnyPath, *arguments: Any) -> Explained:
+    """Run a round again, and show what happened; takes what ``training.explaining.traced`` does."""
+    # Jobs need nothing of what a training imports.
+    from mapreduce.tracing.training import explaining
+
+    trace = explaining.traced(path, *arguments)
+    return Explained(trace, explaining.view(trace))

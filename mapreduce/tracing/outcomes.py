@@ -1,0 +1,191 @@
+"""Compares the outcomes of two runs of a job: equal, different in a harmless way, or different."""
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import chain
+from typing import Any
+
+from mapreduce.tracing.model import Failure, Trace
+from mapreduce.tracing.showing import text_of
+
+#: Relative and absolute difference of floats that are the same but for rounding.
+_RELATIVE, _ABSOLUTE = 1e-9, 1e-12
+
+#: Lines of output that are shown as a whole.
+_FEW = 6
+
+_NUMBER = re.compile(r"[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+")
+
+
+class Degree(IntEnum):
+    """How different two outcomes are."""
+
+    EQUAL = 0
+    ORDER = 1
+    LISTS = 2
+    DIGITS = 3
+    DIFFERENT = 4
+
+
+#: A difference in words.
+WORDS = {
+    Degree.EQUAL: "no difference",
+    Degree.ORDER: "the same lines, in another order",
+    Degree.LISTS: "the same lines, but for the order within their lists",
+    Degree.DIGITS: "the same lines, but for the last digits of floats",
+    Degree.DIFFERENT: "other lines",
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome of a run.
+
+    Attributes
+    ----------
+    lines : list of str
+        The output, as latin-1, in the order of its parts.
+    failure : Failure, optional
+    """
+
+    lines: list[str]
+    failure: Failure | None = None
+
+    @classmethod
+    def of(cls, trace: Trace) -> "Outcome":
+        """The outcome of a trace."""
+        return cls([record.line for record in chain(*trace.output)], trace.failure)
+
+    @property
+    def error(self) -> str:
+        """The failure in a line; empty if there is none."""
+        return f"{self.failure.kind}: {self.failure.message}" if self.failure else ""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far two outcomes differ.
+
+    Attributes
+    ----------
+    degree : Degree
+    here, there : list of str
+        The lines, as text, if they are few; else those that only one of them has. Or how it failed.
+    """
+
+    degree: Degree
+    here: list[str]
+    there: list[str]
+
+
+def compare(here: Outcome, there: Outcome) -> Difference:
+    """How two outcomes differ, exactly first, and then in ways that may be harmless."""
+    if here.failure or there.failure:
+        kinds = [one.failure.kind if one.failure else "" for one in (here, there)]
+        degree = Degree.EQUAL if kinds[0] == kinds[1] else Degree.DIFFERENT
+        return Difference(degree, _told(here), _told(there))
+    if here.lines == there.lines:
+        return Difference(Degree.EQUAL, [], [])
+    ours, theirs = Counter(here.lines), Counter(there.lines)
+    only_here = sorted((ours - theirs).elements())
+    only_there = sorted((theirs - ours).elements())
+    if not only_here and not only_there:
+        return Difference(Degree.ORDER, *_whole(here, there))
+    degree = _degree([*map(_parsed, only_here)], [*map(_parsed, only_there)])
+    if max(len(here.lines), len(there.lines)) <= _FEW:
+        return Difference(degree, *_whole(here, there))
+    return Difference(degree, [*map(text_of, only_here)], [*map(text_of, only_there)])
+
+
+def _whole(*outcomes: Outcome) -> list[list[str]]:
+    return [[text_of(line) for line in outcome.lines] for outcome in outcomes]
+
+
+def _told(outcome: Outcome) -> list[str]:
+    if outcome.failure:
+        return [f"fails: {outcome.error}"]
+    return [text_of(line) for line in outcome.lines]
+
+
+def _degree(here: list[Any], there: list[Any]) -> Degree:
+    """The degree to which unequal lines differ."""
+    if len(here) != len(there):
+        return Degree.DIFFERENT
+    if _all_close(here, there):
+        return Degree.DIGITS
+    # Numbers of another type are another thing: lists first, then digits in them.
+    ordered = [[*map(_ordered, lines)] for lines in (here, there)]
+    return Degree.LISTS if _all_close(*ordered) else Degree.DIFFERENT
+
+
+def _all_close(here: list[Any], there: list[Any]) -> bool:
+    pairs = zip(sorted(here, key=_rounded), sorted(there, key=_rounded), strict=True)
+    return all(_close(one, other) for one, other in pairs)
+
+
+def _parsed(line: str) -> list[Any]:
+    """The parts of a line between TABs: JSON where they are, else text."""
+    parts = []
+    for part in line.encode("latin-1").decode("utf-8", "replace").split("\t"):
+        try:
+            parts.append(json.loads(part))
+        except (ValueError, RecursionError):
+            parts.append(part)
+    return parts
+
+
+def _rounded(item: Any) -> str:
+    """Text by which lines are sorted so that close ones lie side by side."""
+    return _NUMBER.sub(lambda match: f"{float(match[0]):.6g}", json.dumps(item, sort_keys=True))
+
+
+def _ordered(item: Any) -> Any:
+    """Lists sorted, at any depth but that of the line itself."""
+    return [_sorted(part) for part in item]
+
+
+def _sorted(item: Any) -> Any:
+    if isinstance(item, list):
+        return sorted(map(_sorted, item), key=_rounded)
+    if isinstance(item, dict):
+        return {key: _sorted(value) for key, value in item.items()}
+    return item
+
+
+def _close(one: Any, other: Any) -> bool:
+    """Equal, but for the last digits of floats."""
+    if isinstance(one, float) or isinstance(other, float):
+        return (
+            isinstance(one, int | float)
+            and isinstance(other, int | float)
+            and (
+                math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+                or (math.isnan(one) and math.isnan(other))
+            )
+        )
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_close, one, other))
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_close(one[key], other[key]) for key in one)
+    if isinstance(one, str):
+        return one == other or _close_text(one, other)
+    return bool(one == other)
+
+
+def _close_text(one: str, other: str) -> bool:
+    """Whether texts differ by the last digits of floats within them only."""
+    if _NUMBER.split(one) != _NUMBER.split(other):
+        return False
+    numbers = zip(_floats(one), _floats(other), strict=True)
+    return all(math.isclose(a, b, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE) for a, b in numbers)
+
+
+def _floats(text: str) -> Iterator[float]:
+    return map(float, _NUMBER.findall(text))

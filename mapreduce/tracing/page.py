@@ -1,0 +1,227 @@
+"""A view as one page: what a browser needs is in it, and nothing is fetched.
+
+Without its script a page is whole: the script hides all scenes but one, and turns them over.
+"""
+
+from collections.abc import Iterable
+from html import escape
+from importlib.resources import files
+
+from mapreduce.tracing.blocks import Block, Cell, Note, Question, Section, Table, View
+
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+
+#: Characters of data that stay on one line.
+_SHORT = 14
+
+_TONES = {"tip": "Note", "warning": "Mind", "error": "Error"}
+
+#: Characters of a command that are shown at once.
+_COMMAND = 120
+
+
+def page(view: View) -> str:
+    """The page."""
+    rest = [one for one in view.sections if one not in view.failure]
+    links = [("play", "Play it")] * bool(view.scenes)
+    links += [("follow", "Follow a key")] * bool(view.keys)
+    links += [(section.name, section.title) for section in rest]
+    return "\n".join(
+        [
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{escape(view.title)}, explained</title>",
+            f"<style>\n{_asset('page.css')}</style>\n</head>\n<body>",
+            _header(view, links),
+            "<main>",
+            *map(_section, view.failure),
+            _play(view),
+            _keys(view.keys),
+            *map(_section, rest),
+            "</main>",
+            f"<footer><p>Made by <code>gradreduce explain</code>. {escape(view.foot)}</p></footer>",
+            f"<script>\n{_asset('page.js')}</script>\n</body>\n</html>\n",
+        ]
+    )
+
+
+def _asset(name: str) -> str:
+    return files("mapreduce.tracing").joinpath(name).read_text("utf-8")
+
+
+def _header(view: View, links: list[tuple[str, str]]) -> str:
+    chips = []
+    for name, stations in view.flows.items():
+        items = "".join(
+            f'<li class="what">→ {escape(one)} →</li>' if number % 2 else f"<li>{escape(one)}</li>"
+            for number, one in enumerate(stations)
+        )
+        chips.append(f'<ul class="flow" aria-label="{escape(name)}, in short">{items}</ul>')
+    menu = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in links)
+    lead = f'<p class="lead">{escape(view.text)}</p>' if view.text else ""
+    return (
+        f"<header>{_command(view.command)}"
+        f"<h1>{escape(view.title)}</h1>{lead}{''.join(chips)}"
+        f'<nav aria-label="Parts of this page"><ul>{menu}</ul></nav></header>'
+    )
+
+
+def _command(command: str) -> str:
+    """The command, shut if it is long."""
+    if len(command) <= _COMMAND:
+        return f'<p class="eyebrow">{escape(command)}</p>'
+    short = command[:_COMMAND].rpartition(" ")[0]
+    return (
+        f'<details class="eyebrow"><summary>{escape(short)} …</summary>'
+        f"<code>{escape(command)}</code></details>"
+    )
+
+
+def _play(view: View) -> str:
+    """The scenes as a section, with the pictures of their steps."""
+    if not view.scenes:
+        return ""
+    pictures = "".join(
+        f'<div data-picture="{step}">{drawing}</div>' for step, drawing in enumerate(view.pictures)
+    )
+    articles = "".join(_scene(scene, number) for number, scene in enumerate(view.scenes))
+    return (
+        '<section id="play"><h2>Play it</h2>'
+        '<p class="needs-script" hidden>What happened, scene by scene: by the buttons, or by '
+        "<kbd>←</kbd> and <kbd>→</kbd>.</p>"
+        '<div id="player"><div class="controls needs-script" hidden>'
+        '<button type="button" id="back">Back</button>'
+        '<button type="button" id="next" class="main">Next</button>'
+        '<label><input type="checkbox" id="quiz"> Ask me first</label>'
+        '<span id="place" role="status" class="note"></span></div>'
+        '<div id="pictures" class="picture" tabindex="0" role="group" '
+        f'aria-label="The tasks, and what goes between them">{pictures}</div>'
+        f"{articles}</div></section>"
+    )
+
+
+def _scene(scene: Section, number: int) -> str:
+    title = escape(scene.title[:1].upper() + scene.title[1:])
+    question = _question(scene.question, number) if scene.question else ""
+    return (
+        f'<article class="scene" data-step="{scene.step}" data-at="{scene.name}" '
+        f'data-title="{title}" aria-labelledby="scene-{number}">'
+        f'<h3 id="scene-{number}">{title}</h3><p>{escape(scene.text)}</p>'
+        f'{question}<div class="body">{_blocks(scene.blocks)}</div></article>'
+    )
+
+
+def _question(question: Question, number: int) -> str:
+    field = (
+        "".join(
+            f'<label><input type="radio" name="q{number}" value="{escape(choice)}"> '
+            f"{escape(choice)}</label>"
+            for choice in question.choices
+        )
+        or f'<label>Your guess <input type="text" name="q{number}" size="8"></label>'
+    )
+    return (
+        f'<div class="question" hidden><p>{escape(question.text)}</p>'
+        f'<form data-answer="{escape(question.answer)}" data-because="{escape(question.because)}">'
+        f'{field}<button type="submit">Show me</button></form>'
+        '<p class="verdict" role="status"></p></div>'
+    )
+
+
+def _keys(keys: dict[str, list[Section]]) -> str:
+    """What became of some keys, one of which is shown."""
+    if not keys:
+        return ""
+    options = "".join(f"<option>{escape(word)}</option>" for word in keys)
+    parts = "".join(
+        f'<div data-key="{escape(word)}">{"".join(_part(one, 3) for one in found)}</div>'
+        for word, found in keys.items()
+    )
+    return (
+        '<section id="follow"><h2>Follow a key</h2><p>From the lines in which it occurs to the '
+        "output that it ends in. The hottest keys are here; for any other one, "
+        "<code>--key KEY</code>.</p>"
+        f'<p><label for="key">Key</label> <select id="key">{options}</select></p>'
+        f'<div aria-live="polite">{parts}</div></section>'
+    )
+
+
+# Sections and blocks
+
+
+def _section(section: Section) -> str:
+    role = ' role="alert"' if section.name == "failure" else ""
+    return f'<section id="{section.name}"{role}>{_part(section, 2)}</section>'
+
+
+def _part(section: Section, level: int) -> str:
+    title = f"<h{level}>{escape(section.title)}</h{level}>"
+    return f"{title}<p>{escape(section.text)}</p>{_blocks(section.blocks)}"
+
+
+def _blocks(blocks: Iterable[Block]) -> str:
+    return "".join(_table(one) if isinstance(one, Table) else _note(one) for one in blocks)
+
+
+def _table(table: Table) -> str:
+    head = "".join(
+        f'<th scope="col"{_classes("n" if index in table.numeric else "")}>'
+        f"{escape(text) or _hidden('kind')}</th>"
+        for index, text in enumerate(table.head)
+    )
+    head = head and f"<thead><tr>{head}</tr></thead>"
+    rows = "".join(
+        f"<tr>{''.join(_cell(one, n in table.numeric) for n, one in enumerate(row))}</tr>"
+        for row in table.cells
+    )
+    caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
+    note = f'<p class="small">{escape(table.note)}</p>' if table.note else ""
+    label = escape(table.caption or ", ".join(filter(None, table.head)))
+    return (
+        f'<div class="scroll" tabindex="0" role="group" aria-label="{label}"><table>{caption}'
+        f"{head}<tbody>{rows}</tbody></table></div>{note}"
+    )
+
+
+def _cell(cell: Cell, is_number: bool) -> str:
+    if cell.bar is not None:
+        return (
+            '<td class="bar"><svg viewBox="0 0 100 14" preserveAspectRatio="none" '
+            f'aria-hidden="true"><rect width="{100 * cell.bar:.1f}" height="14" rx="1"/></svg></td>'
+        )
+    if cell.text in ("■", "·"):
+        text = f'<span aria-hidden="true">{cell.text}</span>'
+        text += _hidden("here") if cell.text == "■" else ""
+    elif cell.is_code:
+        # Two spaces divide pairs.
+        text = "".join(map(_code, cell.text.split("  ")))
+    else:
+        text = escape(cell.text)
+    note = f' <span class="note">{escape(cell.note)}</span>' if cell.note else ""
+    is_hot = cell.heat is not None
+    heat = f' style="--h:{cell.heat:.2f}"' if is_hot else ""
+    return f"<td{_classes('n' * is_number, 'hot' * is_hot)}{heat}>{text}{note}</td>"
+
+
+def _classes(*names: str) -> str:
+    found = " ".join(filter(None, names))
+    return f' class="{found}"' if found else ""
+
+
+def _code(text: str) -> str:
+    # What is short is not broken, however narrow the screen is.
+    names = "p w" if len(text) <= _SHORT else "p"
+    return f'<code class="{names}">{escape(text)}</code>'
+
+
+def _hidden(text: str) -> str:
+    return f'<span class="vh">{escape(text)}</span>'
+
+
+def _note(note: Note) -> str:
+    code = f'<pre tabindex="0">{escape(note.code)}</pre>' if note.code else ""
+    return (
+        f'<div class="remark {note.tone}"><strong>{_TONES[note.tone]}:</strong> '
+        f"{escape(note.text)}{code}</div>"
+    )

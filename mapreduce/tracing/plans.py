@@ -1,0 +1,105 @@
+"""The plan of a job in words: which method does what, and how records are written and divided."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+from mapreduce.runners.parallel.partition import Partitioning
+from mapreduce.tracing.model import Method
+
+#: Parts of a step in the order in which they run.
+PARTS = (
+    "mapper_init",
+    "mapper",
+    "mapper_final",
+    "combiner_init",
+    "combiner",
+    "combiner_final",
+    "reducer_init",
+    "reducer",
+    "reducer_final",
+)
+
+
+def text_of(item: Any) -> str:
+    """The first paragraph of a docstring of its own, on one line."""
+    text = inspect.cleandoc(getattr(item, "__doc__", None) or "")
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def methods_of(job: Any, number: int, description: dict[str, Any]) -> list[Method]:
+    """The methods and programs of a step.
+
+    Parameters
+    ----------
+    job : MRJob
+    number : int
+        Number of the step, from 0 on.
+    description : dict
+        The step's, as runners have it.
+    """
+    step = job._get_step(number, object)
+    found = []
+    for part in PARTS:
+        mrc = part.partition("_")[0]
+        given = description.get(mrc)
+        if given is None:
+            continue
+        if part == mrc and given.get("pre_filter"):
+            found.append(Method(f"{mrc}_pre_filter", given["pre_filter"], "A program before it."))
+        if part == mrc and given.get("command"):
+            command = given["command"]
+            text = command if isinstance(command, str) else " ".join(command)
+            found.append(Method(part, text, "A program, which reads and writes lines."))
+        elif function := step[part]:
+            found.append(_method(part, function))
+    return found
+
+
+def _method(part: str, function: Any) -> Method:
+    name = getattr(function, "__qualname__", type(function).__name__)
+    if getattr(function, "__module__", "") == "mrjob.step":
+        return Method(part, "(none)", "Passes records on as they are.")
+    try:
+        path = inspect.getsourcefile(function) or ""
+        line = inspect.getsourcelines(function)[1]
+        place = f"{Path(path).name}:{line}"
+    except (OSError, TypeError):
+        place = ""
+    return Method(part, name, text_of(function), place)
+
+
+def protocols_of(job: Any, number: int, description: dict[str, Any]) -> dict[str, str]:
+    """How records are read and written: ``input``, ``internal`` and ``output``."""
+    names = {}
+    parts = [part for part in ("mapper", "reducer") if part in description]
+    for part in parts:
+        if description[part]["type"] != "script":
+            continue
+        read, write = job.pick_protocols(number, part)
+        if part == parts[0]:
+            names["input"] = _name(read)
+        if part == parts[-1]:
+            names["output"] = _name(write)
+        if len(parts) == 2:
+            names["internal"] = _name(write if part == "mapper" else read)
+    return names
+
+
+def _name(function: Any) -> str:
+    protocol = getattr(function, "__self__", None)
+    name = function.__qualname__ if protocol is None else type(protocol).__name__
+    return str(name).removeprefix("Standard")
+
+
+def partitioner_name(how: Partitioning) -> str:
+    """A partitioner in words, and a comparator."""
+    if how.order:
+        return f"{partitioner_name(how._replace(order=()))}, KeyFieldBasedComparator"
+    if how.fields is None:
+        return "HashPartitioner" + (f" of {how.key_fields} fields" if how.key_fields > 1 else "")
+    fields = ", ".join(
+        f"{field.first_field}" + (f"-{field.last_field}" if field.last_field else " on")
+        for field in how.fields
+    )
+    return f"KeyFieldBasedPartitioner{f' on field {fields}' if fields else ''}"

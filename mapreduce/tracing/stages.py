@@ -1,0 +1,185 @@
+"""The tables of a step: what each task made of its lines, of its keys, and what went where."""
+
+from pathlib import Path
+from typing import Any
+
+from mapreduce.runners.parallel.partition import hash_of
+from mapreduce.tracing import summary
+from mapreduce.tracing.blocks import (
+    Cell,
+    Table,
+    code,
+    count,
+    kinds,
+    matrix,
+    pairs,
+    share,
+    table,
+    values_of,
+)
+from mapreduce.tracing.model import FROM_ALL, FROM_FINAL, FROM_INIT, Group, Record, Step, Task
+from mapreduce.tracing.showing import text_of
+
+#: What is shown of more: lines of a task, pairs of a line, keys, values of a key.
+LINES, PAIRS, KEYS, VALUES = 6, 8, 12, 8
+
+
+#: What mrjob calls the method of a task.
+_METHODS = {"map": "mapper", "reduce": "reducer"}
+
+
+def task_table(task: Task, step: Step) -> Table:
+    """What a task made of each of its lines or keys."""
+    word, method = ("line" if task.kind == "map" else "key"), _METHODS[task.kind]
+    by_source: dict[int, list[Record]] = {}
+    for record in task.outputs:
+        by_source.setdefault(record.source, []).append(record)
+    given = _lines(task) if task.kind == "map" else _keys(task)
+    total = len(task.lines if task.kind == "map" else task.groups)
+    whole = FROM_ALL in by_source
+
+    def apart(note: str, source: int) -> list[list[Any]]:
+        made = by_source.get(source)
+        return [["–", Cell("", note=note), pairs(made, 3 * PAIRS)]] if made else []
+
+    nothing = "no line starts in its part" if task.kind == "map" else "no key belongs here"
+    rows = [] if total else [["–", Cell("", note=nothing), ""]]
+    rows += apart(f"before the first {word}", FROM_INIT)
+    for index, cells in enumerate(given):
+        made = by_source.get(index, [])
+        rows.append([*cells, "" if whole and not made else pairs(made, PAIRS)])
+    if total > LINES:
+        made = [record for index in range(LINES, total) for record in by_source.get(index, [])]
+        note = "" if whole else count(len(made), "pair")
+        more = f"{count(total - LINES, word)} more"
+        rows.append(["…", Cell("", note=more), Cell("", note=note)])
+    rows += apart(f"all {word}s together, as a batch or by a program", FROM_ALL)
+    rows += apart(f"after the last {word}, by {method}_final", FROM_FINAL)
+    place = f", {Path(task.path).name}" if task.path else ""
+    types = _map_types(task, step) if task.kind == "map" else _reduce_types(task)
+    caption = f"{task.kind} task {task.number}{place}{types and f' ({types})'}"
+    return Table(caption, [word, f"the {method} gets", "it yields"], rows)
+
+
+def _lines(task: Task) -> list[list[Any]]:
+    inputs = {record.source: record for record in task.inputs}
+    rows = []
+    for index, line in enumerate(task.lines[:LINES]):
+        record = inputs.get(index)
+        got = text_of(line.text)[:160] if record is None else record.value.text
+        if record is not None and record.key.kind != "None":
+            got = f"{record.key.text}: {got}"
+        rows.append([line_number(line.number), code(got)])
+    return rows
+
+
+def line_number(number: int) -> Cell:
+    """A line's number in its file; of a sample it is not known."""
+    return Cell(f"{number:,}" if number else "?", is_number=True)
+
+
+def _keys(task: Task) -> list[list[Any]]:
+    return [[code(group.key.text), group_cell(group)] for group in task.groups[:LINES]]
+
+
+def _map_types(task: Task, step: Step) -> str:
+    """The types of what a mapper gets and yields."""
+    made = task.outputs
+    if not made:
+        return ""
+    read = [one.value for one in task.inputs] if not step.number else []
+    name = "its records, " if not task.inputs else f"{kinds(read)} in, " if read else ""
+    return f"{name}{kinds([one.key for one in made])}: {kinds([one.value for one in made])} out"
+
+
+def _reduce_types(task: Task) -> str:
+    values = [value for group in task.groups for value in group.values]
+    return f"{kinds([group.key for group in task.groups])}: {kinds(values)} in" if values else ""
+
+
+def combine_table(task: Task) -> Table:
+    """What a combiner made of the values of each key, those with the most values first."""
+    before: dict[str, list[Record]] = {}
+    for record in task.outputs:
+        before.setdefault(summary.raw_key(record), []).append(record)
+    after: dict[str, list[str]] = {}
+    for record in task.combined or []:
+        after.setdefault(summary.raw_key(record), []).append(record.value.text)
+    return table(
+        f"map task {task.number}",
+        "key",
+        sorted(before, key=lambda raw: -len(before[raw])),
+        {
+            "key": lambda raw: code(before[raw][0].key.text),
+            "the combiner gets": lambda raw: values_of(
+                [record.value.text for record in before[raw]], VALUES
+            ),
+            "it yields": lambda raw: values_of(after.get(raw, []), VALUES),
+        },
+        LINES,
+    )
+
+
+def key_matrix(step: Step) -> Table:
+    """The hottest keys: records from each map task, and the reducer that gets them."""
+    keys = summary.keys_of(step)
+    most = max((key.records for key in keys[:KEYS]), default=0)
+    maps, parts = range(len(step.maps))[:8], range(step.reducers)[:8]
+    rows = [
+        [
+            code(key.shown.text),
+            *(share(key.by_map[n], most) for n in maps),
+            key.made,
+            share(key.records, most),
+            *(_mark(key.part == part) for part in parts),
+        ]
+        for key in keys[:KEYS]
+    ]
+    head = ["key", *(f"from map {n}" for n in maps), "yielded", "sent"]
+    head += [f"reducer {part}" for part in parts]
+    rest = len(keys) - KEYS
+    note = f"{count(rest, 'key')} more" if rest > 0 else ""
+    return Table("The hottest keys, and where they went", head, rows, note)
+
+
+def _mark(is_here: bool) -> Cell:
+    return Cell("■" if is_here else "·", heat=float(is_here), is_number=True)
+
+
+def traffic_matrix(step: Step) -> Table:
+    """Records from each map task to each reducer."""
+    names = [f"map {n}" for n in range(len(step.maps))]
+    head = [f"to reducer {part}" for part in range(step.reducers)]
+    caption = "Records from each map task to each reducer"
+    return matrix(caption, "from", names, head, summary.traffic(step))
+
+
+def partition_words(raw: str, step: Step) -> str:
+    """How a key's reducer is found, as a sum that can be checked."""
+    if step.partitioner != "HashPartitioner":
+        return f"{step.partitioner} says so."
+    value = hash_of(raw.encode("latin-1"), 1) & 0x7FFFFFFF
+    return (
+        f"The hash of {text_of(raw)} is {value:,}; divided by {step.reducers} it leaves "
+        f"{value % step.reducers}."
+    )
+
+
+def group_cell(group: Group) -> Cell:
+    """The values of a group, with the map tasks that they are from."""
+    origins = sorted({origin for origin in group.origins if origin >= 0})
+    names = f"{', '.join(map(str, origins[:6]))}{', …' if origins[6:] else ''}"
+    return values_of(
+        [value.text for value in group.values], VALUES, note=f"from map {names}" if origins else ""
+    )
+
+
+def counter_table(counters: dict[str, dict[str, int]], note: str) -> Table:
+    """Counters of some steps, which have the same ones, by the name of the column."""
+    names = next(iter(counters.values()))
+    rows = [
+        [code(name), *(one[name] for one in counters.values()), summary.MEANING[name]]
+        for name in names
+    ]
+    head = ["counter", *counters, "what it counts"]
+    return Table("Counted, under Hadoop's names", head, rows, note)

@@ -1,0 +1,207 @@
+"""Figures of a trace: counters under Hadoop's names, what went where, savings, skew, time."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from mapreduce.runners.parallel.shuffle import key_of
+from mapreduce.tracing.model import Record, Shown, Step, Task, Trace
+
+
+def raw_key(record: Record, fields: int = 1) -> str:
+    """The bytes of a record's key, as latin-1."""
+    return key_of(record.line.encode("latin-1"), fields).decode("latin-1")
+
+
+def size_of(records: Iterable[Record]) -> int:
+    """Bytes of records as lines."""
+    return sum(len(record.line) + 1 for record in records)
+
+
+def counters(step: Step) -> dict[str, int]:
+    """What was measured, under the names that Hadoop gives it."""
+    found = {
+        "MAP_INPUT_RECORDS": sum(len(task.lines) for task in step.maps),
+        "MAP_INPUT_BYTES": sum(len(line.text) + 1 for task in step.maps for line in task.lines),
+        "MAP_OUTPUT_RECORDS": sum(len(task.outputs) for task in step.maps),
+        "MAP_OUTPUT_BYTES": sum(size_of(task.outputs) for task in step.maps),
+    }
+    combining = [task for task in step.maps if task.combined is not None]
+    if combining:
+        found["COMBINE_INPUT_RECORDS"] = sum(len(task.outputs) for task in combining)
+        found["COMBINE_OUTPUT_RECORDS"] = sum(len(task.sent) for task in combining)
+    if step.reducers:
+        groups = [group for task in step.reduces for group in task.groups]
+        found |= {
+            "SPILLED_RECORDS": sum(len(task.sent) for task in step.maps),
+            "SHUFFLED_MAPS": len(step.maps) * len(step.reduces),
+            "REDUCE_SHUFFLE_BYTES": sum(size_of(task.sent) for task in step.maps),
+            "REDUCE_INPUT_GROUPS": len(groups),
+            "REDUCE_INPUT_RECORDS": sum(len(group.values) for group in groups),
+            "REDUCE_OUTPUT_RECORDS": sum(len(task.outputs) for task in step.reduces),
+            "REDUCE_OUTPUT_BYTES": sum(size_of(task.outputs) for task in step.reduces),
+        }
+    return found
+
+
+#: What each counter counts, in a few words.
+MEANING = {
+    "MAP_INPUT_RECORDS": "lines that the mappers read",
+    "MAP_INPUT_BYTES": "their bytes",
+    "MAP_OUTPUT_RECORDS": "pairs that the mappers yielded",
+    "MAP_OUTPUT_BYTES": "their bytes, as lines",
+    "COMBINE_INPUT_RECORDS": "pairs that went into combiners",
+    "COMBINE_OUTPUT_RECORDS": "pairs that came out of them",
+    "SPILLED_RECORDS": "pairs that the map tasks wrote for the reducers",
+    "SHUFFLED_MAPS": "times that a reducer fetched its part from a map task",
+    "REDUCE_SHUFFLE_BYTES": "bytes that went from map tasks to reducers",
+    "REDUCE_INPUT_GROUPS": "different keys",
+    "REDUCE_INPUT_RECORDS": "values that the reducers got",
+    "REDUCE_OUTPUT_RECORDS": "pairs that the reducers yielded",
+    "REDUCE_OUTPUT_BYTES": "their bytes, as lines",
+}
+
+
+def job_counters(step: Step) -> dict[tuple[str, str], int]:
+    """Counters that the job itself has incremented."""
+    total: Counter[tuple[str, str]] = Counter()
+    for task in (*step.maps, *step.reduces):
+        for group, names in task.counters.items():
+            for name, amount in names.items():
+                total[group, name] += amount
+    return dict(sorted(total.items()))
+
+
+@dataclass(frozen=True)
+class Key:
+    """Where the records of a key came from and went to.
+
+    Attributes
+    ----------
+    shown : Shown
+    raw : str
+    by_map : list of int
+        Records that each map task sent.
+    part : int
+        The reducer.
+    made : int
+        Records that mappers yielded, before a combiner.
+    """
+
+    shown: Shown
+    raw: str
+    by_map: list[int]
+    part: int
+    made: int
+
+    @property
+    def records(self) -> int:
+        return sum(self.by_map)
+
+
+def keys_of(step: Step) -> list[Key]:
+    """All keys that went to reducers, those with the most records first."""
+    found: dict[str, Key] = {}
+    made = Counter(raw_key(record) for task in step.maps for record in task.outputs)
+    for number, task in enumerate(step.maps):
+        for record in task.sent:
+            raw = raw_key(record)
+            if raw not in found:
+                found[raw] = Key(record.key, raw, [0] * len(step.maps), record.part, made[raw])
+            found[raw].by_map[number] += 1
+    return sorted(found.values(), key=lambda key: (-key.records, -key.made, key.raw))
+
+
+def traffic(step: Step) -> list[list[int]]:
+    """Records from each map task to each reducer."""
+    table = [[0] * step.reducers for _ in step.maps]
+    for row, task in zip(table, step.maps, strict=True):
+        for record in task.sent:
+            row[record.part] += 1
+    return table
+
+
+def received(step: Step) -> list[int]:
+    """Records that each reducer gets."""
+    return [sum(column) for column in zip(*traffic(step), strict=True)] or [0] * step.reducers
+
+
+def skew(step: Step) -> float:
+    """Records of the busiest reducer, as a multiple of the mean; 1 is even."""
+    counts = received(step)
+    total = sum(counts)
+    return max(counts) * len(counts) / total if total else 1.0
+
+
+@dataclass(frozen=True)
+class Saving:
+    """A way to combine, and what it costs.
+
+    Attributes
+    ----------
+    name : str
+    made : int
+        Records that the map tasks write down and sort.
+    sent, size : int
+        Records and bytes that go to the reducers.
+    measured : bool
+        Whether that is what happened; else it follows from what happened.
+    """
+
+    name: str
+    made: int
+    sent: int
+    size: int
+    measured: bool
+
+
+def savings(step: Step) -> list[Saving]:
+    """What was sent, beside what would be sent by other ways to combine.
+
+    In-mapper combining sends what a combiner over a whole map task sends, but has less to write
+    down and to sort: a record for each key and map task.
+    """
+    if not step.reducers or step.failure:
+        return []
+    made = sum(len(task.outputs) for task in step.maps)
+    plain = Saving(
+        "no combiner", made, made, sum(size_of(task.outputs) for task in step.maps), True
+    )
+    if any(task.combined is not None for task in step.maps):
+        sent = sum(len(task.sent) for task in step.maps)
+        size = sum(size_of(task.sent) for task in step.maps)
+        return [
+            Saving("no combiner", made, made, plain.size, False),
+            Saving("its combiner", made, sent, size, True),
+            Saving("in-mapper combining", sent, sent, size, False),
+        ]
+    firsts = [{raw_key(record): record for record in reversed(task.outputs)} for task in step.maps]
+    sent = sum(map(len, firsts))
+    size = sum(size_of(found.values()) for found in firsts)
+    return [plain, Saving("a combiner, at best", made, sent, size, False)]
+
+
+#: Phases of a task in their order, and what they are.
+PHASES = {
+    "filter": "the program before the method",
+    "map": "the mapper",
+    "combine": "the combiner",
+    "sort": "sorting by key",
+    "reduce": "the reducer",
+    "write": "encoding and dividing what was yielded",
+}
+
+
+def phases(tasks: Iterable[Task]) -> dict[str, float]:
+    """Measured seconds of some tasks together, by phase."""
+    total: Counter[str] = Counter()
+    for task in tasks:
+        total.update(task.seconds)
+    return {phase: total[phase] for phase in PHASES if phase in total}
+
+
+def input_bytes(trace: Trace) -> int:
+    """Bytes of the lines that were taken."""
+    if not trace.steps:
+        return 0
+    return sum(len(line.text) + 1 for task in trace.steps[0].maps for line in task.lines)

@@ -1,0 +1,127 @@
+"""A view on a terminal, by rich: tables that fit the width, bars, remarks, and the play."""
+
+import sys
+from collections.abc import Iterable
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from mapreduce.tracing.blocks import Block, Cell, Note, Question, Section, Table
+
+_TONES = {"tip": ("»", "cyan"), "warning": ("!", "yellow"), "error": ("✗", "red")}
+_HEAT = ("", "on grey15", "on dark_blue", "on blue", "on purple4", "on dark_magenta")
+_BAR = 32
+
+#: Columns without a terminal.
+_WIDTH = 100
+
+_KEYS = "Enter: next   b: back   q: end"
+
+
+def new_console() -> Console:
+    """Standard output; as wide as it is, or fit to be read where it is not a terminal."""
+    is_terminal = sys.stdout.isatty()
+    return Console(width=None if is_terminal else _WIDTH, highlight=False)
+
+
+def show(console: Console, sections: Iterable[Section]) -> None:
+    """Print sections."""
+    for section in sections:
+        console.print()
+        console.rule(Text(section.title, "bold"), align="left", style="dim")
+        console.print(Text(section.text), soft_wrap=False)
+        for block in section.blocks:
+            console.print()
+            console.print(Padding(rendered(block), (0, 0, 0, 2)))
+
+
+def rendered(block: Block) -> RenderableType:
+    """A block as rich draws it."""
+    return _table(block) if isinstance(block, Table) else _note(block)
+
+
+def _table(table: Table) -> RenderableType:
+    drawn = RichTable(
+        box=box.SIMPLE_HEAD if table.head else None,
+        show_header=bool(table.head),
+        show_edge=False,
+        pad_edge=False,
+        header_style="dim",
+    )
+    for index in range(max(map(len, [table.head, *table.cells]))):
+        numeric = index in table.numeric
+        drawn.add_column(
+            table.head[index] if table.head else "",
+            justify="right" if numeric else "left",
+            no_wrap=numeric,
+            overflow="fold",
+        )
+    for row in table.cells:
+        drawn.add_row(*map(_cell, row))
+    parts = [Text(table.caption, "bold")] if table.caption else []
+    return Group(*parts, drawn, *([Text(table.note, "dim")] if table.note else []))
+
+
+def _cell(cell: Cell) -> Text:
+    if cell.bar is not None:
+        return Text("█" * max(round(cell.bar * _BAR), cell.bar > 0), "blue")
+    style = "green" if cell.is_code else ""
+    if cell.heat is not None:
+        style = _HEAT[round(cell.heat * (len(_HEAT) - 1))]
+    text = Text(cell.text, style)
+    if cell.note:
+        text.append(("  " if cell.text else "") + cell.note, "dim italic")
+    return text
+
+
+def _note(note: Note) -> RenderableType:
+    mark, style = _TONES[note.tone]
+    grid = RichTable.grid(padding=(0, 1))
+    grid.add_row(Text(mark, f"bold {style}"), Text(note.text, style))
+    return Group(grid, Padding(Text(note.code, "dim"), (1, 0, 0, 2))) if note.code else grid
+
+
+# The play
+
+
+def play(console: Console, scenes: list[Section], quiz: bool) -> None:
+    """Show scenes, each on request; all at once without a terminal."""
+    is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    right = asked = 0
+    seen: set[int] = set()
+    at = 0
+    while at < len(scenes):
+        scene = scenes[at]
+        if quiz and is_terminal and scene.question and at not in seen:
+            asked += 1
+            right += _ask(console, scene.question)
+        seen.add(at)
+        console.print(Text(f"\nScene {at + 1} of {len(scenes)}", "dim"))
+        show(console, [scene])
+        answer = _read(f"\n[{at + 1}/{len(scenes)}]  {_KEYS}  ") if is_terminal else ""
+        if answer == "q":
+            break
+        at = max(0, at - 1) if answer == "b" else at + 1
+    if asked:
+        console.print(Text(f"\n{right} of {asked} right.", "bold"))
+
+
+def _ask(console: Console, question: Question) -> bool:
+    console.print(Text(f"\n? {question.text}", "bold cyan"))
+    choices = f" ({' or '.join(question.choices)})" if question.choices else ""
+    is_right = question.is_right(_read(f"  your guess{choices}: "))
+    mark = (
+        Text("  right. ", "green") if is_right else Text(f"  it is {question.answer}. ", "yellow")
+    )
+    console.print(mark + Text(question.because, "dim"))
+    return is_right
+
+
+def _read(prompt: str) -> str:
+    try:
+        return input(prompt).strip().lower()
+    except EOFError:
+        return "q"

@@ -1,0 +1,116 @@
+"""What a check found, on a terminal: a line for each law, and the first broken one in full."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.padding import Padding
+from rich.text import Text
+
+from mapreduce.tracing import terminal
+from mapreduce.tracing.blocks import Section, Table, code, count, table
+from mapreduce.tracing.checking import Finding
+from mapreduce.tracing.showing import text_of
+
+_MARKS = {
+    "obeyed": ("✓", "green"),
+    "broken": ("✗", "bold red"),
+    "warning": ("!", "yellow"),
+    "skipped": ("–", "dim"),
+}
+
+#: Lines of input and of output that are shown.
+_LINES = 6
+
+#: Characters of one of them.
+_WIDEST = 400
+
+
+class View:
+    """Prints findings as they come."""
+
+    def __init__(self) -> None:
+        self._console = terminal.new_console()
+
+    def add(self, finding: Finding) -> None:
+        """One law, in a line."""
+        mark, style = _MARKS[finding.state]
+        line = Text.assemble(
+            (f"{mark} ", style), (f"{finding.law.name:<11}", style), finding.law.text
+        )
+        self._console.print(line, soft_wrap=True)
+        if finding.state != "obeyed":
+            self._say(finding.text, "dim" if finding.state == "skipped" else style)
+
+    def close(self, findings: Sequence[Finding]) -> None:
+        """What is wrong, in full: the first broken law, else the warnings."""
+        broken = [finding for finding in findings if finding.state == "broken"]
+        warnings = [finding for finding in findings if finding.state == "warning"]
+        for finding in broken[:1] or warnings:
+            terminal.show(self._console, [_section(finding)])
+        self._console.print()
+        if broken:
+            more = f", and {len(broken) - 1} more: --law NAME shows one" if broken[1:] else ""
+            self._console.print(Text(f"{broken[0].law.name} is broken{more}.", "bold red"))
+        elif warnings:
+            names = ", ".join(finding.law.name for finding in warnings)
+            self._console.print(Text(f"No law is broken. Look at: {names}.", "yellow"))
+        elif number := sum(finding.state == "obeyed" for finding in findings):
+            laws = "law that was" if number == 1 else f"{number} laws that were"
+            self._console.print(Text(f"It obeys the {laws} tested, on this input.", "green"))
+        reasons: dict[str, list[str]] = {}
+        for finding in findings:
+            if finding.state == "skipped":
+                reasons.setdefault(finding.text.rstrip("."), []).append(finding.law.name)
+        for reason, laws_of_it in reasons.items():
+            line = Text(f"{reason}: {', '.join(laws_of_it)}.", "dim")
+            self._console.print(line, soft_wrap=True)
+
+    def _say(self, text: str, style: str = "") -> None:
+        self._console.print(Padding(Text(text, style), (0, 0, 0, 2)))
+
+
+def _section(finding: Finding) -> Section:
+    """A law in full: why it is one, what shows that it is broken, and how to mend the job."""
+    law, difference = finding.law, finding.difference
+    blocks = [Table("", [], [[law.why]])]
+    if len(finding.lines) == finding.of > _LINES:
+        blocks.append(Table(f"Input: all {finding.of:,} lines", [], []))
+    elif finding.lines:
+        among = f", found among {finding.of:,}" if len(finding.lines) < finding.of else ""
+        lines = [text_of(line) or "(an empty line)" for line in finding.lines]
+        blocks.append(_some(f"Input: {count(len(lines), 'line')}{among}", lines))
+    if difference and not finding.variation:
+        blocks.append(_some("", difference.here))
+    elif difference:
+        nothing = ["(nothing, beyond what both have)"]
+        here, there = difference.here or nothing, difference.there or nothing
+        blocks.append(_some(f"Output with {finding.reference}", here))
+        blocks.append(_some(f"Output with {finding.variation}", there))
+    blocks.append(Table("How to mend it", [], [[law.mend]]))
+    return Section(law.name, law.name, law.text, blocks)
+
+
+def _some(caption: str, lines: Sequence[str]) -> Table:
+    short = [
+        line if len(line) <= _WIDEST or "\n" in line else f"{line[:_WIDEST]}…" for line in lines
+    ]
+    return table(caption, "line", short, {"": code}, _LINES)
+
+
+def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
+    """All findings, as plain data."""
+    return {
+        "laws": [
+            {
+                "law": finding.law.name,
+                "state": finding.state,
+                "text": finding.text,
+                "runs": [finding.reference, finding.variation],
+                "input": [text_of(line) for line in finding.lines],
+                "output": [finding.difference.here, finding.difference.there]
+                if finding.difference
+                else [],
+            }
+            for finding in findings
+        ]
+    }

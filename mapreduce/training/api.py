@@ -1,0 +1,493 @@
+"""``mapreduce.train`` and what it returns: the commands of a training where Python is typed."""
+
+import contextlib
+import hashlib
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from html import escape
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from hdfs_utils.paths import AnyPath, RemotePath, ordered, path_of
+from mapreduce import models, optim
+from mapreduce.data import copying, importer
+from mapreduce.data.batch import Array
+from mapreduce.data.manifest import Manifest, load
+from mapreduce.data.readers import memory, parquet
+from mapreduce.errors import DataError, GradreduceError, Interrupted, MissingInputError, UsageError
+from mapreduce.inference import evaluate as evaluation_job
+from mapreduce.inference import predict as prediction_job
+from mapreduce.inference.base import prepare
+from mapreduce.plan import flags as plan_flags
+from mapreduce.plan.plan import Plan
+from mapreduce.runs import checkpoint, events, flags
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Evaluated, Events, Subscriber, Warned
+from mapreduce.runs.execution import Execution
+from mapreduce.support import numeric, signals
+from mapreduce.training import console, start
+
+#: Where runs are made that have no folder of their own.
+RUNS = Path("runs")
+#: Beside a run's folder: datasets that were imported from memory, by their digests.
+IMPORTED = ".imported"
+
+_PATHS = (str, os.PathLike, RemotePath)
+_NUMBERS = ("learning_rate", "eval_accuracy", "eval_loss")
+
+
+class Run:
+    """A training's folder, with what can be done with it.
+
+    Attributes
+    ----------
+    path : Path or RemotePath
+    """
+
+    def __init__(self, path: AnyPath) -> None:
+        self.path = path
+        _ = self._run.config
+
+    @property
+    def _run(self) -> RunDir:
+        # Not kept: another program may have gone on with the run.
+        return RunDir(self.path)
+
+    @property
+    def plan(self) -> Plan:
+        """All that decides the result."""
+        return self._run.config.plan
+
+    @property
+    def classes(self) -> tuple[int | str, ...]:
+        """The labels of a classifier, in the order of its probabilities."""
+        return self._run.config.classes
+
+    @property
+    def model_sha256(self) -> str | None:
+        """Digest of the result, or of the last checkpoint; None before there is one."""
+        found: str | None = self._run.summary()["model_sha256"]
+        return found
+
+    @property
+    def parameters(self) -> dict[str, Array]:
+        """The model's parameters by name, arrays of the plan's dtype.
+
+        Raises
+        ------
+        MissingInputError
+            There is no checkpoint yet.
+        DataError
+            It is damaged.
+        """
+        with _in_python():
+            run, model = self._run, self.plan.create_model()
+            return model.named(checkpoint.load(run, model, checkpoint.latest(run)).params)
+
+    @property
+    def history(self) -> Any:
+        """A ``pyarrow.Table`` with a row for each round.
+
+        Columns: ``round`` (int64, from 1), ``rows`` (int64), ``loss`` (float64, the mean before the
+        update; null if it was not finite), ``learning_rate`` (float64, null for L-BFGS),
+        ``eval_accuracy`` and ``eval_loss`` (float64, null where nothing was evaluated).
+        """
+        rounds, evaluated = self._recorded("RoundCompleted"), self._recorded("Evaluated")
+        has_rate = "learning_rate" in optim.find(self.plan.optimizer).takes
+        rate = self.plan.create_schedule() if has_rate else lambda step: None
+        for at, event in rounds.items():
+            scores = {f"eval_{name}": value for name, value in evaluated.get(at, {}).items()}
+            event |= {"learning_rate": rate(at - 1), **scores}
+        return _table(rounds, "loss", *_NUMBERS)
+
+    @property
+    def evaluations(self) -> Any:
+        """A ``pyarrow.Table`` of evaluations: ``round``, ``rows``, ``accuracy`` and ``loss``."""
+        return _table(self._recorded("Evaluated"), "accuracy", "loss")
+
+    def _recorded(self, kind: str) -> dict[int, dict[str, Any]]:
+        recorded = events.read(self.path / "events.jsonl")
+        return {event["completed"]: event for event in recorded if event["event"] == kind}
+
+    def evaluate(
+        self, data: Any, *, label: str | None = None, weights: Any = None, **execution: Any
+    ) -> Evaluated:
+        """Score the model on data with labels.
+
+        Parameters
+        ----------
+        data, label, weights
+            As :func:`train` takes them.
+        execution
+            Options of ``gradreduce evaluate``, such as ``workers`` and ``runner``.
+
+        Returns
+        -------
+        Evaluated
+            With ``rows``, ``accuracy`` and ``loss``.
+
+        Raises
+        ------
+        DataError
+            The data do not fit the model, or have no labels.
+        GradreduceError, Interrupted
+            As the command ends with them.
+        """
+        with self._at_work(execution) as (how, place):
+            folder = self._imported(data, place, label=label, weights=weights)
+            completed = prepare(self._run, folder, how, labelled=True)
+            score = evaluation_job.evaluate(self._run, completed, folder, how)
+        return score.evaluated(completed, self.plan.create_model())
+
+    def predict(self, data: Any, *, probabilities: bool = False, **execution: Any) -> Any:
+        """Predict rows, in their order.
+
+        Parameters
+        ----------
+        data : array, table, or the folder of a dataset
+            As :func:`train` takes them, without labels.
+        probabilities : bool
+            Return an array (rows, classes), in the order of :attr:`classes`.
+        execution
+            Options of ``gradreduce predict``, such as ``workers`` and ``runner``.
+
+        Returns
+        -------
+        array or pyarrow.Table
+            For arrays (rows,) classes or numbers. For tables and datasets a table with ``row``,
+            ``label`` if the dataset has them, ``prediction``, ``probability``, ``probabilities``.
+
+        Raises
+        ------
+        UsageError
+            ``probabilities`` of a model that predicts numbers.
+        DataError
+            The data do not fit the model.
+        GradreduceError, Interrupted
+            As the command ends with them.
+        """
+        with self._at_work(execution) as (how, place):
+            if probabilities and not self.classes:
+                raise UsageError(f"probabilities: {self.plan.model} predicts numbers")
+            folder, out = self._imported(data, place, labelled=False), place / "out"
+            completed = prepare(self._run, folder, how, labelled=False, out=out)
+            prediction_job.predict(self._run, completed, folder, out, how)
+            found = pa.concat_tables(map(pq.read_table, ordered(out.glob("part-*.parquet"))))
+        if probabilities:
+            flat = found["probabilities"].combine_chunks().flatten().to_numpy()
+            return flat.reshape(len(found), -1)
+        is_array = not (isinstance(data, _PATHS) or memory.is_table(data))
+        return found["prediction"].to_numpy() if is_array else found
+
+    @contextlib.contextmanager
+    def _at_work(self, execution: Mapping[str, Any]) -> Iterator[tuple[Execution, Path]]:
+        """How to run a job on the model, and a temporary folder."""
+        with _in_python(), _quiet(self._run.config.numeric_profile), signals.interrupting():
+            given = _checked(execution, flags.RUNNER)
+            with tempfile.TemporaryDirectory(prefix="gradreduce-") as place:
+                yield flags.execution(given), Path(place)
+
+    def _imported(self, data: Any, place: Path, **options: Any) -> AnyPath:
+        config, like = self._run.config, None
+        with contextlib.suppress(UsageError, MissingInputError):
+            start.require_named(self._run, ())
+            like = load(path_of(config.data))
+        if memory.is_table(data):
+            # Others, such as labels where none are asked for, are left out.
+            options["columns"] = [name for name, _ in config.columns or ()] or None
+        return _imported(data, place, config.plan.model, config.plan.dtype, like, **options)
+
+    def resume(
+        self, *, callbacks: Iterable[Subscriber] = (), progress: bool = True, **execution: Any
+    ) -> "Run":
+        """Go on from the last round, to the same bits as if the training had never stopped.
+
+        Parameters
+        ----------
+        callbacks, progress
+            As :func:`train` takes them.
+        execution
+            Options of ``gradreduce resume``, such as ``workers`` and ``take_over``; those that are
+            not given are as they were.
+
+        Returns
+        -------
+        Run
+            This one.
+
+        Raises
+        ------
+        GradreduceError, Interrupted
+            As :func:`train` raises them.
+        """
+        others = {"take_over", "remote_data"} & execution.keys()
+        given = {name: execution.pop(name) for name in others}
+        with _in_python(), _quiet(self._run.config.numeric_profile):
+            given |= _checked(execution, flags.EXECUTION, flags.RUNNER)
+            with _shown(progress, callbacks, self.path) as (bus, display):
+                start.resume(self._run, given, bus, lambda text: display(Warned(text)))
+        return self
+
+    def __repr__(self) -> str:
+        summary = self._run.summary()
+        return (
+            f"<Run {self.path}: {summary['model']}, {summary['state']} after "
+            f"{summary['completed']:,} of {summary['rounds']:,} rounds, model "
+            f"{(summary['model_sha256'] or 'none')[:12]}>"
+        )
+
+    def _repr_html_(self) -> str:
+        summary = {name: value for name, value in self._run.summary().items() if value is not None}
+        cells = "".join(
+            f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>"
+            for name, value in summary.items()
+        )
+        return f"<table>{cells}</table>"
+
+
+def train(
+    data: Any,
+    model: str = "softmax",
+    *,
+    evaluation: Any = None,
+    run: str | os.PathLike[str] | RemotePath | None = None,
+    label: str | None = None,
+    weights: Any = None,
+    callbacks: Iterable[Subscriber] = (),
+    progress: bool = True,
+    **options: Any,
+) -> Run:
+    """Train a model by map/reduce rounds: ``gradreduce train`` in Python.
+
+    Parameters
+    ----------
+    data : (X, y), table, Bunch, or the folder of a dataset
+        ``X`` is an array (rows, ...) of finite numbers, ``y`` an array (rows,) of classes, or of
+        numbers for a model that predicts those. A table is a ``pyarrow.Table``, or another that
+        Arrow reads. Rows in memory are imported as ``gradreduce data import`` does it, once, into a
+        folder ``.imported`` beside the run; its name is the digest of the rows. Features are stored
+        in the dtype of the parameters.
+    model : str
+        As ``--model``.
+    evaluation
+        Data to evaluate on, like ``data``.
+    run : path, optional
+        Folder of the run, which must not exist. Default: a new one in ``runs``, which is printed.
+    label : str, optional
+        Of a table: the column of labels. Default: ``label``, else the last.
+    weights : str or array (rows,), optional
+        How much each row of ``data`` counts: a column of a table, or beside arrays an array.
+    callbacks : iterable of callables
+        Receive each event of :mod:`mapreduce.runs.events`, some of them in another thread.
+    progress : bool
+        False shows nothing but warnings.
+    options
+        Those of the command, with underscores: ``epochs``, ``learning_rate``, ``workers``,
+        ``executor``, ..., and ``mrjob_arguments``.
+
+    Returns
+    -------
+    Run
+
+    Raises
+    ------
+    UsageError
+        An option is unknown or makes no sense.
+    DataError, MissingInputError
+        The data are not as they should be, or not there.
+    OutputError
+        The run exists already.
+    Interrupted
+        SIGINT or SIGTERM, by ``Ctrl-C`` or the notebook's button; the last round is saved, and
+        :meth:`Run.resume` goes on.
+    GradreduceError
+        As tasks and runner do; the run can be resumed.
+    """
+    tables = (plan_flags.PLAN, flags.EXECUTION, flags.RUNNER, (flags.PROFILE,))
+    with _in_python():
+        given = _checked({"model": model, **options}, *tables)
+        path = _path(run) if run is not None else _new_folder(model)
+        values = {**start.defaults(*tables), **given, "run": path, "evaluation": evaluation}
+        # What is wrong with options is found before anything is imported.
+        plan_flags.settings(values)
+        flags.execution(values)
+        with (
+            _quiet(values["numeric_profile"]),
+            _shown(progress, callbacks, path) as (bus, display),
+        ):
+            if run is None and progress:
+                display.say(f"run {path}")
+            how = path.parent / IMPORTED, model, values["dtype"]
+            values["data"] = _imported(data, *how, label=label, weights=weights)
+            if evaluation is not None:
+                column = label if memory.is_table(evaluation) else None
+                like = load(values["data"])
+                values["evaluation"] = _imported(evaluation, *how, like, label=column)
+            trained, _ = start.start(values, bus)
+            if doubt := trained.summary()["warning"]:
+                display(Warned(doubt))
+    return Run(path)
+
+
+def open_run(path: str | os.PathLike[str] | RemotePath) -> Run:
+    """The run in a folder.
+
+    Raises
+    ------
+    MissingInputError
+        There is none.
+    DataError
+        It is damaged.
+    """
+    with _in_python():
+        return Run(_path(path))
+
+
+def evaluate(run: str | os.PathLike[str], data: Any, **options: Any) -> Evaluated:
+    """:meth:`Run.evaluate` of the run in a folder."""
+    return open_run(run).evaluate(data, **options)
+
+
+def predict(run: str | os.PathLike[str], data: Any, **options: Any) -> Any:
+    """:meth:`Run.predict` of the run in a folder."""
+    return open_run(run).predict(data, **options)
+
+
+def _imported(
+    data: Any,
+    place: AnyPath,
+    model: str,
+    dtype: str,
+    like: Manifest | None = None,
+    *,
+    weights: Any = None,
+    **options: Any,
+) -> AnyPath:
+    """The folder of a dataset; rows in memory become one in ``place``, named by their digest."""
+    is_path, is_table = isinstance(data, _PATHS), memory.is_table(data)
+    if options.get("label") is not None and not is_table:
+        raise UsageError("label: it names a column of a table, and the data are none")
+    if weights is not None and (is_path or isinstance(weights, str) != is_table):
+        raise UsageError("weights: expected a column's name for a table, an array for arrays")
+    if is_path:
+        return _path(data)
+    rows = memory.table(data, None if is_table else weights)
+    options |= {
+        "task": "regression" if models.find(model).regression else "classification",
+        "dtype": dtype,
+        "weights": weights if is_table else None,
+        "like": like.source if is_table and like is not None and like.columns else None,
+    }
+    if not is_table:
+        is_labelled = options.get("labelled", True)
+        if is_labelled and "y" not in rows.column_names:
+            raise DataError("the data have no labels: expected (X, y), found X alone")
+        options |= {"columns": ["X"], "label": "y" if is_labelled else None}
+        options["weights"] = "weights" if weights is not None else None
+    classes = like.classes if like is not None else None
+    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+        # The file's name is what messages call the data.
+        file = Path(folder, "data")
+        pq.write_table(rows, file, compression="none", use_dictionary=False)
+        digest = hashlib.sha256(repr((sorted(options.items()), classes)).encode())
+        with file.open("rb") as content:
+            digest.update(hashlib.file_digest(content, "sha256").digest())
+        out = place / digest.hexdigest()[:32]
+        if not out.exists():
+            with copying.made_here(out) as made:
+                importer.import_rows(parquet.source([file], **options), made, 0, classes)
+    return out
+
+
+def _checked(given: Mapping[str, Any], *tables: tuple[plan_flags.Option, ...]) -> dict[str, Any]:
+    """Keywords that are options, and arguments for mrjob."""
+    rest = {name: value for name, value in given.items() if name != "mrjob_arguments"}
+    return {
+        **plan_flags.checked(rest, *tables),
+        "mrjob_arguments": given.get("mrjob_arguments", ()),
+    }
+
+
+def _table(found: Mapping[int, Mapping[str, Any]], *numbers: str) -> Any:
+    columns = [(name, pa.int64()) for name in ("round", "rows")]
+    schema = pa.schema([*columns, *((name, pa.float64()) for name in numbers)])
+    rows = [{**event, "round": at} for at, event in sorted(found.items())]
+    return pa.Table.from_pylist(rows, schema)
+
+
+def _path(place: Any) -> AnyPath:
+    if not isinstance(place, _PATHS):
+        raise UsageError(f"expected a path, found {place!r:.60}")
+    found = place if isinstance(place, RemotePath) else path_of(os.fspath(place))
+    return found.absolute()
+
+
+def _new_folder(model: str) -> Path:
+    """The first folder of its name that is not there."""
+    name = re.sub(r"[^\w.]+", "-", model).strip("-")
+    paths = ((RUNS / f"{name}-{number}").absolute() for number in count(1))
+    return next(path for path in paths if not path.exists())
+
+
+@contextlib.contextmanager
+def _quiet(profile: str) -> Iterator[None]:
+    """What the command line sets for its whole process: mrjob's log, and what NumPy runs on."""
+    variables = numeric.environment(profile)
+    if profile != "native" and not numeric.is_set(variables):
+        shown = " ".join(f"{name}={value}" for name, value in variables.items())
+        raise UsageError(f"--numeric-profile {profile}: start Python with {shown}")
+    log = logging.getLogger("mrjob")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+@contextlib.contextmanager
+def _shown(
+    progress: bool, callbacks: Iterable[Subscriber], path: AnyPath
+) -> Iterator[tuple[Events, console.Lines]]:
+    display = console.subscriber(not progress)
+    try:
+        yield Events(display, *callbacks), display
+    except Interrupted as error:
+        again = f"mapreduce.open_run({str(path)!r}).resume()"
+        error.add_note(f"The last round is saved. Go on with {again}")
+        raise
+    finally:
+        display.close()
+
+
+#: What messages for the command line say otherwise, and keywords of other names than their flags.
+_WORDS = (
+    (r"\S*/gradreduce-[^/\s]+/data\b", "data"),
+    (r"'?gradreduce resume ([^\s']+)'?", r"mapreduce.open_run('\1').resume()"),
+    ("--task regression", "model='linear'"),
+    (r"(?<!\S)-r (\w+)", r"runner='\1'"),
+    (r"--(label|weights|columns)\b", r"\1"),
+    ("--eval DATA", "evaluation=DATA"),
+)
+
+
+@contextlib.contextmanager
+def _in_python() -> Iterator[None]:
+    """Have messages name keywords and calls, in the place of a command's options."""
+    try:
+        yield
+    except GradreduceError as error:
+        text = str(error)
+        for pattern, word in _WORDS:
+            text = re.sub(pattern, word, text)
+        for option in (*plan_flags.PLAN, *flags.EXECUTION, *flags.RUNNER, flags.PROFILE):
+            text = re.sub(rf"{option.flag}(?![\w-])", option.name, text)
+        error.args = (text,)
+        raise

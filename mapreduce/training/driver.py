@@ -1,0 +1,507 @@
+"""The loop that trains a model: plan, execute, checkpoint, evaluate; again after any crash.
+
+The driver keeps nothing in memory that is not in the run's directory too. What has been done
+follows from the files that are complete there; starting and resuming are the same.
+"""
+
+import contextlib
+import hashlib
+import operator
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hdfs_utils.errors import ConflictError
+from hdfs_utils.paths import AnyPath, RemotePath, path_of
+from mapreduce.data.manifest import Manifest
+from mapreduce.data.manifest import load as load_manifest
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError, Interrupted, MissingInputError, NonFiniteError
+from mapreduce.executors.chain import ChainJob, run_rounds
+from mapreduce.inference.evaluate import EvaluateJob, Score, evaluate
+from mapreduce.optim.contract import PAGE
+from mapreduce.plan.plan import Plan
+from mapreduce.plan.settings import Settings, make
+from mapreduce.runners import traits
+from mapreduce.runners.hadoop import submissions
+from mapreduce.runs import checkpoint, lease
+from mapreduce.runs.directory import Position, RunConfig, RunDir, block_bounds
+from mapreduce.runs.events import (
+    CheckpointSaved,
+    Events,
+    JobSubmitted,
+    JsonLines,
+    RoundCompleted,
+    RunEnded,
+    RunStarted,
+    Warned,
+)
+from mapreduce.runs.events import read as read_events
+from mapreduce.runs.execution import Execution
+from mapreduce.strategies.task_context import task_context
+from mapreduce.support import numeric, signals
+from mapreduce.support.periodic import every
+from mapreduce.training.recovery import Recovery
+
+#: Seconds between two looks for rounds that were published meanwhile.
+_LOOK_SECONDS = 0.2
+
+
+def plan(settings: Settings, data: AnyPath, evaluation: AnyPath | None) -> Plan:
+    """The plan of a training. See :func:`create` for parameters and errors."""
+    training, *others = [
+        Dataset(path).check_sizes() for path in (data, evaluation) if path is not None
+    ]
+    return make(settings, training, others[0] if others else None)
+
+
+def create(
+    path: AnyPath,
+    settings: Settings,
+    data: AnyPath,
+    evaluation: AnyPath | None,
+    numeric_profile: str = "native",
+) -> RunDir:
+    """Make the directory of a new run, without training.
+
+    Parameters
+    ----------
+    path : Path or RemotePath
+        The run's folder.
+    settings : Settings
+    data, evaluation : Path or RemotePath
+        Datasets to train and to evaluate on.
+    numeric_profile : {"native", "portable"}
+        What the process was pinned to.
+
+    Raises
+    ------
+    GradreduceError
+        Settings, data or folder are not as they should be.
+    """
+    manifest = load_manifest(data)
+    run = RunDir(path.absolute())
+    run.create(
+        RunConfig(
+            plan=plan(settings, data, evaluation),
+            data=str(data.absolute()),
+            evaluation=str(evaluation.absolute()) if evaluation else None,
+            classes=manifest.classes or (),
+            shape=manifest.shape,
+            columns=manifest.columns,
+            numeric_profile=numeric_profile,
+        )
+    )
+    return run
+
+
+def train(
+    run: RunDir,
+    execution: Execution,
+    keep: int,
+    events: Events,
+    *,
+    take_over: bool = False,
+    job_class: type[ChainJob] = ChainJob,
+) -> RunEnded:
+    """Train until the plan's last round, from wherever the run stands.
+
+    Parameters
+    ----------
+    run : RunDir
+        A run that was created.
+    execution : Execution
+    keep : int
+        Checkpoints to keep; 0 for all.
+    events : Events
+        Are told what happens.
+    take_over : bool
+        Take the run from a driver on another host that has ended.
+    job_class : type
+        The job whose steps are the rounds.
+
+    Raises
+    ------
+    Interrupted
+        SIGINT or SIGTERM; the last round is saved as a checkpoint.
+    LeaseError
+        Another driver works on the run.
+    GradreduceError, StepFailedException
+        As tasks and runner do. The run can be resumed.
+    """
+    # What the caller knows may be of a run that was there before.
+    run = RunDir(run.path)
+    config = run.config
+    execution.check_places(run.path, config.data, config.evaluation)
+    with (
+        lease.held(run.path, take_over=take_over) as previous,
+        signals.interrupting(),
+        contextlib.closing(JsonLines(run.path / "events.jsonl")) as lines,
+    ):
+        events.subscribe(lines)
+        check_training_data(config)
+        if config.evaluation and config.plan.eval_sha256:
+            check_data(config.evaluation, config.plan.eval_sha256)
+        before = previous.application if previous is not None else None
+        _end_left_behind(run, execution.runner, before, events)
+
+        def submitted(application: str) -> None:
+            lease.note(run.path, application)
+            events.emit(JobSubmitted(application))
+
+        with submissions.told_to(str(run.path), submitted):
+            return _Training(run, execution, keep, events, job_class).run()
+
+
+def _end_left_behind(run: RunDir, runner: str, before: str | None, events: Events) -> None:
+    """End what a driver that was killed left on the cluster: it would go on writing to the run."""
+    for application in traits.end_left_behind(runner, str(run.path), before):
+        events.emit(Warned(f"ended {application}, which the last driver had left behind"))
+
+
+class _Training:
+    def __init__(
+        self,
+        run: RunDir,
+        execution: Execution,
+        keep: int,
+        events: Events,
+        job_class: type[ChainJob],
+    ) -> None:
+        self._run = run
+        self._plan = run.config.plan
+        self._model = self._plan.create_model()
+        self._optimizer = self._plan.create_optimizer()
+        self._execution = execution.on(run.path, path_of(run.config.data)).of(self._model)
+        self._blocks = len(block_bounds(self._model.size, self._execution.blocks))
+        self._keep = keep
+        self._events = events
+        self._job_class = job_class
+        self._name = secrets.token_hex(8)
+        self._completed = 0
+        self._skipped = 0
+        #: Rounds whose evaluation was told of.
+        self._evaluated: set[int] = set()
+        self._recovery = Recovery(run, self._model, self.warn)
+
+    def run(self) -> RunEnded:
+        result = self._run.result()
+        if result is not None and self._recovery.has(result.completed, result):
+            # The driver may have been killed just after it had published this.
+            self._run.remove_leftovers()
+            self._events.emit(result)
+            return result
+        self._record_surroundings()
+        position = self._start(result.completed if result is not None else None)
+        with self._workers():
+            try:
+                while not self._settle(position):
+                    position = self._advance(position)
+            except Interrupted:
+                with signals.deferred():
+                    self._save_checkpoint(self._run.latest_round() or position)
+                raise
+            return self._end(position)
+
+    def _record_surroundings(self) -> None:
+        """Note what the bits will come from, and warn if that changed under a run."""
+        now = numeric.describe()
+        before = self._run.read_json("profile.json")
+        if before is None:
+            self._run.write_json("profile.json", now)
+        elif changes := numeric.difference(before, now):
+            self.warn(
+                f"the run began on another numeric profile ({'; '.join(changes)}): the rounds from "
+                f"here on may differ in their last bits from those of an undisturbed run"
+            )
+        content = {**vars(self._execution), "keep": self._keep, "code_sha256": code_sha256()}
+        self._run.write_json("execution.json", content, once=False)
+        if self._blocks < self._execution.blocks:
+            self.warn(
+                f"the model's {self._model.size:,} parameters make {self._blocks} block(s) of "
+                f"whole pages of {PAGE:,}, not {self._execution.blocks}"
+            )
+
+    def _start(self, at_most: int | None = None) -> Position:
+        """The state that the run stands at, published for the first job."""
+        self._run.remove_leftovers()
+        self._run.make_folders()
+        position = self._recovery.latest(at_most)
+        if position is None:
+            position = initial(self._plan)
+            if checkpoint.saved(self._run):
+                self.warn("no checkpoint can be read: the run starts from its first round again")
+        # Rounds of which an earlier driver could not tell any more; who knows them, skips them.
+        self._completed = position.completed - len(position.history)
+        recorded = read_events(self._run.path / "events.jsonl", self.warn)
+        told = {e["completed"] for e in recorded if e["event"] == "Evaluated"}
+        self._evaluated = {completed for completed in told if completed <= position.completed}
+        self._events.emit(
+            RunStarted(
+                run=str(self._run.path),
+                completed=position.completed,
+                rounds=self._plan.rounds,
+                batch_size=self._plan.batch_size,
+                runner=self._execution.runner,
+                workers=self._execution.workers,
+            )
+        )
+        self.report(position)
+        self._run.publish_round(position, self._execution.blocks)
+        return position
+
+    def _advance(self, position: Position) -> Position:
+        """Run one job of rounds."""
+        plan, completed = self._plan, position.completed
+        if self._execution.executor == "gang":
+            stop = plan.rounds
+            if not self._run_gang(completed):
+                return position
+        else:
+            stop = min(plan.next_stop(completed), completed + self._execution.rounds_per_job)
+            with self._reporting():
+                run_rounds(self._run, completed, stop, self._execution, self._job_class, self._name)
+        latest = self._run.latest_round(self.warn)
+        is_whole = latest is not None and (
+            latest.completed == stop
+            or self._optimizer.is_done(latest.scalars)
+            or self._run.is_out_of_patience(latest.completed)
+        )
+        if latest is None or not is_whole:
+            found = "none" if latest is None else f"round {latest.completed}"
+            raise DataError(
+                f"the job ended, but of the rounds up to {stop} the last that is whole is {found}. "
+                f"Go on with 'gradreduce resume {self._run.path}'"
+            )
+        self.report(latest)
+        return latest
+
+    def _run_gang(self, completed: int) -> bool:
+        """Run the rounds up to the last in one job; False if a chain is to run them instead."""
+        # Most trainings have no gang.
+        from mapreduce.executors.gang.errors import TooSmallError
+        from mapreduce.executors.gang.follow import Follower
+        from mapreduce.executors.gang.job import run_gang
+        from mapreduce.executors.gang.rendezvous import Meeting
+
+        lease.check(self._run.path)
+        meeting = Meeting.prepare(self._run)
+        follower = Follower(self._run, meeting, self._execution.workers, completed, self)
+        try:
+            with follower.at_work(inline=not self._execution.traits.runs_at_once):
+                run_gang(self._run, meeting, self._execution)
+        except TooSmallError as error:
+            if self._execution.gang_fallback != "chain":
+                raise
+            self.warn(f"{error}. The rounds are run as a chain")
+            self._execution = replace(self._execution, executor="chain")
+            return False
+        except BaseException:
+            # What was published before it is saved, so that nothing of it is lost or untold.
+            with signals.deferred(), contextlib.suppress(Exception):
+                follower.look()
+            raise
+        finally:
+            with signals.deferred():
+                lease.check(self._run.path)
+                meeting.clear()
+        return True
+
+    def _settle(self, position: Position) -> bool:
+        """Save and evaluate what is due; tells whether the training ends here.
+
+        Doing it again changes nothing, so it does not matter where a driver was killed.
+        """
+        plan, completed = self._plan, position.completed
+        self._run.prune_rounds(completed, self._blocks)
+        is_found, search = (
+            self._optimizer.is_done(position.scalars),
+            self._optimizer.search(position.scalars),
+        )
+        self._warn_of_skipped(position)
+        if search is not None and search.has_failed:
+            raise self._no_better_point(position)
+        if is_found or plan.is_checkpoint(completed) or plan.is_evaluation(completed):
+            self._save_checkpoint(position)
+        if is_found or plan.is_evaluation(completed):
+            self._evaluate(completed)
+        return completed >= plan.rounds or is_found or self._run.is_out_of_patience(completed)
+
+    def _no_better_point(self, position: Position) -> NonFiniteError:
+        """The error that names what the steepest slope is of."""
+        own = task_context(self._run.path, self._execution.threads, self._name)
+        slopes = np.abs(self._optimizer.slopes(position.state))
+        steepest = int(np.nan_to_num(slopes, nan=np.inf).argmax())
+        return NonFiniteError(
+            f"round {position.completed - 1}: {self._optimizer.title} found no point better than "
+            f"the first, and the gradient is not 0. Its largest element, {slopes[steepest]:.3g}, "
+            f"is that of parameter {self._model.parameter_at(steepest)}{own.feature(steepest)}. "
+            f"The values are too far apart: {self._plan.cures}"
+        )
+
+    # While a gang works on
+
+    def settle(self, position: Position) -> bool:
+        """Save and tell a round where that is due; False if its evaluation is still to come."""
+        completed = position.completed
+        self.report(position)
+        self._warn_of_skipped(position)
+        self._save_checkpoint(position)
+        return not self._plan.is_evaluation(completed) or self._tell_evaluation(completed)
+
+    def _warn_of_skipped(self, position: Position) -> None:
+        skipped = self._optimizer.skipped(position.scalars)
+        if skipped > self._skipped:
+            self._skipped = skipped
+            self.warn(
+                f"{skipped:,} of {position.completed:,} rounds were skipped, since their gradient "
+                f"was not finite: {self._advice(position)}"
+            )
+
+    def _advice(self, position: Position) -> str:
+        if (scale := self._optimizer.loss_scale(position.scalars)) > 1:
+            return f"the loss is now scaled by {scale:,.0f}; a few such rounds are usual"
+        return self._plan.cures
+
+    def _evaluate(self, completed: int) -> None:
+        data = self._run.config.evaluation
+        if data is None or self._tell_evaluation(completed):
+            return
+        sums = evaluate(self._run, completed, path_of(data), self._execution)
+        self._run.write_json(f"evaluations/{completed:08d}.json", vars(sums))
+        self._tell_evaluation(completed)
+
+    def _tell_evaluation(self, completed: int) -> bool:
+        """Emit an evaluation, if that was not done; False if it is not published."""
+        found = self._run.evaluation(completed)
+        if found is None:
+            return False
+        if completed not in self._evaluated:
+            self._evaluated.add(completed)
+            self._events.emit(Score(**found).evaluated(completed, self._model))
+        return True
+
+    def _save_checkpoint(self, position: Position) -> None:
+        if position.completed in checkpoint.saved(self._run):
+            if position.completed not in self._recovery.damaged:
+                return
+            checkpoint.remove(self._run, position.completed)
+            self._recovery.damaged.remove(position.completed)
+        digest = checkpoint.save(self._run, self._model, position)
+        self._events.emit(CheckpointSaved(position.completed, digest))
+        if self._keep:
+            checkpoint.remove_old(self._run, self._keep, {self._run.best(position.completed)})
+
+    def _end(self, position: Position) -> RunEnded:
+        completed, search = position.completed, self._optimizer.search(position.scalars)
+        result = self._run.best(completed)
+        try:
+            best = checkpoint.load(self._run, self._model, result)
+        except DataError as error:
+            raise DataError(
+                f"{error}. 'gradreduce resume {self._run.path}' makes it again"
+            ) from error
+        digest = checkpoint.model_sha256(self._model.named(best.params))
+        ending = (None, None) if search is None else (search.state, search.norm)
+        ended = RunEnded(result, digest, completed < self._plan.rounds, *ending)
+        try:
+            self._run.write_json("result.json", vars(ended))
+        except ConflictError as error:
+            place = self._run.path / "result.json"
+            raise DataError(
+                f"{place} names another model than {digest}, to which the same rounds led now: on "
+                f"another processor or with other libraries, if nobody changed it. To keep this "
+                f"model, remove {place}, then run 'gradreduce resume {self._run.path}'"
+            ) from error
+        self._events.emit(ended)
+        return ended
+
+    # Telling what happens
+
+    def warn(self, message: str) -> None:
+        self._events.emit(Warned(message))
+
+    def report(self, position: Position) -> None:
+        """Emit the rounds up to a position that were not emitted yet."""
+        first = position.completed - len(position.history) + 1
+        for completed, (rows, weight, loss) in enumerate(position.history, first):
+            if completed > self._completed:
+                mean = float(loss / weight) if weight else 0.0
+                self._events.emit(RoundCompleted(completed, int(rows), mean))
+                self._completed = completed
+
+    def _report_latest(self) -> None:
+        # What is not told now is told when the job has ended, and what is wrong is found then.
+        with contextlib.suppress(Exception):
+            history = self._run.latest_history()
+            if history is not None:
+                self.report(history)
+
+    def _reporting(self) -> contextlib.AbstractContextManager[None]:
+        """Tell of rounds as they are published while a job runs, whatever the runner.
+
+        But not through the client of another filesystem while tasks run in this process: mrjob
+        changes the environment for each of them, which such a client reads in its own threads.
+        """
+        if not self._execution.traits.runs_at_once and isinstance(self._run.path, RemotePath):
+            return contextlib.nullcontext()
+        return every(_LOOK_SECONDS, self._report_latest, "watch")
+
+    def _workers(self) -> contextlib.AbstractContextManager[Any]:
+        """Workers that outlive the jobs of the run, where the runner has any."""
+        execution = self._execution
+        # Compiled once, and not in each worker.
+        task_context(self._run.path, execution.threads, self._name).warm_up()
+        jobs: list[type] = [self._job_class, EvaluateJob]
+        if execution.executor == "gang":
+            from mapreduce.executors.gang.job import GangJob
+
+            jobs.append(GangJob)
+        return execution.traits.kept(execution.workers, execution.start_method, jobs)
+
+
+def initial(plan: Plan) -> Position:
+    """The state before the first round."""
+    params = plan.create_model().init(plan.seed)
+    optimizer = plan.create_optimizer()
+    return Position(0, params, plan.initial_arrays(params), scalars=optimizer.first_scalars())
+
+
+def check_training_data(config: RunConfig) -> None:
+    """As :func:`check_data`; refuse rows that the plan names and the data lack, too."""
+    rows = [shard.rows for shard in check_data(config.data, config.plan.data.sha256).shards]
+    wanted = config.plan.data.shard_rows
+    if len(wanted) > len(rows) or any(map(operator.gt, wanted, rows)):
+        raise DataError(
+            f"the plan takes {sum(wanted):,} rows of {config.data}, of which some are not there: "
+            f"they do not belong together. Start a new run"
+        )
+
+
+def check_data(path: str, expected: str) -> Manifest:
+    """The manifest of a run's dataset.
+
+    Raises
+    ------
+    MissingInputError
+        It is gone.
+    DataError
+        It is another one than the plan was made for.
+    """
+    try:
+        return Dataset(path_of(path), expected).check_sizes()
+    except MissingInputError as error:
+        raise MissingInputError(f"the run's data are gone: {error}") from error
+
+
+def code_sha256() -> str:
+    """Digest of the toolkit's own source files."""
+    root = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    for package in ("hdfs_utils", "kernels", "mapreduce"):
+        for path in sorted((root / package).rglob("*.py")):
+            digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes() + b"\0")
+    return digest.hexdigest()

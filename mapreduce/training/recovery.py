@@ -1,0 +1,78 @@
+"""What a run can go on from: the last state that is whole, whatever is damaged or gone."""
+
+from collections.abc import Callable
+
+from hdfs_utils.errors import StorageError
+from mapreduce.errors import DataError
+from mapreduce.models.base import Model
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import Position, RunDir
+from mapreduce.runs.events import RunEnded
+
+
+class Recovery:
+    """Finds what is whole in a run; ``warn`` is told what is not.
+
+    Attributes
+    ----------
+    damaged : set of int
+        Rounds whose checkpoint is damaged; it is kept until another can take its place.
+    """
+
+    def __init__(self, run: RunDir, model: Model, warn: Callable[[str], None]) -> None:
+        self._run = run
+        self._model = model
+        self._warn = warn
+        self.damaged: set[int] = set()
+
+    def has(self, completed: int, result: RunEnded | None = None) -> bool:
+        """Whether a checkpoint is whole, and has the model of the run's result if there is one."""
+        try:
+            position = checkpoint.load(self._run, self._model, completed)
+            if result is not None:
+                checkpoint.check_result(self._model, position, result)
+        except DataError as error:
+            self.damaged.add(completed)
+            self._warn(f"{error}. It is made again")
+            return False
+        return True
+
+    def latest(self, at_most: int | None = None) -> Position | None:
+        """The last state that is whole, a published round's or a checkpoint's, or None.
+
+        It is one from which the training comes by all that it still needs: with patience, all
+        evaluations and the best evaluated model. With ``at_most``, after at most so many rounds.
+        """
+        position = self._whole(at_most)
+        if position is not None and (missing := self._missing(position.completed)) is not None:
+            self._warn(f"what the run had after {missing:,} rounds is made again")
+            return self.latest(missing)
+        return position
+
+    def _whole(self, at_most: int | None) -> Position | None:
+        position = self._run.latest_round(self._warn, at_most=at_most)
+        for completed in reversed(checkpoint.saved(self._run)):
+            if position is not None and position.completed > completed:
+                break
+            if completed in self.damaged or (at_most is not None and completed > at_most):
+                continue
+            try:
+                saved = checkpoint.load(self._run, self._model, completed)
+            except (DataError, StorageError, OSError) as error:
+                self.damaged.add(completed)
+                self._warn(f"{error}. Going on from what is whole")
+            else:
+                return position or saved
+        return position
+
+    def _missing(self, completed: int) -> int | None:
+        """The first round up to here of which patience needs what is damaged or gone, or None."""
+        plan = self._run.config.plan
+        if not plan.patience:
+            return None
+        losses = self._run.evaluation_losses(completed)
+        for at in filter(plan.is_evaluation, range(1, completed)):
+            if at not in losses:
+                return at
+        best = self._run.best(completed)
+        return best if best < completed and not self.has(best) else None

@@ -1,0 +1,112 @@
+"""Starting a training and going on with one: what commands, scripts of jobs and Python share."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hdfs_utils.filesystem import is_remote
+from mapreduce.errors import DataError, MissingInputError, UsageError
+from mapreduce.executors.chain import ChainJob
+from mapreduce.plan import flags as plan_flags
+from mapreduce.runners import traits
+from mapreduce.runs import flags
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Events, RunEnded
+from mapreduce.support.printable import printable
+from mapreduce.training import driver
+
+
+def start(
+    values: Mapping[str, Any], events: Events, job_class: type[ChainJob] = ChainJob
+) -> tuple[RunDir, RunEnded]:
+    """Make a run and train it to its end; see :mod:`mapreduce.training.driver` for errors.
+
+    Parameters
+    ----------
+    values : mapping
+        Of all options of a plan and of its execution, and the paths ``run``, ``data`` and
+        ``evaluation``, which may be None.
+    events : Events
+    job_class : type
+        The job whose steps are the rounds.
+    """
+    settings, execution = plan_flags.settings(values), flags.execution(values)
+    run = driver.create(
+        values["run"],
+        settings,
+        values["data"],
+        values["evaluation"],
+        numeric_profile=values["numeric_profile"],
+    )
+    try:
+        return run, driver.train(run, execution, values["keep"], events, job_class=job_class)
+    except Exception as error:
+        # The same call works when the data are mended. A task's error has the code of its cause.
+        code = getattr(error, "exit_code", None)
+        if code in (DataError.exit_code, MissingInputError.exit_code):
+            run.remove_if_unused()
+        raise
+
+
+def resume(
+    run: RunDir, given: Mapping[str, Any], events: Events, warn: Callable[[str], None]
+) -> RunEnded:
+    """Go on with a run as it was run last, but for what is given.
+
+    Parameters
+    ----------
+    run : RunDir
+    given : mapping
+        Options of execution and runner that are not None, ``mrjob_arguments``, ``take_over``, and
+        ``remote_data``, a sequence of URIs.
+    events : Events
+    warn : callable
+        Receives a message about arguments that are left out.
+
+    Raises
+    ------
+    UsageError
+        The runner or remote data have to be named again, since the run may be a stranger's.
+    """
+    # What is not a run says so first.
+    _ = run.config
+    before, arguments = flags.recorded(run)
+    require_named(run, given.get("remote_data", ()))
+    runner = given.get("runner") or before.get("runner", "parallel")
+    if given.get("mrjob_arguments"):
+        arguments = []
+    is_elsewhere = not traits.is_harmless(runner)
+    command = ["gradreduce", "resume", str(run.path), *(["-r", runner] if is_elsewhere else [])]
+    again = printable(shlex.join([*command, *(["--", *arguments] if arguments else [])]))
+    if is_elsewhere and not given.get("runner"):
+        raise UsageError(
+            f"{run.path} was last run with -r {printable(runner)}, which may run programs or cost "
+            f"money. If the run is yours, name that again: {again}"
+        )
+    if arguments:
+        warn(
+            "arguments for mrjob are left out, since they can run programs. If they are yours, "
+            f"name them again: {again}"
+        )
+    if given.get("executor") not in (None, before.get("executor", "chain")):
+        # The other executor has defaults of its own.
+        before.pop("blocks", None)
+    values = {**defaults(flags.EXECUTION, flags.RUNNER), **before, **given}
+    take_over = bool(given.get("take_over"))
+    return driver.train(run, flags.execution(values), values["keep"], events, take_over=take_over)
+
+
+def defaults(*tables: tuple[plan_flags.Option, ...]) -> dict[str, Any]:
+    """The defaults of options, by their names."""
+    return {option.name: option.default for table in tables for option in table}
+
+
+def require_named(run: RunDir, named: tuple[str, ...]) -> None:
+    """Ask no other machine for data only since a run says so, which may be a stranger's."""
+    for place in (run.config.data, run.config.evaluation or ""):
+        is_beside = place.split("/")[:3] == str(run.path).split("/")[:3]
+        if is_remote(place) and place not in named and not is_beside:
+            raise UsageError(
+                f"{run.path} names data in another filesystem: {printable(place)}. If the run is "
+                f"yours, name them again: --remote-data {printable(place)}"
+            )

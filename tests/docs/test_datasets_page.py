@@ -1,0 +1,63 @@
+"""Every command of docs/datasets.md works as it stands there."""
+
+import json
+import re
+from dataclasses import fields
+
+import pyarrow.parquet as pq
+import pytest
+from test_readme import ROOT, blocks, shell
+
+from mapreduce.data.columns import KINDS
+from mapreduce.data.manifest import FORMAT_VERSION, Manifest, load
+from mapreduce.data.readers import READERS
+
+TEXT = (ROOT / "docs" / "datasets.md").read_text()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The files that the page speaks of."""
+    lines = [f"{i},{i % 3},{i % 2}" for i in range(12)]
+    (tmp_path / "table.csv").write_text("\n".join(["size,price,label", *lines]) + "\n")
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_commands_in_order(folder):
+    from_csv, predicting, hashing, standardising = blocks("sh", TEXT)
+    shown = shell(from_csv, folder)
+    assert "12 rows of 2 features in 1 shard" in shown
+    assert "are as they were written" in shown
+    shell(predicting, folder)
+    predicted = pq.read_table(folder / "predictions")
+    assert predicted["row"].to_pylist() == [*range(12)]
+    assert predicted["label"].to_pylist() == [i % 2 for i in range(12)]
+    assert {"prediction", "probability", "probabilities"} < set(predicted.column_names)
+    shell(hashing, folder)
+    assert load(folder / "hashed").features == 1024
+    (folder / "plain").rename(folder / "more")
+    shell("cp -r more plain", folder)
+    shell(standardising, folder)
+    trained, tested = (load(folder / name).standardised for name in ("train", "test"))
+    assert trained == tested is not None
+
+
+def test_tables_are_complete():
+    formats = re.findall(r"^\| `(\w+)` \| [^|]+ \| [^|]*\|$", TEXT, re.MULTILINE)
+    assert set(formats) == set(READERS)
+    table = TEXT.partition("## manifest.json")[2]
+    names = {
+        name
+        for row in re.findall(r"^\| (`[^|]+) \|", table, re.MULTILINE)
+        for name in re.findall(r"`(\w+)`", row)
+    }
+    assert names == {"sha256", *(field.name for field in fields(Manifest))}
+    assert all(f"`{kind}`" in table for kind in KINDS)
+    assert f"`format_version` is {FORMAT_VERSION}" in table
+    assert json.dumps(None) in table
+
+
+def test_links_point_to_files():
+    for target in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
+        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target

@@ -1,0 +1,54 @@
+"""The commands on EMR of docs/clusters.md work as they stand there, on moto."""
+
+import json
+import re
+
+import pytest
+from test_readme import ROOT, blocks, shell
+
+from hdfs_utils.paths import path_of
+
+SECTION = (ROOT / "docs" / "clusters.md").read_text().split("\n## Amazon EMR\n")[1]
+
+
+@pytest.mark.slow
+def test_commands_in_order(emr, tmp_path, monkeypatch):
+    conf = tmp_path / "mrjob.conf"
+    conf.write_text(json.dumps({"runners": {"emr": {"check_cluster_every": 0.1}}}))
+    monkeypatch.setenv("MRJOB_CONF", str(conf))
+    (tmp_path / "README.md").write_text("a b\nb\n")
+    (tmp_path / "jobs").symlink_to(ROOT / "jobs")
+    (block,) = blocks("sh", SECTION)
+    told = shell(f"set -e\n{block}", tmp_path)
+    assert sorted(told.splitlines()[:2]) == ['"a"\t1', '"b"\t2']
+    assert "on 360 rows" in told
+    inline = shell(
+        "gradreduce train data/train --run run --batch-size 512 --rounds 3 -r inline", tmp_path
+    )
+    assert re.search(r"model_sha256 \w+", inline)[0] in told
+    # One for the job, and one for all of the training, which has ended with it.
+    job, training = emr.requests
+    assert "KeepJobFlowAliveWhenNoSteps" not in job["Instances"]
+    assert training["AutoTerminationPolicy"] == {"IdleTimeout": 600}
+    found = {cluster.id: cluster for cluster in emr.clusters if len(cluster.steps) == 3}
+    ((name, cluster),) = found.items()
+    assert [step.state for step in cluster.steps] == ["COMPLETED"] * 3
+    assert cluster.state in ("TERMINATING", "TERMINATED")
+    events = path_of("s3://bucket/runs/digits/events.jsonl").read_text()
+    assert re.findall(r'"application": "([^"]+)"', events) == [name]
+    # Clients of S3 on the nodes have to know the region.
+    assert {one["AWS_REGION"] for one in emr.environments} == {"us-east-1"}
+
+
+def test_defaults_are_those_of_the_runner():
+    from mapreduce.runners.emr.checks import RELEASE
+    from mapreduce.runners.emr.runner import EmrMRJobRunner
+
+    assert f"`emr-{RELEASE}`" in SECTION
+    options = EmrMRJobRunner._default_opts()
+    for name in ("iam_service_role", "iam_instance_profile"):
+        assert f"`{options[name]}`" in SECTION
+    assert f"| {options['check_cluster_every']} seconds |" in SECTION
+    known = EmrMRJobRunner.OPT_NAMES | {"executor", "numeric_profile", "gpus_per_task"}
+    for flag in re.findall(r"`--([a-z-]+)", SECTION):
+        assert flag.replace("-", "_") in known, flag

@@ -1,0 +1,109 @@
+"""Every block of docs/extending.md works as it stands there, and each part has one hash."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from safetensors.numpy import load_file
+from test_readme import PATH, ROOT, blocks, shell
+
+import datasets
+import programs
+from mapreduce.runs.directory import RunDir
+
+TEXT = (ROOT / "docs" / "extending.md").read_text()
+
+FILES = {
+    name: block
+    for block in blocks("python", TEXT)
+    for name in re.findall(r"\A# (\w+\.py)\n", block)
+}
+
+
+def test_each_example_is_short():
+    assert [*FILES] == [
+        *("centres.py", "lion.py", "npz.py", "voting.py", "huber.py", "test_parts.py")
+    ]
+    for name, block in FILES.items():
+        assert 15 <= len(block.splitlines()) <= 40, name
+
+
+@pytest.mark.slow
+def test_blocks_in_order(tmp_path):
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    found = {}
+    for language, block in re.findall(r"^```(python|sh)\n(.*?)^```$", TEXT, re.M | re.S):
+        if language == "sh":
+            found |= {line: shell(line, tmp_path) for line in block.splitlines()}
+        elif block not in FILES.values():
+            found[block] = subprocess.run(
+                [sys.executable, "-c", block],
+                cwd=tmp_path,
+                env={**os.environ, "PATH": PATH},
+                capture_output=True,
+                text=True,
+                check=True,
+            ).stdout
+    runs = {path.name: RunDir(path) for path in (tmp_path / "runs").iterdir() if path.is_dir()}
+    results = {name: run.result() for name, run in runs.items()}
+    for name, least in (("centres", 0.8), ("lion", 0.8), ("voting", 0.8)):
+        assert runs[name].summary()["accuracy"] > least, name
+    assert results["again"].model_sha256 in found[blocks("python", TEXT)[-2]]
+    assert results["again"].model_sha256 == results["centres"].model_sha256
+    (last,) = (tmp_path / "runs" / "huber" / "checkpoints").iterdir()
+    weight = load_file(last / "model.safetensors")["weight"]
+    # Least squares would be far off: the errors have no variance.
+    assert abs(weight - [1, 2, 3, 4, 5]).max() < 0.3
+    (told,) = [text for line, text in found.items() if line.startswith("gradreduce explain")]
+    assert "vote" in told
+    (tested,) = [text for line, text in found.items() if line.startswith("python")]
+    assert "4 passed" in tested
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("extending")
+    datasets.blobs(folder / "train")
+    for name, content in FILES.items():
+        (folder / name).write_text(content)
+    return folder
+
+
+PARTS = {
+    "model": "--model centres:Centres --optimizer lion:lion --learning-rate 0.01",
+    "strategy": "--strategy voting:Voting --learning-rate 0.01",
+}
+
+
+def sha256(folder, run, part, how):
+    options = f"{PARTS[part]} --batch-size 96 --rounds 2 --json {how}".split()
+    done = programs.succeed("train", "train", "--run", run, *options, cwd=folder)
+    return json.loads(done)["model_sha256"]
+
+
+@pytest.fixture(scope="module", params=PARTS)
+def reference(folder, request):
+    return request.param, sha256(folder, folder / request.param, request.param, "-r inline")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "-r parallel --workers 2 --start-method fork",
+        "-r parallel --workers 2 --threads 2 --start-method forkserver",
+        "-r local --workers 1",
+        "-r parallel --workers 2 --executor gang",
+    ],
+)
+def test_one_hash(folder, reference, tmp_path, how):
+    part, expected = reference
+    assert sha256(folder, tmp_path / "run", part, how) == expected
+
+
+def test_links_point_to_files():
+    for target in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
+        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target

@@ -1,0 +1,64 @@
+"""Every command and program of docs/from_mrjob.md works as it stands there."""
+
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from test_readme import ROOT, blocks, shell
+
+TEXT = (ROOT / "docs" / "from_mrjob.md").read_text()
+SCRIPT, ONE_LINE, NOTEBOOK = blocks("python", TEXT)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The files that the page speaks of."""
+    (tmp_path / "mr_count.py").write_text(SCRIPT)
+    (tmp_path / "input.txt").write_text("to be\nor not\nto be\n")
+    return tmp_path
+
+
+COUNTED = Counter(['"to"\t2', '"be"\t2', '"or"\t1', '"not"\t1'])
+
+
+@pytest.mark.slow
+def test_shell_commands_in_order(folder):
+    (block,) = blocks("sh", TEXT)
+    outputs = [shell(line, folder) for line in block.splitlines()]
+    first, into_folder, one_class, module, options, piped = outputs
+    for out in (first, one_class, piped):
+        assert Counter(out.splitlines()) == COUNTED
+    assert into_folder == ""
+    parts = [path.read_text() for path in (folder / "counted").glob("part-*")]
+    assert len(parts) == 2
+    assert Counter("".join(parts).splitlines()) == COUNTED
+    assert '"lines"\t3' in module
+    assert "--start-method" in options
+
+
+def test_the_line_that_is_changed(folder):
+    script = SCRIPT.replace("from mrjob.job import MRJob\n", ONE_LINE)
+    assert script != SCRIPT
+    (folder / "mr_count.py").write_text(script)
+    (command,) = re.findall(r"`(python [^`]*)`", TEXT)
+    assert Counter(shell(command, folder).splitlines()) == COUNTED
+
+
+@pytest.mark.slow
+def test_the_notebook(folder):
+    done = subprocess.run(
+        [sys.executable, "-"],
+        input=NOTEBOOK,
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=True,
+    )
+    assert done.stdout == "[('be', 2), ('not', 1), ('or', 1), ('to', 2)]\n[{}]\n"
+
+
+def test_links_point_to_files():
+    for target in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
+        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target

@@ -1,0 +1,52 @@
+"""The blocks of docs/python.md run as they stand there, one after another."""
+
+import inspect
+import re
+
+import pytest
+from test_readme import ROOT, blocks
+
+import mapreduce
+
+TEXT = (ROOT / "docs" / "python.md").read_text()
+
+
+class Writer:
+    """What Scalars needs of a SummaryWriter."""
+
+    def __init__(self):
+        self.found = []
+
+    def add_scalar(self, name, value, step):
+        self.found.append((name, value, step))
+
+
+@pytest.mark.slow
+def test_blocks_in_order(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    writer = Writer()
+    namespace = {"writer": writer}
+    said = []
+    for block in blocks("python", TEXT):
+        exec(block, namespace)
+        said.append(capsys.readouterr().out)
+    assert "mlp:32, ended after 72 of 72 rounds" in said[0]
+    assert float(said[0].split()[-1]) > 0.8
+    assert said[1] == "['a', 'a', 'b', 'b']\n"
+    assert "'round': 1," in said[2]
+    assert namespace["run"].model_sha256 in said[2]
+    names = [name for name, _, _ in writer.found]
+    assert [step for name, _, step in writer.found if name == "loss/train"] == [*range(1, 25)]
+    assert names.count("loss/test") == names.count("accuracy/test") == 2
+
+
+def test_the_table_names_what_there_is():
+    (table,) = re.findall(r"\| attribute or method.*?\n\n", TEXT, re.S)
+    for cell in re.findall(r"^\| (`.*?) \|", table, re.M):
+        for name in re.findall(r"`(\w+)", cell):
+            assert name == "path" or inspect.getattr_static(mapreduce.Run, name)
+
+
+def test_links_point_to_files():
+    for target in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
+        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target

@@ -1,0 +1,65 @@
+"""Every command of docs/training.md works as it stands there, and does what the page says."""
+
+import re
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+from test_readme import ROOT, blocks, shell
+
+TEXT = (ROOT / "docs" / "training.md").read_text()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The files that the page speaks of."""
+    cancer = load_breast_cancer()
+    head = ",".join([*(name.replace(" ", "_") for name in cancer.feature_names), "label"])
+    table = np.column_stack([cancer.data, cancer.target])
+    formats = ["%.17g"] * cancer.data.shape[1] + ["%d"]
+    np.savetxt(tmp_path / "cancer.csv", table, formats, ",", header=head, comments="")
+    generator = np.random.default_rng(0)
+    rows = [
+        f"{row % 2} {3 + row % 2}:1 {' '.join(f'{n}:0.5' for n in sorted(picked))}\n"
+        for row, picked in enumerate(generator.integers(10, 300, (400, 5)))
+        if len(set(picked.tolist())) == 5
+    ]
+    (tmp_path / "rows.svm").write_text("".join(rows))
+    people = [f"{'Rome' if n % 3 else 'Oslo'},{n % 50},{n % 3 > 0:d}\n" for n in range(300)]
+    (tmp_path / "people.csv").write_text("".join(["city,age,label\n", *people]))
+    return tmp_path
+
+
+def params(run):
+    last = sorted((run / "checkpoints").iterdir())[-1]
+    found = load_file(last / "model.safetensors")
+    return np.append(found["weight"], found["bias"])
+
+
+@pytest.mark.slow
+def test_shell_commands_in_order(folder):
+    lines = [line for block in blocks("sh", TEXT) for line in block.splitlines()]
+    found = [shell(line, folder) for line in lines]
+    assert found[lines.index("gradreduce runs list runs")].count(" ended ") == 4
+    x, y = load_breast_cancer(return_X_y=True)
+    expected = LogisticRegression(C=1 / (0.0018 * len(y)), tol=1e-10, max_iter=10_000)
+    expected.fit(StandardScaler().fit_transform(x), y)
+    coefficients = np.append(expected.coef_[0], expected.intercept_)
+    np.testing.assert_allclose(params(folder / "runs" / "cancer"), coefficients, atol=1e-4)
+    lasso = params(folder / "runs" / "lasso")
+    assert (lasso == 0).any()
+
+
+def test_the_table_names_every_model():
+    from mapreduce.models import MODELS
+
+    named = {name.partition(":")[0] for name in re.findall(r"^\| `([^`]+)`", TEXT, re.M)}
+    assert named - {"--model"} == set(MODELS)
+
+
+def test_links_point_to_files():
+    for target in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
+        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target

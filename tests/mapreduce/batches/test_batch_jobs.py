@@ -1,0 +1,403 @@
+"""Jobs with batch mappers and batch reducers: the same lines on all runners, by a loop."""
+
+import bz2
+import gzip
+import itertools
+import json
+import logging
+import re
+import signal
+from collections import Counter
+from pathlib import Path
+
+import batch_jobs
+import pyarrow as pa
+import pytest
+from pyarrow import csv, orc, parquet
+
+from mapreduce.errors import Interrupted, MissingInputError, UsageError
+from mapreduce.job import Job, MRStep
+from mapreduce.launch import run as launch
+from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
+from mapreduce.runners.parallel import commands, tasks
+from mapreduce.runners.parallel.runner import ParallelMRJobRunner, TaskFailedException
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+
+RUNNERS = {
+    "inline": ["-r", "inline"],
+    # Two map tasks and two reduce tasks; else four of each on two cores, and more on more.
+    "local": ["-r", "local", "--num-cores", "1"],
+    "fork": ["-r", "parallel", "--workers", "2", "--start-method", DEFAULT_START_METHOD],
+    "forkserver": ["-r", "parallel", "--workers", "3", "--start-method", "forkserver"],
+}
+
+
+def run(job_class, runner, *arguments, stdin=None):
+    """Lines of the output, in their order, and counters of all steps."""
+    job = job_class(["--no-conf", *RUNNERS[runner], *map(str, arguments)])
+    job.sandbox(stdin=stdin)
+    with job.make_runner() as made:
+        if runner in ("local", "forkserver"):
+            launch._set_interpreter(made, job_class)
+        made.run()
+        return b"".join(made.cat_output()).splitlines(), made.counters()
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "words.txt"
+    lines = [" ".join(WORDS[i % 10 : i % 10 + i % 4]) for i in range(200)]
+    path.write_text("\n".join([*lines, "a last line without a line feed"]))
+    return path
+
+
+def counted(path):
+    return Counter(path.read_text().split())
+
+
+def summed(lines):
+    """Sums of the values by key, whatever their number."""
+    totals = Counter()
+    for line in lines:
+        key, value = map(json.loads, line.split(b"\t"))
+        totals[key] += value
+    return totals
+
+
+def split_off(lines):
+    """Lines of init and final methods, and the others."""
+    special = [line for line in lines if b"reducer_" in line or b"\t0" in line]
+    return special, [line for line in lines if line not in special]
+
+
+SUMMED = ["WordsSummed", "WordsCombined", "PairsSummed", "PairsCombined", "BothSummed"]
+SUMMED += ["BothBatches", "WordsBatches", "TextbookMapper", "TextbookCombined"]
+
+
+class TestText:
+    @pytest.mark.parametrize(
+        ("name", "runner"),
+        [
+            *((name, runner) for name in SUMMED for runner in ("inline", "fork")),
+            ("BothBatches", "local"),
+            *((name, "forkserver") for name in ("WordsSummed", "PairsCombined")),
+        ],
+    )
+    def test_words(self, text, name, runner):
+        special, lines = split_off(run(getattr(batch_jobs, name), runner, text)[0])
+        expected = [f'"{word}"\t{count}'.encode() for word, count in counted(text).items()]
+        assert sorted(lines) == sorted(expected)
+        if name.startswith("Both"):
+            for word in ("init", "final", "pairs", "batches"):
+                assert f'"{word}"\t0'.encode() in special
+        if issubclass(getattr(batch_jobs, name), batch_jobs.BatchReducer):
+            assert special.count(b'"reducer_init"\t1') == special.count(b'"reducer_final"\t1') > 0
+
+    @pytest.mark.parametrize(
+        ("name", "runner"),
+        [*itertools.product(["Words", "Pairs", "Both"], ["inline", "fork"]), ("Both", "local")],
+    )
+    def test_without_a_reducer(self, text, name, runner):
+        lines, _ = run(getattr(batch_jobs, name), runner, text)
+        totals = summed(lines)
+        assert +totals == counted(text)
+        assert len(lines) > len(totals)
+
+    @pytest.mark.parametrize("runner", RUNNERS)
+    def test_steps_of_every_kind(self, text, runner):
+        lines, _ = run(batch_jobs.Chained, runner, text)
+        lengths = Counter()
+        for word, count in counted(text).items():
+            lengths[str(len(word))] += count
+        assert sorted(lines) == sorted(f'"{n}"\t"{c}"'.encode() for n, c in lengths.items())
+
+    @pytest.mark.parametrize("runner", RUNNERS)
+    def test_sorted_values(self, text, runner):
+        lines, _ = run(batch_jobs.FirstsAndLasts, runner, text)
+        words = counted(text)
+        expected = {}
+        for letter in {word[0] for word in words}:
+            own = [word for word in words if word[0] == letter]
+            expected[letter] = [min(own), max(own)]
+        assert len(lines) == len(expected)
+        assert dict(map(json.loads, line.split(b"\t")) for line in lines) == expected
+
+    @pytest.mark.parametrize(
+        ("name", "runner"),
+        [
+            *itertools.product(["RawOutput", "RawBatches"], ["inline", "fork"]),
+            ("RawBatches", "local"),
+        ],
+    )
+    def test_raw_output(self, text, name, runner):
+        lines, _ = run(getattr(batch_jobs, name), runner, text)
+        assert sorted(lines) == sorted(f"{w}={c}".encode() for w, c in counted(text).items())
+
+    @pytest.mark.parametrize("runner", ["inline", "local", "fork"])
+    def test_reducer_alone(self, tmp_path, runner):
+        path = tmp_path / "pairs.txt"
+        path.write_bytes(b'"b"\t1\r\n"a"\t2\n"b"\t-5\n"a b"\t1')
+        _, lines = split_off(run(batch_jobs.ReducerAlone, runner, path)[0])
+        assert sorted(lines) == [b'"a b"\t1', b'"a"\t2', b'"b"\t-4']
+
+    @pytest.mark.parametrize("runner", ["inline", "fork"])
+    def test_no_rows(self, text, runner):
+        assert run(batch_jobs.NothingAtAll, runner, text)[0] == []
+
+    @pytest.mark.parametrize(
+        ("suffix", "opener", "runner"),
+        [
+            *((".gz", gzip.open, runner) for runner in ("inline", "local", "fork")),
+            *((".bz2", bz2.open, runner) for runner in ("inline", "fork")),
+        ],
+    )
+    def test_compressed(self, text, tmp_path, runner, suffix, opener):
+        path = tmp_path / f"words.txt{suffix}"
+        with opener(path, "wb") as out:
+            out.write(text.read_bytes())
+        assert +summed(run(batch_jobs.WordsSummed, runner, path)[0]) == counted(text)
+
+    @pytest.mark.parametrize("runner", ["inline", "local", "fork"])
+    def test_files_that_do_not_end_with_a_line_feed_stay_apart(self, tmp_path, runner):
+        for name in "ab":
+            (tmp_path / name).write_text("word")
+        found = run(batch_jobs.WordsSummed, runner, tmp_path / "a", tmp_path / "b")[0]
+        assert found == [b'"word"\t2']
+
+    @pytest.mark.parametrize("runner", ["inline", "fork"])
+    @pytest.mark.parametrize("size", [1, 7, 1 << 20])
+    def test_any_size_of_blocks(self, text, runner, size, monkeypatch):
+        monkeypatch.setattr(batch_jobs.WordsSummed, "BATCH_BYTES", size)
+        assert summed(run(batch_jobs.WordsSummed, runner, text)[0]) == counted(text)
+
+    @pytest.mark.parametrize("runner", ["inline", "local", "fork"])
+    def test_standard_input(self, text, runner):
+        with text.open("rb") as stdin:
+            lines, _ = run(batch_jobs.WordsSummed, runner, stdin=stdin)
+        assert summed(lines) == counted(text)
+
+    def test_a_task_by_hand(self, text, tmp_path):
+        """As Hadoop would start it, and with files as arguments."""
+        (tmp_path / "more").write_text("word")
+        job = batch_jobs.WordsSummed(["--mapper", str(tmp_path / "more"), str(text)])
+        job.sandbox()
+        job.run_mapper()
+        assert summed(job.stdout.getvalue().splitlines()) == counted(text) + Counter(["word"])
+
+    def test_a_hot_key_that_does_not_fit_into_memory(self, tmp_path):
+        path = tmp_path / "pairs.txt"
+        path.write_bytes(b'"hot"\t1\n' * 1_500_000 + b'"a"\t1\n"z"\t1\n')
+        arguments = ["--memory", 16, "-D", "mapreduce.job.reduces=1", path]
+        lines, _ = run(batch_jobs.ReducerAlone, "fork", *arguments)
+        assert lines[1:-1] == [b'"a"\t1', b'"hot"\t1500000', b'"z"\t1']
+
+    @pytest.mark.parametrize("size", [1, 200])
+    def test_no_key_is_in_two_batches_of_what_exceeds_the_memory(self, text, monkeypatch, size):
+        # Workers are forked, so what is replaced here is replaced in them.
+        monkeypatch.setattr(ParallelMRJobRunner, "_budget", 3000)
+        monkeypatch.setattr(commands, "_READ_BYTES", 64)
+        monkeypatch.setattr(tasks, "_BATCH_BYTES", size)
+        _, lines = split_off(run(batch_jobs.BothBatches, "fork", text)[0])
+        expected = [f'"{word}"\t{count}'.encode() for word, count in counted(text).items()]
+        assert sorted(lines) == sorted(expected)
+
+
+TABLE = pa.table(
+    {"other": range(500), "name": [f"n{i % 7}" for i in range(500)], "number": range(500)}
+)
+
+
+def total():
+    names, numbers = TABLE["name"].to_pylist(), TABLE["number"].to_pylist()
+    sums = Counter()
+    for name, number in zip(names, numbers, strict=True):
+        sums[name] += number
+    return sums
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """One table in parts, by all formats."""
+    top = tmp_path_factory.mktemp("records") / "a folder"
+    (top / "deeper" / "_temporary").mkdir(parents=True)
+    parts = [TABLE[:200], TABLE[200:350], TABLE[350:351], TABLE[351:]]
+    parquet.write_table(parts[0], top / "a.parquet", row_group_size=30)
+    orc.write_table(parts[1], top / "b.orc")
+    with pa.ipc.new_file(top / "c.arrow", TABLE.schema) as writer:
+        writer.write_table(parts[2])
+    csv.write_csv(parts[3], top / "deeper" / "d.csv")
+    (top / "deeper" / "_temporary" / "half.parquet").write_bytes(b"half")
+    (top / "_SUCCESS").touch()
+    return top
+
+
+class TestRecords:
+    @pytest.mark.parametrize(
+        ("name", "runner"),
+        [
+            *itertools.product(["RecordsSummed", "RecordsBatches"], ["inline", "fork"]),
+            ("RecordsBatches", "local"),
+            ("RecordsSummed", "forkserver"),
+        ],
+    )
+    def test_sums(self, folder, name, runner):
+        lines, (counters,) = run(getattr(batch_jobs, name), runner, folder)
+        _, lines = split_off(lines)
+        assert sorted(lines) == sorted(f'"{k}"\t{v}'.encode() for k, v in total().items())
+        assert counters["rows"]["read"] == 500
+
+    @pytest.mark.parametrize("runner", ["inline", "fork"])
+    def test_map_only_keeps_the_rows(self, folder, runner):
+        lines, _ = run(batch_jobs.Records, runner, folder)
+        pairs = zip(TABLE["name"].to_pylist(), TABLE["number"].to_pylist(), strict=True)
+        assert sorted(lines) == sorted(f'"{k}"\t{v}'.encode() for k, v in pairs)
+
+    @pytest.mark.parametrize("runner", RUNNERS)
+    def test_later_steps_take_text(self, folder, runner):
+        lines, _ = run(batch_jobs.RecordsThenText, runner, folder)
+        assert lines == [f'"all"\t{sum(range(500))}'.encode()]
+
+    def test_parts_are_shared_out_evenly(self, tmp_path):
+        path = tmp_path / "t.parquet"
+        parquet.write_table(TABLE, path, row_group_size=10)
+        job = batch_jobs.Records(["--no-conf", *RUNNERS["fork"], str(path)])
+        with job.make_runner() as made:
+            (given,) = made._input_paths
+            lines = Path(given).read_bytes().splitlines()
+            assert len(lines) == 50
+            assert len(set(map(len, lines))) == 1
+
+    @pytest.mark.parametrize("runner", ["inline", "fork"])
+    def test_no_rows(self, tmp_path, runner):
+        parquet.write_table(TABLE[:0], tmp_path / "t.parquet")
+        assert run(batch_jobs.RecordsSummed, runner, tmp_path / "t.parquet")[0] == []
+
+    @pytest.mark.parametrize("runner", ["inline", "fork"])
+    def test_the_runner_outlives_the_job(self, folder, runner):
+        with batch_jobs.RecordsSummed(
+            ["--no-conf", *RUNNERS[runner], str(folder)]
+        ).make_runner() as made:
+            made.run()
+            assert summed(b"".join(made.cat_output()).splitlines()) == total()
+            temporary = made._input_paths
+        assert not any(Path(path).exists() for path in temporary)
+
+    @pytest.mark.parametrize("runner", ["inline", "fork"])
+    def test_nothing_is_left_of_a_runner_that_was_not_made(self, folder, monkeypatch, runner):
+        made = []
+
+        def interrupted(path, _):
+            made.append(path)
+            assert path.parent.is_dir()
+            raise Interrupted(signal.SIGINT)
+
+        monkeypatch.setattr(Path, "write_bytes", interrupted)
+        with pytest.raises(Interrupted):
+            run(batch_jobs.RecordsSummed, runner, folder)
+        assert not made[0].parent.exists()
+
+    def test_in_a_notebook(self, folder):
+        found = launch.run(batch_jobs.RecordsSummed, [folder / "a.parquet", f"{folder}/[b-d]*"])
+        assert Counter(dict(found.pairs)) == total()
+
+    def test_options_keep_the_files_that_were_given(self, folder):
+        job = batch_jobs.Records(["--no-conf", *RUNNERS["inline"], str(folder)])
+        with job.make_runner():
+            assert job.options.args == [str(folder)]
+
+    def test_standard_input(self):
+        with pytest.raises(UsageError, match="takes files, not standard input"):
+            run(batch_jobs.Records, "inline")
+        with pytest.raises(UsageError, match="takes files, not standard input"):
+            launch.run(batch_jobs.Records, lines=["a"])
+
+    def test_missing_input(self, tmp_path):
+        with pytest.raises(MissingInputError, match=r"t\.parquet does not exist"):
+            run(batch_jobs.Records, "inline", tmp_path / "t.parquet")
+
+    def test_a_file_of_references_by_hand(self, tmp_path):
+        path = tmp_path / "references"
+        path.write_text('["/a.parquet", 0]\n')
+        with pytest.raises(UsageError, match="expected a file of records"):
+            run(batch_jobs.Records, "inline", path)
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("do", "message"),
+        [
+            ("raise", "RuntimeError: by intent"),
+            ("three", "expected a RecordBatch of two columns, keys and values, found 3: a, b, c"),
+            ("bare", "expected a pair of key and value, or a RecordBatch.*found int: 5"),
+            ("one", r"found tuple: \(1,\)"),
+        ],
+    )
+    def test_in_a_mapper(self, text, folder, do, message):
+        for job_class, path in (
+            (batch_jobs.Broken, text),
+            (batch_jobs.BrokenRecords, folder / "a.parquet"),
+        ):
+            with pytest.raises(TaskFailedException, match=rf"(?s){message}.*{path}"):
+                run(job_class, "fork", "--do", do, path)
+
+    def test_where_a_mapper_failed(self, text, folder):
+        with pytest.raises(TaskFailedException, match=r"of .*words\.txt that begin with b'"):
+            run(batch_jobs.Broken, "fork", text)
+        with pytest.raises(TaskFailedException, match=r"\d+ rows of .*a\.parquet, part \d"):
+            run(batch_jobs.BrokenRecords, "fork", folder / "a.parquet")
+
+    @pytest.mark.parametrize("runner", ["inline", "local", "fork"])
+    def test_notes(self, folder, runner, caplog):
+        """The traceback says it on every runner."""
+        caplog.set_level(logging.ERROR)
+        with pytest.raises(Exception, match=r".") as raised:
+            run(batch_jobs.BrokenRecords, runner, folder / "a.parquet")
+        notes = "".join(getattr(raised.value, "__notes__", [])) + caplog.text
+        # Of several tasks any may be the first to fail.
+        assert re.search(r"rows of .*a\.parquet, part \d", notes)
+
+    def test_in_a_reducer(self, text, caplog):
+        with pytest.raises(RuntimeError, match="by intent") as raised:
+            run(batch_jobs.BrokenReducer, "inline", text)
+        (note,) = raised.value.__notes__
+        assert note.endswith("rows of keys from 'a' to 'a'")
+        with pytest.raises(TaskFailedException, match="found int: 5"):
+            run(batch_jobs.BrokenReducer, "fork", "--do", "bare", text)
+
+    def test_keys_of_several_types(self, text):
+        with pytest.raises(TaskFailedException, match=r"its column 'key' has none.*one key"):
+            run(batch_jobs.MixedKeys, "fork", "-D", "mapreduce.job.reduces=1", text)
+
+    @pytest.mark.parametrize("kind", ["mapper", "reducer"])
+    @pytest.mark.parametrize("runner", ["inline", "fork"])
+    def test_two_methods_for_one_purpose(self, text, kind, runner):
+        class Twice(Job):
+            pass
+
+        for name in (kind, f"{kind}_batch"):
+            setattr(Twice, name, lambda self, *arguments: None)
+        with pytest.raises(ValueError, match=f"Can't specify both {kind}_batch and {kind}$"):
+            run(Twice, runner, text)
+
+    @pytest.mark.parametrize("other", ["mapper_raw", "mapper_cmd", "mapper_pre_filter", "mapper"])
+    def test_steps_with_two_mappers(self, other):
+        with pytest.raises(ValueError, match=f"Can't specify both mapper_batch and {other}$"):
+            MRStep(mapper_batch=print, **{other: "cat"})
+
+    @pytest.mark.parametrize("given", ["record", "Text", None, b"text"])
+    def test_batch_input(self, text, given, monkeypatch):
+        monkeypatch.setattr(batch_jobs.Words, "BATCH_INPUT", given)
+        with pytest.raises(UsageError, match=r"Words\.BATCH_INPUT: expected 'text' or 'records'"):
+            run(batch_jobs.Words, "inline", text)
+
+    @pytest.mark.parametrize("given", [0, -1, 1.5, None, True])
+    def test_batch_bytes(self, text, given, monkeypatch):
+        monkeypatch.setattr(batch_jobs.Words, "BATCH_BYTES", given)
+        with pytest.raises(UsageError, match=r"Words\.BATCH_BYTES: expected a number of at least"):
+            run(batch_jobs.Words, "inline", text)
+
+    def test_records_for_a_textbook_mapper(self, text, monkeypatch):
+        monkeypatch.setattr(batch_jobs.TextbookMapper, "BATCH_INPUT", "records")
+        with pytest.raises(UsageError, match="its first step has no mapper_batch"):
+            run(batch_jobs.TextbookMapper, "inline", text)

@@ -1,0 +1,485 @@
+"""Blocks of lines, references to parts of files, and what key_starts finds, against loops."""
+
+import json
+import random
+import subprocess
+import sys
+import time
+from io import BytesIO
+from itertools import chain, groupby
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from pyarrow import csv, feather, orc, parquet
+
+from hdfs_utils import filesystem
+from hdfs_utils.errors import AddressError, StorageError
+from mapreduce.batches import blocks_of, key_blocks, key_starts
+from mapreduce.batches.parts import (
+    BATCH_ROWS,
+    Reference,
+    input_files,
+    parse,
+    read_records,
+    references,
+)
+from mapreduce.errors import DataError, MissingInputError, UsageError
+
+TABLE = pa.table({"name": [f"n{i % 7}" for i in range(1000)], "number": range(1000)})
+
+
+def write_parquet(path, table=TABLE, rows=300):
+    parquet.write_table(table, path, row_group_size=rows)
+
+
+def write_orc(path, table=TABLE):
+    with orc.ORCWriter(path, stripe_size=1, batch_size=300) as writer:
+        for start in range(0, max(1, len(table)), 300):
+            writer.write(table.slice(start, 300))
+
+
+def write_ipc(path, table=TABLE, rows=300):
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table, rows)
+
+
+def write_csv(path, table=TABLE):
+    csv.write_csv(table, path)
+
+
+WRITERS = {".parquet": write_parquet, ".orc": write_orc, ".arrow": write_ipc, ".csv": write_csv}
+
+
+def read_all(path):
+    """All rows by references, which must be of one length, and the number of references."""
+    lines = references([str(path)]).splitlines()
+    assert len({len(line) for line in lines}) <= 1
+    found = [batch for line in lines for batch in read_records(parse(line))]
+    assert all(0 < batch.num_rows <= BATCH_ROWS for batch in found)
+    return (pa.Table.from_batches(found) if found else None), len(lines)
+
+
+class TestFormats:
+    @pytest.mark.parametrize("suffix", WRITERS)
+    def test_all_rows_once(self, tmp_path, suffix):
+        path = tmp_path / f"table{suffix}"
+        WRITERS[suffix](path)
+        found, units = read_all(path)
+        assert found.equals(TABLE)
+        assert units > 1 or suffix == ".csv"
+
+    @pytest.mark.parametrize("suffix", WRITERS)
+    def test_a_unit_is_its_own_part(self, tmp_path, suffix):
+        path = tmp_path / f"table{suffix}"
+        WRITERS[suffix](path)
+        _, units = read_all(path)
+        sizes = [
+            sum(batch.num_rows for batch in read_records(Reference(str(path), unit)))
+            for unit in range(units)
+        ]
+        assert sum(sizes) == 1000
+        if suffix in (".parquet", ".arrow"):
+            assert sizes == [300, 300, 300, 100]
+
+    @pytest.mark.parametrize("suffix", [".feather", ".ipc"])
+    @pytest.mark.parametrize("compression", ["lz4", "zstd", "uncompressed"])
+    def test_feather(self, tmp_path, suffix, compression):
+        path = tmp_path / f"table{suffix}"
+        feather.write_feather(TABLE, path, compression, chunksize=300)
+        assert read_all(path)[0].equals(TABLE)
+
+    @pytest.mark.parametrize("suffix", WRITERS)
+    def test_large_parts_are_cut(self, tmp_path, suffix, monkeypatch):
+        monkeypatch.setattr("mapreduce.batches.parts.BATCH_ROWS", 77)
+        path = tmp_path / f"table{suffix}"
+        WRITERS[suffix](path)
+        lines = references([str(path)]).splitlines()
+        found = [batch for line in lines for batch in read_records(parse(line))]
+        assert max(batch.num_rows for batch in found) == 77
+        assert pa.Table.from_batches(found).equals(TABLE)
+
+    @pytest.mark.parametrize("suffix", WRITERS)
+    def test_no_rows(self, tmp_path, suffix):
+        path = tmp_path / f"table{suffix}"
+        WRITERS[suffix](path, TABLE[:0])
+        found, _ = read_all(path)
+        assert found is None
+
+    def test_a_parquet_file_with_an_empty_row_group(self, tmp_path):
+        path = tmp_path / "t.parquet"
+        with parquet.ParquetWriter(path, TABLE.schema) as writer:
+            for part in (TABLE[:5], TABLE[:0], TABLE[5:]):
+                writer.write_table(part)
+        assert read_all(path)[0].equals(TABLE)
+
+    def test_an_arrow_file_with_an_empty_batch(self, tmp_path):
+        path = tmp_path / "t.arrow"
+        with pa.ipc.new_file(path, TABLE.schema) as writer:
+            for part in (TABLE[:0], TABLE, TABLE[:0]):
+                writer.write_batch(
+                    part.combine_chunks().to_batches(None)[0]
+                    if part
+                    else pa.RecordBatch.from_pylist([], TABLE.schema)
+                )
+        assert read_all(path)[0].equals(TABLE)
+
+    def test_csv_with_quoted_line_feeds(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("mapreduce.batches.parts.CSV_BYTES", 64)
+        rows = [(f'say "{n}",\n\nthen\n' if n % 3 else f"n{n}", n) for n in range(50)]
+        table = pa.table({"text": [row[0] for row in rows], "n": [row[1] for row in rows]})
+        path = tmp_path / "t.csv"
+        csv.write_csv(table, path)
+        assert read_all(path)[0].equals(table)
+
+    def test_csv_types(self, tmp_path):
+        path = tmp_path / "T.CSV"
+        path.write_bytes("name,x,when\né,1.5,2024-01-02\n,2,\n".encode())
+        found, _ = read_all(path)
+        assert found.schema.types == [pa.string(), pa.float64(), pa.date32()]
+        assert found["name"].to_pylist() == ["é", ""]
+
+    def test_csv_without_anything(self, tmp_path):
+        (tmp_path / "t.csv").write_bytes(b"")
+        assert read_all(tmp_path / "t.csv") == (None, 0)
+
+    @pytest.mark.parametrize(
+        ("rows", "reason"),
+        [
+            ("1,2\n3\n", "columns"),
+            ("1,2\n" * 9999 + "x,2\n", "'x'"),
+            ("1,%s\n" % ("2" * 999) * 9, ""),
+        ],
+    )
+    def test_csv_that_changes_its_mind(self, tmp_path, rows, reason, monkeypatch):
+        monkeypatch.setattr("mapreduce.batches.parts.CSV_BYTES", 90)
+        path = tmp_path / "t.csv"
+        path.write_text("a,b\n" + rows)
+        with pytest.raises(DataError, match=rf"t\.csv cannot be read as csv.*{reason}"):
+            read_all(path)
+
+
+class TestDamage:
+    @pytest.mark.parametrize("suffix", [".parquet", ".orc", ".arrow", ".feather", ".ipc"])
+    @pytest.mark.parametrize("content", [b"", b"a,b\n1,2\n", b"PAR1", b"ORC", b"ARROW1\0\0" * 9])
+    def test_another_format(self, tmp_path, suffix, content):
+        path = tmp_path / f"t{suffix}"
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=rf"t{suffix} cannot be read as"):
+            references([str(path)])
+
+    @pytest.mark.parametrize("suffix", [".parquet", ".orc", ".arrow"])
+    def test_bits_that_flipped(self, tmp_path, suffix):
+        """Each read gives rows or a DataError, in a process of its own lest Arrow end this one."""
+        path = tmp_path / f"t{suffix}"
+        WRITERS[suffix](path)
+        program = f"""
+import random
+from pathlib import Path
+from mapreduce.batches.parts import parse, read_records, references
+from mapreduce.errors import DataError
+path = Path({str(path)!r})
+whole = path.read_bytes()
+generator = random.Random(3)
+errors = 0
+for _ in range(60):
+    damaged = bytearray(whole)
+    if generator.random() < 0.3:
+        del damaged[generator.randrange(len(whole)):]
+    for _ in range(8):
+        if damaged:
+            damaged[generator.randrange(len(damaged))] ^= 1 << generator.randrange(8)
+    path.unlink()
+    path.write_bytes(damaged)
+    try:
+        for line in references([str(path)]).splitlines():
+            for batch in read_records(parse(line)):
+                batch.num_rows
+    except DataError as error:
+        assert path.name in str(error)
+        errors += 1
+print(errors)
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        assert int(done.stdout) > 10
+
+    def test_a_file_that_goes_away(self, tmp_path):
+        path = tmp_path / "t.parquet"
+        write_parquet(path)
+        (line, *_) = references([str(path)]).splitlines()
+        path.unlink()
+        with pytest.raises(StorageError, match=r"t\.parquet"):
+            list(read_records(parse(line)))
+
+    @pytest.mark.parametrize("suffix", [".parquet", ".orc", ".arrow"])
+    def test_a_unit_that_is_not_there(self, tmp_path, suffix):
+        path = tmp_path / f"t{suffix}"
+        WRITERS[suffix](path)
+        with pytest.raises(DataError, match=rf"t{suffix}"):
+            list(read_records(Reference(str(path), 99)))
+
+    @pytest.mark.parametrize("name", ["t.txt", "t", "t.csv.gz", ".parquet"])
+    def test_unknown_endings(self, tmp_path, name):
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(UsageError, match=r"expected a file of records, named \.arrow"):
+            references([str(tmp_path / name)])
+
+
+NO_REFERENCES = [b"", b"a b c", b"[1, 2]", b'["a", true]', b'["a", 1, 2]', b'["a", "1"]', b"7"]
+NO_REFERENCES += [b"{}", b"\xff", b"[" * 100_000, b'{"a": 1, "b": 2}', b'"ab"', b'["a", 1.0]']
+
+
+class TestReferences:
+    def test_names_of_any_kind(self, tmp_path):
+        names = ['a "quoted"\ttab.csv', "é 日本.csv", "line\nfeed.csv", "x.csv"]
+        paths = [str(tmp_path / name) for name in names]
+        for path in paths:
+            Path(path).write_text("a\n1\n")
+        block = references(paths)
+        lines = block.splitlines()
+        assert block == b"".join(line + b"\n" for line in lines)
+        assert [parse(line) for line in lines] == [Reference(path, 0) for path in paths]
+        assert len({len(line) for line in lines}) == 1
+        assert all(next(read_records(parse(line)))["a"].to_pylist() == [1] for line in lines)
+
+    def test_a_name_that_is_no_text(self, tmp_path):
+        path = tmp_path / "\udcff.csv"
+        path.write_text("a\n1\n")
+        reference = parse(references([str(path)]))
+        assert reference.path == str(path)
+        assert next(read_records(reference))["a"].to_pylist() == [1]
+
+    def test_none(self):
+        assert references([]) == b""
+
+    def test_text(self):
+        assert str(Reference("/a/b.parquet", 3)) == "/a/b.parquet, part 3"
+
+    @pytest.mark.parametrize("line", NO_REFERENCES)
+    def test_what_is_none(self, line):
+        with pytest.raises(DataError, match=r"expected a reference.*give the files themselves"):
+            parse(line)
+
+
+class TestInputFiles:
+    @pytest.fixture(autouse=True)
+    def folder(self, tmp_path, monkeypatch):
+        for name in (
+            "b.csv",
+            "a.csv",
+            "_SUCCESS",
+            ".hidden.csv",
+            "sub/c.csv",
+            "sub/_temporary/x.csv",
+            "sub/.git/x.csv",
+            "sub/more/d.csv",
+            "empty/_SUCCESS",
+        ):
+            (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / "in" / name).touch()
+        monkeypatch.chdir(tmp_path)
+        return tmp_path
+
+    @pytest.mark.parametrize(
+        ("paths", "expected"),
+        [
+            (["in"], "a.csv b.csv sub/c.csv sub/more/d.csv"),
+            (["in/"], "a.csv b.csv sub/c.csv sub/more/d.csv"),
+            (["in/sub", "in/a.csv"], "sub/c.csv sub/more/d.csv a.csv"),
+            (["in/*.csv"], "a.csv b.csv"),
+            (["in/[!e]*"], "a.csv b.csv sub/c.csv sub/more/d.csv"),
+            (["in/_SUCCESS"], "_SUCCESS"),
+            (["in/.hidden.csv"], ".hidden.csv"),
+            (["in/sub/_temporary"], "sub/_temporary/x.csv"),
+            (["in/?.csv", "in/a.csv"], "a.csv b.csv a.csv"),
+        ],
+    )
+    def test_found(self, folder, paths, expected):
+        full = [str(folder / "in" / name) for name in expected.split()]
+        assert input_files(paths) == full
+        assert input_files([f"file://{folder}/{path}" for path in paths]) == full
+
+    def test_a_name_with_the_characters_of_a_pattern(self, folder):
+        (folder / "in" / "a[b].csv").touch()
+        assert input_files(["in/a[b].csv"]) == [str(folder / "in" / "a[b].csv")]
+
+    def test_a_link_to_a_folder(self, folder):
+        (folder / "link").symlink_to(folder / "in" / "sub")
+        assert input_files(["link"]) == [str(folder / "link" / n) for n in ("c.csv", "more/d.csv")]
+
+    @pytest.mark.parametrize("path", ["nowhere.csv", "in/*.parquet", "in/_[S]*"])
+    def test_missing(self, path):
+        with pytest.raises(MissingInputError, match=r"does not exist|matches no file"):
+            input_files(["in/a.csv", path])
+
+    def test_no_cluster(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+        monkeypatch.setattr(filesystem, "_running_cluster", lambda: None)
+        with pytest.raises(AddressError, match="no cluster is configured"):
+            input_files(["hdfs:///a.csv"])
+
+    def test_a_folder_without_files(self):
+        with pytest.raises(MissingInputError, match="the input in/empty holds no files"):
+            input_files(["in/empty"])
+
+    @pytest.mark.parametrize("paths", [[], ["-"], ["in", "-"]])
+    def test_standard_input(self, paths):
+        with pytest.raises(UsageError, match="takes files, not standard input"):
+            input_files(paths)
+
+
+# Blocks
+
+LINES = st.lists(st.binary(max_size=5).map(lambda line: line.replace(b"\n", b"")), max_size=8)
+
+
+class Slow(BytesIO):
+    """Gives less than was asked for, as a pipe does."""
+
+    def read(self, size=-1):
+        return super().read(min(size, 1 + self.tell() % 3))
+
+
+class TestBlocksOf:
+    @given(lines=LINES, size=st.integers(1, 20), ended=st.booleans())
+    @pytest.mark.parametrize("kind", [BytesIO, Slow])
+    def test_stream(self, kind, lines, size, ended):
+        text = b"\n".join(lines) + (b"\n" if ended else b"")
+        found = list(blocks_of(kind(text), size))
+        assert b"".join(found) == text
+        assert all(found)
+        assert all(block.endswith(b"\n") for block in found[:-1])
+        longest = max(map(len, text.split(b"\n")))
+        assert all(len(block) <= size + longest + 1 for block in found)
+
+    @given(lines=LINES, size=st.integers(1, 20))
+    def test_lines(self, lines, size):
+        ended = [line + b"\n" for line in lines]
+        found = list(blocks_of(iter(ended), size))
+        assert b"".join(found) == b"".join(ended)
+        assert all(len(block) >= size for block in found[:-1])
+        assert all(block.endswith(b"\n") and len(block) <= size + 6 for block in found)
+
+    def test_files_whose_last_lines_are_not_ended_stay_apart(self):
+        assert list(blocks_of([b"end of one", b"start of two\n", b"end"], 100)) == [
+            b"end of one\nstart of two\nend\n"
+        ]
+
+
+# Keys that are prefixes of others, and values that look like keys.
+KEYS = st.sampled_from([b"", b"a", b"aa", b"a b", b"ab", b"b", b'"a"', b"\xff", b"a\r", b"."])
+VALUES = st.sampled_from([None, b"", b"a", b"a\ta", b"\t", b"1"])
+
+
+def naive_groups(lines):
+    return [list(group) for _, group in groupby(lines, lambda line: line.split(b"\t")[0])]
+
+
+class TestKeyBlocks:
+    @given(data=st.data(), size=st.integers(1, 40), ended=st.booleans())
+    def test_no_key_is_in_two_blocks(self, data, size, ended):
+        pairs = data.draw(st.lists(st.tuples(KEYS, VALUES), max_size=25))
+        pairs.sort(key=lambda pair: pair[0])
+        lines = [key if value is None else key + b"\t" + value for key, value in pairs]
+        text = b"\n".join(lines) + (b"\n" if ended and lines else b"")
+        self.check(text, size)
+
+    @given(data=st.data(), size=st.integers(1, 12))
+    def test_any_lines(self, data, size):
+        lines = data.draw(st.lists(st.text("ab\t", max_size=4).map(str.encode), max_size=12))
+        lines.sort(key=lambda line: line.split(b"\t")[0])
+        self.check(b"".join(line + b"\n" for line in lines), size)
+
+    @staticmethod
+    def check(text, size):
+        pieces = list(blocks_of(BytesIO(text), size))
+        found = list(key_blocks(pieces))
+        assert b"".join(found) == text
+        assert all(found)
+        lines = text.split(b"\n")[: None if text and not text.endswith(b"\n") else -1]
+        seen = [block.removesuffix(b"\n").split(b"\n") for block in found]
+        groups = [naive_groups(one) for one in seen]
+        # As many groups as without blocks: none was cut.
+        assert list(chain.from_iterable(groups)) == naive_groups(lines)
+        # Nothing waits for longer than it has to.
+        assert len(found) <= len(pieces) + 1
+
+    def test_blocks_come_as_soon_as_their_keys_are_complete(self):
+        def blocks():
+            yield b"a\t1\nb\t1\n"
+            yield b"b\t2\nc\t1\n"
+            raise RuntimeError
+
+        found = key_blocks(blocks())
+        assert next(found) == b"a\t1\n"
+        assert next(found) == b"b\t1\nb\t2\n"
+        with pytest.raises(RuntimeError):
+            next(found)
+
+    @pytest.mark.parametrize("tail", [b"key\t1", b"key"])
+    def test_a_key_of_many_blocks_costs_linear_time(self, tail):
+        """Joining each block with those before would copy terabytes here."""
+        block = (tail + b"\n") * 20_000
+        blocks = [b"a\t1\n", *[block] * 1000, b"z\t1\n"]
+        start = time.perf_counter()
+        found = [len(one) for one in key_blocks(blocks)]
+        assert time.perf_counter() - start < 20
+        assert found == [4, len(block) * 1000, 4]
+
+
+# Keys
+
+
+def naive_starts(keys):
+    """Where a key is another than that before, by what JSON would write."""
+    texts = [json.dumps(key) for key in keys]
+    return [row for row, text in enumerate(texts) if row == 0 or text != texts[row - 1]]
+
+
+NAN = float("nan")
+
+
+class TestKeyStarts:
+    @given(
+        keys=st.one_of(
+            st.lists(st.sampled_from(["", "a", "aa", "é", None])),
+            st.lists(st.sampled_from([0, 1, -1, 2**62, None])),
+            st.lists(st.sampled_from([0.5, 1.5, NAN, None, float("inf")])),
+            st.lists(st.sampled_from([True, False, None])),
+            st.lists(st.none()),
+            st.lists(st.sampled_from([[], [1], [1, 2], None, [None]])),
+            st.lists(st.sampled_from([[NAN], [1.5], None])),
+            st.lists(st.sampled_from([{"a": 1}, {"a": 2}, None])),
+        ),
+        cut=st.integers(0, 2),
+    )
+    @example(keys=[NAN, NAN, None, None, NAN], cut=0)
+    def test_against_naive(self, keys, cut):
+        batch = pa.record_batch([pa.array(keys), range(len(keys))], names=["key", "value"])
+        found = key_starts(batch.slice(cut))
+        assert found.dtype == np.int64
+        assert found.tolist() == naive_starts(keys[cut:])
+
+    @pytest.mark.parametrize("key", ["a", None, NAN, [1]])
+    def test_one_row(self, key):
+        assert key_starts(pa.record_batch([[key], [1]], names=["key", "value"])).tolist() == [0]
+
+    def test_zeros_are_equal_as_in_python(self):
+        batch = pa.record_batch([[-0.0, 0.0], [1, 2]], names=["key", "value"])
+        assert key_starts(batch).tolist() == [0]
+
+    def test_sums(self):
+        generator = random.Random(5)
+        keys = sorted(generator.choices("abcdef", k=500))
+        values = [generator.randrange(9) for _ in keys]
+        batch = pa.record_batch([keys, values], names=["key", "value"])
+        sums = np.add.reduceat(batch["value"], key_starts(batch))
+        expected = [
+            sum(value for _, value in group)
+            for _, group in groupby(zip(keys, values, strict=True), lambda pair: pair[0])
+        ]
+        assert sums.tolist() == expected

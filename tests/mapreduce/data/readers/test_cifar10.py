@@ -1,0 +1,162 @@
+import gzip
+import io
+import os
+import pickle
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mapreduce.data import order
+from mapreduce.data.importer import import_rows
+from mapreduce.data.readers import cifar10
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError, MissingInputError, UsageError
+
+NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+
+
+def images(count, seed=0):
+    return np.random.default_rng(seed).integers(0, 256, (count, 3, 32, 32), np.uint8)
+
+
+def content(pixels, labels):
+    """A file's bytes, written one value after the other as the format's page says."""
+    out = bytearray()
+    for image, label in zip(pixels, labels, strict=True):
+        out.append(label)
+        for channel in image:
+            for row in channel:
+                out += bytes(row.tolist())
+    return bytes(out)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(raw, name="data_batch_1.bin", packed=False):
+        (tmp_path / name).write_bytes(gzip.compress(raw, mtime=0) if packed else raw)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("chunk", [1, 3, 2048])
+def test_images_and_classes_of_several_files(write, tmp_path, monkeypatch, packed, chunk):
+    monkeypatch.setattr(cifar10, "CHUNK_RECORDS", chunk)
+    pixels, labels = images(7), [3, 1, 4, 1, 5, 9, 2]
+    paths = [
+        write(content(pixels[:4], labels[:4]), packed=packed),
+        write(content(pixels[4:], labels[4:]), "data_batch_2.bin"),
+    ]
+    written = import_rows(cifar10.source(paths), tmp_path / "out", seed=6)
+    assert (written.shape, written.features, written.dtype) == ((3, 32, 32), 3072, "uint8")
+    assert (written.scale, written.classes) == (1 / 255, (1, 2, 3, 4, 5, 9))
+    assert written.class_rows == (2, 1, 1, 1, 1, 1)
+    by_key = np.argsort(order.keys(6, 0, 0, 7), kind="stable")
+    batch = Dataset(tmp_path / "out").shard(0).rows(0, 7)
+    assert np.array_equal(batch.features.reshape(7, 3, 32, 32), pixels[by_key])
+    assert np.array(written.classes)[batch.labels].tolist() == np.array(labels)[by_key].tolist()
+
+
+def test_names_of_classes(write, tmp_path):
+    path = write(content(images(3), [9, 0, 3]))
+    (tmp_path / "batches.meta.txt").write_text("\n".join(NAMES) + "\n\n")
+    (chunk,) = cifar10.source([path]).chunks
+    assert chunk.labels.tolist() == ["truck", "airplane", "cat"]
+    (chunk,) = cifar10.source([path], labelled=False).chunks
+    assert chunk.labels is None
+
+
+@pytest.mark.parametrize("text", ["", "cat\ndog\n", "cat\n" * 10, "\n".join([*NAMES, "cow"])])
+def test_other_names_are_refused(write, tmp_path, text):
+    (tmp_path / "batches.meta.txt").write_text(text)
+    with pytest.raises(DataError, match=r"batches\.meta\.txt: expected the names of 10 classes"):
+        cifar10.source([write(content(images(1), [0]))])
+
+
+@pytest.mark.parametrize(
+    ("cut", "record", "offset", "found"),
+    [(1, 2, 6146, 3072), (3072, 2, 6146, 1), (3074, 1, 3073, 3072), (9218, 0, 0, 1)],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_truncated(write, cut, record, offset, found, packed):
+    path = write(content(images(3), [0, 1, 2])[:-cut], packed=packed)
+    expected = (
+        f"{path} is truncated: record {record} begins at offset {offset}, expected 3073 bytes of "
+        f"it, found {found}"
+    )
+    with pytest.raises(DataError) as caught:
+        list(cifar10.source([path]).chunks)
+    assert expected in str(caught.value)
+
+
+def test_label_above_nine(write, monkeypatch):
+    monkeypatch.setattr(cifar10, "CHUNK_RECORDS", 2)
+    path = write(content(images(4), [0, 9, 5, 10]))
+    with pytest.raises(DataError, match=r"record 3, offset 9219: expected a label from 0 to 9"):
+        list(cifar10.source([path]).chunks)
+
+
+class Trap:
+    """What a pickle could do."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("packed", [False, True])
+def test_python_version_is_refused_and_not_unpickled(write, tmp_path, protocol, packed):
+    raw = pickle.dumps((Trap(tmp_path / "sprung"), bytes(2 * 3073)), protocol=protocol)
+    path = write(raw[: 2 * 3073], "data_batch_1", packed=packed)
+    with pytest.raises(DataError, match=r"found 128: it is not a file.*cifar-10-binary\.tar\.gz"):
+        list(cifar10.source([path]).chunks)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_archive_is_refused(write):
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w:gz") as archive:
+        info = tarfile.TarInfo("cifar-10-batches-bin/data_batch_1.bin")
+        info.size = 4000
+        archive.addfile(info, io.BytesIO(bytes(4000)))
+    unpacked = gzip.decompress(raw.getvalue())
+    path = write(unpacked[: len(unpacked) // 3073 * 3073], "cifar-10-binary.tar")
+    with pytest.raises(
+        DataError, match=r"record 0, offset 0: .*cifar-10-binary.tar.gz, and unpack"
+    ):
+        list(cifar10.source([path]).chunks)
+
+
+def test_no_files_and_empty_ones(write, tmp_path):
+    with pytest.raises(UsageError, match="name the files of CIFAR-10"):
+        cifar10.source([])
+    with pytest.raises(MissingInputError, match="does not exist"):
+        cifar10.source([tmp_path / "no"])
+    with pytest.raises(DataError, match="expected at least one row"):
+        import_rows(cifar10.source([write(b"")]), tmp_path / "out", seed=0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_real_images():
+    root = os.environ.get("GRADREDUCE_DATA")
+    if root is None:
+        pytest.skip("GRADREDUCE_DATA is not set: no real data")
+    path = Path(root) / "cifar10" / "test_batch.bin.gz"
+    if not path.exists():
+        pytest.skip(f"there is no {path}")
+    raw = gzip.decompress(path.read_bytes())
+    chunks = list(cifar10.source([path]).chunks)
+    labels = np.concatenate([chunk.labels for chunk in chunks])
+    assert labels.tolist() == list(raw[::3073])
+    features = np.concatenate([chunk.features for chunk in chunks])
+    assert features[17].tobytes() == raw[17 * 3073 + 1 : 18 * 3073]
+    # Photographs are smooth along a row of one channel, which no other layout of the bytes gives.
+    pixels = features.reshape(-1, 3, 32, 32).astype(float)
+    assert abs(np.diff(pixels, axis=3)).mean() < 0.3 * abs(np.diff(pixels, axis=1)).max()
+    assert set(labels) == set(range(10))

@@ -1,0 +1,421 @@
+import gzip
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hdfs_utils.errors import IncompleteOutputError
+from mapreduce.data.importer import import_rows
+from mapreduce.data.readers import csv
+from mapreduce.errors import DataError, MissingInputError, UsageError
+
+
+def decode(paths, label=None, labelled=True, dtype="float32"):
+    chunks = list(csv.source(paths, label=label, labelled=labelled, dtype=dtype).chunks)
+    features = np.concatenate([chunk.features for chunk in chunks])
+    if not labelled:
+        assert all(chunk.labels is None for chunk in chunks)
+        return features.tolist(), None
+    return features.tolist(), np.concatenate([chunk.labels for chunk in chunks]).tolist()
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="a.csv", packed=False):
+        raw = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / name).write_bytes(gzip.compress(raw, mtime=0) if packed else raw)
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(csv, "BLOCK_BYTES", 64)
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "expected", "column"),
+    [
+        ("x,y,z\n1,2,3\n", None, ([[1, 2]], ["3"]), "z"),
+        ("x,label,z\n1,2,3\n", None, ([[1, 3]], ["2"]), "label"),
+        ("x,label,z\n1,2,3\n", "x", ([[2, 3]], ["1"]), "x"),
+        (" x , y\n1,2\n", "x", ([[2]], ["1"]), "x"),
+        (",a,label\n0,5,u\n1,6,v\n", None, ([[0, 5], [1, 6]], ["u", "v"]), "label"),
+        ("1,2,3\n4,5,6\n", None, ([[1, 2], [4, 5]], ["3", "6"]), "3"),
+        ("1,2,3\n4,5,6\n", "1", ([[2, 3], [5, 6]], ["1", "4"]), "1"),
+        # Words and numbers in one line: a header by the label's name, a row by its number.
+        ("label,0,1\nu,5,6\n", None, ([[5, 6]], ["u"]), "label"),
+        ("0,1,kind\n5,6,u\n", "kind", ([[5, 6]], ["u"]), "kind"),
+        ("5,6,u\n7,8,v\n", "3", ([[5, 6], [7, 8]], ["u", "v"]), "3"),
+    ],
+)
+def test_header_and_label(write, text, label, expected, column):
+    path = write(text)
+    assert decode([path], label) == expected
+    description = csv.source([path], label=label).description
+    assert description == {"format": "csv", "files": ["a.csv"], "label": column}
+
+
+@pytest.mark.parametrize(("text", "rows"), [("x,label\n1,2\n", 1), ("1,2\n3,4\n", 2)])
+def test_without_labels(write, text, rows):
+    source = csv.source([write(text)], labelled=False)
+    assert source.shape == (2,)
+    assert source.description["label"] is None
+    assert len(decode([write(text)], labelled=False)[0]) == rows
+
+
+@pytest.mark.parametrize("text", ["5.1,3.5,setosa\n4.9,3,setosa\n", "0,1,kind\n5,6,7\n", "?,1,2\n"])
+def test_line_that_may_be_header_or_row_is_not_guessed(write, text):
+    path = write(text)
+    with pytest.raises(UsageError, match=f"{path}: the first line, .* may be a header or a row"):
+        csv.source([path])
+    with pytest.raises(UsageError, match="Give every column a name"):
+        csv.source([path], labelled=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "label", "columns"),
+    [("x,y\n1,2\n", "z", "names are x, y"), ("1,2\n3,4\n", "3", "as there is no header, are 1, 2")],
+)
+def test_no_such_label(write, text, label, columns):
+    with pytest.raises(UsageError, match=f"--label {label}: .*a.csv has no such column") as caught:
+        csv.source([write(text)], label=label)
+    assert columns in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+def test_no_files():
+    with pytest.raises(UsageError, match="name the CSV files"):
+        csv.source([])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x,y,label\r\n1,2,a\r\n3,4,b\r\n",
+        "x,y,label\r1,2,a\r3,4,b\r",
+        "\ufeffx,y,label\n1,2,a\n3,4,b\n",
+        "x,y,label\n1,2,a\n3,4,b",
+        "x,y,label\n\n1,2,a\n\n\n3,4,b\n\n",
+        'x,"y",label\n"1",2,"a"\n3,"4",b\n',
+        "x,y,label\n 1, 2, a\n3 ,4\t,b \n",
+        "x,y,label\n+1,2e0,a\n3.,0.4e1,b\n",
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+def test_ways_to_write_the_same(write, text, packed):
+    expected = [[1, 2], [3, 4]], ["a", "b"]
+    assert decode([write(text, packed=packed)]) == expected
+
+
+def test_byte_order_mark_without_header(write):
+    assert decode([write("\ufeff1,2\n3,4\n")]) == ([[1], [3]], ["2", "4"])
+    with pytest.raises(DataError, match=r"row 2, column 1: .* found 'x'"):
+        decode([write("\ufeff1,2\nx,4\n")])
+
+
+def test_quoted_labels(write):
+    text = 'x,label\n1,"a,b"\n2,"say ""hi"""\n3,Zürich\n4,NA\n5,null\n'
+    assert decode([write(text)])[1] == ["a,b", 'say "hi"', "Zürich", "NA", "null"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        (["10", "9", " 2"], (2, 9, 10)),
+        (["10", "9", "2.0"], ("10", "2.0", "9")),
+        (["10", "09", "2"], ("09", "10", "2")),
+        (["b", "a", "10"], ("10", "a", "b")),
+        (["1", "9223372036854775809"], ("1", "9223372036854775809")),
+        (["-1", "9223372036854775808", "10", "9"], ("-1", "10", "9", "9223372036854775808")),
+        (["9223372036854775807", "-9223372036854775808"], (-(2**63), 2**63 - 1)),
+        (["1" * 900, "2"], ("1" * 900, "2")),
+        (["1", "01", "true"], ("01", "1", "true")),
+    ],
+)
+def test_classes(write, tmp_path, read, labels, classes):
+    text = "x,label\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels))
+    written = import_rows(csv.source([write(text)]), tmp_path / "out", 0)
+    assert written.classes == classes
+    features, found = read(tmp_path / "out")
+    kind = type(classes[0])
+    assert [kind(labels[int(i)].strip()) for i in features[:, 0]] == found.tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_are_parsed_exactly(write, dtype):
+    numbers = ["0.1", "-1e-30", "3.14159265358979", "16777217", "1e38", "5e-324", "-0.0"]
+    source = csv.source([write(",".join(numbers) + "\n")], labelled=False, dtype=dtype)
+    (chunk,) = source.chunks
+    assert chunk.features.dtype == dtype
+    assert chunk.features.tobytes() == np.array([numbers]).astype("f8").astype(dtype).tobytes()
+
+
+def test_rows_over_many_blocks(write, small_blocks):
+    text = "x,y,label\n" + "".join(f"{i},{-i},{i % 7}\n" for i in range(500))
+    for packed in (False, True):
+        features, labels = decode([write(text, packed=packed)])
+        assert features == [[i, -i] for i in range(500)]
+        assert labels == [str(i % 7) for i in range(500)]
+
+
+def test_several_files(write):
+    one = write("x,label\n1,a\n2,b\n", "one.csv")
+    two = write("x,label\r\n3,a\r\n", "two.csv.gz", packed=True)
+    assert decode([one, two, one])[0] == [[1], [2], [3], [1], [2]]
+    assert csv.source([one, two]).bytes > one.stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("x,label\n1,2\n", "x,z,label\n1,2,3\n"),
+        ("x,label\n1,2\n", "label,x\n1,2\n"),
+        ("x,label\n1,2\n", "1,2\n3,4\n"),
+        ("1,2\n3,4\n", "1,2,3\n4,5,6\n"),
+    ],
+)
+def test_files_of_other_columns(write, first, second):
+    paths = [write(first, "one.csv"), write(second, "two.csv")]
+    with pytest.raises(DataError, match=f"{paths[1]} has the columns .*, {paths[0]} ") as caught:
+        csv.source(paths)
+    assert caught.value.exit_code == 65
+
+
+def test_header_only_in_a_later_file(write):
+    paths = [write("1,2\n3,4\n", "one.csv"), write("x,label\n1,2\n", "two.csv")]
+    with pytest.raises(DataError, match=r"two\.csv, row 1, column 1: .* found 'x'"):
+        decode(paths)
+
+
+BAD_NUMBERS = {
+    **{
+        text: text.strip() or " "
+        for text in ("x", "1.2.3", "1_000", "0x1F", "NA", "null", "-", " ")
+    },
+    **{"nan": "nan", "NaN": "nan", "inf": "inf", "-Infinity": "-inf", "1e400": "inf"},
+    **{"": "nothing", '""': "nothing", "1 2": "1 2", "١": "١"},
+}
+
+
+@pytest.mark.parametrize("before", [0, 1, 1000], ids="{} rows before".format)
+@pytest.mark.parametrize(("bad", "found"), BAD_NUMBERS.items(), ids=BAD_NUMBERS)
+def test_bad_number(write, small_blocks, before, bad, found):
+    path = write("x,y,label\n" + "1,2,a\n" * before + f"1,{bad},b\n" + "1,2,c\n" * 100)
+    with pytest.raises(DataError) as caught:
+        decode([path])
+    place = f"{path}, row {before + 1}, column y: expected a finite number, found "
+    if found.endswith("inf"):
+        found += "; numbers beyond 3.4e38 overflow float32: take --dtype float64"
+    line, advice = str(caught.value).split("\n")
+    assert line in {place + found, f"{place}{found!r}"}
+    assert "leave the columns out with --drop y, or hash all features with --hash-bits" in advice
+
+
+@pytest.mark.parametrize("before", [0, 1, 1000])
+@pytest.mark.parametrize(("row", "fields"), [("1,2", 2), ("1,2,a,4", 4), ("1", 1), ("1,2,a,", 4)])
+def test_ragged_row(write, small_blocks, before, row, fields):
+    path = write("x,y,label\n" + "1,2,a\n" * before + f"{row}\n" + "1,2,c\n" * 100)
+    with pytest.raises(DataError) as caught:
+        decode([path])
+    assert str(caught.value) == f"{path}, row {before + 1}: expected 3 fields, found {fields}"
+
+
+@pytest.mark.parametrize("before", [0, 1, 1000])
+@pytest.mark.parametrize("label", ["", " ", '""'])
+def test_missing_label(write, small_blocks, before, label):
+    path = write("x,y,label\n" + "1,2,a\n" * before + f"1,2,{label}\n")
+    with pytest.raises(
+        DataError, match=f"{path}, row {before + 1}, column label: expected a label"
+    ):
+        decode([path])
+
+
+def test_all_bad_columns_are_named_at_once(write, small_blocks):
+    rows = ["1,2,3,4", *["1,2,3,4"] * 50, "1,NA,,4", "1,x,3,4", *["?,2,3,b"] * 9, "1,2,3,"]
+    one = write("a,b,c,label\n" + "\n".join(rows) + "\n")
+    other = write("a,b,c,label\n1,y,3,4\n", "other.csv")
+    with pytest.raises(DataError) as caught:
+        decode([one, other])
+    a, b, c, label, advice = str(caught.value).split("\n")
+    assert a == (f"{one}, row 54, column a: expected a finite number, found '?' (9 such fields)")
+    assert b == f"{one}, row 52, column b: expected a finite number, found 'NA' (3 such fields)"
+    assert c == f"{one}, row 52, column c: expected a finite number, found nothing"
+    assert label == f"{one}, row 63, column label: expected a label, found nothing"
+    assert "--drop a,b,c, or hash all features with --hash-bits" in advice
+
+
+@pytest.mark.parametrize("first", ["0,1,2,3", "0,1", "1,2,3,4", ",0,1,2", '"0","1"'])
+def test_numbers_of_columns_may_be_header_or_row(write, first):
+    columns = first.count(",") + 1
+    path = write(first + "\n" + ",".join("5" * columns) + "\n")
+    for labelled in (True, False):
+        with pytest.raises(UsageError, match="may be a header that numbers the columns, or a row"):
+            csv.source([path], labelled=labelled)
+    (chunk,) = csv.source([path], header=True).chunks
+    assert chunk.labels.tolist() == ["5"]
+    if not first.startswith(","):
+        (chunk,) = csv.source([path], header=False).chunks
+        assert chunk.labels.tolist() == [first.strip('"')[-1], "5"]
+
+
+def test_text_in_the_column_of_labels(write):
+    path = write("x,label\n" + "1,a\n" * 20_000 + f"2,{'b' * 300_000}\n")
+    tracemalloc.start()
+    with pytest.raises(DataError) as caught:
+        decode([path])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert str(caught.value).startswith(
+        f"{path}, row 20001, column label: expected a class of at most 1,000 characters, found 300,"
+    )
+    assert peak < 20 << 20
+    # Each text takes its own room, not that of the longest.
+    (chunk,) = csv.source([write(f"x,label\n1,a\n2,{'b' * 999}\n")]).chunks
+    assert chunk.labels.dtype == object
+
+
+def test_row_numbers_without_header_and_with_blank_lines(write):
+    path = write("1,2,3\n\n4,5,6\n\n7,x,9\n")
+    with pytest.raises(DataError, match="row 3, column 2: expected a finite number, found 'x'"):
+        decode([path])
+
+
+@pytest.mark.parametrize("block", [64, 4 << 20])
+@pytest.mark.parametrize("close", ["", 'b"\n1,2,c\n'], ids=["open", "closed later"])
+def test_quote_left_open_does_not_swallow_rows(write, monkeypatch, block, close):
+    monkeypatch.setattr(csv, "BLOCK_BYTES", block)
+    path = write("x,y,label\n" + "1,2,a\n" * 50 + '1,2,"a\n' + "1,2,b\n" * 50 + close)
+    with pytest.raises(DataError, match=f"^{path}, (row 51|after row)"):
+        decode([path])
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("", "is empty: expected rows of numbers"),
+        ("\n1,2\n", "starts with an empty line"),
+        ("x,y,label\n", "has no rows after its header, x, y, label"),
+        ("x,y,label", "has no rows after its header"),
+        ("x,y,label\n\n\r\n", "has no rows after its header"),
+        ("x,y,x\n1,2,3\n", "two columns have the same name in x, y, x"),
+        ("label\n1\n", "has no column beside the label's"),
+        ("1\n2\n", "has no column beside the label's"),
+        (bytes(range(256)), "is not UTF-8 text"),
+        ("x,label\n1,é\n".encode("latin-1"), "is not UTF-8 text"),
+        ("x,label\n1,é\n".encode("utf-16"), "is not UTF-8 text"),
+        ('"' + "x" * 200_000 + '",y\n', "line 1: field larger"),
+    ],
+    ids=lambda value: repr(value[:12]),
+)
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+def test_file_that_is_no_table(write, content, complaint, packed):
+    path = write(content, packed=packed)
+    with pytest.raises(DataError, match=complaint) as caught:
+        csv.source([path])
+    assert str(caught.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("row", "complaint"),
+    [
+        (b"1,2,caf\xe9\n", "row 5001, column label: the label 'caf.udce9' is not UTF-8 text"),
+        (b"1,\xe9,cafe\n", "row 5001, column y: expected a finite number"),
+    ],
+    ids=["label", "feature"],
+)
+def test_other_encoding_far_into_the_file(write, row, complaint):
+    path = write(b"x,y,label\n" + b"1,2,c\n" * 5000 + row)
+    with pytest.raises(DataError, match=f"{path}, {complaint}"):
+        decode([path])
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_flipped_bit_of_a_gzip_stream(tmp_path_factory, data):
+    rows = "".join(f"{i * 37 % 101},{i * i % 103}\n" for i in range(100))
+    content = bytearray(gzip.compress(b"x,label\n" + rows.encode(), mtime=0))
+    offset = data.draw(st.integers(0, len(content) - 1))
+    content[offset] ^= 1 << data.draw(st.integers(0, 7))
+    path = tmp_path_factory.getbasetemp() / "flipped.csv.gz"
+    path.write_bytes(content)
+    try:
+        features, _ = decode([path])
+    except DataError as error:
+        assert str(path) in str(error)
+        return
+    # Some bits, such as those of the time, mean nothing for the content.
+    assert features == [[i * 37 % 101] for i in range(100)]
+
+
+def test_truncated_gzip_stream(write):
+    path = write("x,label\n" + "".join(f"{i},{i * i}\n" for i in range(1000)), packed=True)
+    whole = path.read_bytes()
+    for end in (*range(2, 30), *range(30, len(whole), 50), *range(len(whole) - 9, len(whole))):
+        path.write_bytes(whole[:end])
+        with pytest.raises(DataError, match=f"{path}: the gzip stream is damaged or truncated"):
+            decode([path])
+
+
+def test_missing_file_folder_and_unfinished_output(write, tmp_path):
+    with pytest.raises(MissingInputError, match="none does not exist"):
+        csv.source([tmp_path / "none"])
+    with pytest.raises(DataError, match="is a folder: name the files in it"):
+        csv.source([write("1,2\n"), tmp_path])
+    with pytest.raises(IncompleteOutputError, match="parts but no _SUCCESS"):
+        csv.source([write("1,2\n", "part-00000")])
+
+
+def decode_all(paths, **options):
+    (chunk,) = csv.source(paths, **options).chunks
+    return chunk.features.tolist(), chunk.labels.tolist(), chunk.weights
+
+
+def test_numbers_to_be_predicted_and_weights(write):
+    path = write("x,w,label,y\n1,0.5,2.25,3\n4,0,-1e3,6\n")
+    features, labels, weights = decode_all([path], task="regression", weights="w")
+    assert (features, labels, weights.tolist()) == ([[1, 3], [4, 6]], [2.25, -1000], [0.5, 0])
+    source = csv.source([path], task="regression", weights="w")
+    assert source.description["weights"] == "w"
+    assert weights.dtype == np.float64
+    # The last column is the label, unless it holds the weights.
+    path = write("x,y,w\n1,a,2\n4,b,1\n")
+    assert decode_all([path], weights="w")[:2] == ([[1], [4]], ["a", "b"])
+    path = write("1,0.1,2\n4,0.2,1\n")
+    features, labels, weights = decode_all([path], task="regression", weights="3")
+    # Numbers to be predicted keep the digits of the file, whatever the features' type.
+    assert (labels, weights.tolist()) == ([0.1, 0.2], [2, 1])
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x,y,w\n1,2,1\n1,a,1\n", "row 2, column y: expected a finite number, found 'a'"),
+        ("x,y,w\n1,2,1\n1,,1\n", "row 2, column y: expected a finite number, found nothing"),
+        ("x,y,w\n1,nan,1\n", "row 1, column y: expected a finite number, found nan"),
+        ("x,y,w\n1,2,1\n1,2,-0.5\n", "row 2, column w: expected a weight from 0 on, found -0.5"),
+        ("x,y,w\n1,2,inf\n", "row 1, column w: expected a finite number, found inf"),
+        ("x,y,w\n1,2,\n", "row 1, column w: expected a finite number, found nothing"),
+        ("x,y,w\n1,2,heavy\n", "row 1, column w: expected a finite number, found 'heavy'"),
+    ],
+)
+def test_bad_numbers_to_be_predicted_and_weights(write, text, expected):
+    path = write(text)
+    with pytest.raises(DataError) as caught:
+        decode_all([path], label="y", task="regression", weights="w")
+    assert f"{path}, {expected}" in str(caught.value)
+
+
+def test_weights_that_are_no_column_or_the_label(write):
+    path = write("x,y\n1,2\n")
+    with pytest.raises(
+        UsageError, match=r"--weights z: .*no such column; its columns' names are x"
+    ):
+        decode_all([path], weights="z")
+    with pytest.raises(UsageError, match="--label and --weights are both y"):
+        decode_all([path], label="y", weights="y")
+    with pytest.raises(DataError, match="no column beside the label's and weight"):
+        decode_all([path], weights="x")

@@ -1,0 +1,269 @@
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mapreduce.data import order
+from mapreduce.data.importer import import_rows
+from mapreduce.data.readers import parquet
+from mapreduce.data.readers.fields import texts
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError, MissingInputError, UsageError
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(columns, name="a.parquet", **options):
+        pq.write_table(pa.table(columns), tmp_path / name, **options)
+        return tmp_path / name
+
+    return write
+
+
+def decode(paths, **options):
+    chunks = list(parquet.source(paths, **options).chunks)
+    features = np.concatenate([chunk.features for chunk in chunks])
+    others = [
+        None
+        if getattr(chunks[0], name) is None
+        else np.concatenate([getattr(chunk, name) for chunk in chunks])
+        for name in ("labels", "weights")
+    ]
+    return features, *others
+
+
+NUMBERS = {
+    "int8": [-1, 2, 3],
+    "uint64": [0, 1, 2**40],
+    "float32": [0.5, -1.5, 2.0**99],
+    "float64": [0.1, 0.2, 0.3],
+    "float16": np.float16([0.5, 1, 2]),
+    "bool": [True, False, True],
+}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_columns_of_numbers(write, kind, dtype):
+    values = NUMBERS[kind]
+    path = write({"x": pa.array(values, kind), "label": [1, 2, 1]})
+    features, labels, weights = decode([path], dtype=dtype)
+    assert features.dtype == dtype
+    assert features[:, 0].tolist() == np.array(values).astype(dtype).tolist()
+    assert labels.tolist() == [1, 2, 1]
+    assert weights is None
+
+
+LABELS = [
+    (pa.array([3, -1, 3]), [3, -1, 3]),
+    (pa.array([3.0, -1.0, 3.0]), [3, -1, 3]),
+    (pa.array([True, False, True]), [1, 0, 1]),
+    (pa.array(["b", "a", "b"]), ["b", "a", "b"]),
+    (pa.array(["b", "a", "b"], pa.large_string()), ["b", "a", "b"]),
+    (pa.array(["b", "a", "b"]).dictionary_encode(), ["b", "a", "b"]),
+]
+
+
+@pytest.mark.parametrize(("column", "expected"), LABELS)
+def test_classes(write, column, expected):
+    path = write({"y": column, "x": [1.0, 2.0, 3.0]})
+    features, labels, _ = decode([path], label="y")
+    assert (features.tolist(), labels.tolist()) == ([[1], [2], [3]], expected)
+
+
+def test_numbers_to_be_predicted_weights_and_chosen_columns(write):
+    path = write(
+        {
+            "word": ["a", "b"],
+            "a": [1, 2],
+            "y": [0.1, -2.5],
+            "b": [3, 4],
+            "w": [0, 2],
+            "c": [5, 6],
+        }
+    )
+    found = decode([path], label="y", weights="w", task="regression", columns=["c", "a"])
+    assert found[0].tolist() == [[5, 1], [6, 2]]
+    assert found[1].tolist() == [0.1, -2.5]
+    assert found[2].tolist() == [0, 2]
+    found = decode([path], labelled=False, columns=["y"])
+    assert found[0].shape == (2, 1)
+    assert found[1] is None
+
+
+LISTS = {
+    "list": pa.list_(pa.float32()),
+    "large": pa.large_list(pa.int64()),
+    "fixed": pa.list_(pa.float64(), 3),
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("block", [1, 1 << 20])
+def test_a_column_of_lists(write, monkeypatch, kind, block):
+    monkeypatch.setattr(parquet, "BLOCK_BYTES", block)
+    rows = [[1, 2, 3], [4, 5, 6], [7, 8, 9], [-1, 0, 1]]
+    path = write({"x": pa.array(rows, LISTS[kind]), "label": [0, 1, 0, 1]}, row_group_size=2)
+    features, labels, _ = decode([path])
+    assert features.tolist() == rows
+    assert features.flags.c_contiguous
+    assert labels.tolist() == [0, 1, 0, 1]
+
+
+def test_several_files_row_groups_and_blocks_make_one_dataset(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(parquet, "BLOCK_BYTES", 8 * 2 * 7)
+    random = np.random.default_rng(0)
+    x = random.normal(size=(90, 2))
+    y = random.integers(0, 3, 90)
+    paths = [
+        write({"a": x[part, 0], "b": x[part, 1], "label": y[part]}, name, row_group_size=11)
+        for name, part in (("a.parquet", slice(0, 50)), ("b.parquet", slice(50, 90)))
+    ]
+    written = import_rows(parquet.source(paths, dtype="float64"), tmp_path / "out", seed=1)
+    by_key = np.argsort(order.keys(1, 0, 0, 90), kind="stable")
+    batch = Dataset(tmp_path / "out").shard(0).rows(0, 90)
+    assert np.array_equal(batch.features, x[by_key])
+    assert np.array_equal(batch.labels, y[by_key])
+    files = {"format": "parquet", "files": ["a.parquet", "b.parquet"], "label": "label"}
+    assert written.source == files
+
+
+BAD = [
+    ({"x": [1.0, None], "y": [1, 2]}, {}, "row 2, column x: expected a finite number, found noth"),
+    ({"x": [1.0, np.nan], "y": [1, 2]}, {}, "row 2, column x: expected a finite number, found nan"),
+    ({"x": [np.inf, 1], "y": [1, 2]}, {}, "row 1, column x: expected a finite number, found inf"),
+    ({"x": [1, 1e39], "y": [1, 2]}, {}, "row 2, column x: expected a finite number, found 1e+39"),
+    ({"x": [1, 2], "y": [1, None]}, {}, "row 2, column y: expected a label, found nothing"),
+    ({"x": [1, 2], "y": ["a", " "]}, {}, "row 2, column y: expected a label, found nothing"),
+    ({"x": [1, 2], "y": [1, 2.5]}, {}, "column y: expected an integer or a name as class, found 2"),
+    ({"x": [1, 2], "y": [1, np.nan]}, {}, "row 2, column y: expected an integer or a name as cla"),
+    ({"x": [1], "y": [1], "w": [-1]}, {"weights": "w"}, "column w: expected a weight from 0 on"),
+    ({"x": ["a"], "y": [1]}, {}, "column x is of type string: expected numbers. Name the features"),
+    ({"x": [[1]], "z": [1], "y": [1]}, {}, "of type list<element: int64>: expected numbers; name"),
+    ({"x": [1], "y": ["a"]}, {"task": "regression"}, "column y is of type string: expected num"),
+    ({"x": [1], "y": [1], "w": ["a"]}, {"weights": "w"}, "string: expected numbers as weights"),
+    ({"x": [1], "y": [[1]]}, {}, "expected integers or strings as classes"),
+    ({"x": [[1], [1, 2]], "y": [1, 2]}, {}, "row 2, column x: expected 1 numbers, as before, fou"),
+    ({"x": [[1.0], None], "y": [1, 2]}, {}, "row 2, column x: expected a list of numbers, found n"),
+    ({"x": [[1.0, 2], [3, None]], "y": [1, 2]}, {}, "row 2, column x: expected finite numbers, fo"),
+    ({"x": [[1, 2.0], [np.inf, 2]], "y": [1, 2]}, {}, "found at place 0: inf; numbers beyond"),
+    ({"x": [[]], "y": [1]}, {}, "row 1, column x: expected a list of numbers, found no"),
+    ({"y": [1]}, {}, "has no column beside the label's"),
+]  # fmt: skip
+
+
+def test_all_bad_columns_are_named_at_once(write):
+    columns = {"a": ["u"], "b": ["v"], "c": [None], "d": [1], "y": [1]}
+    with pytest.raises(DataError) as caught:
+        decode([write(columns)], label="y")
+    for line, start in zip(str(caught.value).split("\n"), ["a", "b", "c"], strict=True):
+        assert f"column {start} is of type " in line
+        assert "others with --drop, or say --hash-bits" in line
+    columns = {"a": [1.0, None, np.nan], "b": [1, 2, np.inf], "c": [1, 2, 3], "y": [None, 0.5, 1.0]}
+    with pytest.raises(DataError) as caught:
+        decode([write(columns)], label="y", task="regression")
+    a, b, y, advice = str(caught.value).split("\n")
+    assert a.endswith("row 2, column a: expected a finite number, found nothing (2 such fields)")
+    assert "row 3, column b: expected a finite number, found inf" in b
+    assert y.endswith("row 1, column y: expected a finite number, found nothing")
+    assert "--drop a,b," in advice
+
+
+def test_classes_beyond_int64_are_exact(write, tmp_path):
+    labels = pa.array([1, 2**63 + 1, 2**64 - 1], pa.uint64())
+    source = parquet.source([write({"x": [1, 2, 3], "label": labels})])
+    written = import_rows(source, tmp_path / "out", seed=1)
+    assert written.classes == ("1", str(2**64 - 1), str(2**63 + 1))
+    small = {"x": [1, 2], "label": pa.array([10, 9], pa.uint64())}
+    written = import_rows(parquet.source([write(small)]), tmp_path / "small", seed=1)
+    assert written.classes == (9, 10)
+
+
+@pytest.mark.parametrize(("columns", "options", "expected"), BAD, ids=range(len(BAD)))
+def test_bad_columns_and_values(write, columns, options, expected):
+    if columns.get("x") == [[]]:
+        columns = {**columns, "x": pa.array([[]], pa.list_(pa.float32()))}
+        expected = "row 1, column x: expected at least one number, found none"
+    path = write(columns)
+    with pytest.raises(DataError) as caught:
+        decode([path], label="y", **options)
+    assert str(path) in str(caught.value)
+    assert expected in str(caught.value)
+
+
+@pytest.mark.parametrize("block", [1, 1 << 20])
+def test_rows_are_counted_over_blocks_and_row_groups(write, monkeypatch, block):
+    monkeypatch.setattr(parquet, "BLOCK_BYTES", block)
+    values = [1.0] * 20
+    values[13] = np.nan
+    path = write({"x": values, "y": [1] * 20}, row_group_size=4)
+    with pytest.raises(DataError, match="row 14, column x"):
+        decode([path])
+    lists = [[1.0, 2.0]] * 7 + [[1.0]] * 3
+    path = write({"x": lists, "y": [1] * 10}, row_group_size=2)
+    with pytest.raises(DataError, match="row 8, column x: expected 2 numbers"):
+        decode([path])
+
+
+def test_files_of_other_schemas(write):
+    one = write({"x": [1], "y": [1]}, "one.parquet")
+    other = write({"x": [1.5], "z": [1]}, "other.parquet")
+    turned = write({"y": [1], "x": [1]}, "turned.parquet")
+    expected = r"missing: y; extra: z; of another kind: x \(double, expected int64\)"
+    with pytest.raises(DataError, match=f"one.parquet have different columns: {expected}"):
+        parquet.source([one, other])
+    with pytest.raises(DataError, match="have different columns: their order"):
+        parquet.source([one, turned])
+
+
+def test_no_such_column_and_columns_with_two_roles(write):
+    path = write({"x": [1], "y": [1]})
+    with pytest.raises(UsageError, match="name the Parquet files"):
+        parquet.source([])
+    for options, expected in (
+        ({"label": "z"}, "--label z: .* has no such column; its columns' names are x, y"),
+        ({"weights": "z"}, "--weights z: .* has no such column"),
+        ({"columns": ["x", "z"]}, "--columns z: .* has no such column"),
+        ({"columns": ["x", "x"]}, "--columns x,x: expected columns that come once"),
+        ({"columns": ["x", "y"]}, r"neither label \(y\) nor weight"),
+    ):
+        with pytest.raises(UsageError, match=expected):
+            parquet.source([path], **options)
+
+
+def test_damaged_files(write, tmp_path):
+    path = write({"x": np.arange(3000.0), "y": [1] * 3000}, write_page_checksum=True)
+    content = bytearray(path.read_bytes())
+    for name, raw in (("cut", content[:-20]), ("text", b"x,y\n1,2\n"), ("empty", b"")):
+        (tmp_path / name).write_bytes(raw)
+        with pytest.raises(DataError, match=f"{name} is not a Parquet file, or damaged: "):
+            parquet.source([tmp_path / name])
+    content[1000] ^= 1
+    (tmp_path / "flipped").write_bytes(content)
+    with pytest.raises(DataError, match=r"flipped is not a Parquet file, or damaged: .*CRC"):
+        decode([tmp_path / "flipped"])
+    with pytest.raises(MissingInputError, match="does not exist"):
+        parquet.source([tmp_path / "no"])
+    with pytest.raises(DataError, match="is a folder"):
+        parquet.source([tmp_path])
+
+
+def test_no_rows(write, tmp_path):
+    path = write({"x": pa.array([], pa.float64()), "y": pa.array([], pa.int64())})
+    with pytest.raises(DataError, match=r"a\.parquet: expected at least one row"):
+        import_rows(parquet.source([path]), tmp_path / "out", seed=0)
+
+
+def test_a_time_is_hashed_alike_in_every_unit(write):
+    """Programs write one table with other units: pandas nanoseconds, Spark microseconds."""
+    found = []
+    for unit, ticks in (("s", 1), ("ms", 10**3), ("us", 10**6), ("ns", 10**9)):
+        times = pa.array([0, 90 * ticks, 86400 * ticks], pa.timestamp(unit))
+        path = write({"when": times, "label": [0, 1, 0]}, f"{unit}.parquet", version="2.6")
+        source = parquet.source([path], label=None, labelled=True, hash_bits=20)
+        found.append(np.concatenate([chunk.features.indices for chunk in source.chunks]).tolist())
+    assert found == found[:1] * 4
+    halves = [
+        pa.array([5 * ticks], pa.timestamp(unit)) for unit, ticks in (("ms", 100), ("us", 10**5))
+    ]
+    assert [texts(half).to_pylist() for half in halves] == [["1970-01-01 00:00:00.5"]] * 2

@@ -1,0 +1,342 @@
+"""The state that a gang leaves is the chain's; and what becomes of ranks that do not come."""
+
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mrjob.step import StepFailedException
+
+import datasets
+from gangs import Gang, initial
+from mapreduce import models
+from mapreduce.errors import GradreduceError, NonFiniteError, UsageError
+from mapreduce.executors.gang import job
+from mapreduce.executors.gang.errors import TooSmallError
+from mapreduce.executors.gang.rendezvous import Announcement, Meeting
+from mapreduce.executors.gang.rounds import Rounds
+from mapreduce.plan.settings import Settings
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Evaluated, Events, RoundCompleted, Warned
+from mapreduce.runs.execution import Execution
+from mapreduce.runs.flags import execution
+from mapreduce.training import driver
+
+# Three pages of parameters.
+SETTINGS = Settings(model="mlp:90", batch_size=96, slice_rows=12, rounds=3, learning_rate=0.05)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gang")
+    datasets.blobs(folder / "train", (200, 170, 97), features=400, classes=4)
+    datasets.blobs(folder / "test", (60, 31), features=400, classes=4, seed=1)
+    return folder
+
+
+def create(data: Path, path: Path, evaluation: bool = False, **changes) -> RunDir:
+    chosen = Settings(**{**vars(SETTINGS), **changes})
+    return driver.create(path, chosen, data / "train", data / "test" if evaluation else None)
+
+
+OPTIMIZERS = st.sampled_from(
+    [
+        {"optimizer": "sgd", "l1": 1e-4},
+        {"optimizer": "momentum", "clip_norm": 0.3, "l2": 1e-3},
+        {"optimizer": "adam", "dtype": "float64"},
+        {"optimizer": "sgd", "precision": "mixed"},
+        {"optimizer": "adagrad", "non_finite": "skip", "class_weight": "balanced"},
+        {
+            "optimizer": "lbfgs",
+            "batch_size": None,
+            "slice_rows": 64,
+            "rounds": 4,
+            "l2": 1e-2,
+            "learning_rate": Settings.learning_rate,
+        },
+    ]
+)
+
+
+@pytest.mark.slow
+def test_any_plan_leaves_the_state_that_the_chain_leaves(data):
+    """Parameters, the optimizer's state, its memory and the rounds' losses, to the bit."""
+    run_of = {}
+
+    @settings(max_examples=15)
+    @given(
+        OPTIMIZERS,
+        st.sampled_from(["softmax", "mlp:90", "mlp:60,20"]),
+        st.sampled_from([12, 24, 48, 96]),
+        st.integers(1, 4),
+        st.integers(1, 4),
+        st.integers(1, 2),
+    )
+    def check(optimizer, model, slice_rows, ranks, blocks, threads):
+        changes = {"model": model, "slice_rows": slice_rows, **optimizer}
+        key = json.dumps(changes)
+        with tempfile.TemporaryDirectory() as name:
+            if key not in run_of:
+                chain = create(data, Path(name) / "chain", **changes)
+                driver.train(chain, Execution("inline"), 0, Events())
+                run_of[key] = chain.latest_round()
+            run = create(data, Path(name) / "gang", **changes)
+            gang = Gang(run, ranks, initial(run, blocks), threads)
+            gang.start()
+            assert gang.join() == {}
+            same(run.latest_round(), run_of[key])
+
+    check()
+
+
+def same(found, expected):
+    assert found.completed == expected.completed
+    assert found.state.keys() == expected.state.keys()
+    for name in ("params", "history", "scalars"):
+        assert getattr(found, name).tobytes() == getattr(expected, name).tobytes(), name
+    for name, array in expected.state.items():
+        assert found.state[name].tobytes() == array.tobytes(), name
+
+
+@pytest.mark.parametrize("patience", [0, 2])
+def test_a_gang_tells_and_saves_what_a_chain_does(data, tmp_path, patience):
+    """Events in their order, checkpoints, evaluations; also where the evaluations end it."""
+    changes = {"rounds": 40, "eval_every": 3, "checkpoint_every": 4, "model": "softmax"}
+    changes |= {"learning_rate": 0.5, "patience": patience}
+    told, files = [], []
+    for name, how in (
+        ("chain", Execution("inline")),
+        ("gang", Execution("parallel", 2, executor="gang")),
+    ):
+        run = create(data, tmp_path / name, evaluation=True, **changes)
+        events = []
+        driver.train(run, how, 3, Events(events.append))
+        told.append(events[1:])
+        parts = sorted(p for p in run.path.rglob("*") if p.is_file() and p.parent != run.path)
+        files.append({str(p.relative_to(run.path)): p.read_bytes() for p in parts})
+    assert told[0] == told[1]
+    assert len([event for event in told[0] if isinstance(event, Evaluated)]) >= 3
+    assert len([event for event in told[0] if isinstance(event, RoundCompleted)]) >= 9
+    blocks = [{name for name in found if name.startswith("rounds/")} for found in files]
+    assert blocks[0] == blocks[1]
+    kept = [{n: c for n, c in found.items() if not n.startswith("rounds/")} for found in files]
+    assert kept[0] == kept[1]
+
+
+def test_a_gang_goes_on_from_a_chain_and_a_chain_from_a_gang(data, tmp_path, monkeypatch):
+    expected = create(data, tmp_path / "whole", rounds=12, checkpoint_every=4)
+    ended = driver.train(expected, Execution("inline"), 3, Events())
+    run = create(data, tmp_path / "run", rounds=12, checkpoint_every=4)
+    gang = Execution("parallel", 2, blocks=2, executor="gang")
+    for how, at in ((Execution("inline", rounds_per_job=2), 2), (gang, 8)):
+        with monkeypatch.context() as patched:
+            stop_at(patched, at)
+            with pytest.raises((GradreduceError, StepFailedException), match="stopped"):
+                driver.train(run, how, 3, Events())
+        assert run.latest_round().completed >= at
+    again = driver.train(run, Execution("inline"), 3, Events())
+    assert again.model_sha256 == ended.model_sha256
+
+
+def stop_at(patched, at):
+    """Have whatever runs the rounds raise an error after so many of them."""
+    runs, publish = driver.run_rounds, Rounds._publish
+
+    def run_rounds(run, start, *arguments):
+        if start >= at:
+            raise GradreduceError("stopped")
+        runs(run, start, *arguments)
+
+    def publish_and_stop(self, completed):
+        publish(self, completed)
+        if completed >= at:
+            time.sleep(0.2)
+            raise GradreduceError("stopped")
+
+    patched.setattr(driver, "run_rounds", run_rounds)
+    patched.setattr(Rounds, "_publish", publish_and_stop)
+
+
+# Ranks that do not come, come late, or fail
+
+
+def test_a_gang_that_is_too_small_ends_in_time_with_the_numbers(data, tmp_path):
+    """Row 19."""
+    run = create(data, tmp_path / "run")
+    gang = Gang(run, 4, initial(run, 2), wait=0.5)
+    started = time.monotonic()
+    gang.start(0, 1, 3)
+    errors = gang.join(20)
+    assert time.monotonic() - started < 10
+    small = [str(error) for error in errors.values() if isinstance(error, TooSmallError)]
+    assert small
+    assert "3 of 4 tasks of the gang came within 0.5 s; missing: rank 2." in small[0]
+    assert gang.meeting.error()["type"] == "TooSmallError"
+
+
+def test_a_late_rank_is_waited_for(data, tmp_path):
+    run = create(data, tmp_path / "run")
+    gang = Gang(run, 3, initial(run, 1))
+    gang.start(0, 2)
+    time.sleep(0.7)
+    assert run.latest_round().completed == 0
+    gang.start(1)
+    assert gang.join() == {}
+    assert run.latest_round().completed == SETTINGS.rounds
+
+
+def test_who_comes_after_the_end_has_nothing_to_do(data, tmp_path):
+    """A rank that was killed when it had done all is started again."""
+    run = create(data, tmp_path / "run")
+    gang = Gang(run, 2, initial(run, 1))
+    gang.start()
+    assert gang.join() == {}
+    gang.start(1)
+    assert gang.join(5) == {}
+
+
+def test_the_error_of_one_rank_ends_all_and_is_told_by_it_alone(data, tmp_path):
+    run = create(data, tmp_path / "run", learning_rate=1e30, rounds=9)
+    gang = Gang(run, 3, initial(run, 2))
+    gang.start()
+    errors = gang.join(20)
+    told = gang.meeting.error()
+    assert told["type"] == "NonFiniteError"
+    assert isinstance(errors[told["rank"]], NonFiniteError)
+    # Others may have come upon the same in the same round, but none says that it lost a peer.
+    assert {type(error) for error in errors.values()} == {NonFiniteError}
+    # What Hadoop does next: another attempt of the task that failed.
+    failed = told["rank"]
+    gang.errors.clear()
+    gang.start(failed)
+    assert str(gang.join(5)[failed]) == told["message"]
+
+
+def test_a_gang_that_is_too_small_goes_on_as_a_chain_if_asked(data, tmp_path, monkeypatch):
+    def too_small(*_):
+        raise TooSmallError("1 of 2 tasks of the gang came within 60 s")
+
+    monkeypatch.setattr(job, "run_gang", too_small)
+    how = {"runner": "inline", "executor": "gang"}
+    with pytest.raises(TooSmallError):
+        driver.train(create(data, tmp_path / "error"), Execution(**how), 3, Events())
+    seen = []
+    run = create(data, tmp_path / "chain")
+    ended = driver.train(run, Execution(**how, gang_fallback="chain"), 3, Events(seen.append))
+    assert ended.completed == SETTINGS.rounds
+    (warned,) = [event.message for event in seen if isinstance(event, Warned)]
+    assert warned.startswith("1 of 2 tasks of the gang came within 60 s")
+    assert not list((run.path / "gang").iterdir())
+
+
+def test_mixed_profiles_are_told_and_noted(data, tmp_path, monkeypatch):
+    seen = []
+    plain = create(data, tmp_path / "plain")
+    driver.train(plain, Execution("parallel", 2, executor="gang"), 3, Events(seen.append))
+    assert not [event for event in seen if isinstance(event, Warned)]
+    assert plain.read_json("mixed_profiles.json") is None
+
+    announce = Meeting.announce
+
+    def other_processor(self, generation, number, announcement):
+        profile = {**announcement.profile, "cpu": f"cpu-of-rank-{number}"}
+        changed = Announcement(**{**vars(announcement), "profile": profile})
+        announce(self, generation, number, changed)
+
+    monkeypatch.setattr(Meeting, "announce", other_processor)
+    for name, profile, warnings in (("native", "native", 1), ("portable", "portable", 0)):
+        run = driver.create(tmp_path / name, SETTINGS, data / "train", None, profile)
+        seen.clear()
+        driver.train(run, Execution("parallel", 2, executor="gang"), 3, Events(seen.append))
+        found = [event.message for event in seen if isinstance(event, Warned)]
+        assert len(found) == warnings
+        noted = run.read_json("mixed_profiles.json")
+        assert (noted is not None) == bool(warnings)
+        if warnings:
+            assert "rank 1: cpu: cpu-of-rank-0, now cpu-of-rank-1" in found[0]
+
+
+# Options
+
+VALUES = {
+    "runner": "parallel",
+    "workers": None,
+    "threads": 1,
+    "blocks": None,
+    "fan_in": 0,
+    "rounds_per_job": 50,
+    "keep": 3,
+    "start_method": None,
+    "executor": "gang",
+    "gang_wait": 60.0,
+    "gang_fallback": "error",
+}
+
+
+def test_a_gang_of_one_task_inline():
+    assert execution({**VALUES, "runner": "inline"}).workers == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "dtype", "workers", "blocks"),
+    [
+        ("softmax", "float32", 4, 1),
+        # 400 kB of parameters; and 4 MB.
+        ("mlp:900", "float32", 4, 1),
+        ("mlp:900", "float32", 16, 2),
+        ("mlp:900", "float64", 16, 4),
+        ("mlp:9000", "float32", 1, 1),
+        ("mlp:9000", "float32", 2, 2),
+        ("mlp:9000", "float32", 4, 4),
+        # Blocks are whole pages.
+        ("mlp:900", "float32", 100, 7),
+    ],
+)
+def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blocks):
+    model = models.create(spec, 100, 10, dtype)
+    chosen = execution({**VALUES, "workers": workers}).of(model)
+    assert (chosen.workers, chosen.blocks) == (workers, blocks)
+    for executor in ("gang", "chain"):
+        asked = execution({**VALUES, "workers": workers, "blocks": 3, "executor": executor})
+        assert asked.of(model).blocks == 3
+    assert execution({**VALUES, "workers": workers, "executor": "chain"}).of(model).blocks == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"runner": "inline", "workers": 2}, "-r inline runs one after the other"),
+        ({"gang_wait": 0.0}, "--gang-wait: expected a positive number of seconds"),
+        ({"gang_wait": float("nan")}, "--gang-wait: expected a positive number of seconds"),
+    ],
+)
+def test_options_that_make_no_sense(change, message):
+    with pytest.raises(UsageError, match=message):
+        execution({**VALUES, **change})
+
+
+def test_the_secret_is_for_its_owner_alone(data, tmp_path):
+    run = create(data, tmp_path / "run")
+    meeting = Meeting.prepare(run)
+    assert (run.path / "gang").stat().st_mode & 0o777 == 0o700
+    assert len(meeting.secret) == 64
+    assert Meeting.prepare(run).secret != meeting.token
+    assert np.unique([Meeting.prepare(run).secret for _ in range(3)]).size == 3
+
+
+def test_a_disk_without_permissions_holds_a_gang_too(data, tmp_path, monkeypatch):
+    """Its ranks hear their own user alone."""
+
+    def refuse(path, mode):
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    run = create(data, tmp_path / "run")
+    monkeypatch.setattr(Path, "chmod", refuse)
+    gang = Gang(run, 2, initial(run, 1))
+    gang.start()
+    assert gang.join() == {}
+    assert gang.meeting.read(1, 0).address.startswith(":")

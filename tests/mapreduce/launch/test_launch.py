@@ -1,0 +1,261 @@
+"""``mapreduce.run``: jobs from programs and notebooks, also classes that are in no file."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import mrjob.runner
+import pytest
+import stock_jobs
+from mrjob.inline import InlineMRJobRunner
+
+import mapreduce
+from jobs.word_count import WordCount
+from mapreduce.errors import Interrupted, MissingInputError, UsageError
+from mapreduce.launch import run as launch
+from mapreduce.runners.parallel.runner import TaskFailedException
+
+ROOT = Path(__file__).parents[3]
+
+LINES = ["to be", "or not", "to be"]
+EXPECTED = {"to": 2, "be": 2, "or": 1, "not": 1}
+
+CELL = """
+from mapreduce.job import Job as MRJob
+from mapreduce import run
+
+class Count(MRJob):
+    def mapper(self, _, line):
+        self.increment_counter("lines", "read")
+        for word in line.split():
+            yield word, 1
+
+    def reducer(self, word, counts):
+        yield word, sum(counts)
+"""
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("\n".join(LINES))
+    return path
+
+
+@pytest.fixture(params=["builtins", "notebook"])
+def cell_class(request):
+    """A class as a cell defines it: its module has no file, or does not exist."""
+    namespace = {"__name__": request.param}
+    exec(compile(CELL, f"/tmp/ipykernel_{os.getpid()}/1.py", "exec"), namespace)
+    return namespace["Count"]
+
+
+def test_paths(text, tmp_path):
+    assert dict(mapreduce.run(stock_jobs.WordCount, text).pairs) == EXPECTED
+    assert dict(mapreduce.run(stock_jobs.WordCount, str(tmp_path / "w*")).pairs) == EXPECTED
+    twice = mapreduce.run(stock_jobs.WordCount, [text, tmp_path], runner="inline")
+    assert dict(twice.pairs) == {word: 2 * n for word, n in EXPECTED.items()}
+
+
+@pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+def test_names_with_the_characters_of_patterns(text, tmp_path, monkeypatch, runner):
+    folder, temporary, out = (tmp_path / name for name in ("data[1]", "tmp[2]", "out[3]"))
+    folder.mkdir()
+    temporary.mkdir()
+    for name in ("brack[1].txt", "brack1.txt", "star*"):
+        (folder / name).write_text(f"{text.read_text()}\n{name}")
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    for given, words in {
+        "brack[1].txt": ["brack[1].txt"],
+        "brack[12].txt": ["brack1.txt"],
+        "star*": ["star*"],
+        "*": ["brack[1].txt", "brack1.txt", "star*"],
+    }.items():
+        found = mapreduce.run(
+            stock_jobs.WordCount, folder / given, runner=runner, arguments=["-o", out]
+        )
+        expected = {word: len(words) * n for word, n in EXPECTED.items()}
+        assert dict(found.pairs) == {**expected, **dict.fromkeys(words, 1)}
+        shutil.rmtree(out)
+    twice = mapreduce.run(stock_jobs.TwoSteps, folder / "brack[1].txt", runner=runner)
+    assert len(twice.pairs) > 1
+
+
+@pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+@pytest.mark.parametrize("lines", [LINES, [line.encode() + b"\n" for line in LINES]])
+def test_lines(runner, lines):
+    found = mapreduce.run(stock_jobs.WordCount, lines=lines, runner=runner)
+    assert dict(found.pairs) == EXPECTED
+    assert mapreduce.run(stock_jobs.WordCount, lines=[], runner=runner).pairs == []
+
+
+@pytest.mark.parametrize("runner", ["inline", "local", "parallel"])
+def test_what_a_runner_ignores_is_said_where_it_does(text, runner, caplog):
+    class Divided(stock_jobs.WordCount):
+        PARTITIONER = "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner"
+
+    comparator = "mapreduce.job.output.key.comparator.class=KeyFieldBasedComparator"
+    options = ["-D", "mapreduce.job.reduces=0", "-D", comparator]
+    job = Divided(["--no-conf", "-r", runner, *options, str(text)])
+    with launch._runner(job) as made:
+        if runner != "local":
+            made.run()
+    found = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    said = "\n".join(found)
+    for setting in ("partitioner", comparator, "mapreduce.job.reduces=0"):
+        assert (setting in said) == (runner != "parallel"), setting
+    if runner == "inline":
+        caplog.clear()
+        mapreduce.run(Divided, text, runner=runner, arguments=["--no-conf"])
+        assert "ignoring partitioner" in caplog.text
+
+
+def test_no_word_of_a_missing_configuration(text):
+    program = f"""
+import mapreduce.job, stock_jobs
+
+with stock_jobs.WordCount(["-r", "parallel", {str(text)!r}]).make_runner() as runner:
+    runner.run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "HOME": str(text.parent), "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert "No configs" not in done.stderr
+
+
+def test_pairs_are_decoded_and_counters_are_those_of_all_steps():
+    found = mapreduce.run(stock_jobs.TwoSteps, lines=LINES, arguments=["--workers", 2])
+    assert sorted(found.pairs) == [(2, [[1, "or"], [2, "be"], [2, "to"]]), (3, [[1, "not"]])] or (
+        Counter(length for length, _ in found.pairs) == {2: 1, 3: 1}
+    )
+    found = mapreduce.run(stock_jobs.InitAndFinal, lines=LINES)
+    assert found.counters[0]["lines"] == {"odd": 2, "even": 1} or (
+        sum(found.counters[0]["lines"].values()) == 3
+    )
+
+
+@pytest.mark.parametrize("runner", ["parallel", "inline"])
+def test_a_class_of_a_notebook(cell_class, runner):
+    found = mapreduce.run(cell_class, lines=LINES, runner=runner)
+    assert dict(found.pairs) == EXPECTED
+    assert found.counters[0]["lines"]["read"] == 3
+
+
+def test_a_class_of_a_notebook_that_is_defined_again(cell_class):
+    assert dict(mapreduce.run(cell_class, lines=LINES).pairs) == EXPECTED
+    again = type("Count", (cell_class,), {"__module__": cell_class.__module__})
+    again.reducer = lambda self, word, counts: [(word, -sum(counts))]
+    found = dict(mapreduce.run(again, lines=LINES).pairs)
+    assert found == {word: -n for word, n in EXPECTED.items()}
+
+
+def test_a_class_of_a_notebook_needs_a_file_where_processes_start_from_nothing(cell_class):
+    with pytest.raises(UsageError, match=r"Put the class in a file .*, or use the runner inline"):
+        mapreduce.run(cell_class, lines=LINES, runner="local")
+    with pytest.raises(UsageError, match="Put the class in a file"):
+        mapreduce.run(cell_class, lines=LINES, arguments=["--start-method", "forkserver"])
+
+    class Filtered(cell_class):
+        def mapper_pre_filter(self):
+            return "grep be"
+
+    Filtered.__module__ = cell_class.__module__
+    with pytest.raises(UsageError, match=r"a pre-filter .* Put the class in a file"):
+        mapreduce.run(Filtered, lines=LINES)
+
+
+@pytest.mark.parametrize("runner", ["parallel", "inline"])
+def test_a_program_on_standard_input(runner):
+    program = (
+        f"{CELL}\nprint(dict(run(Count, lines={LINES}, runner={runner!r}).pairs) == {EXPECTED})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-"], input=program, capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
+def test_mrjobs_own_way_works_for_such_a_class_too(cell_class, text):
+    job = cell_class(["-r", "parallel", "--no-conf", str(text)])
+    with job.make_runner() as runner:
+        runner.run()
+        assert dict(job.parse_output(runner.cat_output())) == EXPECTED
+
+
+def test_failures_are_exceptions(text):
+    with pytest.raises(TaskFailedException, match="ValueError: cannot count 'nine'"):
+        mapreduce.run(stock_jobs.Raises, lines=["nine"])
+    with pytest.raises(ValueError, match="cannot count 'nine'"):
+        mapreduce.run(stock_jobs.Raises, lines=["nine"], runner="inline")
+
+
+def test_parameters_that_make_no_sense(text):
+    job = stock_jobs.WordCount
+    with pytest.raises(UsageError, match="either inputs, which are paths, or lines"):
+        mapreduce.run(job)
+    with pytest.raises(UsageError, match="either inputs"):
+        mapreduce.run(job, text, lines=LINES)
+    with pytest.raises(UsageError, match=r"found str; text\.splitlines"):
+        mapreduce.run(job, lines="to be")
+    with pytest.raises(UsageError, match=r"lines\[1\] holds a line feed"):
+        mapreduce.run(job, lines=["a", "b\nc"])
+    with pytest.raises(UsageError, match="expected one path or more"):
+        mapreduce.run(job, [])
+    with pytest.raises(UsageError, match="parameters of their own"):
+        mapreduce.run(job, text, arguments=["-r", "local"])
+    with pytest.raises(UsageError, match=r"--wrokers.*Did you mean --workers\?"):
+        mapreduce.run(job, text, arguments=["--wrokers", 2])
+    with pytest.raises(UsageError, match="does not take this: bad runner alias: paralel"):
+        mapreduce.run(job, text, runner="paralel")
+    with pytest.raises(MissingInputError, match=r"the input .*no\.txt does not exist"):
+        mapreduce.run(job, text.parent / "no.txt")
+
+
+def test_two_jobs_that_start_in_one_microsecond_have_two_folders(monkeypatch):
+    """mrjob removes a folder of that name, which may be another job's."""
+    now = mrjob.runner.datetime.datetime.now()
+
+    class Stopped:
+        utcnow = staticmethod(lambda: now)
+
+    monkeypatch.setattr(mrjob.runner.datetime, "datetime", Stopped)
+    keys = set()
+    for process in (1, 12):
+        monkeypatch.setattr(os, "getpid", lambda process=process: process)
+        keys.add(InlineMRJobRunner(conf_paths=[]).get_job_key())
+    assert len(keys) == 2
+
+
+def test_importing_the_package_imports_nothing_else():
+    program = (
+        "import sys, mapreduce; print([n for n in sys.modules if n.startswith('mapreduce.')"
+        " or n.partition('.')[0] in ('mrjob', 'numpy')], 'run' in dir(mapreduce))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert done.stdout == "[] True\n"
+    with pytest.raises(AttributeError, match="has no attribute 'rnu'"):
+        _ = mapreduce.rnu
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_an_interruption_leaves_a_whole_output_or_none(tmp_path, whole):
+    out = tmp_path / "out"
+    job = WordCount(["-r", "parallel", "--no-conf", "-o", str(out)])
+    with pytest.raises(Interrupted), launch._output_folder(job):
+        (out / "part-00000").write_bytes(b"")
+        if whole:
+            (out / "_SUCCESS").write_bytes(b"")
+        raise Interrupted(signal.SIGINT)
+    names = sorted(path.name for path in out.iterdir()) if out.exists() else None
+    assert names == (["_SUCCESS", "part-00000"] if whole else None)

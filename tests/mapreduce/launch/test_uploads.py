@@ -1,0 +1,60 @@
+"""Files that a job brings along, and that are not there: they are named."""
+
+import pytest
+
+from programs import gradreduce
+
+JOB = """\
+from mrjob.job import MRJob
+
+
+class Stops(MRJob):
+    def configure_args(self):
+        super().configure_args()
+        self.add_file_arg("--stop-words")
+        self.add_file_arg("--more", action="append")
+
+    def mapper_init(self):
+        with open(self.options.stop_words) as file:
+            self.stops = file.read().split()
+
+    def mapper(self, _, line):
+        yield from ((word, 1) for word in line.split() if word not in self.stops)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "job.py").write_text(JOB)
+    (tmp_path / "words.txt").write_text("to be\n")
+    (tmp_path / "stops.txt").write_text("to\n")
+    (tmp_path / "some").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize("command", ["run -r inline", "run -r local", "run", "explain", "check"])
+@pytest.mark.parametrize(
+    ("given", "missing"),
+    [
+        ("--stop-words stosp.txt", "stosp.txt"),
+        ("--stop-words some", "some"),
+        ("--stop-words stops.txt --more none", "none"),
+        ("--file none", "none"),
+        ("--archive none.tar", "none.tar"),
+        ("--dir none", "none"),
+    ],
+)
+def test_what_is_missing_is_named(folder, command, given, missing):
+    name, *runner = command.split()
+    done = gradreduce(name, "job.py", "words.txt", *runner, *given.split(), cwd=folder)
+    assert done.returncode in (66, 74), done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert missing in last
+
+
+@pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+def test_what_is_there_is_taken(folder, runner):
+    given = f"--stop-words stops.txt#other --file st*.txt --dir {folder}/some --py-files job.py"
+    done = gradreduce("run", "job.py", "words.txt", "-r", runner, *given.split(), cwd=folder)
+    assert done.stdout == '"be"\t1\n', done.stderr

@@ -1,0 +1,370 @@
+"""What every model promises. A new member joins by a specification in ``SPECS``."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import naive
+from mapreduce import models
+from mapreduce.data.batch import Batch
+from mapreduce.errors import UsageError
+from mapreduce.models.context import Context, Key, Workspace
+from mapreduce.testing import check_model
+
+pytestmark = pytest.mark.every_case
+
+LINEAR = {"linear": "squared", "logistic": "logistic", "svm": "squared_hinge", "hinge-svm": "hinge"}
+SPECS = ("softmax", "mlp:4", "mlp:5,3", "mlp:1,2,3", *LINEAR)
+DTYPES = ("float32", "float64")
+FEATURES, CLASSES = 6, 3
+
+
+def classes_of(spec):
+    kind = models.find(spec)
+    return 0 if kind.regression else 2 if kind.binary else CLASSES
+
+
+def make(spec, dtype="float64", features=FEATURES, classes=None):
+    return models.create(spec, features, classes_of(spec) if classes is None else classes, dtype)
+
+
+def random_labels(spec, rows, seed=0):
+    """Classes, or numbers where a model predicts some."""
+    generator = np.random.default_rng(seed + 1)
+    if models.find(spec).regression:
+        return generator.standard_normal(rows) * 2
+    return generator.integers(0, classes_of(spec), rows).astype(np.int32)
+
+
+def random_batch(spec, rows, dtype="float64", seed=0):
+    features = np.random.default_rng(seed).standard_normal((rows, FEATURES)).astype(dtype)
+    return Batch(features, random_labels(spec, rows, seed))
+
+
+def random_weights(rows, seed=0):
+    return np.random.default_rng(seed + 2).choice([0.0, 0.5, 1.0, 2.0, 3.25], rows)
+
+
+def naive_gradient(spec, model, params, batch):
+    """Loss and flat gradient by loops over plain numbers."""
+    x = batch.features if isinstance(batch.features, np.ndarray) else batch.features.to_dense()
+    if spec in LINEAR:
+        arguments = (x, batch.labels, params[:-1], params[-1], batch.weights)
+        return naive.linear_loss_and_gradient(LINEAR[spec], *arguments)
+    losses, parts = [], []
+    for i in range(len(x)):
+        row = slice(i, i + 1)
+        loss, gradient = naive.mlp_loss_and_gradient(
+            x[row], batch.labels[row], layers_of(model, params)
+        )
+        weight = 1.0 if batch.weights is None else float(batch.weights[i])
+        losses.append(weight * loss)
+        parts.append(weight * flatten(gradient))
+    return math.fsum(losses), np.sum(parts, axis=0) if parts else np.zeros(model.size)
+
+
+def random_params(model, seed=0):
+    return np.random.default_rng(seed).standard_normal(model.size).astype(model.dtype)
+
+
+def gradient_of(model, params, batch, context=None):
+    out = np.full(model.size, np.nan, model.dtype)
+    loss = model.gradient(params, batch, out, context or Context())
+    return loss, out
+
+
+def layers_of(model, flat):
+    """Pairs (weight, bias) of a flat vector, by its layout: layer after layer."""
+    layers, offset = [], 0
+    shapes = [parameter.shape for parameter in model.parameters]
+    for shape, _ in zip(shapes[::2], shapes[1::2], strict=True):
+        inputs, outputs = (*shape, 1)[:2]
+        weight = flat[offset : offset + inputs * outputs].reshape(inputs, outputs)
+        offset += inputs * outputs
+        layers.append((weight, flat[offset : offset + outputs]))
+        offset += outputs
+    return layers
+
+
+def flatten(layers):
+    return np.concatenate([part.ravel() for layer in layers for part in layer])
+
+
+def test_every_model_is_tested():
+    assert {spec.partition(":")[0] for spec in SPECS} == set(models.MODELS)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+class TestConformance:
+    # Fixed seeds: as below.
+    @pytest.mark.parametrize("seed", range(3))
+    def test_the_contract(self, spec, seed):
+        check_model(lambda dtype: make(spec, dtype), seed)
+
+    # Fixed seeds: an activation within rounding of zero may fall on either side of ReLU's kink.
+    @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 3e-6), ("float64", 1e-14)])
+    @pytest.mark.parametrize("rows", range(13))
+    def test_against_naive(self, spec, dtype, tolerance, rows):
+        model, batch = make(spec, dtype), random_batch(spec, rows, dtype, seed=rows)
+        params = random_params(model, seed=rows)
+        for weights in (None, random_weights(rows, rows)):
+            batch = replace(batch, weights=weights)
+            loss, gradient = gradient_of(model, params, batch)
+            expected_loss, expected = naive_gradient(spec, model, params, batch)
+            bound = tolerance * max(1, rows, 4 * expected_loss)
+            assert loss == pytest.approx(expected_loss, abs=bound)
+            np.testing.assert_allclose(gradient, expected, rtol=0, atol=bound)
+
+    @given(rows=st.integers(1, 8), seed=st.integers(0, 2**32 - 1), data=st.data())
+    def test_weights_are_repeated_rows(self, spec, rows, seed, data):
+        """And a row of weight 0 is not there."""
+        model, batch = make(spec), random_batch(spec, rows, seed=seed)
+        params = random_params(model, seed)
+        counts = np.array(data.draw(st.lists(st.integers(0, 3), min_size=rows, max_size=rows)))
+        repeated = np.repeat(np.arange(rows), counts)
+        expected = gradient_of(
+            model, params, Batch(batch.features[repeated], batch.labels[repeated])
+        )
+        weighted = replace(batch, weights=counts.astype(float))
+        assert weighted.weight == len(repeated)
+        found = gradient_of(model, params, weighted)
+        assert found[0] == pytest.approx(expected[0], rel=1e-12)
+        np.testing.assert_allclose(found[1], expected[1], rtol=1e-10, atol=1e-11)
+        score, correct = model.score(params, weighted, Context())
+        assert score == pytest.approx(expected[0], rel=1e-12)
+        assert correct == model.score(params, batch, Context())[1]
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_score_and_probabilities(self, spec, dtype):
+        model, batch = make(spec, dtype), random_batch(spec, 20, dtype)
+        params = random_params(model)
+        logits = model.logits(params, batch, Context()).copy()
+        loss, correct = model.score(params, batch, Context())
+        assert loss == gradient_of(model, params, batch)[0]
+        if model.regression:
+            x = naive.affine(batch.features, params[:-1, None], params[-1:])
+            tolerance = 1e-5 if dtype == "float32" else 1e-13
+            np.testing.assert_allclose(logits, x, atol=tolerance)
+            assert correct == 0
+            return
+        assert logits.shape == (20, classes_of(spec))
+        assert correct == naive.correct(logits, batch.labels)
+        probabilities = model.probabilities(params, batch, Context())
+        tolerance = 1e-5 if dtype == "float32" else 1e-13
+        np.testing.assert_allclose(probabilities, naive.softmax(logits), atol=tolerance)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    @pytest.mark.parametrize("stored", ["uint8", "float32", "float64"])
+    def test_features_are_scaled(self, spec, dtype, stored):
+        model = make(spec, dtype)
+        params, labels = random_params(model), random_labels(spec, 2)
+        features = np.arange(2 * FEATURES).reshape(2, FEATURES).astype(stored)
+        features.flags.writeable = False
+        scaled = naive.scale(features, 0.125, dtype)
+        found = gradient_of(model, params, Batch(features, labels, 0.125))
+        expected = gradient_of(model, params, Batch(scaled, labels))
+        assert found[0] == expected[0]
+        assert found[1].tobytes() == expected[1].tobytes()
+
+    def test_views_share_memory_and_cover_the_vector(self, spec):
+        model = make(spec)
+        flat = np.zeros(model.size)
+        views = model.views(flat)
+        for number, (view, parameter) in enumerate(zip(views, model.parameters, strict=True), 1):
+            assert view.shape == parameter.shape
+            assert not view.any()
+            view[...] = number
+        assert flat.min() == 1
+        parts = [part for layer in layers_of(model, flat) for part in layer]
+        for number, part in enumerate(parts, 1):
+            assert (part == number).all()
+
+    @given(st.data())
+    def test_penalties_are_on_weights_alone(self, spec, data):
+        model = make(spec)
+        flat = np.zeros(model.size)
+        for weight, _ in layers_of(model, flat):
+            weight[...] = 1
+        start = data.draw(st.integers(0, model.size))
+        stop = data.draw(st.integers(start, model.size))
+        found = model.penalised(start, stop)
+        assert found.dtype == model.dtype
+        assert found.tolist() == flat[start:stop].tolist()
+
+    def test_named(self, spec):
+        model = make(spec)
+        flat = random_params(model)
+        named = model.named(flat)
+        assert list(named) == [parameter.name for parameter in model.parameters]
+        assert len(set(named)) == len(model.parameters)
+        for view in named.values():
+            view += 1
+        assert np.array_equal(flat, random_params(model) + 1)
+
+    def test_parameter_at(self, spec):
+        model = make(spec)
+        flat = np.arange(model.size)
+        expected = {int(i): name for name, view in model.named(flat).items() for i in view.flat}
+        assert {i: model.parameter_at(i) for i in range(model.size)} == expected
+        with pytest.raises(IndexError):
+            model.parameter_at(model.size)
+
+    @pytest.mark.parametrize("dtype", DTYPES)
+    def test_init_is_that_of_float64_rounded(self, spec, dtype):
+        model = make(spec, dtype)
+        assert model.init(7).tobytes() == make(spec, "float64").init(7).astype(dtype).tobytes()
+
+    @pytest.mark.parametrize("seed", [0, 2**63 - 1])
+    def test_init_is_finite(self, spec, seed):
+        assert np.isfinite(make(spec).init(seed)).all()
+
+
+class TestInit:
+    def test_he_variance(self):
+        model = make("mlp:400,100", features=300, classes=200)
+        named = model.named(model.init(3))
+        for i, inputs in enumerate((300, 400, 100)):
+            weight = named[f"layers.{i}.weight"]
+            # Five standard deviations of the estimates, for normally distributed weights.
+            assert abs(weight.mean()) < 5 * math.sqrt(2 / inputs / weight.size)
+            assert abs(weight.var() * inputs / 2 - 1) < 5 * math.sqrt(2 / weight.size)
+            # The fourth moment tells a normal distribution (3) from a uniform one (1.8).
+            kurtosis = (weight**4).mean() / weight.var() ** 2
+            assert abs(kurtosis - 3) < 5 * math.sqrt(24 / weight.size)
+            assert not named[f"layers.{i}.bias"].any()
+
+    def test_seeds_differ(self):
+        model = make("mlp:5")
+        assert len({model.init(seed).tobytes() for seed in range(20)}) == 20
+
+    @pytest.mark.parametrize("spec", ["softmax", *LINEAR])
+    def test_convex_models_start_from_zeros(self, spec):
+        assert not make(spec).init(3).any()
+
+
+class TestWorkspace:
+    def test_uses_memory_again(self):
+        workspace = Workspace()
+        large, other = (workspace.array(name, (4, 5), "float32") for name in ("a", "b"))
+        assert not np.shares_memory(large, other)
+        small = workspace.array("a", (2, 3), "float32")
+        assert small.shape == (2, 3)
+        assert np.shares_memory(small, large)
+
+    @pytest.mark.parametrize(("shape", "dtype"), [((9, 9), "float32"), ((2, 3), "float64")])
+    def test_makes_what_it_does_not_have(self, shape, dtype):
+        workspace = Workspace()
+        old = workspace.array("a", (4, 5), "float32")
+        new = workspace.array("a", shape, dtype)
+        assert (new.shape, new.dtype, new.flags.c_contiguous) == (shape, dtype, True)
+        assert not np.shares_memory(old, new)
+
+
+def philox(counter, key):
+    """Philox 4x64-10 in plain numbers, as its authors describe it."""
+    mask = 2**64 - 1
+    words = [counter >> 64 * i & mask for i in range(4)]
+    keys = [key & mask, key >> 64]
+    for _ in range(10):
+        left, right = 0xD2E7470EE14C6C93 * words[0], 0xCA5A826395121157 * words[2]
+        words = [
+            *(right >> 64 ^ words[1] ^ keys[0], right & mask),
+            *(left >> 64 ^ words[3] ^ keys[1], left & mask),
+        ]
+        keys = [keys[0] + 0x9E3779B97F4A7C15 & mask, keys[1] + 0xBB67AE8584CAA73B & mask]
+    return words
+
+
+class TestKey:
+    @given(
+        st.tuples(*[st.integers(0, 2**62)] * 2, *[st.integers(0, 2**31)] * 4),
+        st.lists(st.integers(0, 65_534), max_size=4),
+        st.integers(0, 5),
+        st.integers(0, 5),
+    )
+    def test_against_naive(self, places, layers, rows, n):
+        key = Key(*places)
+        for layer in layers:
+            key = key.fold(layer)
+        seed, number, replica, step, shard, first = places
+        folded = sum((one + 1) << 16 * up for up, one in enumerate(reversed(layers)))
+        expected = []
+        for index in range(first * n, (first + rows) * n):
+            counter = index // 4 + 1 | folded << 64 | shard << 128 | step << 192 | replica << 224
+            bits = philox(counter, seed | number << 64)[index % 4]
+            expected.append((bits >> 11) / 2**53)
+        found = key.uniform(rows, n)
+        assert found.shape == (rows, n)
+        assert found.ravel().tolist() == expected
+
+    @given(st.integers(0, 40), st.lists(st.integers(0, 9), max_size=4), st.integers(1, 9))
+    def test_a_row_draws_the_same_wherever_a_batch_is_cut(self, first, lengths, n):
+        key = Key(1, 2, 0, 0, 3, first).fold(4)
+        whole = key.uniform(sum(lengths), n)
+        start = 0
+        for rows in lengths:
+            part = key._replace(row=first + start).uniform(rows, n)
+            assert part.tobytes() == whole[start : start + rows].tobytes()
+            start += rows
+
+    def test_places_differ(self):
+        places = [Key(), *(Key()._replace(**{name: 1}) for name in Key._fields if name != "layer")]
+        places += [Key().fold(0), Key().fold(1), Key().fold(0).fold(0)]
+        assert len({place.uniform(2, 3).tobytes() for place in places}) == len(places)
+
+    def test_a_layer_out_of_range(self):
+        deepest = Key().fold(1).fold(2).fold(3).fold(4)
+        for key, layer in ((Key(), -1), (Key(), 65_535), (deepest, 0)):
+            with pytest.raises(ValueError, match="expected 0 to 65,534, four levels deep"):
+                key.fold(layer)
+
+
+class TestSpecification:
+    @pytest.mark.parametrize(
+        ("spec", "expected"),
+        [
+            ("softmax", ("softmax", ())),
+            ("mlp:7", ("mlp", (7,))),
+            ("mlp:256,128", ("mlp", (256, 128))),
+            ("hinge-svm", ("hinge-svm", ())),
+        ],
+    )
+    def test_parse(self, spec, expected):
+        assert models.parse(spec) == expected
+
+    @pytest.mark.parametrize("spec", ["", "transformer", "MLP:3", "softmaxx", "mlp3", ":3"])
+    def test_unknown(self, spec):
+        with pytest.raises(
+            UsageError, match=r"unknown model '.*': expected one of softmax, linear, "
+        ):
+            models.parse(spec)
+
+    @pytest.mark.parametrize(
+        "spec",
+        ["mlp", "mlp:", "mlp:0", "mlp:-3", "mlp:3,", "mlp:3,,4", "mlp:a", "mlp:1.5", "mlp:3;4"],
+    )
+    def test_malformed(self, spec):
+        with pytest.raises(UsageError, match=r"model 'mlp.*': expected mlp:WIDTH\[,WIDTH...\]"):
+            models.create(spec, 4, 2, "float32")
+
+    @pytest.mark.parametrize("name", ["softmax", *LINEAR])
+    @pytest.mark.parametrize("arguments", [":", ":3"])
+    def test_most_take_no_arguments(self, name, arguments):
+        with pytest.raises(UsageError, match=rf"model '{name}:.*': expected {name}, with"):
+            models.create(name + arguments, 4, 2, "float32")
+
+    def test_shapes(self):
+        model = models.create("mlp:5,4", 3, 2, "float32")
+        assert [tuple(parameter) for parameter in model.parameters] == [
+            ("layers.0.weight", (3, 5), "weight"),
+            ("layers.0.bias", (5,), "bias"),
+            ("layers.1.weight", (5, 4), "weight"),
+            ("layers.1.bias", (4,), "bias"),
+            ("layers.2.weight", (4, 2), "weight"),
+            ("layers.2.bias", (2,), "bias"),
+        ]
+        assert model.size == 15 + 5 + 20 + 4 + 8 + 2

@@ -1,0 +1,245 @@
+"""The modules that mrjob needs, where the standard library has them no longer."""
+
+import importlib.util
+import shlex
+import shutil
+import subprocess
+import sys
+from itertools import product
+
+import pytest
+
+from mapreduce import compat
+from mapreduce.compat import LooseVersion
+
+# Puts an importer in front that knows none of the modules, as in later versions of Python.
+WITHOUT = """
+import sys
+
+HIDDEN = ("distutils", "pipes")
+for name in [name for name in sys.modules if name.partition(".")[0] in HIDDEN]:
+    del sys.modules[name]
+
+def hiding(finder):
+    class Hiding:
+        @staticmethod
+        def find_spec(fullname, path=None, target=None):
+            if fullname.partition(".")[0] in HIDDEN:
+                return None
+            return finder.find_spec(fullname, path, target)
+    return Hiding
+
+sys.meta_path[:] = [hiding(finder) for finder in sys.meta_path]
+"""
+
+
+def python(code, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class TestLooseVersion:
+    # The table of distutils' own tests (Lib/distutils/tests/test_version.py, Python 3.11).
+    @pytest.mark.parametrize(
+        ("one", "other", "order"),
+        [
+            ("1.5.1", "1.5.2b2", -1),
+            ("161", "3.10a", 1),
+            ("8.02", "8.02", 0),
+            ("3.4j", "1996.07.12", -1),
+            ("3.2.pl0", "3.1.1.6", 1),
+            ("2g6", "11g", -1),
+            ("0.960923", "2.2beta29", -1),
+            ("1.13++", "5.5.kw", -1),
+        ],
+    )
+    def test_order(self, one, other, order):
+        left, right = LooseVersion(one), LooseVersion(other)
+        assert (left < right, left == right, left > right) == (order < 0, order == 0, order > 0)
+        assert (left <= right, left != right, left >= right) == (order <= 0, order != 0, order >= 0)
+
+    def test_hadoop_and_mrjob_versions(self):
+        versions = ["0.20", "0.20.2", "1.0.3", "2.0.0", "2.7.4", "2.10.1", "3.3.6", "3.4.0"]
+        for (i, one), (j, other) in product(enumerate(versions), repeat=2):
+            assert (LooseVersion(one) < LooseVersion(other)) == (i < j)
+            assert (LooseVersion(one) == LooseVersion(other)) == (i == j)
+
+
+class TestFinder:
+    def test_existing_modules_are_not_shadowed(self):
+        python(
+            "import importlib.util, sys\n"
+            "names = ('pipes', 'distutils', 'distutils.version', 'distutils.spawn')\n"
+            "def origins():\n"
+            "    found = {}\n"
+            "    for name in names:\n"
+            "        try:\n"
+            "            spec = importlib.util.find_spec(name)\n"
+            "        except ModuleNotFoundError:\n"
+            "            spec = None\n"
+            "        if spec is not None:\n"
+            "            found[name] = (spec.origin, type(spec.loader).__name__)\n"
+            "    return found\n"
+            "before = origins()\n"
+            "for name in list(sys.modules):\n"
+            "    if name.partition('.')[0] == 'distutils':\n"
+            "        del sys.modules[name]\n"
+            "from mapreduce import compat\n"
+            "compat.install()\n"
+            "after = origins()\n"
+            "assert {name: after[name] for name in before} == before, (before, after)\n"
+            "assert set(after) == set(names)\n"
+        )
+
+    def test_a_module_in_front_wins(self, tmp_path):
+        (tmp_path / "pipes.py").write_text("quote = 'mine'\n")
+        code = (
+            f"{WITHOUT}\n"
+            "from importlib.machinery import PathFinder\n"
+            "from mapreduce import compat\n"
+            "compat.install()\n"
+            "class Mine:\n"
+            "    @staticmethod\n"
+            "    def find_spec(name, path=None, target=None):\n"
+            "        if name == 'pipes':\n"
+            "            return PathFinder.find_spec(name, [sys.argv[1]])\n"
+            "sys.meta_path.insert(-1, Mine)\n"
+            "sys.modules.pop('pipes')\n"
+            "import pipes\n"
+            "assert pipes.quote == 'mine'\n"
+        )
+        python(code, str(tmp_path))
+
+    def test_supplies_what_is_missing(self):
+        python(
+            f"{WITHOUT}\n"
+            "try:\n"
+            "    import pipes\n"
+            "except ModuleNotFoundError:\n"
+            "    pass\n"
+            "else:\n"
+            "    raise AssertionError('pipes is not hidden')\n"
+            "import shlex, shutil\n"
+            "from mapreduce import compat\n"
+            "compat.install()\n"
+            "import pipes\n"
+            "from distutils.spawn import find_executable\n"
+            "from distutils.version import LooseVersion\n"
+            "assert pipes.quote is shlex.quote\n"
+            "assert find_executable is shutil.which\n"
+            "assert LooseVersion is compat.LooseVersion\n"
+            "try:\n"
+            "    import distutils.core\n"
+            "except ModuleNotFoundError:\n"
+            "    pass\n"
+            "else:\n"
+            "    raise AssertionError('there should be no distutils.core')\n"
+        )
+
+    def test_mrjob_works_without_the_modules(self):
+        found = python(
+            f"{WITHOUT}\n"
+            "from mapreduce import compat\n"
+            "compat.install()\n"
+            "from mrjob.job import MRJob\n"
+            "from mrjob.compat import uses_yarn, version_gte\n"
+            "from mrjob.util import cmd_line\n"
+            "assert sys.modules['mrjob.compat'].LooseVersion is compat.LooseVersion\n"
+            "assert not any(name.startswith('distutils') for name in sys.modules)\n"
+            "print(version_gte('2.10.1', '2.7.4'), uses_yarn('3.3.6'), cmd_line(['a b', 'c']))\n"
+        )
+        assert found == "True True 'a b' c\n"
+
+    def test_a_delayed_module_loads_when_it_is_used(self, tmp_path):
+        (tmp_path / "slow").mkdir()
+        (tmp_path / "slow" / "__init__.py").write_text("print('loaded')\nvalue = 1\n")
+        (tmp_path / "slow" / "part.py").write_text("value = 2\n")
+        code = (
+            "import sys\n"
+            "sys.path.insert(0, sys.argv[1])\n"
+            "from mapreduce import compat\n"
+            "compat.delay('slow')\n"
+            "compat.delay('is_not_there')\n"
+            "assert 'is_not_there' not in sys.modules\n"
+            "import slow\n"
+            "print('imported')\n"
+            "{}\n"
+            "import slow as again\n"
+            "assert again.value == slow.value == 1\n"
+            "try:\n"
+            "    slow.nothing\n"
+            "except AttributeError as error:\n"
+            "    print(error)\n"
+        )
+        told = "imported\nloaded\nmodule 'slow' has no attribute 'nothing'\n"
+        for use in ("slow.value", "import slow.part", "from slow import part", "slow.nothing or 0"):
+            if use.startswith("slow.nothing"):
+                use = "try:\n    slow.nothing\nexcept AttributeError: pass"
+            assert python(code.format(use), str(tmp_path)) == told
+
+    def test_install_twice_is_once(self):
+        before = list(sys.meta_path)
+        try:
+            compat.install()
+            compat.install()
+            ours = [
+                finder for finder in sys.meta_path if type(finder).__module__ == compat.__name__
+            ]
+            assert len(ours) == 1
+            assert sys.meta_path[-1] is ours[0] or ours[0] in before
+        finally:
+            sys.meta_path[:] = before
+
+    def test_supplied_functions(self):
+        supplied = {}
+        finder = compat._Finder()
+        for name in ("pipes", "distutils", "distutils.spawn", "distutils.version"):
+            spec = finder.find_spec(name, None)
+            supplied[name] = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(supplied[name])
+        assert supplied["pipes"].quote("it's") == shlex.quote("it's")
+        assert supplied["distutils.spawn"].find_executable("sh") == shutil.which("sh")
+        assert finder.find_spec("json", None) is None
+        assert finder.find_spec("distutils.core", None) is None
+
+
+class TestRunScript:
+    SCRIPT = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "import pipes\n"
+        "import beside\n"
+        "assert __name__ == '__main__'\n"
+        "assert Path(sys.path[0]) == Path(__file__).resolve().parent\n"
+        "print(pipes.quote('a b'), sys.argv[1:], beside.VALUE)\n"
+    )
+
+    @pytest.fixture
+    def script(self, tmp_path):
+        (tmp_path / "beside.py").write_text("VALUE = 7\n")
+        path = tmp_path / "script.py"
+        path.write_text(self.SCRIPT)
+        return path
+
+    def test_runs_as_python_would(self, script):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-m", "mapreduce.compat", str(script), "-x", "y z"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout == "'a b' ['-x', 'y z'] 7\n"
+
+    def test_without_the_modules(self, script):
+        code = f"{WITHOUT}\nfrom mapreduce.compat import run_script\nrun_script(sys.argv[1:])\n"
+        assert python(code, str(script), "1") == "'a b' ['1'] 7\n"
+
+    def test_without_a_script(self):
+        done = subprocess.run(
+            [sys.executable, "-m", "mapreduce.compat"], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 1
+        assert done.stderr.startswith("usage: python -m mapreduce.compat [--class NAME] SCRIPT")

@@ -1,0 +1,560 @@
+"""L-BFGS: its direction against the textbook's, its line search, and problems with known minima."""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.datasets import load_breast_cancer
+from sklearn.linear_model import LogisticRegression
+
+import naive
+from mapreduce.data.columns import Column
+from mapreduce.data.importer import Rows, Source, import_rows
+from mapreduce.errors import NonFiniteError
+from mapreduce.optim import lbfgs as module
+from mapreduce.optim.contract import PAGE, Shared
+from mapreduce.optim.lbfgs import LBFGS, LONGEST, MOST_TRIALS, SHORTEST
+from mapreduce.plan.settings import Settings
+from mapreduce.runs import checkpoint
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
+
+PAIRS = 5
+
+
+class Search:
+    """The optimizer in one loop over blocks, without map, reduce or files."""
+
+    def __init__(self, function, start, *, pairs=PAIRS, rounds=1000, tol=0.0, cuts=()):
+        self.function = function
+        self.optimizer = LBFGS(pairs, rounds, tol)
+        edges = [0, *cuts, len(start)]
+        self.parts = [slice(a, b) for a, b in pairwise(edges)]
+        self.params = np.array(start)
+        self.states = [self.optimizer.init(self.params[part]) for part in self.parts]
+        self.scalars = self.optimizer.first_scalars()
+        self.step = 0
+        #: Points that were tried, and their values.
+        self.tried = []
+
+    def advance(self):
+        value, gradient = self.function(self.params)
+        self.tried.append((self.params, value))
+        inputs = [
+            (gradient[part], state, self.params[part])
+            for part, state in zip(self.parts, self.states, strict=True)
+        ]
+        sums = sum(self.optimizer.sums(*arguments, self.scalars) for arguments in inputs)
+        assert sums.shape == (self.optimizer.width,)
+        shared = Shared(sums, value, self.scalars)
+        done = [self.optimizer.update(*arguments, self.step, shared) for arguments in inputs]
+        scalars = [scalars for _, _, scalars in done]
+        assert all(one.tobytes() == scalars[0].tobytes() for one in scalars)
+        self.params = np.concatenate([params for params, _, _ in done])
+        self.states = [state for _, state, _ in done]
+        self.scalars = scalars[0]
+        self.step += 1
+
+    @property
+    def found(self):
+        return self.optimizer.search(self.scalars)
+
+    def run(self, rounds):
+        while self.step < rounds and not self.found.done:
+            self.advance()
+        return self.params
+
+    def state(self, name):
+        return np.concatenate([state[name] for state in self.states])
+
+
+def quadratic(size, seed=0, spread=100.0):
+    """``x' A x / 2 - b' x``, and its minimum."""
+    generator = np.random.default_rng(seed)
+    basis, _ = np.linalg.qr(generator.standard_normal((size, size)))
+    matrix = basis @ np.diag(np.geomspace(1, spread, size)) @ basis.T
+    linear = generator.standard_normal(size)
+
+    def function(x):
+        return float(x @ matrix @ x / 2 - linear @ x), matrix @ x - linear
+
+    return function, np.linalg.solve(matrix, linear)
+
+
+def rosenbrock(x):
+    """Minimum 0 at all ones, along a curved valley."""
+    inner, outer = x[1:] - x[:-1] ** 2, 1 - x[:-1]
+    gradient = np.zeros_like(x)
+    gradient[:-1] = -400 * x[:-1] * inner - 2 * outer
+    gradient[1:] += 200 * inner
+    return float(100 * inner @ inner + outer @ outer), gradient
+
+
+class TestMinima:
+    @pytest.mark.parametrize("pairs", [1, 3, 10])
+    @pytest.mark.parametrize("size", [1, 2, 17])
+    def test_of_a_quadratic(self, pairs, size):
+        function, minimum = quadratic(size, size)
+        search = Search(function, np.zeros(size), pairs=pairs, tol=1e-9)
+        found = search.run(300)
+        assert search.found.done == search.step
+        np.testing.assert_allclose(found, minimum, rtol=0, atol=1e-8)
+
+    @pytest.mark.parametrize("size", [2, 10])
+    def test_of_rosenbrock(self, size):
+        start = np.tile([-1.2, 1.0], size // 2)
+        search = Search(rosenbrock, start, pairs=10, tol=1e-8)
+        found = search.run(400)
+        assert search.found.done
+        np.testing.assert_allclose(found, 1, rtol=0, atol=1e-7)
+
+    def test_more_pairs_take_fewer_rounds(self):
+        """What is remembered is of use."""
+        rounds = []
+        for pairs in (1, 10):
+            function, _ = quadratic(30, 1, spread=1000.0)
+            search = Search(function, np.zeros(30), pairs=pairs, tol=1e-6)
+            search.run(1000)
+            assert search.found.done
+            rounds.append(search.step)
+        assert rounds[1] < 0.75 * rounds[0]
+
+    def test_float32_comes_as_near_as_it_can(self):
+        def function(x):
+            value, gradient = rosenbrock(x.astype(np.float64))
+            return value, gradient.astype(np.float32)
+
+        search = Search(function, np.array([-1.2, 1.0], np.float32), tol=1e-3)
+        found = search.run(200)
+        assert found.dtype == np.float32
+        assert search.state("root").dtype == np.float32
+        np.testing.assert_allclose(found, 1, atol=1e-2)
+
+
+class TestDirection:
+    @staticmethod
+    def check(search, steps, changes, before):
+        """The next point lies along the textbook's direction from the last one taken."""
+        _, gradient = search.function(before)
+        expected = naive.two_loops(gradient, steps, changes)
+        moved = search.params - before
+        length = search.scalars[module._STEP]
+        np.testing.assert_allclose(moved, length * expected, rtol=1e-7, atol=1e-9)
+
+    @pytest.mark.parametrize("pairs", [1, 2, 5])
+    @pytest.mark.parametrize("cuts", [(), (3, 10)])
+    def test_is_that_of_two_loops(self, pairs, cuts):
+        """Over many rounds, so that old pairs are replaced; also if the vectors are in blocks."""
+        function, _ = quadratic(17, 3)
+        search = Search(function, np.zeros(17), pairs=pairs, cuts=cuts)
+        points = []
+        for _ in range(12):
+            at = search.params
+            search.advance()
+            if search.scalars[module._TRIALS] == 0:
+                points.append(at)
+            gradients = [function(point)[1] for point in points]
+            steps = [b - a for a, b in pairwise(points)][-pairs:]
+            changes = [b - a for a, b in pairwise(gradients)][-pairs:]
+            self.check(search, steps, changes, points[-1])
+
+    @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(0, 8), st.integers(1, 30))
+    def test_coefficients_of_random_vectors(self, seed, pairs, stored, size):
+        """In a ring of slots, of which any may be the oldest."""
+        generator = np.random.default_rng(seed)
+        steps, changes = [], []
+        basis = np.zeros((2 * pairs + 1, size))
+        for number in range(stored):
+            s = generator.standard_normal(size)
+            y = s * generator.uniform(0.5, 2, size)
+            steps, changes = [*steps, s][-pairs:], [*changes, y][-pairs:]
+            basis[number % pairs], basis[pairs + number % pairs] = s, y
+        basis[-1] = generator.standard_normal(size)
+        scalars = np.zeros(7)
+        scalars[module._PAIRS], scalars[module._NEXT] = min(stored, pairs), stored % pairs
+        coefficients = module._direction(basis @ basis.T, scalars, pairs)
+        expected = naive.two_loops(basis[-1], steps, changes)
+        scale = max(1.0, np.abs(expected).max())
+        np.testing.assert_allclose(coefficients @ basis / scale, expected / scale, atol=1e-6)
+
+    def test_blocks_have_nearly_the_same_path(self):
+        """The bits are those of pages, which are never divided."""
+        whole = Search(rosenbrock, np.tile([-1.2, 1.0], 5))
+        parts = Search(rosenbrock, np.tile([-1.2, 1.0], 5), cuts=(1, 4, 7))
+        for _ in range(12):
+            whole.advance()
+            parts.advance()
+            np.testing.assert_allclose(parts.params, whole.params, rtol=1e-6)
+
+    def test_a_linear_combination_of_several_pages(self):
+        generator = np.random.default_rng(0)
+        size = 2 * PAGE + 5
+        base, root = generator.standard_normal(size), generator.uniform(0.5, 2, size)
+        vectors = [generator.standard_normal(size) for _ in range(3)]
+        found = module._moved(base, root, np.array([2.0, 0.0, -0.5]), vectors)
+        expected = base + (2 * vectors[0] - 0.5 * vectors[2]) / root
+        np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
+
+    def test_scaled_coordinates_are_a_change_of_variables(self):
+        """With the roots of a diagonal, the path is that of the function of ``root * x``."""
+        function, _ = quadratic(6, 5)
+        root = np.geomspace(0.2, 9, 6)
+
+        def changed(z):
+            value, gradient = function(z / root)
+            return value, gradient / root
+
+        search, other = Search(function, np.zeros(6)), Search(changed, np.zeros(6))
+        search.states = [search.optimizer.precondition(search.states[0], root**2)]
+        for _ in range(9):
+            search.advance()
+            other.advance()
+            np.testing.assert_allclose(search.params * root, other.params, rtol=1e-7, atol=1e-9)
+
+    def test_no_curvature_is_no_change(self):
+        optimizer = LBFGS(2, 10, 0.0)
+        state = optimizer.init(np.zeros(4, np.float32))
+        scaled = optimizer.precondition(state, np.array([4.0, 0.0, -1.0, 0.25]))
+        assert scaled["root"].tolist() == [2.0, 1.0, 1.0, 0.5]
+        assert scaled["root"].dtype == np.float32
+        assert state["root"].tolist() == [1.0] * 4
+
+
+class TestLineSearch:
+    def test_points_taken_fall_enough(self):
+        """Armijo's condition, for every point that was taken."""
+        search = Search(rosenbrock, np.array([-1.2, 1.0]), pairs=3)
+        before = search.scalars
+        for _ in range(60):
+            search.advance()
+            after = search.scalars
+            if after[module._TRIALS] == 0 and not math.isnan(before[module._VALUE]):
+                wanted = before[module._VALUE] + 1e-4 * before[module._STEP] * before[module._SLOPE]
+                noise = 1e-15 * abs(before[module._VALUE])
+                assert after[module._VALUE] <= wanted + noise
+            before = after
+
+    def test_a_step_that_is_too_long_is_shortened_within_bounds(self):
+        """The gradient promises far more than there is: a very narrow valley."""
+
+        def function(x):
+            return float(np.cosh(50 * x[0])), 50 * np.sinh(50 * x)
+
+        search = Search(function, np.array([0.2]))
+        search.advance()
+        lengths = [search.scalars[module._STEP]]
+        while True:
+            search.advance()
+            if search.scalars[module._TRIALS] == 0:
+                break
+            lengths.append(search.scalars[module._STEP])
+            direction = np.sign(search.params - 0.2)
+            assert direction == -1
+        assert len(lengths) > 1
+        for long, short in pairwise(lengths):
+            assert SHORTEST * long <= short <= LONGEST * long
+
+    @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+    def test_a_point_that_is_not_finite_is_shortened(self, bad):
+        """Beyond a wall the function has no value, and the minimum is before it."""
+
+        def function(x):
+            if x[0] > 1.2:
+                return bad, np.full(1, bad)
+            return float((x[0] - 1) ** 2), 2 * (x - 1)
+
+        search = Search(function, np.array([-40.0]), tol=1e-8)
+        search.advance()
+        search.params = np.array([900.0])
+        search.scalars = search.scalars.copy()
+        search.scalars[module._STEP] *= 940
+        search.advance()
+        assert search.scalars[module._TRIALS] == 1
+        assert search.state("base").tolist() == [-40.0]
+        assert search.params[0] < 900
+        found = search.run(100)
+        assert search.found.done
+        np.testing.assert_allclose(found, 1, atol=1e-8)
+
+    def test_after_too_many_trials_the_pairs_are_forgotten(self):
+        """The function gets another one on the way: what was known misleads."""
+        function, _ = quadratic(4, 2)
+        search = Search(function, np.ones(4))
+        for _ in range(5):
+            search.advance()
+        assert search.scalars[module._PAIRS] > 0
+        search.function = lambda x: (math.nan, np.full(4, math.nan))
+        trials = 0
+        while search.scalars[module._PAIRS]:
+            search.advance()
+            trials += 1
+        assert trials == MOST_TRIALS
+        assert not search.found.done
+        # Along the gradient now, and not further than 1.
+        base, gradient = search.state("base"), search.state("base_gradient")
+        norm = np.linalg.norm(gradient)
+        np.testing.assert_allclose(search.params, base - gradient * min(1, 1 / norm), rtol=1e-9)
+        search.function = function
+        found = search.run(100)
+        np.testing.assert_allclose(function(found)[1], 0, atol=1e-6)
+
+    def test_without_pairs_too_many_trials_are_the_end(self):
+        search = Search(lambda x: (1.0 + abs(float(x[0])), np.ones(1)), np.array([0.0]))
+        search.advance()
+        search.run(200)
+        assert search.found.done == search.step == 1 + MOST_TRIALS
+        assert search.params.tolist() == [0.0]
+
+    def test_curvature_that_is_not_positive_is_not_remembered(self):
+        """A straight line has none, and an arch has a negative one."""
+        for function in (
+            lambda x: (float(-x[0]), np.array([-1.0])),
+            lambda x: (float(-(x[0] ** 2)), -2 * x),
+        ):
+            search = Search(function, np.array([1.0]))
+            for _ in range(4):
+                search.advance()
+                assert search.scalars[module._PAIRS] == 0
+            assert search.params[0] > 2
+            assert not search.state("s0").any()
+
+
+class TestEnds:
+    def test_at_once_where_the_gradient_is_zero(self):
+        search = Search(lambda x: (3.0, np.zeros(4)), np.arange(4.0), tol=0.0)
+        search.advance()
+        assert search.found.done == 1
+        assert search.params.tolist() == [0, 1, 2, 3]
+        scalars = search.scalars.tobytes()
+        search.advance()
+        assert search.scalars.tobytes() == scalars
+        assert search.params.tolist() == [0, 1, 2, 3]
+
+    def test_at_the_first_gradient_that_is_short_enough(self):
+        function, _ = quadratic(9, 4)
+        search = Search(function, np.zeros(9), tol=1e-3)
+        search.run(100)
+        norms = [np.linalg.norm(function(point)[1]) for point, _ in search.tried]
+        assert norms[-1] <= 1e-3
+        assert search.params.tolist() == search.tried[-1][0].tolist()
+        assert all(norm > 1e-3 for norm in norms[:-1])
+
+    @pytest.mark.parametrize("rounds", [1, 2, 5, 9, 14])
+    def test_the_last_round_ends_with_the_best_point(self, rounds):
+        search = Search(rosenbrock, np.array([-1.2, 1.0]), rounds=rounds)
+        search.run(rounds)
+        best = min(search.tried, key=lambda tried: tried[1])
+        assert search.params.tolist() == best[0].tolist()
+
+    def test_without_a_better_point_it_has_failed_and_not_converged(self):
+        """Also where nothing is finite from the beginning."""
+        uphill = Search(lambda x: (1.0 + abs(float(x[0])), np.ones(1)), np.array([0.0]), tol=1e-3)
+        uphill.run(200)
+        assert uphill.found == (21, 1.0, True, "stalled")
+        for bad in (np.full(1, 1e200), np.full(1, math.inf), np.full(1, math.nan)):
+            search = Search(lambda x, bad=bad: (1.0, bad), np.array([0.5]), tol=1e-3)
+            with np.errstate(all="ignore"):
+                search.run(9)
+            done, norm, has_failed, _ = search.found
+            assert (done, has_failed) == (1, True)
+            assert not norm <= 1e-3
+            assert search.params.tolist() == [0.5]
+
+    def test_at_the_limit_of_the_precision_it_ends_and_has_not_converged(self):
+        """The value is rounded as sums of float32 are, and the gradient has noise of its own."""
+        function, minimum = quadratic(9, 4)
+        generator = np.random.default_rng(0)
+
+        def rounded(x):
+            value, gradient = function(x.astype(np.float64))
+            noise = generator.standard_normal(9) * 1e-5
+            return float(np.float32(value)), (gradient + noise).astype(np.float32)
+
+        search = Search(rounded, np.zeros(9, np.float32), tol=1e-9)
+        search.run(300)
+        done, norm, has_failed, _ = search.found
+        assert 0 < done < 100
+        assert 1e-9 < norm < 1e-3
+        assert not has_failed
+        np.testing.assert_allclose(search.params, minimum, atol=1e-3)
+
+    def test_a_slope_decides_where_values_are_equal_but_for_rounding(self):
+        """Values of 1,000 are equal for float32 where slopes are not."""
+
+        def function(x):
+            return float(np.float32(1e3 + x[0] ** 2)), 2 * x
+
+        search = Search(function, np.array([0.7], np.float32), tol=1e-6)
+        search.run(60)
+        assert search.found.norm <= 1e-6
+
+    def test_a_step_too_short_to_change_the_gradient_is_followed_by_longer_ones(self):
+        def function(x):
+            return float((x[0] - 1e25) ** 2), 2 * (x - 1e25)
+
+        search = Search(function, np.array([0.0]), tol=1e12)
+        search.run(60)
+        np.testing.assert_allclose(search.params, 1e25, rtol=1e-10)
+
+    def test_the_state_of_the_search_follows_from_its_named_scalars(self):
+        optimizer = LBFGS(2, 10, 0.5)
+        scalars = optimizer.first_scalars()
+        assert optimizer.named(scalars)["least_norm"] == math.inf
+        for norm, done, state in ((1, 0, "unfinished"), (1, 3, "stalled"), (0.5, 3, "converged")):
+            scalars[module._NORM], scalars[module._DONE] = norm, done
+            assert optimizer.search(scalars) == (done, norm, False, state)
+            assert optimizer.is_done(scalars) == bool(done)
+            named = optimizer.named(scalars)
+            assert (named["norm"], named["done"]) == (norm, done)
+
+
+# As map and reduce
+
+
+@pytest.fixture(scope="module")
+def cancer(tmp_path_factory):
+    """scikit-learn's breast cancer data, standardised; 569 rows of 30 features."""
+    x, y = load_breast_cancer(return_X_y=True)
+    x = (x - x.mean(axis=0)) / x.std(axis=0)
+    folder = tmp_path_factory.mktemp("lbfgs") / "cancer"
+    import_rows(Source([Rows(x, y)], (30,), 1.0, 0, {"format": "test"}), folder, 0)
+    return folder, x, y
+
+
+SETTINGS = Settings(
+    model="logistic",
+    optimizer="lbfgs",
+    l2=1 / 569,
+    tol=1e-10,
+    dtype="float64",
+    rounds=150,
+    slice_rows=100,
+)
+
+
+def test_coefficients_are_scikit_learns(cancer, tmp_path):
+    folder, x, y = cancer
+    run = driver.create(tmp_path / "run", SETTINGS, folder, None)
+    ended = driver.train(run, Execution("parallel", 1, rounds_per_job=10), 3, Events())
+    assert ended.stopped_early
+    assert ended.completed < 100
+    model = run.config.plan.create_model()
+    found = checkpoint.load(run, model, ended.completed).params
+    # |w|**2 / 2 + C * sum of losses: n times our objective, if l2 = 1 / (C n).
+    sklearn = LogisticRegression(C=1, tol=1e-10, max_iter=10_000).fit(x, y)
+    expected = np.append(sklearn.coef_[0], sklearn.intercept_)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
+    margins = np.where(y == 1, 1, -1) * (x @ found[:-1] + found[-1])
+    gradient = -(x * (np.where(y == 1, 1, -1) / (1 + np.exp(margins)))[:, None]).mean(axis=0)
+    gradient += found[:-1] / 569
+    assert np.linalg.norm(gradient) <= 1e-9
+
+
+def test_it_ends_at_the_same_round_whatever_a_job_holds(cancer, tmp_path):
+    """Rounds after the end are not computed."""
+    ends = set()
+    settings = {**vars(SETTINGS), "tol": 1e-3}
+    for number, execution in enumerate(
+        (
+            Execution("parallel", 2, rounds_per_job=1),
+            Execution("parallel", 1, rounds_per_job=50),
+            Execution("inline", rounds_per_job=50, fan_in=2, workers=3),
+        )
+    ):
+        run = driver.create(tmp_path / str(number), Settings(**settings), cancer[0], None)
+        ended = driver.train(run, execution, 3, Events())
+        ends.add((ended.completed, ended.model_sha256))
+        assert list(run.complete_rounds())[-1] == ended.completed
+    ((completed, _),) = ends
+    assert completed < 50
+
+
+# Features as they come
+
+
+def column_of(kind, generator, rows):
+    """A last feature beside three standard ones."""
+    if kind == "nanoseconds since 1970":
+        return 1.7e18 + generator.integers(0, 30 * 86_400 * 10**9, rows)
+    return generator.standard_normal(rows) * {"incomes": 1e5, "1e20": 1e20}[kind]
+
+
+def imported(folder, kind, number=False, scale=1.0):
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((900, 3))
+    y = (x @ [1, 2, 3] + generator.logistic(size=900)) * scale
+    x = np.column_stack([x, column_of(kind, generator, 900)]).astype(np.float32)
+    rows = Rows(x, y if number else (y > 0).astype(np.int64))
+    columns = tuple(Column(name, "number") for name in ("a", "b", "c", "time"))
+    source = Source([rows], (4,), 1.0, 0, {"format": "test"}, columns=columns)
+    import_rows(source, folder, 0)
+    return folder
+
+
+CHAIN, GANG = Execution("inline"), Execution("parallel", 2, executor="gang")
+
+
+def train(path, data, model, execution=CHAIN, **settings):
+    run = driver.create(path, Settings(model, optimizer="lbfgs", **settings), data, None)
+    return run, driver.train(run, execution, 3, Events())
+
+
+@pytest.mark.parametrize("kind", ["nanoseconds since 1970", "1e20"])
+def test_extreme_features_are_scaled_by_their_curvature(tmp_path, kind):
+    """The model learns from the other ones, as in double precision, and says how it ended."""
+    data = imported(tmp_path / "data", kind)
+    losses = {}
+    for dtype in ("float32", "float64"):
+        run, ended = train(tmp_path / dtype, data, "logistic", dtype=dtype)
+        losses[dtype] = run.summary()["loss"]
+        assert (ended.search == "converged") == (ended.gradient_norm <= 1e-6)
+    assert losses["float32"] == pytest.approx(losses["float64"], rel=1e-3)
+    assert losses["float32"] < 0.4
+
+
+def test_extreme_targets(tmp_path):
+    data = imported(tmp_path / "data", "incomes", number=True, scale=1e25)
+    run, ended = train(tmp_path / "run", data, "linear")
+    assert ended.search == "stalled"
+    summary = run.summary()
+    assert 0 < summary["loss"] < 3e50
+    assert summary["warning"].startswith("stalled at float32 precision after")
+    assert "--dtype float64" in summary["warning"]
+
+
+def test_float32_ends_as_soon_as_float64(tmp_path):
+    """Four features that are not standardised, and the default of --tol."""
+    data = imported(tmp_path / "data", "incomes")
+    rounds = {}
+    for dtype in ("float32", "float64"):
+        run, ended = train(tmp_path / dtype, data, "logistic", dtype=dtype)
+        assert ended.search in ("converged", "stalled" if dtype == "float32" else "converged")
+        rounds[dtype] = ended.completed
+        assert run.summary()["loss"] < 0.4
+    assert rounds["float32"] <= rounds["float64"] + 15 < 40
+
+
+@pytest.mark.parametrize("execution", [CHAIN, GANG], ids=["chain", "gang"])
+def test_a_search_without_any_better_point_is_an_error_that_names_the_feature(tmp_path, execution):
+    """Softmax has no estimate of its curvature. To go on says the same."""
+    data = imported(tmp_path / "data", "nanoseconds since 1970")
+    run = driver.create(tmp_path / "run", Settings("softmax", optimizer="lbfgs"), data, None)
+    for _ in range(2):
+        with pytest.raises(NonFiniteError, match="no point better than the first") as error:
+            driver.train(run, execution, 3, Events())
+        assert "the feature is 'time', number 3" in str(error.value)
+        assert "gradreduce data standardise" in str(error.value)
+    assert run.summary()["state"] == "stopped"
+
+
+def test_a_chain_and_a_gang_end_a_search_alike(tmp_path):
+    data = imported(tmp_path / "data", "1e20")
+    chain, gang = (
+        train(tmp_path / name, data, "logistic", execution, rounds=60, tol=1e-3)[1]
+        for name, execution in (("chain", CHAIN), ("gang", GANG))
+    )
+    assert chain == gang

@@ -1,0 +1,532 @@
+"""What a plan draws, its file, and the settings that it refuses."""
+
+import json
+import math
+from dataclasses import MISSING, FrozenInstanceError, fields, replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapreduce.data.batch import Batch
+from mapreduce.data.manifest import Manifest, ShardEntry, Standardised
+from mapreduce.errors import DataError, UsageError
+from mapreduce.plan import settings as making
+from mapreduce.plan.flags import PLAN
+from mapreduce.plan.plan import Plan
+from mapreduce.plan.settings import Settings, default_slice_rows
+
+SHARDS = (300, 300, 123)
+
+
+def dataset(shard_rows=SHARDS, features=4, classes=(0, 1, 2), seed=0, **changes):
+    """A manifest: of dense rows of classes, unless ``changes`` says otherwise."""
+    shards = tuple(
+        ShardEntry(f"{i}.arrow", rows, 1000, "0" * 64, (), "0" * 64)
+        for i, rows in enumerate(shard_rows)
+    )
+    rows = sum(shard_rows)
+    manifest = Manifest(
+        rows,
+        features,
+        (features,),
+        "uint8",
+        1.0,
+        classes,
+        seed,
+        {},
+        shards,
+        nonzeros=rows * features,
+        target=None if classes is None else "class",
+        class_rows=None if classes is None else (rows, *[0] * (len(classes) - 1)),
+    )
+    return replace(manifest, **changes)
+
+
+def make(data=None, evaluation=None, **settings):
+    return making.make(Settings(**{"model": "softmax", **settings}), data or dataset(), evaluation)
+
+
+@st.composite
+def drawn_plans(draw):
+    """Plans over a few small shards."""
+    shard_rows = draw(st.lists(st.integers(1, 60), min_size=1, max_size=5))
+    batch_size = draw(st.integers(0, 80))
+    divisors = [n for n in range(1, batch_size + 1) if batch_size % n == 0]
+    return make(
+        dataset(shard_rows),
+        batch_size=batch_size,
+        slice_rows=draw(st.none() | st.sampled_from(divisors or [1, 7, 100])),
+        limit_rows=draw(st.none() | st.integers(1, 250)),
+        seed=draw(st.integers(0, 2**63 - 1)),
+        epochs=draw(st.integers(1, 3)),
+    ), shard_rows
+
+
+def rows_of(slices):
+    return [(piece.shard, row) for piece in slices for row in range(piece.start, piece.stop)]
+
+
+class TestDraws:
+    @given(drawn_plans(), st.integers(0, 5))
+    def test_every_epoch_draws_every_row_once(self, drawn, epoch):
+        plan, shard_rows = drawn
+        rounds = range(epoch * plan.rounds_per_epoch, (epoch + 1) * plan.rounds_per_epoch)
+        rows = [row for number in rounds for row in rows_of(plan.slices(number))]
+        every = [(shard, row) for shard, count in enumerate(shard_rows) for row in range(count)]
+        assert sorted(rows) == every[: plan.rows]
+
+    @given(drawn_plans(), st.integers(0, 200))
+    def test_a_round(self, drawn, number):
+        plan, _ = drawn
+        slices = plan.slices(number)
+        assert slices == sorted(slices)
+        assert len(slices) == plan.leaves(number) >= 1
+        assert len(rows_of(slices)) <= plan.batch_size
+        for piece in slices:
+            shard_end = plan.data.shard_rows[piece.shard]
+            assert 0 <= piece.start < piece.stop <= shard_end
+            assert piece.start % plan.slice_rows == 0
+            assert piece.stop - piece.start == plan.slice_rows or piece.stop == shard_end
+
+    @given(drawn_plans())
+    def test_only_the_last_round_of_an_epoch_has_fewer_slices(self, drawn):
+        plan, _ = drawn
+        leaves = [plan.leaves(number) for number in range(plan.rounds_per_epoch)]
+        assert leaves[:-1] == [plan.slices_per_round] * (len(leaves) - 1)
+        assert sum(leaves) == plan.slices_per_epoch
+
+    @given(st.lists(st.integers(1, 50), min_size=1, max_size=5), st.integers(1, 300))
+    def test_limit_rows_takes_the_first_rows(self, shard_rows, limit):
+        plan = make(dataset(shard_rows), limit_rows=limit)
+        assert plan.rows == min(limit, sum(shard_rows))
+        *whole, last = plan.data.shard_rows
+        assert whole == shard_rows[: len(whole)]
+        assert 1 <= last <= shard_rows[len(whole)]
+
+    def test_epochs_and_seeds_have_orders_of_their_own(self):
+        plan = make(batch_size=64)
+        draws = [plan.slices(epoch * plan.rounds_per_epoch) for epoch in range(6)]
+        draws += [make(batch_size=64, seed=seed).slices(0) for seed in range(1, 6)]
+        assert len({tuple(slices) for slices in draws}) == 11
+
+    def test_the_same_plan_draws_the_same(self):
+        one, other = make(batch_size=64, seed=5), make(batch_size=64, seed=5)
+        backwards = [other.slices(number) for number in reversed(range(30))]
+        assert [one.slices(number) for number in range(30)] == backwards[::-1]
+
+    @pytest.mark.parametrize("batch_size", [0, 723, 724, 10_000])
+    def test_a_full_batch_is_one_round(self, batch_size):
+        plan = make(batch_size=batch_size, slice_rows=100)
+        assert (plan.batch_size, plan.rounds_per_epoch) == (723, 1)
+        assert [len(rows_of([piece])) for piece in plan.slices(0)] == [*[100] * 7, 23]
+        assert plan.slices(0) == plan.slices(1)
+
+    def test_one_row_less_than_a_full_batch(self):
+        plan = make(batch_size=722, slice_rows=361)
+        assert plan.rounds_per_epoch == 2
+
+
+class TestDefaults:
+    @pytest.mark.parametrize(
+        ("batch_size", "slice_rows"),
+        [
+            (100, 25),
+            (128, 32),
+            (512, 128),
+            (1000, 250),
+            (64, 16),
+            (63, 63),
+            (127, 127),
+            (80, 20),
+            (1, 1),
+        ],
+    )
+    def test_slice_rows(self, batch_size, slice_rows):
+        assert default_slice_rows(batch_size) == slice_rows
+        assert make(dataset([2000]), batch_size=batch_size).slice_rows == slice_rows
+
+    @given(st.integers(1, 5000))
+    def test_slice_rows_are_the_largest_divisor_that_does(self, batch_size):
+        good = [rows for rows in range(16, batch_size // 4 + 1) if batch_size % rows == 0]
+        assert default_slice_rows(batch_size) == max(good, default=batch_size)
+
+    def test_a_full_batch_has_slices_of_2048_rows(self):
+        assert make(batch_size=0).slice_rows == 2048
+
+    def test_one_epoch(self):
+        assert make(batch_size=60).rounds == make(batch_size=60).rounds_per_epoch
+        assert make(batch_size=60, epochs=4).rounds == 4 * make(batch_size=60).rounds_per_epoch
+        assert make(batch_size=60, rounds=7).rounds == 7
+
+    def test_evaluation_every_epoch(self):
+        plan = make(batch_size=60, evaluation=dataset([10], seed=9))
+        assert plan.eval_every == plan.rounds_per_epoch
+        assert plan.eval_sha256 == dataset([10], seed=9).sha256
+        assert plan.checkpoint_every == 500
+
+
+class TestStops:
+    @given(
+        rounds=st.integers(1, 40),
+        eval_every=st.integers(1, 12),
+        checkpoint_every=st.integers(1, 12),
+        evaluate=st.booleans(),
+    )
+    def test_next_stop_is_the_next_thing_to_do(
+        self, rounds, eval_every, checkpoint_every, evaluate
+    ):
+        plan = make(
+            evaluation=dataset([10]) if evaluate else None,
+            rounds=rounds,
+            eval_every=eval_every,
+            checkpoint_every=checkpoint_every,
+        )
+        due = [
+            completed
+            for completed in range(1, rounds + 1)
+            if completed == rounds
+            or completed % checkpoint_every == 0
+            or (evaluate and completed % eval_every == 0)
+        ]
+        for completed in range(rounds):
+            assert plan.next_stop(completed) == min(stop for stop in due if stop > completed)
+        for completed in range(rounds + 1):
+            stop = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
+            assert stop == (completed in due)
+        assert plan.is_checkpoint(rounds)
+        assert plan.is_evaluation(rounds) == evaluate
+
+
+class TestFile:
+    @given(drawn_plans())
+    def test_json_round_trip(self, drawn):
+        plan, _ = drawn
+        found = Plan.from_dict(json.loads(json.dumps(plan.to_dict())))
+        assert found == plan
+        assert hash(found) == hash(plan)
+        assert found.sha256 == plan.sha256
+        assert found.slices(3) == plan.slices(3)
+
+    def test_a_shape_is_written_where_the_model_takes_one(self):
+        plan = make()
+        assert "shape" not in plan.to_dict()["data"]
+        assert plan.create_model().shape == (plan.data.features,)
+        shape = (1, plan.data.features, 1)
+        shaped = replace(plan, data=replace(plan.data, shape=shape))
+        assert Plan.from_dict(json.loads(json.dumps(shaped.to_dict()))) == shaped
+        assert shaped.create_model().shape == shape
+        making.check(shaped)
+        for wrong in ((1, plan.data.features + 1), (-1, -plan.data.features)):
+            with pytest.raises(UsageError, match=r"^data: expected "):
+                making.check(replace(plan, data=replace(plan.data, shape=wrong)))
+
+    def test_the_digest_is_of_every_attribute(self):
+        plan = make()
+        others = [replace(plan, data=replace(plan.data, classes=7))]
+        for field in fields(Plan):
+            value = getattr(plan, field.name)
+            if isinstance(value, str | None):
+                others.append(replace(plan, **{field.name: f"{value}x"}))
+            elif isinstance(value, int | float):
+                others.append(replace(plan, **{field.name: value + 1}))
+            elif isinstance(value, tuple):
+                others.append(replace(plan, **{field.name: (*value, "x")}))
+        assert len({plan.sha256, *(other.sha256 for other in others)}) == len(fields(Plan)) + 1
+
+    def test_plans_of_earlier_versions_lack_what_came_later(self):
+        defaults = {field.name: field.default for field in fields(Plan)}
+        for option in PLAN:
+            if option.name in defaults:
+                is_later = defaults[option.name] is not MISSING
+                assert is_later == (option.since != "0.1.0"), option.flag
+        plan = make()
+        assert "sources" not in plan.to_dict()
+        later = replace(plan, sources=("mine:Model=0",))
+        assert Plan.from_dict(json.loads(json.dumps(later.to_dict()))) == later
+        assert later.sha256 != plan.sha256
+
+    def test_is_immutable(self):
+        with pytest.raises(FrozenInstanceError):
+            make().rounds = 3
+
+
+NUMBERS = {"classes": None, "target": "number"}
+
+BAD = [
+    ("--strategy", {"strategy": "asynchronous"}),
+    ("--optimizer", {"optimizer": "newton"}),
+    ("--dtype", {"dtype": "float16"}),
+    ("--precision", {"precision": "half"}),
+    ("--precision mixed: parameters and sums", {"precision": "mixed", "dtype": "float64"}),
+    ("--device", {"device": "opencl"}),
+    ("--slice-rows", {"slice_rows": 0}),
+    ("--slice-rows 33", {"batch_size": 100, "slice_rows": 33}),
+    ("--slice-rows 200", {"batch_size": 100, "slice_rows": 200}),
+    ("--epochs", {"epochs": 0}),
+    ("--rounds", {"rounds": -1}),
+    ("--epochs and --rounds", {"epochs": 1, "rounds": 1}),
+    ("--limit-rows", {"limit_rows": 0}),
+    ("--eval-every", {"eval_every": 0}),
+    ("--checkpoint-every", {"checkpoint_every": 0}),
+    ("--batch-size", {"batch_size": -1}),
+    ("--patience", {"patience": -1}),
+    ("--seed", {"seed": -1}),
+    ("--seed", {"seed": 2**63}),
+    *(("--momentum", {"momentum": value}) for value in (-0.1, 1.0, math.nan, math.inf)),
+    *(("--learning-rate", {"learning_rate": v}) for v in (0.0, -1.0, math.nan, math.inf)),
+    *(("--weight-decay", {"weight_decay": v}) for v in (-0.1, math.nan, math.inf)),
+    *(
+        (option, {option.strip("-").replace("-", "_"): value})
+        for option in ("--l1", "--l2", "--tol")
+        for value in (-0.1, math.nan, math.inf)
+    ),
+    *(("--clip-norm", {"clip_norm": v}) for v in (0.0, -1.0, math.nan, math.inf)),
+    ("--non-finite", {"non_finite": "ignore"}),
+    ("--history-size", {"history_size": 0}),
+    ("--class-weight: 'balance'", {"class_weight": "balance"}),
+    ("--class-weight: ''", {"class_weight": ""}),
+    ("--class-weight: ''", {"class_weight": "0=1,"}),
+    ("--class-weight: '3=2'", {"class_weight": "0=1,3=2"}),
+    *(
+        (f"--class-weight: '1={v}': expected a finite, non", {"class_weight": f"0=1,1={v}"})
+        for v in ("-1", "nan", "inf", "x", "")
+    ),
+    ("--class-weight: '1' has two weights", {"class_weight": "1=2,0=1,1=3"}),
+    ("--class-weight: at least one", {"class_weight": "0=0,1=0,2=0"}),
+    *(
+        (f"--l1 0.1: {name} has no step", {"l1": 0.1, "optimizer": name})
+        for name in ("adagrad", "adam", "adamw", "lbfgs")
+    ),
+    *(
+        (f"{option}: L-BFGS has no such option", {"optimizer": "lbfgs", **changes})
+        for option, changes in (
+            ("--clip-norm", {"clip_norm": 1.0}),
+            ("--weight-decay", {"weight_decay": 0.1}),
+            ("--non-finite skip", {"non_finite": "skip"}),
+            ("--precision mixed", {"precision": "mixed"}),
+            ("--learning-rate", {"learning_rate": 0.2}),
+            ("--momentum", {"momentum": 0.5}),
+            ("--schedule", {"schedule": "cosine"}),
+        )
+    ),
+    *(
+        (f"{option}: {name} has no such option", {"optimizer": name, **changes})
+        for option, changes, names in (
+            ("--momentum", {"momentum": 0.5}, ("sgd", "adagrad", "adam", "adamw")),
+            ("--history-size", {"history_size": 5}, ("sgd", "momentum", "adam")),
+            ("--tol", {"tol": 1e-3}, ("sgd", "adamw")),
+        )
+        for name in names
+    ),
+    ("--patience 2: nothing is evaluated", {"patience": 2}),
+    ("--batch-size 722: L-BFGS takes all 723", {"optimizer": "lbfgs", "batch_size": 722}),
+    ("schedule 'linear'", {"schedule": "linear"}),
+    ("schedule 'step:0'", {"schedule": "step:0"}),
+    ("model 'forest'", {"model": "forest"}),
+    ("model 'mlp:0'", {"model": "mlp:0"}),
+]
+
+
+class TestRefusal:
+    @pytest.mark.parametrize(("names", "settings"), BAD)
+    def test_bad_settings(self, names, settings):
+        with pytest.raises(UsageError) as error:
+            make(**settings)
+        assert names in str(error.value).replace("unknown model", "model")
+
+    def test_plans_of_earlier_versions_have_options_without_effect(self):
+        plan = make(dataset(classes=(0, 1)), model="logistic", optimizer="adam")
+        making.check(replace(plan, momentum=0.5, history_size=3, tol=0.1))
+        searches = make(optimizer="lbfgs")
+        with pytest.raises(UsageError, match="--precision mixed: L-BFGS has no such option"):
+            making.check(replace(searches, precision="mixed"))
+
+    def test_patience_with_one_evaluation(self):
+        with pytest.raises(UsageError, match="--patience 2: only the last of 6 rounds is eval"):
+            make(patience=2, evaluation=dataset([10]))
+        assert make(patience=2, evaluation=dataset([10]), eval_every=2).patience == 2
+
+    def test_every_setting_is_tested(self):
+        assert {name for _, settings in BAD for name in settings} == {
+            field.name for field in fields(Settings)
+        }
+
+    def test_names_divisors_near_the_bad_one(self):
+        with pytest.raises(
+            UsageError, match="expected a divisor of the batch size 100, for example 20, 25, 50"
+        ):
+            make(batch_size=100, slice_rows=33)
+
+    @pytest.mark.parametrize(
+        ("model", "data", "message"),
+        [
+            ("softmax", {"classes": None}, "the training data have no labels"),
+            ("linear", {"classes": None}, "the training data have no labels"),
+            ("mlp:3", {"classes": (7,)}, "the training data have only one class, 7"),
+            ("logistic", {"classes": (7,)}, "the training data have only one class, 7"),
+            (
+                "softmax",
+                NUMBERS,
+                "softmax predicts a class, the labels of the training data are numbers: train "
+                r"another model \(linear\), or import the data with --task classification",
+            ),
+            (
+                "linear",
+                {},
+                "linear predicts a number, the labels of the training data are classes: train "
+                r"another model \(logistic, softmax\), or import the data with --task regression",
+            ),
+            (
+                "logistic",
+                {},
+                "logistic knows two classes, the training data have 3: 0, 1, 2. Train",
+            ),
+            ("svm", {"classes": tuple("abcdef")}, "have 6: 'a', 'b', 'c', 'd', 'e', …. Train"),
+            ("hinge-svm", {}, "hinge-svm knows two classes"),
+            (
+                "mlp:3",
+                {"layout": "sparse"},
+                "mlp:3 takes dense rows alone, the training data are sparse. Models that take "
+                "them: linear, logistic, svm, hinge-svm",
+            ),
+            ("softmax", {"layout": "sparse"}, "softmax takes dense rows alone"),
+        ],
+    )
+    def test_data_that_cannot_be_trained_on(self, model, data, message):
+        with pytest.raises(DataError, match=message):
+            make(dataset(**data), model=model)
+
+    @pytest.mark.parametrize("model", ["linear", "logistic", "svm", "hinge-svm"])
+    @pytest.mark.parametrize("layout", ["dense", "sparse"])
+    def test_data_that_linear_models_can_be_trained_on(self, model, layout):
+        kind = NUMBERS if model == "linear" else {"classes": (0, 1)}
+        data = dataset(**kind, layout=layout)
+        plan = make(data, data, model=model)
+        assert plan.data.classes == (0 if model == "linear" else 2)
+
+    @pytest.mark.parametrize(
+        ("data", "message"),
+        [
+            ({"features": 5}, "the model takes 4 features, the data have 5"),
+            ({"classes": (0, 3, 4)}, "not trained on: 3, 4"),
+            ({"classes": None}, "the data to evaluate on have no labels"),
+            ({"classes": None, "target": "number"}, "labels of another kind"),
+            ({"layout": "sparse"}, "the data to evaluate on are sparse, those to train on dense"),
+        ],
+    )
+    def test_data_that_cannot_be_evaluated_on(self, data, message):
+        with pytest.raises(DataError, match=message):
+            make(evaluation=dataset(**data))
+
+    def test_class_weights_of_numbers(self):
+        for spec in ("balanced", "0=1"):
+            with pytest.raises(UsageError, match="labels of the training data are no classes"):
+                make(dataset(**NUMBERS), model="linear", class_weight=spec)
+
+
+class TestClassWeights:
+    def test_by_label(self):
+        """Labels as text may hold what separates others."""
+        data = dataset(classes=("a", "b", "x=y"))
+        plan = make(data, class_weight="x=y=2.5,b=0")
+        assert plan.class_weight == (1.0, 0.0, 2.5)
+
+    def test_balanced(self):
+        """As scikit-learn: rows / (classes * rows of the class)."""
+        plan = make(dataset([90], class_rows=(60, 20, 10)), class_weight="balanced")
+        np.testing.assert_allclose(plan.class_weight, [0.5, 1.5, 3.0])
+
+    def test_times_the_weights_of_rows(self):
+        plan = make(class_weight="0=2,2=0.5")
+        labels = np.array([2, 0, 1, 0], np.int32)
+        batch = Batch(np.ones((4, 4)), labels)
+        assert plan.weighted(batch).weights.tolist() == [0.5, 2, 1, 2]
+        batch = replace(batch, weights=np.array([4.0, 3, 2, 0]))
+        weighted = plan.weighted(batch)
+        assert weighted.weights.tolist() == [2, 6, 2, 0]
+        assert weighted.labels is labels
+        assert batch.weights.tolist() == [4, 3, 2, 0]
+        assert make().weighted(batch) is batch
+
+
+class TestSearch:
+    """L-BFGS takes all rows in every round, and ends by itself."""
+
+    def test_defaults(self):
+        plan = make(optimizer="lbfgs", evaluation=dataset([10], seed=9))
+        assert (plan.batch_size, plan.rounds_per_epoch) == (723, 1)
+        assert (plan.rounds, plan.eval_every) == (100, 100)
+
+    @pytest.mark.parametrize("size", [0, 723, 724])
+    def test_all_rows_by_name(self, size):
+        assert make(optimizer="lbfgs", batch_size=size, epochs=7).rounds == 7
+
+    def test_its_own_settings(self):
+        plan = make(optimizer="lbfgs", rounds=9, eval_every=2, evaluation=dataset([10]), l2=0.1)
+        assert (plan.rounds, plan.eval_every) == (9, 2)
+
+    @pytest.mark.parametrize("optimizer", ["sgd", "adam", "lbfgs"])
+    def test_what_needs_scalars_of_all_blocks(self, optimizer):
+        assert make(optimizer=optimizer).needs_scalars == (optimizer == "lbfgs")
+        if optimizer != "lbfgs":
+            assert make(optimizer=optimizer, clip_norm=1.0).needs_scalars
+            assert make(optimizer=optimizer, non_finite="skip").needs_scalars
+
+    def test_others_never_end_by_themselves(self):
+        scalars = np.ones(100)
+        assert make(optimizer="lbfgs").create_optimizer().is_done(scalars)
+        assert not make(optimizer="lbfgs").create_optimizer().is_done(np.zeros(100))
+        assert not make(non_finite="skip").create_optimizer().is_done(scalars)
+
+
+class TestSparseSlices:
+    """A slice's gradient has fewer elements than the slice has entries, if that can be."""
+
+    @staticmethod
+    def data(rows, features, per_row):
+        return dataset(
+            [rows], features, (0, 1), layout="sparse", nonzeros=rows * per_row, dtype="float32"
+        )
+
+    @pytest.mark.parametrize(
+        ("rows", "features", "per_row", "expected"),
+        [
+            (100_000, 1_000, 10, 2048),
+            (100_000, 10_240, 10, 2048),
+            (100_000, 10_241, 10, 4096),
+            (100_000, 40_960, 10, 8192),
+            (1_000_000, 10_000_000, 100, 262_144),
+            (4 * 2048, 10_000_000, 10, 2048),
+            (4 * 2048 + 1, 10_000_000, 10, 4096),
+            (10, 1_000_000, 1, 2048),
+        ],
+    )
+    def test_default(self, rows, features, per_row, expected):
+        data = self.data(rows, features, per_row)
+        for settings in ({"batch_size": 0}, {"optimizer": "lbfgs"}):
+            assert make(data, model="logistic", **settings).slice_rows == expected
+        assert make(data, model="logistic", batch_size=0, slice_rows=7).slice_rows == 7
+
+    def test_not_of_a_part_of_the_rows(self):
+        plan = make(self.data(100_000, 1_000_000, 3), model="logistic", batch_size=128)
+        assert plan.slice_rows == 32
+
+
+STATISTICS, OTHERS = (Standardised("standardisation.arrow", digit * 64, True) for digit in "01")
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "found", "message"),
+    [
+        (STATISTICS, OTHERS, "were not standardised as those"),
+        (STATISTICS, None, "were not standardised as those"),
+        (None, OTHERS, "the data are standardised, those that the model was trained on were not"),
+    ],
+)
+def test_data_that_were_standardised_otherwise(trained_on, found, message):
+    train, test = dataset(standardised=trained_on), dataset(standardised=found)
+    with pytest.raises(DataError, match=message):
+        making.make(Settings("softmax"), train, test)
+    assert making.make(Settings("softmax"), train, train).eval_sha256 == train.sha256

@@ -1,0 +1,261 @@
+"""The canonical tree and the aggregators: the same bits, however the work was divided."""
+
+import math
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import naive
+from mapreduce.errors import ConflictingNodesError, MissingNodesError
+from mapreduce.reduction.aggregator import MeanAggregator, VectorSum
+from mapreduce.reduction.message import WireProtocol
+from mapreduce.reduction.tree import Node, ShuffledFold, TreeFold, root
+
+AGGREGATORS = {"mean": MeanAggregator()}
+
+
+def pair(left, right):
+    """A combination that shows its whole history."""
+    return (left, right)
+
+
+def vectors(leaves, dtype="float32", seed=0):
+    """Summands of very different sizes, whose sum depends on the order of the additions."""
+    generator = np.random.default_rng(seed)
+    scale = 10.0 ** generator.integers(-6, 7, (leaves, 1))
+    return (generator.standard_normal((leaves, 5)) * scale).astype(dtype)
+
+
+def sums(rows, losses):
+    """A fresh partial result for each leaf: combining may reuse its memory."""
+    return [
+        VectorSum(i + 1, i + 0.5, float(loss), row.copy())
+        for i, (row, loss) in enumerate(zip(rows, losses, strict=True))
+    ]
+
+
+@st.composite
+def divisions(draw, most=70):
+    """A number of leaves, and their division into contiguous ranges in any order."""
+    leaves = draw(st.integers(1, most))
+    cuts = draw(st.sets(st.integers(1, leaves - 1), max_size=8)) if leaves > 1 else set()
+    edges = [0, *sorted(cuts), leaves]
+    return leaves, draw(st.permutations(list(pairwise(edges))))
+
+
+def fold_ranges(leaves, ranges, items, combine):
+    """What map tasks do: fold each range, and give away the complete nodes."""
+    nodes = []
+    for start, stop in ranges:
+        fold = TreeFold(leaves, combine)
+        for leaf in range(start, stop):
+            fold.add(Node(0, leaf), items[leaf])
+        nodes.extend(fold.nodes())
+    return nodes
+
+
+class TestTree:
+    @pytest.mark.parametrize("leaves", range(1, 70))
+    def test_the_sequence_of_additions(self, leaves):
+        fold = TreeFold(leaves, pair)
+        for leaf in range(leaves):
+            fold.add(Node(0, leaf), leaf)
+        assert fold.result() == naive.tree_sum(list(range(leaves)), pair)
+
+    @given(divisions(), st.data())
+    def test_any_division_in_any_order(self, division, data):
+        leaves, ranges = division
+        nodes = fold_ranges(leaves, ranges, range(leaves), pair)
+        fold = ShuffledFold(leaves, pair)
+        for digest, (node, part) in enumerate(data.draw(st.permutations(nodes))):
+            fold.receive(node, part, digest)
+        assert fold.result() == naive.tree_sum(list(range(leaves)), pair)
+
+    @given(divisions(), st.integers(0, 2**32 - 1), st.sampled_from(["float32", "float64"]))
+    def test_the_same_bits(self, division, seed, dtype):
+        leaves, ranges = division
+        rows = vectors(leaves, dtype, seed)
+        losses = vectors(leaves, "float64", seed + 1)[:, 0]
+        aggregator = MeanAggregator()
+        nodes = fold_ranges(leaves, ranges, sums(rows, losses), aggregator.combine)
+        fold = ShuffledFold(leaves, aggregator.combine)
+        for digest, (node, part) in enumerate(nodes):
+            fold.receive(node, part, digest)
+        total = fold.result()
+        assert total.vector.dtype == dtype
+        assert total.vector.tobytes() == naive.tree_sum(list(rows), naive.add).tobytes()
+        assert total.loss == naive.tree_sum(losses.tolist(), lambda a, b: a + b)
+        assert total.count == leaves * (leaves + 1) // 2
+        assert total.weight == leaves * leaves / 2
+
+    def test_the_order_of_additions_matters_to_these_vectors(self):
+        """Else the test above would hold for any order."""
+        rows = vectors(33)
+        in_turn = rows[0]
+        for row in rows[1:]:
+            in_turn = naive.add(in_turn, row)
+        assert in_turn.tobytes() != naive.tree_sum(list(rows), naive.add).tobytes()
+
+    @given(divisions())
+    def test_nodes_are_complete_and_in_order(self, division):
+        leaves, ranges = division
+        for start, stop in ranges:
+            nodes = [node for node, _ in fold_ranges(leaves, [(start, stop)], range(leaves), pair)]
+            covered = [leaf for node in nodes for leaf in range(node.start, min(node.stop, leaves))]
+            assert covered == list(range(start, stop))
+            # A range has two edges, and at each at most one node of a level.
+            assert len(nodes) <= 2 * max(1, root(leaves).level)
+
+    @pytest.mark.parametrize(
+        ("leaves", "level"), [(1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (1024, 10)]
+    )
+    def test_root(self, leaves, level):
+        assert root(leaves) == Node(level, 0)
+
+    def test_no_leaves(self):
+        with pytest.raises(ValueError, match="at least one leaf, not 0"):
+            TreeFold(0, pair)
+
+
+class TestMissing:
+    @given(st.data())
+    def test_names_the_missing_slices(self, data):
+        leaves = data.draw(st.integers(1, 40))
+        there = data.draw(st.sets(st.integers(0, leaves - 1), max_size=leaves - 1))
+        fold = ShuffledFold(leaves, pair, "round 3, block 1")
+        for leaf in data.draw(st.permutations(sorted(there))):
+            fold.receive(Node(0, leaf), leaf, leaf)
+        with pytest.raises(MissingNodesError) as error:
+            fold.result()
+        runs, leaf = [], 0
+        while leaf < leaves:
+            first = leaf
+            while leaf < leaves and leaf not in there:
+                leaf += 1
+            if leaf > first:
+                one = leaf == first + 1
+                runs.append(f"slice {first}" if one else f"slices {first} to {leaf - 1}")
+            leaf += 1
+        expected = f"round 3, block 1: {', '.join(runs)} of {leaves} slices missing."
+        assert str(error.value).startswith(expected)
+
+
+class TestConflicts:
+    @given(divisions(), st.data())
+    def test_repeated_nodes_count_once(self, division, data):
+        leaves, ranges = division
+        nodes = list(enumerate(fold_ranges(leaves, ranges, range(leaves), pair)))
+        again = data.draw(st.lists(st.sampled_from(nodes), max_size=10))
+        fold = ShuffledFold(leaves, pair)
+        for digest, (node, part) in data.draw(st.permutations(nodes + again)):
+            fold.receive(node, part, digest)
+        assert fold.result() == naive.tree_sum(list(range(leaves)), pair)
+
+    @given(divisions(), st.data())
+    def test_other_bytes_for_the_same_node(self, division, data):
+        leaves, ranges = division
+        nodes = list(enumerate(fold_ranges(leaves, ranges, range(leaves), pair)))
+        fold = ShuffledFold(leaves, pair, "round 3, block 1")
+        for digest, (node, part) in nodes:
+            fold.receive(node, part, digest)
+        digest, (node, part) = data.draw(st.sampled_from(nodes))
+        with pytest.raises(ConflictingNodesError) as error:
+            fold.receive(node, part, digest + 1)
+        assert str(error.value).startswith(
+            f"round 3, block 1: two different partial results arrived for {fold.describe(node)}"
+        )
+
+    @given(st.integers(2, 40), st.data())
+    def test_overlapping_nodes(self, leaves, data):
+        """Of a node and one of its ancestors only the one that comes first is taken."""
+        number = data.draw(st.integers(0, leaves - 1))
+        line = [Node(level, number >> level) for level in range(root(leaves).level + 1)]
+        first, second = data.draw(st.permutations(line))[:2]
+        fold = ShuffledFold(leaves, pair)
+        fold.receive(first, "first", 1)
+        for leaf in data.draw(st.permutations(range(leaves))):
+            if not any(node.start <= leaf < node.stop for node in (first, second)):
+                fold.receive(Node(0, leaf), leaf, 1)
+        with pytest.raises(ConflictingNodesError, match="overlaps another node that arrived"):
+            fold.receive(second, "second", 1)
+
+    @pytest.mark.parametrize("fold", [TreeFold, ShuffledFold])
+    @pytest.mark.parametrize(
+        "node", [(0, 5), (0, -1), (1, 3), (2, 2), (3, 1), (4, 0), (-1, 0), (-1, 9), (2, -1)]
+    )
+    def test_outside_of_the_tree(self, fold, node):
+        fold = fold(5, pair, "round 3, block 1")
+        add = partial(fold.receive, digest=1) if hasattr(fold, "receive") else fold.add
+        place = rf"round 3, block 1: node \({node[0]}, {node[1]}\) lies outside of the tree"
+        with pytest.raises(ConflictingNodesError, match=place):
+            add(Node(*node), "x")
+        assert list(fold.nodes()) == []
+
+    def test_a_node_twice_in_a_plain_fold(self):
+        fold = TreeFold(5, pair, "the gradient")
+        fold.add(Node(0, 2), "x")
+        with pytest.raises(ConflictingNodesError, match=r"node \(0, 2\), slice 2, came twice"):
+            fold.add(Node(0, 2), "x")
+
+
+@pytest.mark.parametrize("name", AGGREGATORS)
+class TestAggregator:
+    """What each aggregator promises. Items are made by ``sums``."""
+
+    @staticmethod
+    def item(values=(1.0, -0.0, 0.0), count=3, weight=3.0, loss=0.5, dtype="float32"):
+        return VectorSum(count, weight, loss, np.array(values, dtype))
+
+    def test_zero_returns_the_other_itself(self, name):
+        aggregator = AGGREGATORS[name]
+        item = aggregator.lift(self.item())
+        before = item.vector.tobytes()
+        assert aggregator.combine(aggregator.zero(), item) is item
+        assert aggregator.combine(item, aggregator.zero()) is item
+        assert item.vector.tobytes() == before
+        assert np.signbit(item.vector).tolist() == [False, True, False]
+
+    def test_zeros_are_never_shared(self, name):
+        aggregator = AGGREGATORS[name]
+        nothing = aggregator.combine(aggregator.zero(), aggregator.zero())
+        assert nothing.count == 0
+        assert aggregator.zero() is not aggregator.zero()
+
+    @pytest.mark.parametrize("dtype", ["float32", "float64"])
+    def test_combine_and_finalize(self, name, dtype):
+        aggregator = AGGREGATORS[name]
+        left = aggregator.lift(self.item((1.5, 2, -8), 2, 2.5, 0.25, dtype))
+        right = aggregator.lift(self.item((0.5, 6, 3), 5, 5.5, 4.0, dtype))
+        total = aggregator.combine(left, right)
+        assert (total.count, total.weight, total.loss) == (7, 8, 4.25)
+        mean = aggregator.finalize(total)
+        assert mean.dtype == dtype
+        assert mean.tolist() == [0.25, 1.0, -0.625]
+
+    @given(seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from(["float32", "float64"]))
+    def test_the_wire_changes_nothing(self, name, seed, dtype):
+        aggregator = AGGREGATORS[name]
+        vector = np.random.default_rng(seed).standard_normal(7).astype(dtype)
+        vector[:4] = [-0.0, math.nan, math.inf, 1e-45]
+        item = aggregator.lift(VectorSum(seed, seed / 7, float(vector[4]) / 3, vector))
+        line = WireProtocol().write("k", aggregator.to_message(item))
+        found = aggregator.from_message(WireProtocol().read(line)[1])
+        assert (found.count, found.weight, found.loss) == (item.count, item.weight, item.loss)
+        assert found.vector.dtype == vector.dtype
+        assert found.vector.tobytes() == vector.tobytes()
+
+    def test_what_arrived_is_not_changed_by_combining(self, name):
+        """Decoded arrays are views of the record, which cannot be written."""
+        aggregator = AGGREGATORS[name]
+        line = WireProtocol().write("k", aggregator.to_message(self.item()))
+        message = WireProtocol().read(line)[1]
+        before = message.arrays["vector"].tobytes()
+        left, right = (aggregator.from_message(message) for _ in range(2))
+        combined = aggregator.combine(left, right)
+        assert combined.vector.tobytes() == (2 * message.arrays["vector"]).tobytes()
+        assert message.arrays["vector"].tobytes() == before
+        assert combined.vector.flags.writeable

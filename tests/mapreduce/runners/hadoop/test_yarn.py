@@ -1,0 +1,550 @@
+"""What the runner ``hadoop`` knows without a cluster: a Hadoop's place, errors, what it ships."""
+
+import dataclasses
+import importlib.metadata
+import io
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from hdfs_utils.cluster import Cluster, compiled
+from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
+from mapreduce.errors import GradreduceError, OutputError, UsageError
+from mapreduce.runners.hadoop import (
+    bootstrap,
+    failures,
+    installation,
+    packing,
+    shipping,
+    submissions,
+    uber,
+)
+from mapreduce.runners.hadoop.client import Client
+from mapreduce.runners.hadoop.failures import Failure
+from mapreduce.runners.hadoop.programs import Program, Submitter
+from mapreduce.runners.hadoop.rest import RestError, Yarn
+
+SITE = "<configuration>{}</configuration>"
+PROPERTY = "<property><name>{}</name><value>{}</value></property>"
+
+
+@pytest.fixture
+def no_hadoop(monkeypatch, tmp_path):
+    for name in ("HADOOP_HOME", "HADOOP_CONF_DIR", "HADOOP_PREFIX", "HADOOP_MAPRED_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GRADREDUCE_CLUSTER", str(tmp_path / "none"))
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+
+def home(folder: Path, **sites: dict[str, str]) -> Path:
+    for name in ("bin", "etc/hadoop", "share/hadoop/tools/lib"):
+        (folder / name).mkdir(parents=True)
+    (folder / "bin" / "hadoop").write_text("#!/bin/sh\n")
+    (folder / "bin" / "hadoop").chmod(0o755)
+    jars = folder / "share/hadoop/tools/lib"
+    for name in ("hadoop-streaming-3.3.6.jar", "hadoop-streaming-3.3.6-sources.jar", "other.jar"):
+        (jars / name).touch()
+    for name in ("core", "hdfs", "yarn", "mapred"):
+        values = sites.get(name, {}).items()
+        text = SITE.format("".join(PROPERTY.format(*entry) for entry in values))
+        (folder / "etc/hadoop" / f"{name}-site.xml").write_text(text)
+    return folder
+
+
+class TestInstallation:
+    def test_none(self, no_hadoop):
+        with pytest.raises(NotRunningError, match="gradreduce cluster up"):
+            installation.find()
+
+    def test_a_home_without_hadoop(self, no_hadoop, monkeypatch, tmp_path):
+        monkeypatch.setenv("HADOOP_HOME", str(tmp_path))
+        with pytest.raises(ClusterError, match=r"no bin/hadoop"):
+            installation.find()
+
+    def test_by_home(self, no_hadoop, monkeypatch, tmp_path):
+        yarn = {"yarn.resourcemanager.hostname": "rm.example"}
+        mapred = {"mapreduce.jobhistory.webapp.address": "history.example:19888"}
+        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=yarn, mapred=mapred)))
+        found = installation.find()
+        assert found.program == str(tmp_path / "h/bin/hadoop")
+        assert found.version == "3.3.6"
+        assert found.streaming_jar.name == "hadoop-streaming-3.3.6.jar"
+        assert found.resource_managers == ["http://rm.example:8088"]
+        assert found.history_server == "http://history.example:19888"
+        assert not found.is_local
+        assert os.environ["HADOOP_CONF_DIR"] == str(tmp_path / "h/etc/hadoop")
+        monkeypatch.delenv("HADOOP_CONF_DIR")
+
+    def test_by_path(self, no_hadoop, monkeypatch, tmp_path):
+        monkeypatch.setenv("PATH", str(home(tmp_path / "h") / "bin"))
+        assert installation.find().version == "3.3.6"
+        monkeypatch.delenv("HADOOP_CONF_DIR")
+
+    def test_several_resource_managers_and_references(self, no_hadoop, monkeypatch, tmp_path):
+        yarn = {
+            "yarn.resourcemanager.ha.rm-ids": "a, b",
+            "yarn.resourcemanager.hostname.a": "one",
+            "yarn.resourcemanager.hostname.b": "two",
+            "yarn.resourcemanager.webapp.address.a": "${yarn.resourcemanager.hostname.a}:18088",
+        }
+        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=yarn)))
+        found = installation.find()
+        monkeypatch.delenv("HADOOP_CONF_DIR")
+        assert found.resource_managers == ["http://one:18088", "http://two:8088"]
+
+    def test_a_damaged_configuration(self, no_hadoop, monkeypatch, tmp_path):
+        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h")))
+        (tmp_path / "h/etc/hadoop/yarn-site.xml").write_text("<configuration>")
+        found = installation.find()
+        monkeypatch.delenv("HADOOP_CONF_DIR")
+        with pytest.raises(AddressError, match=r"yarn-site\.xml is not a configuration"):
+            found.resource_managers  # noqa: B018
+
+
+class TestShipping:
+    def test_the_same_code_has_the_same_name(self):
+        first = shipping.archive()
+        shipping._archive.cache_clear()
+        assert shipping.archive() == first
+        names = zipfile.ZipFile(io.BytesIO(first[1])).namelist()
+        assert {
+            "__main__.py",
+            "mapreduce/job/__init__.py",
+            "kernels/dispatch.py",
+            "mrjob/job.py",
+        } <= {*names}
+
+    def test_a_task_runs_from_the_archive(self, tmp_path):
+        """As on a node: no toolkit is installed, and the code is unpacked once."""
+        done = task(tmp_path, "Lengths", LENGTHS, b"abc\n\nabc\n")
+        assert (done.returncode, done.stdout) == (0, b"3\t1\n0\t1\n3\t1\n"), done.stderr
+        (code,) = unpacked(tmp_path)
+        assert (code / "code/mapreduce/job/__init__.py").exists()
+        assert not code.stat().st_mode & 0o077
+        before = (code / "code").stat().st_mtime_ns
+        assert task(tmp_path, "Lengths", LENGTHS, b"a\n").stdout == b"1\t1\n"
+        assert (code / "code").stat().st_mtime_ns == before
+
+    def test_a_task_tells_of_its_exception(self, tmp_path):
+        script = LENGTHS.replace("yield len(line), 1", "yield 1 // len(line), 1")
+        env = {"mapreduce_map_input_file": "hdfs://h/a", "mapreduce_map_input_start": "7"}
+        done = task(tmp_path, "Lengths", script, b"abc\n\nabc\n", **env)
+        assert done.returncode == 1
+        told = failures.describe("attempt_1_0002_m_000003_0", "node2", "", done.stderr.decode())
+        assert told.what == "ZeroDivisionError: integer division or modulo by zero"
+        assert "map task 3, attempt_1_0002_m_000003_0, on node2" in told.where
+        assert "input hdfs://h/a:7+" in told.where
+        assert "record 2 of it: ''" in told.where
+        assert 'File "lengths.py", line 6, in mapper' in told.traceback
+        assert "task.py" not in told.traceback
+        assert not told.final
+
+    def test_a_package_that_is_missing(self, tmp_path):
+        script = "import numpy_is_not_here\n" + LENGTHS
+        done = task(tmp_path, "Lengths", script.replace("numpy_is_not_here", "safetensors"), b"")
+        told = failures.describe("attempt_1_0002_m_000003_0", "node2", "", done.stderr.decode())
+        assert "has no safetensors" in told.what
+        assert "gradreduce pack --python 3." in told.what
+        assert told.final
+
+    def test_packed_packages_are_found(self, tmp_path):
+        (tmp_path / bootstrap.PACKED).mkdir()
+        (tmp_path / bootstrap.PACKED / "safetensors.py").touch()
+        done = task(tmp_path, "Lengths", "import safetensors\n" + LENGTHS, b"ab\n")
+        assert done.stdout == b"2\t1\n", done.stderr
+
+    def test_old_code_is_removed(self, tmp_path):
+        for number in range(6):
+            (tmp_path / str(number)).mkdir()
+            os.utime(tmp_path / str(number), (number, number))
+        bootstrap.forget(str(tmp_path))
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "4", "5"]
+
+
+LENGTHS = """\
+from mrjob.job import MRJob
+
+
+class Lengths(MRJob):
+    def mapper(self, _, line):
+        yield len(line), 1
+"""
+
+
+def task(folder: Path, name: str, script: str, lines: bytes, **env: str):
+    """Run a map task in a folder of its own, in an interpreter that has nothing installed."""
+    (folder / "home").mkdir(exist_ok=True)
+    (folder / "lengths.py").write_text(script)
+    (folder / shipping.NAME).unlink(missing_ok=True)
+    archive, content = shipping.archive()
+    (folder / archive).write_bytes(content)
+    (folder / shipping.NAME).symlink_to(folder / archive)
+    # -I: neither the working folder nor the user's packages; -S: nor the site's.
+    program = (
+        "import os, pwd, sys, types; "
+        "pwd.getpwuid = lambda uid: types.SimpleNamespace(pw_dir=os.getcwd() + '/home'); "
+        "import runpy; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    command = [sys.executable, "-I", "-S", "-c", program, shipping.NAME, name, "lengths.py"]
+    return subprocess.run(
+        [*command, "--mapper", "--step-num=0"],
+        cwd=folder,
+        env=env,
+        input=lines,
+        capture_output=True,
+    )
+
+
+def unpacked(folder: Path) -> list[Path]:
+    return list((folder / f"home/.cache/gradreduce-tasks-{os.getuid()}").iterdir())
+
+
+class TestFailures:
+    @pytest.mark.parametrize(
+        ("said", "meaning"),
+        [
+            ('Cannot run program "python4": error=2', "no program python4"),
+            (
+                "Container [pid=1,containerID=c] is running 1B beyond the 'PHYSICAL' memory limit. "
+                "Current usage: 514.0 MB of 512 MB physical memory used; 2.6 GB",
+                "used 514.0 MB of 512 MB",
+            ),
+            ("Error: Java heap space", "Java heap space"),
+            ("subprocess failed with code 137", "its process was killed"),
+            ("Timed out after 6 secs", "silent for 6 seconds"),
+            ("The required MAP capability is more than the supported max container", "MAP task"),
+            ("Container released on a *lost* node", "its node was lost"),
+        ],
+    )
+    def test_what_hadoop_says_is_put_in_words(self, said, meaning):
+        assert meaning in failures.describe("attempt_1_0002_r_000000_0", "", said, None).what
+
+    def test_the_log_of_a_program(self):
+        log = "log4j:WARN x\nreporter:counter:a,b,1\nsed: unknown command\n"
+        said = "PipeMapRed.waitOutputThreads(): subprocess failed with code 1"
+        told = failures.describe("attempt_1_0002_m_000000_0", "n", said, log)
+        assert told.what.endswith("\nsed: unknown command")
+
+    def test_a_python_that_is_too_old(self):
+        line = {"kind": "python", "python": "3.6.8", "executable": "/usr/bin/python3"}
+        log = bootstrap.MARK + json.dumps(line)
+        told = failures.describe("attempt_1_0002_m_000000_0", "node1", "", log)
+        assert "node1 runs tasks with /usr/bin/python3, which is Python 3.6.8" in told.what
+        assert "--python-bin" in told.what
+
+    def test_data_errors_are_final_and_storage_errors_are_not(self):
+        for code, final in ((65, True), (74, False)):
+            line = {"kind": "exception", "type": "X", "message": "m", "exit_code": code}
+            log = bootstrap.MARK + json.dumps(line)
+            told = failures.describe("attempt_1_0002_m_000000_0", "", "", log)
+            assert (told.final, told.exit_code) == (final, code)
+
+    def test_a_line_that_only_looks_so(self):
+        log = bootstrap.MARK + "[" * 100_000 + "\n" + bootstrap.MARK + "3\nthe end\n"
+        assert failures.describe("attempt_1_0002_m_000000_0", "", "", log).what
+
+
+class Manager(BaseHTTPRequestHandler):
+    """A resource manager with one application."""
+
+    answers: ClassVar[dict[str, object]] = {}
+    killed: ClassVar[list[str]] = []
+
+    def do_GET(self):
+        found = self.answers.get(self.path)
+        self.send_response(404 if found is None else 200)
+        self.end_headers()
+        self.wfile.write(json.dumps(found).encode())
+
+    def do_PUT(self):
+        self.killed.append(self.path)
+        self.send_response(202)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def yarn(no_hadoop, monkeypatch, tmp_path):
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Manager)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    place = f"127.0.0.1:{server.server_port}"
+    found = {
+        "yarn.resourcemanager.webapp.address": place,
+        "mapreduce.jobhistory.webapp.address": place,
+    }
+    monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=found)))
+    Manager.answers, Manager.killed = {}, []
+    yield Yarn(installation.find())
+    monkeypatch.delenv("HADOOP_CONF_DIR")
+    server.shutdown()
+    server.server_close()
+
+
+APPLICATION = "application_1_0002"
+
+
+class TestRest:
+    def test_nobody_answers(self, no_hadoop, monkeypatch, tmp_path):
+        found = {"yarn.resourcemanager.webapp.address": "127.0.0.1:1"}
+        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=found)))
+        with pytest.raises(RestError, match="does not answer") as error:
+            Yarn(installation.find()).metrics()
+        monkeypatch.delenv("HADOOP_CONF_DIR")
+        assert error.value.status is None
+
+    def test_an_error_of_the_server(self, yarn):
+        with pytest.raises(RestError, match="HTTP 404"):
+            yarn.metrics()
+
+    def test_what_a_killed_driver_left_is_ended(self, yarn, monkeypatch):
+        tag = submissions.mark("hdfs://h/run")
+        query = f"/ws/v1/cluster/apps?applicationTags={tag}&states=NEW,NEW_SAVING,SUBMITTED,"
+        Manager.answers[query + "ACCEPTED,RUNNING"] = {"apps": {"app": [{"id": APPLICATION}]}}
+        monkeypatch.setattr(submissions, "_END_SECONDS", 0)
+        assert submissions.end_left_behind("hdfs://h/run") == [APPLICATION]
+        assert Manager.killed[0].startswith(f"/ws/v1/cluster/apps/{APPLICATION}/state?")
+
+
+CLIENT = """\
+import sys, time
+print("26/11/21 21:00:00 INFO impl.YarnClientImpl: Submitted application application_1_0002",
+      file=sys.stderr, flush=True)
+{}
+"""
+ATTEMPT = "attempt_1_0002_m_000000_0"
+
+
+class TestClient:
+    def run(self, yarn, rest, before=None):
+        client = Client(yarn, "tag", "step 1 of 1", before)
+        return client.run(Program([sys.executable, "-c", CLIENT.format(rest)], os.environ))
+
+    def test_a_step_that_succeeds(self, yarn):
+        told = []
+        with submissions.told_to("run", told.append):
+            outcome = self.run(yarn, "")
+        assert (outcome.return_code, outcome.failure, told) == (0, None, [APPLICATION])
+
+    def failing(self, monkeypatch, **told):
+        """The rest of a client whose step has an attempt that tells of an exception."""
+        log = bootstrap.MARK + json.dumps({"kind": "exception", **told})
+        monkeypatch.setattr(Yarn, "log", lambda *arguments: log)
+        path = f"/proxy/{APPLICATION}/ws/v1/mapreduce/jobs/job_1_0002/tasks/task_1_0002_m_000000"
+        entry = {"nodeHttpAddress": "n:1", "assignedContainerId": "c", "diagnostics": ""}
+        Manager.answers[f"{path}/attempts/{ATTEMPT}"] = {"taskAttempt": entry}
+        line = f"26/11/21 21:00:01 INFO mapreduce.Job: Task Id : {ATTEMPT}, Status : FAILED"
+        return f"print({line!r}, file=sys.stderr, flush=True); time.sleep(1); sys.exit(1)"
+
+    def test_a_final_failure_ends_the_job_at_once(self, yarn, monkeypatch):
+        rest = self.failing(monkeypatch, type="DataError", message="no", exit_code=65)
+        outcome = self.run(yarn, rest)
+        assert outcome.failure.what == "DataError: no"
+        assert outcome.failure.exit_code == 65
+        assert len(Manager.killed) == 1
+
+    def test_what_many_attempts_lack_is_one_warning(self, yarn, monkeypatch, caplog):
+        told = {"type": "MissingInputError", "message": "x is not there", "exit_code": 66}
+        rest = self.failing(monkeypatch, **told)
+        report = rest.partition(";")[0]
+        path = next(iter(Manager.answers)).replace("task_1_0002_m_000000", "task_1_0002_m_000001")
+        other = ATTEMPT.replace("m_000000", "m_000001")
+        Manager.answers[path.replace(ATTEMPT, other)] = next(iter(Manager.answers.values()))
+        self.run(yarn, f"{report.replace(ATTEMPT, other)};{rest}")
+        assert [record.levelname for record in caplog.records].count("WARNING") == 1
+        assert "x is not there" in caplog.text
+
+    def test_a_job_that_cannot_be_submitted(self, yarn):
+        program = "import sys; sys.exit('ERROR streaming.StreamJob: Error: no such queue')"
+        client = Client(yarn, "tag", "step 1 of 1")
+        outcome = client.run(Program([sys.executable, "-c", program], os.environ))
+        assert "could not be submitted: " in outcome.failure.what
+        assert "no such queue" in outcome.failure.what
+
+    def test_a_failure_as_before_ends_the_job_at_once(self, yarn, monkeypatch):
+        rest = self.failing(monkeypatch, type="ValueError", message="x", traceback="T")
+        for traceback, ended in (("another", 0), ("T", 1)):
+            self.run(yarn, rest, before=Failure("x", traceback=traceback))
+            assert len(Manager.killed) == ended
+
+
+#: Stands in for Java: says what it was given, and ends a step with the code that it is told.
+SUBMITTER = """\
+#!{python}
+import os, sys
+from urllib.parse import unquote
+print(sys.argv[1], os.environ["HADOOP_CLASSPATH"], file=sys.stderr, flush=True)
+for line in sys.stdin:
+    words = [unquote(word) for word in line.rstrip("\\n").split("\\t")]
+    if words == ["die"]:
+        sys.exit(3)
+    print(repr(words), file=sys.stderr)
+    print("gradreduce: ended with", words[0], file=sys.stderr, flush=True)
+"""
+
+
+class TestSubmitter:
+    @pytest.fixture
+    def own(self, tmp_path):
+        cluster = Cluster(tmp_path, 1, 1000, tmp_path / "java", (), tmp_path / "hadoop")
+        program = cluster.home / "bin" / "hadoop"
+        program.parent.mkdir(parents=True)
+        program.write_text(SUBMITTER.format(python=sys.executable))
+        program.chmod(0o755)
+        return cluster
+
+    @pytest.fixture
+    def one(self, own):
+        one = Submitter(own, {"HADOOP_CLASSPATH": "mine", "A": "1"})
+        yield one
+        one.end()
+
+    def test_one_program_for_several_steps(self, own, one):
+        said = []
+        for words in (["0", "a\tb", "ü\n", "%41+"], ["5"]):
+            one.submit(words)
+            said += one.lines()
+            assert one.wait() == int(words[0])
+            one.close()
+            assert said.pop().decode().strip() == repr(words)
+        (path,) = said
+        assert path.decode().split() == [compiled.SUBMITTER, f"mine:{compiled.folder(own.hadoop)}"]
+
+    def test_one_that_dies_in_a_step(self, one):
+        one.submit(["die"])
+        list(one.lines())
+        assert one.wait() == 3
+        assert not one.serves({"HADOOP_CLASSPATH": "mine", "A": "1"})
+        # Nobody reads any more, and nothing breaks but the step.
+        one.submit(["0"])
+        assert list(one.lines()) == []
+        assert one.wait() == 3
+
+    def test_one_that_is_killed_has_not_succeeded(self, one):
+        one.submit(["0"])
+        one.kill()
+        assert one.wait() != 0
+
+    def test_another_environment_needs_another(self, one):
+        assert one.serves({"HADOOP_CLASSPATH": "mine", "A": "1"})
+        assert not one.serves({"HADOOP_CLASSPATH": "mine", "A": "2"})
+
+
+class TestUber:
+    @pytest.mark.parametrize(
+        ("jobconf", "expected"),
+        [
+            ({}, True),
+            ({"mapreduce.job.reduces": 0, "mapreduce.partition.keypartitioner.options": "x"}, True),
+            ({"mapreduce.job.reduces": "1"}, True),
+            ({"mapreduce.job.reduces": 2}, False),
+            ({"mapred.reduce.tasks": "2"}, False),
+            ({"mapreduce.job.maps": 1}, False),
+            ({"mapred.map.tasks": 1}, False),
+            ({"mapreduce.job.ubertask.enable": "false"}, False),
+            ({"mapreduce.map.memory.mb": 100}, False),
+            ({"mapreduce.reduce.java.opts": "-Xmx1g"}, False),
+        ],
+    )
+    def test_who_says_how_tasks_run(self, jobconf, expected):
+        assert uber.leaves_tasks_to_us(jobconf) is expected
+
+    def test_the_master_gets_the_memory_of_a_task(self, no_hadoop, monkeypatch, tmp_path):
+        def found(**settings):
+            names = {name.replace("__", "."): value for name, value in settings.items()}
+            path = home(tmp_path / str(len(settings)), mapred=names)
+            monkeypatch.setenv("HADOOP_HOME", str(path))
+            monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+            return uber.properties(installation.find())
+
+        base = {
+            "mapreduce.am.max-attempts": "1",
+            "mapreduce.job.maps": "1",
+            "mapreduce.job.ubertask.enable": "true",
+        }
+        # By Hadoop's own defaults the master has 1,536 MB, and a task 1,024.
+        assert found() == base
+        assert found(mapreduce__reduce__memory__mb="4096") == {
+            **base,
+            "yarn.app.mapreduce.am.resource.mb": "4096",
+        }
+        assert found(mapreduce__map__memory__mb="4096", mapreduce__map__java__opts="-Xmx3g") == {
+            **base,
+            "yarn.app.mapreduce.am.resource.mb": "4096",
+            "yarn.app.mapreduce.am.command-opts": "-Xmx3g",
+        }
+
+    def test_the_committer_is_only_where_it_was_compiled(self, tmp_path, monkeypatch):
+        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "home")))
+        own = Cluster(tmp_path, 1, 1000, tmp_path / "java", (), tmp_path / "hadoop")
+        theirs = dataclasses.replace(installation.find(), own=own)
+        name = "mapred.output.committer.class"
+        assert name not in uber.properties(theirs)
+        compiled.folder(own.hadoop).mkdir(parents=True)
+        assert uber.properties(theirs)[name] == compiled.COMMITTER
+
+
+class TestPacking:
+    @pytest.fixture
+    def pip(self, monkeypatch):
+        """What pip is asked for; it puts one file into the folder."""
+        asked = []
+
+        def run(command, **options):
+            asked.append(command)
+            folder = Path(command[command.index("--target") + 1])
+            (folder / "numpy").mkdir()
+            (folder / "numpy/__init__.py").write_text("version = 1")
+            (folder / "bin").mkdir()
+            (folder / "bin/f2py").touch()
+            return subprocess.CompletedProcess(command, 0, "", "")
+
+        monkeypatch.setattr(packing.subprocess, "run", run)
+        return asked
+
+    def test_the_same_versions_for_another_python(self, pip, tmp_path):
+        told = []
+        file = tmp_path / "packed.tar.gz"
+        packing.pack(file, "3.12", "manylinux2014_aarch64", ["scikit-learn"], told.append)
+        (command,) = pip
+        assert command[command.index("--python-version") + 1] == "3.12"
+        assert command[command.index("--platform") + 1] == "manylinux2014_aarch64"
+        assert command[-1] == "scikit-learn"
+        assert f"numpy=={importlib.metadata.version('numpy')}" in command
+        with tarfile.open(file) as archive:
+            assert archive.getnames() == ["numpy/__init__.py"]
+        packing.pack(tmp_path / "again.tar.gz", "3.12", None, [], told.append)
+        assert (tmp_path / "again.tar.gz").read_bytes() == file.read_bytes()
+
+    def test_bad_input(self, pip, tmp_path):
+        for file, python, error in (
+            ("packed.zip", None, "ends with .tar.gz"),
+            ("packed.tar.gz", "3.9", "expected 3.11 or later"),
+            ("packed.tar.gz", "3.12.1", "found '3.12.1'"),
+        ):
+            with pytest.raises(UsageError, match=error):
+                packing.pack(tmp_path / file, python, None, [], print)
+        (tmp_path / "packed.tar.gz").touch()
+        with pytest.raises(OutputError, match="exists"):
+            packing.pack(tmp_path / "packed.tar.gz", None, None, [], print)
+        assert not pip
+
+    def test_pip_finds_nothing(self, monkeypatch, tmp_path):
+        def run(command, **options):
+            return subprocess.CompletedProcess(command, 1, "", "x\nERROR: no matching distribution")
+
+        monkeypatch.setattr(packing.subprocess, "run", run)
+        with pytest.raises(GradreduceError, match="ERROR: no matching"):
+            packing.pack(tmp_path / "packed.tar.gz", None, None, [], print)
+        assert not list(tmp_path.iterdir())

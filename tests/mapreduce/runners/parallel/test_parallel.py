@@ -1,0 +1,374 @@
+"""``-r parallel`` against ``-r inline`` and ``-r local``, on jobs as people write them."""
+
+import bz2
+import gzip
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import stock_jobs
+
+import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
+from mapreduce.errors import OutputError, UsageError
+from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
+from mapreduce.runners.parallel import pool as pools
+from mapreduce.runners.parallel import worker
+from mapreduce.runners.parallel.runner import TaskFailedException
+
+WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+START_METHODS = sorted({DEFAULT_START_METHOD, "forkserver"})
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "words.txt"
+    lines = [" ".join(WORDS[i % 10 : i % 10 + i % 4]) for i in range(400)]
+    path.write_text("\n".join([*lines, "a last line without a line feed"]))
+    return path
+
+
+def run(job_class, runner, *arguments):
+    """Lines of the output and counters of all steps."""
+    job = job_class(["--no-conf", "-r", runner, *map(str, arguments)])
+    with job.make_runner() as made:
+        made.run()
+        return b"".join(made.cat_output()).splitlines(), made.counters()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    """Every test: no folder in memory, no temporary folder, no process remains."""
+
+    before = _children()
+    yield
+    for place in (Path("/dev/shm"), Path(tempfile.gettempdir())):
+        assert list(place.glob(f"gradreduce-*-{os.getpid()}-*")) == []
+    names = [Path(f"/proc/{pid}/cmdline") for pid in _children() - before]
+    running = [path.read_bytes() for path in names if path.exists()]
+    assert all(b"resource_tracker" in line or b"forkserver" in line for line in running)
+
+
+def _children() -> set[str]:
+    """Processes that this one has started, where the system tells."""
+    path = Path(f"/proc/self/task/{os.getpid()}/children")
+    return set(path.read_text().split()) if path.exists() else set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name", ["WordCount", "TwoSteps", "InitAndFinal", "Sorted", "MapOnly", "ReducerOnly"]
+)
+@pytest.mark.parametrize("workers", [1, 3])
+def test_output_equals_inline(text, name, workers):
+    job_class = getattr(stock_jobs, name)
+    ours, counters = run(job_class, "parallel", "--workers", workers, text)
+    theirs, expected = run(job_class, "inline", text)
+    if name == "InitAndFinal":
+        # One line for each reducer task's sum in both; their number of mappers differs.
+        assert [dict(c)["lines"] for c in counters] == [dict(c)["lines"] for c in expected]
+    assert Counter(ours) == Counter(theirs)
+    assert ours
+
+
+@pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+def test_temporary_files_are_the_users_alone(text, runner):
+    before = os.umask(0o022)
+    try:
+        with stock_jobs.WordCount(["--no-conf", "-r", runner, str(text)]).make_runner() as made:
+            if runner != "local":
+                # Its tasks would be the script itself, which Python 3.13 does not start.
+                made.run()
+            assert Path(made._get_local_tmp_dir()).stat().st_mode & 0o777 == 0o700
+            for folder in Path("/dev/shm"), Path(tempfile.gettempdir()):
+                for ours in folder.glob(f"gradreduce-*-{os.getpid()}-*"):
+                    assert ours.stat().st_mode & 0o777 == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_map_only_keeps_the_order_of_the_input(text):
+    ours, _ = run(stock_jobs.MapOnly, "parallel", "--workers", 3, text)
+    assert ours == text.read_text().upper().encode().splitlines()
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_both_start_methods(text, method):
+    ours, _ = run(stock_jobs.TwoSteps, "parallel", "--start-method", method, text)
+    assert Counter(ours) == Counter(run(stock_jobs.TwoSteps, "inline", text)[0])
+
+
+@pytest.mark.parametrize("reduces", [1, 2, 17])
+def test_any_number_of_reducers(text, reduces):
+    option = f"mapreduce.job.reduces={reduces}"
+    ours, _ = run(stock_jobs.WordCount, "parallel", "-D", option, text)
+    assert Counter(ours) == Counter(run(stock_jobs.WordCount, "inline", text)[0])
+    _, counters = run(stock_jobs.InitAndFinal, "parallel", "-D", option, text)
+    assert counters[0]["tasks"]["reducers"] == reduces
+
+
+@pytest.mark.parametrize("maps", [1, 2, 150])
+def test_any_number_of_mappers(text, maps):
+    ours, _ = run(stock_jobs.WordCount, "parallel", "-D", f"mapreduce.job.maps={maps}", text)
+    assert Counter(ours) == Counter(run(stock_jobs.WordCount, "inline", text)[0])
+
+
+def test_compressed_several_and_empty_inputs(text, tmp_path):
+    content = text.read_bytes()
+    (tmp_path / "a.gz").write_bytes(gzip.compress(content))
+    (tmp_path / "b.bz2").write_bytes(bz2.compress(content))
+    (tmp_path / "empty.txt").write_bytes(b"")
+    paths = [text, tmp_path / "a.gz", tmp_path / "b.bz2", tmp_path / "empty.txt"]
+    ours, _ = run(stock_jobs.WordCount, "parallel", *paths)
+    assert Counter(ours) == Counter(run(stock_jobs.WordCount, "inline", *paths)[0])
+
+
+def test_empty_input_gives_empty_output(tmp_path):
+    (tmp_path / "empty.txt").write_bytes(b"")
+    assert run(stock_jobs.WordCount, "parallel", tmp_path / "empty.txt")[0] == []
+
+
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+@pytest.mark.parametrize("files", [0, 1, 3])
+def test_one_map_task_at_least(tmp_path, runner, files):
+    """As on Hadoop: init and final methods run, of standard input and of files."""
+    paths = [tmp_path / f"empty-{number}.txt" for number in range(files)]
+    for path in paths:
+        path.touch()
+    job = stock_jobs.InitAndFinal(["--no-conf", "-r", runner, *map(str, paths)])
+    job.sandbox()
+    with job.make_runner() as made:
+        made.run()
+        assert b'"lines"\t0\n' in b"".join(made.cat_output())
+
+
+def test_no_reduce_tasks_if_none_are_wanted(text):
+    """As on Hadoop: the mapper's output is the step's, and the next step maps over it."""
+    words = sum(len(line.split()) for line in text.read_text().splitlines())
+    for name in ("mapreduce.job.reduces", "mapred.reduce.tasks"):
+        found, counters = run(stock_jobs.TwoSteps, "parallel", "-D", f"{name}=0", text)
+        assert len(found) == words
+    found, counters = run(
+        stock_jobs.InitAndFinal, "parallel", "-D", "mapreduce.job.reduces=00", text
+    )
+    assert "tasks" not in counters[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["-D", "mapreduce.job.reduces=0"]])
+def test_outputs_of_steps_are_kept(text, tmp_path, options):
+    given = ["--step-output-dir", tmp_path / "steps", "--workers", 2, *options]
+    found, _ = run(stock_jobs.TwoSteps, "parallel", *given, text)
+    assert found == run(stock_jobs.TwoSteps, "parallel", *given[2:], text)[0]
+    (step,) = (tmp_path / "steps").iterdir()
+    assert step.name == "0000"
+    assert (step / "_SUCCESS").exists()
+    first = b"".join(path.read_bytes() for path in sorted(step.glob("part-*"))).splitlines()
+    assert Counter(first) == Counter(run(FirstStep, "parallel", *options, text)[0])
+    with pytest.raises(OutputError, match="is not empty"):
+        run(stock_jobs.TwoSteps, "parallel", *given, text)
+    with pytest.raises(UsageError, match="a folder of this machine"):
+        run(stock_jobs.TwoSteps, "parallel", "--step-output-dir", "hdfs:///steps", text)
+
+
+def test_outputs_of_steps_that_fail_are_not(text, tmp_path):
+    class Fails(stock_jobs.TwoSteps):
+        def count(self, word, counts):
+            if word == "last":
+                raise ValueError(word)
+            yield word, sum(counts)
+
+    with pytest.raises(TaskFailedException):
+        run(Fails, "parallel", "--workers", 1, "--step-output-dir", tmp_path / "steps", text)
+    assert list((tmp_path / "steps").iterdir()) == []
+
+
+class FirstStep(stock_jobs.TwoSteps):
+    def steps(self):
+        return super().steps()[:1]
+
+
+def test_tasks_do_not_see_each_other(text):
+    ours, _ = run(stock_jobs.LeavesTraces, "parallel", "--workers", 1, text)
+    assert b'"lines"\t401' in ours
+
+
+def test_environment_and_uploads(text, tmp_path):
+    (tmp_path / "extra.txt").write_text("sent along")
+    arguments = ["--extra", tmp_path / "extra.txt", "--cmdenv", "SENT=yes", text]
+    ours, _ = run(stock_jobs.Environment, "parallel", *arguments)
+    theirs, _ = run(stock_jobs.Environment, "inline", *arguments)
+    assert Counter(ours) == Counter(theirs)
+    assert b'"extra"\t["sent along"]' in ours
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_tasks_have_the_environment_of_now(method, text, monkeypatch):
+    arguments = ["--start-method", method, text]
+    monkeypatch.setenv("GONE", "still here")
+    run(stock_jobs.Inherited, "parallel", *arguments)
+    monkeypatch.setenv("INHERITED", "yes")
+    monkeypatch.delenv("GONE")
+    ours, _ = run(stock_jobs.Inherited, "parallel", *arguments)
+    assert set(ours) == {b'"inherited"\t["yes", null]'}
+
+
+def test_commands_between_steps(text):
+    ours, _ = run(stock_jobs.Commands, "parallel", text)
+    totals = Counter()
+    for line in ours:
+        word, count = line.split(b"\t")
+        totals[word] += int(count)
+    words = Counter(text.read_text().split())
+    assert totals == {f'"{word}"'.encode(): count for word, count in words.items()}
+
+
+def test_output_folder(text, tmp_path):
+    out = tmp_path / "out"
+    run(stock_jobs.WordCount, "parallel", "-D", "mapreduce.job.reduces=3", "-o", out, text)
+    parts = sorted(path.name for path in out.iterdir())
+    assert parts == ["_SUCCESS", "part-00000", "part-00001", "part-00002"]
+    lines = [line for part in parts[1:] for line in (out / part).read_bytes().splitlines()]
+    assert Counter(lines) == Counter(run(stock_jobs.WordCount, "inline", text)[0])
+
+
+@pytest.mark.parametrize("method", START_METHODS)
+def test_an_exception_shows_the_users_traceback(text, caplog, method):
+    with pytest.raises(TaskFailedException) as raised, caplog.at_level(logging.ERROR):
+        run(stock_jobs.Raises, "parallel", "--start-method", method, text)
+    assert "step 1 of 1, map task" in str(raised.value)
+    assert "ValueError: cannot count" in str(raised.value)
+    assert 'raise ValueError(f"cannot count {line!r}")' in caplog.text
+    assert "worker.py" not in caplog.text
+
+
+def test_an_exit_is_a_failure(text):
+    with pytest.raises(TaskFailedException, match="SystemExit: 3"):
+        run(stock_jobs.Exits, "parallel", text)
+
+
+@pytest.fixture
+def kills(tmp_path):
+    """Makes a folder of tokens, each of which costs a worker its life."""
+
+    def make(count):
+        folder = tmp_path / "kills"
+        folder.mkdir()
+        for number in range(count):
+            (folder / str(number)).touch()
+        return folder
+
+    return make
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("method", START_METHODS)
+def test_a_killed_worker_is_retried(text, kills, count, method):
+    folder = kills(count)
+    arguments = ["--kills", folder, "--workers", 2, "--start-method", method, text]
+    ours, _ = run(stock_jobs.Killed, "parallel", *arguments)
+    assert Counter(ours) == Counter(run(stock_jobs.WordCount, "inline", text)[0])
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("options", "attempts"), [([], 4), (["-D", "mapreduce.map.maxattempts=2"], 2)]
+)
+def test_a_task_whose_workers_always_die_fails_by_name(text, kills, options, attempts):
+    folder = kills(50)
+    options = ["-D", "mapreduce.job.maps=1", *options]
+    expected = rf"map task 0 failed: its worker was killed {attempts} times.*SIGKILL"
+    with pytest.raises(TaskFailedException, match=expected):
+        run(stock_jobs.Killed, "parallel", "--kills", folder, *options, text)
+    assert len(list(folder.iterdir())) == 50 - attempts
+
+
+def test_what_a_killed_driver_left_in_memory_is_removed_by_the_next():
+    program = "from mapreduce.runners.parallel.pool import memory_folder; print(memory_folder())"
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    left = Path(done.stdout.strip())
+    assert left.is_dir()
+    ours = pools.memory_folder()
+    assert not left.exists()
+    shutil.rmtree(ours)
+
+
+@pytest.mark.fault
+def test_a_clock_that_jumps_kills_nobody(text, monkeypatch):
+    class Slow(stock_jobs.WordCount):
+        def mapper_init(self):
+            time.sleep(1.5)
+
+    start, now = time.monotonic(), time.time
+    jump = lambda: now() + 3600 * (time.monotonic() - start > 1)  # noqa: E731
+    monkeypatch.setattr(time, "time", jump)
+    limits = ["-D", "mapreduce.task.timeout=60000", "-D", "mapreduce.map.maxattempts=1"]
+    assert run(Slow, "parallel", "-D", "mapreduce.job.maps=1", *limits, text)[0]
+
+
+LOUD = b"reporter:counter:loud,lines,1\n" + b"x" * 90 + b"\n"
+
+
+def test_a_task_may_write_as_much_as_it_likes_to_standard_error(text, caplog):
+    class Loud(stock_jobs.WordCount):
+        def mapper_init(self):
+            for _ in range(1000):
+                os.write(2, LOUD * 100)
+            # Not in memory, for which --memory is.
+            assert Path(tempfile.gettempdir()) in Path("/proc/self/fd/2").readlink().parents
+            raise ValueError("enough")
+
+    with pytest.raises(TaskFailedException) as raised:
+        run(Loud, "parallel", "-D", "mapreduce.job.maps=1", text)
+    assert raised.value.error.log.endswith("x\n")
+    assert "characters before this were left out" in raised.value.error.log[:200]
+
+
+@pytest.mark.slow
+def test_what_a_task_wrote_is_read_piece_by_piece(tmp_path):
+    with (tmp_path / "stderr").open("w+b") as log:
+        for _ in range(200):
+            log.write(LOUD * 1000)
+        log.write(b"reporter:status:almost\n" + b"y" * (8 << 20) + b"\nreporter:status:done\n")
+        log.seek(0)
+        tracemalloc.start()
+        noted = worker.noted(log)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert noted["counters"] == {"loud": {"lines": 200_000}}
+    assert noted["status"] == ["done"]
+    assert noted["log"].endswith("y" * 100 + "\n")
+    assert peak < 6 << 20
+
+
+def test_memory_and_workers_are_given_back_where_files_are_kept(text, tmp_path):
+    given = ["--cleanup", "NONE", "-r", "parallel", "--no-conf", str(text)]
+    with stock_jobs.WordCount(given).make_runner() as runner:
+        runner._opts["local_tmp_dir"] = str(tmp_path / "kept")
+        runner.run()
+    (kept,) = (tmp_path / "kept").iterdir()
+    assert (kept / "output").is_dir()
+
+
+def test_workers_must_be_positive(text):
+    with pytest.raises(Exception, match="--workers: expected a number of at least 1, found 0"):
+        run(stock_jobs.WordCount, "parallel", "--workers", 0, text)
+
+
+def test_a_task_may_write_text_to_standard_error_inline_too(text):
+    """mrjob puts a file of bytes there: a warning ended the job."""
+    lines, counters = run(stock_jobs.Warns, "inline", text)
+    expected, ours = run(stock_jobs.Warns, "parallel", text)
+    assert lines == expected
+    assert dict(counters[0])["seen"] == dict(ours[0])["seen"]

@@ -1,0 +1,99 @@
+"""What runners say that they can do, and a runner of an installed package."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import datasets
+from mapreduce.errors import UsageError
+from mapreduce.runners import traits
+from mapreduce.runners.traits import RUNNERS
+from mapreduce.runs import flags
+
+OWN = '''\
+"""A runner of one's own: another worker pool, say, with a bound of its own."""
+
+from mapreduce.runners.parallel.runner import ParallelMRJobRunner
+from mapreduce.runners.parallel.traits import PARALLEL
+from dataclasses import replace
+
+
+class Careful(ParallelMRJobRunner):
+    alias = "careful"
+
+
+TRAITS = replace(PARALLEL, runner="careful:Careful", most_workers=3)
+'''
+
+
+@pytest.fixture
+def installed(tmp_path):
+    (tmp_path / "careful.py").write_text(OWN)
+    info = tmp_path / "careful-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: careful\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[gradreduce.runners]\ncareful = careful:TRAITS\n")
+    datasets.blobs(tmp_path / "train")
+    return tmp_path
+
+
+def command(folder, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "mapreduce.cli.main", *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_an_installed_package_adds_a_runner(installed):
+    made = []
+    for runner in ("careful", "inline"):
+        how = ["--run", runner, "--rounds", 2, "--batch-size", 96, "--json", "-q"]
+        done = command(installed, "train", "train", *how, "-r", runner)
+        assert done.returncode == 0, done.stderr
+        made.append(json.loads(done.stdout)["model_sha256"])
+    assert made[0] == made[1]
+    refused = command(installed, "train", "train", "--run", "x", "-r", "careful", "--workers", 4)
+    assert (refused.returncode, "positive number up to 3" in refused.stderr) == (2, True)
+    again = command(installed, "resume", "careful")
+    assert (again.returncode, "-r careful" in again.stderr) == (2, True)
+    (installed / "text").write_text("a b a\n")
+    job = os.path.abspath("jobs/word_count.py")  # noqa: PTH100
+    done = command(installed, "run", job, "-r", "careful", "text")
+    assert sorted(done.stdout.split("\n")) == ["", '"a"\t2', '"b"\t1'], done.stderr
+
+
+@pytest.mark.parametrize("name", [*RUNNERS])
+def test_every_runner_has_traits(name):
+    assert isinstance(RUNNERS.find(name), traits.Traits)
+    is_cluster = not traits.of(name).has_local_files
+    assert traits.is_harmless(name) is not is_cluster
+    assert traits.of(name).most_workers == (99_999 if is_cluster else 1024)
+
+
+def test_of_other_runners_nothing_is_known():
+    assert traits.of("spark") == traits.Traits()
+    assert not traits.is_harmless("spark")
+    with pytest.raises(UsageError, match="--runner: expected one of inline, parallel, local"):
+        flags.execution({"runner": "spark"})
+
+
+def test_what_was_left_is_ended_by_whom_it_is_of(monkeypatch):
+    asked = []
+    for name in ("hadoop", "emr"):
+        kind = type(traits.of(name))
+        monkeypatch.setattr(
+            kind, "end_left_behind", lambda self, *given: asked.append((type(self), *given)) or []
+        )
+    hadoop, emr = (type(traits.of(name)) for name in ("hadoop", "emr"))
+    traits.end_left_behind("parallel", "run", "application_1_1")
+    traits.end_left_behind("hadoop", "run", "j-1")
+    traits.end_left_behind("hadoop", "run", None)
+    assert traits.end_left_behind("parallel", "run", None) == []
+    assert asked == [(hadoop, "run", "application_1_1"), (emr, "run", "j-1"), (hadoop, "run", None)]

@@ -1,0 +1,211 @@
+"""One driver at a time: locks, leases that are stale, and drivers that have lost theirs."""
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+import datasets
+import programs
+from hdfs_utils.publish import replace
+from mapreduce.errors import LeaseError
+from mapreduce.plan.settings import Settings
+from mapreduce.runs import checkpoint, lease
+from mapreduce.runs.events import CheckpointSaved, Events, RoundCompleted
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
+
+#: Holds a lease until it is killed; a new process namespace gives it numbers of its own.
+HOLDER = """
+import sys, time
+from pathlib import Path
+from mapreduce.runs import lease
+with lease.held(Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(100)
+"""
+
+ENDED = 2**22 + 1
+
+
+@pytest.fixture
+def run(tmp_path):
+    datasets.blobs(tmp_path / "train")
+    settings = Settings("softmax", batch_size=96, rounds=6, checkpoint_every=2)
+    return driver.create(tmp_path / "run", settings, tmp_path / "train", None)
+
+
+def write(run, **changes):
+    content = {**vars(lease.myself()), "pid": ENDED, **changes}
+    replace(run.path / "lease.json", json.dumps(content).encode())
+
+
+def train(run, *subscribers, **options):
+    return driver.train(run, Execution("inline"), 0, Events(*subscribers), **options)
+
+
+def without_locks(monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+@pytest.fixture
+def contained(run):
+    """A driver in a container of its own, whose numbers of processes mean nothing here."""
+    program = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if (
+        shutil.which("unshare") is None
+        or subprocess.run([*program, "true"], check=False).returncode
+    ):
+        pytest.skip("needs the permission to make a namespace of processes")
+    process = subprocess.Popen(
+        [*program, sys.executable, "-c", HOLDER, str(run.path)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_a_driver_in_another_container_is_not_disturbed(run, contained):
+    theirs = lease.holder(run.path)
+    assert theirs.host == lease.myself().host
+    assert theirs.namespace != lease.myself().namespace
+    assert lease.is_alive(theirs)
+    for options in ([], ["--take-over"]):
+        done = programs.gradreduce("resume", run.path, *options)
+        assert done.returncode == 75
+        assert f"in use by process {theirs.pid} on {theirs.host}, in another" in done.stderr
+        assert "Wait for it to end, or stop it where it runs" in done.stderr
+    assert lease.holder(run.path) == theirs
+    assert run.summary()["state"] == "running"
+    contained.kill()
+    contained.wait()
+    # It would hold the lock if it lived.
+    ended = []
+    train(run, ended.append)
+    assert ended[-1].completed == 6
+
+
+def test_without_locks_a_container_is_taken_over_by_hand_only(run, contained, monkeypatch):
+    theirs = lease.holder(run.path)
+    without_locks(monkeypatch)
+    with pytest.raises(LeaseError, match="run --take-over"):
+        train(run)
+    assert lease.holder(run.path) == theirs
+    train(run, take_over=True)
+    assert lease.holder(run.path) is None
+
+
+def test_without_locks_a_driver_that_has_ended_is_replaced(run, monkeypatch):
+    without_locks(monkeypatch)
+    write(run, application="application_1")
+    with lease.held(run.path) as previous:
+        assert previous.application == "application_1"
+        with pytest.raises(LeaseError, match="in use by process"), lease.held(run.path):
+            pass
+    assert lease.holder(run.path) is None
+
+
+@pytest.mark.parametrize("changes", [{"boot": "another"}, {"namespace": "pid:[1]"}])
+def test_a_lease_from_before_a_restart(run, monkeypatch, changes):
+    """A driver of this host that lives has the lock; without locks that is not known."""
+    write(run, **changes)
+    with monkeypatch.context() as patch:
+        without_locks(patch)
+        with pytest.raises(LeaseError, match=r"before a restart\..*run --take-over"):
+            train(run)
+    state = "stopped" if "boot" in changes else "running"
+    assert run.summary()["state"] == state
+    train(run)
+
+
+def test_fields_of_a_later_version_do_not_make_a_lease_none(run):
+    write(run, pid=os.getpid(), color="blue")
+    with pytest.raises(LeaseError, match=f"in use by process {os.getpid()} on this machine"):
+        train(run)
+    write(run, color="blue")
+    train(run)
+
+
+WRONG = [
+    json.dumps({"host": "a", "pid": 1, "start_time": 1, name: value}).encode()
+    for name, value in (
+        *(("pid", wrong) for wrong in ("1", 1 << 70, -1, 1.0)),
+        *(("host", 3), ("start_time", "a"), ("boot", 3), ("application", [1])),
+    )
+]
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"[" * 100_000, b"[]", b'{"host": "a"}', *WRONG])
+def test_a_lease_that_cannot_be_read_is_taken_over_by_hand(run, content):
+    replace(run.path / "lease.json", content)
+    done = programs.gradreduce("resume", run.path)
+    assert done.returncode == 75
+    assert "in use by another driver. If that driver has ended" in done.stderr
+    train(run, take_over=True)
+
+
+def test_the_lock_outlives_neither_the_driver_nor_its_end(run):
+    with lease.held(run.path):
+        other = subprocess.run(
+            [sys.executable, "-c", HOLDER, run.path], capture_output=True, text=True, check=False
+        )
+        assert "in use by process" in other.stderr
+        pid = os.fork()
+        if not pid:
+            time.sleep(30)
+            os._exit(0)
+    with lease.held(run.path):
+        pass
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+
+
+# A driver whose lease was taken from it
+
+
+@pytest.mark.parametrize("executor", ["chain", "gang"])
+@pytest.mark.parametrize("loss", ["taken", "removed"])
+def test_a_driver_that_lost_its_lease_stops_and_deletes_nothing(run, executor, loss):
+    """As one whose host stood still, while the run was taken over by hand."""
+
+    def lose(event):
+        if isinstance(event, CheckpointSaved) and event.completed == 2:
+            if loss == "taken":
+                write(run, host="elsewhere")
+            else:
+                (run.path / "lease.json").unlink()
+            (run.rounds / "00000009.00000-of-00001.block").write_bytes(b"theirs")
+            (run.path / "gang").mkdir(exist_ok=True)
+            (run.path / "gang/theirs").touch()
+
+    execution = Execution("inline", executor=executor, workers=1, rounds_per_job=2)
+    with pytest.raises(LeaseError, match="deletes nothing"):
+        driver.train(run, execution, 1, Events(lose))
+    assert checkpoint.saved(run) == [2]
+    assert run.read_json("result.json") is None
+    assert (run.rounds / "00000009.00000-of-00001.block").exists()
+    assert (run.path / "gang/theirs").exists()
+    assert (lease.holder(run.path) is not None) == (loss == "taken")
+    (run.rounds / "00000009.00000-of-00001.block").unlink()
+    assert train(run, take_over=True).completed == 6
+
+
+def test_rounds_are_not_looked_at_for_the_lease(run, monkeypatch):
+    """It is read before a publication of the driver's, not in every round."""
+    seen, rounds = [], []
+    plain = lease.holder
+    monkeypatch.setattr(lease, "holder", lambda run: seen.append(1) or plain(run))
+    train(run, lambda event: rounds.append(event) if isinstance(event, RoundCompleted) else None)
+    assert len(rounds) == 6
+    assert len(seen) < 40

@@ -1,0 +1,99 @@
+"""When a training is said to have diverged: of the losses of its rounds alone."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from mapreduce.plan.plan import DataReference, Plan
+from mapreduce.runs import outcome
+from mapreduce.runs.events import RunEnded
+
+DATA = DataReference("0" * 64, (1000,), 4, 2)
+PLAN = Plan(
+    **dict.fromkeys(Plan.__dataclass_fields__, 0)
+    | {"data": DATA, "model": "logistic"}
+    | {"optimizer": "sgd", "schedule": "constant", "clip_norm": None, "sources": ()}
+    | {"batch_size": 100, "slice_rows": 100, "rounds": 30, "dtype": "float32"}
+)
+REGRESSION = replace(PLAN, model="linear", data=replace(DATA, classes=0))
+GUESS = math.log(2)
+
+
+def says(plan, losses):
+    rounds = enumerate(losses, 1)
+    return outcome.warning(plan, None, {completed: (100, loss) for completed, loss in rounds})
+
+
+def noisy(*means, spread=0.1, seed=0):
+    """Ten rounds about each of some mean losses."""
+    generator = np.random.default_rng(seed)
+    return [mean * generator.uniform(1 - spread, 1 + spread) for mean in means for _ in range(10)]
+
+
+@pytest.mark.parametrize(
+    ("model", "losses"),
+    [
+        ("logistic", [GUESS, *noisy(5, 13_023_777, 9_000_000)]),
+        ("logistic", [GUESS, *noisy(0.9, 0.9, 0.9)]),
+        ("mlp:8", [12_000.0, *noisy(900, 400, 90)]),
+        ("mlp:8", [0.8, 5e9, *noisy(GUESS, GUESS, spread=0.01)]),
+        ("svm", [1.0, *noisy(2.0, 3.0)]),
+        ("softmax", [GUESS, None, None]),
+    ],
+)
+def test_of_classifiers(model, losses):
+    assert says(replace(PLAN, model=model), losses)
+
+
+@pytest.mark.parametrize(
+    ("model", "losses"),
+    [
+        ("logistic", noisy(0.5, 0.4, 0.35)),
+        ("logistic", [GUESS, *noisy(GUESS * 1.03, GUESS * 1.03)]),
+        ("logistic", [GUESS, 50.0, 9.0, *noisy(0.5, 0.4)]),
+        ("mlp:8", [1.0, 0.95]),
+        ("mlp:8", [2.0, 40.0, 3.0, *noisy(0.6, 0.5)]),
+        ("hinge-svm", [1.0, *noisy(0.99, 0.9)]),
+        ("logistic", []),
+        ("logistic", [GUESS]),
+        ("logistic", [None, 0.4, 0.3]),
+    ],
+)
+def test_never_of_ordinary_ones(model, losses):
+    assert says(replace(PLAN, model=model), losses) is None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_targets_with_a_long_tail_are_no_divergence(seed):
+    """A model that explains nothing of incomes: rounds differ by the few that are very large."""
+    generator = np.random.default_rng(seed)
+    losses = (np.exp(generator.standard_normal((30, 100)) * 1.2) ** 2).mean(axis=1)
+    assert says(REGRESSION, losses.tolist()) is None
+    assert says(REGRESSION, [*losses[:10].tolist(), *(losses * 1e9).tolist()])
+
+
+def test_all_rows_in_every_round_are_compared_exactly():
+    full = replace(REGRESSION, batch_size=1000, slice_rows=1000)
+    assert says(full, [4.0, 3.0, 5.5])
+    assert says(full, [4.0, 7.0, 3.9]) is None
+
+
+def test_a_search_that_patience_ends_is_not_told_to_take_more_rounds():
+    plan = replace(PLAN, optimizer="lbfgs", patience=2)
+    stopped = RunEnded(17, "", True, "unfinished", 0.05)
+    assert outcome.warning(plan, stopped, {}) is None
+    said = outcome.warning(plan, replace(stopped, stopped_early=False), {})
+    assert said is not None
+    assert said.startswith("not converged within 30 rounds")
+
+
+def test_the_loss_of_a_pass_is_that_of_all_rows():
+    losses = {
+        completed: (100 if completed % 10 else 50, float(completed)) for completed in range(1, 31)
+    }
+    expected = (sum(range(21, 30)) * 100 + 30 * 50) / 950
+    assert outcome.pass_loss(PLAN, losses) == pytest.approx(expected)
+    assert outcome.pass_loss(PLAN, {}) is None
+    assert outcome.pass_loss(PLAN, {1: (100, None)}) is None

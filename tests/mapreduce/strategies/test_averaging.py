@@ -1,0 +1,135 @@
+"""Averaging of replicas, a strategy of one's own: one hash wherever it runs, also after a stop."""
+
+import json
+import secrets
+import sys
+
+import pytest
+from averaging import REPLICAS
+
+import datasets
+from hdfs_utils.paths import RemotePath
+from mapreduce.cli.main import main
+from mapreduce.data.copying import copy
+from mapreduce.errors import Interrupted
+from mapreduce.plan.settings import Settings
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Events, RoundCompleted
+from mapreduce.runs.execution import Execution
+from mapreduce.support import numeric
+from mapreduce.training import driver
+
+SPEC = "averaging:Averaging"
+#: Three pages of parameters, and rounds whose replicas have one slice or two.
+SETTINGS = Settings(
+    "mlp:700",
+    strategy=SPEC,
+    optimizer="momentum",
+    batch_size=120,
+    slice_rows=20,
+    rounds=4,
+    checkpoint_every=2,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten():
+    """What these tests trust is forgotten when they end."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"):
+            patch.setenv(name, "")
+        patch.setattr(sys, "path", [*sys.path])
+        yield
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("averaging")
+    datasets.blobs(folder / "train", features=50)
+    return folder
+
+
+def train(path, data, execution, *subscribers) -> str:
+    run = driver.create(path, SETTINGS, data / "train", None)
+    return driver.train(run, execution, 0, Events(*subscribers)).model_sha256
+
+
+@pytest.fixture(scope="module")
+def expected(data):
+    return train(data / "inline", data, Execution("inline"))
+
+
+@pytest.mark.parametrize(
+    "execution",
+    [
+        Execution("inline", workers=3, blocks=3, rounds_per_job=2),
+        Execution("parallel", workers=2, blocks=2, start_method="fork"),
+        Execution("parallel", workers=2, start_method="forkserver"),
+        pytest.param(Execution("local", rounds_per_job=2), marks=pytest.mark.slow),
+        Execution("parallel", workers=2, blocks=3, start_method="fork", executor="gang"),
+    ],
+    ids=lambda one: f"{one.runner}-{one.executor}-{one.start_method}",
+)
+def test_one_hash(data, expected, tmp_path, execution):
+    assert train(tmp_path / "run", data, execution) == expected
+
+
+def test_a_run_that_was_stopped(data, expected, tmp_path):
+    def stop(event):
+        if isinstance(event, RoundCompleted) and event.completed == 2:
+            raise Interrupted("stopped")
+
+    with pytest.raises(Interrupted):
+        train(tmp_path / "run", data, Execution("inline", rounds_per_job=1), stop)
+    run = RunDir(tmp_path / "run")
+    assert run.result() is None
+    gang = Execution("parallel", workers=2, blocks=2, start_method="fork", executor="gang")
+    assert driver.train(run, gang, 0, Events()).model_sha256 == expected
+
+
+class TestExplain:
+    @pytest.fixture(autouse=True)
+    def _pinned(self, monkeypatch):
+        """The command would start this program again to set what is set already."""
+        for name, value in numeric.environment("native").items():
+            monkeypatch.setenv(name, value)
+
+    def explain(self, data, capsys, *options) -> str:
+        command = ["explain", str(data / "inline"), "--trust", SPEC, *options]
+        assert main(command) == 0
+        return capsys.readouterr().out
+
+    def test_figures_of_a_round(self, data, expected, capsys):
+        found = json.loads(self.explain(data, capsys, "--round", "3", "--reducers", "2", "--json"))
+        assert (found["strategy"], found["summed"]) == (SPEC, "replica")
+        assert [step["reducer"] for step in found["steps"]] == ["average"]
+        assert [check["is_equal"] for check in found["checks"]] == [True] * len(found["checks"])
+        assert len(found["slices"]) == REPLICAS
+
+    def test_report(self, data, expected, capsys):
+        shown = " ".join(self.explain(data, capsys).split())
+        assert f"{REPLICAS} replicas" in shown
+        assert "average Publish the mean of the replicas' parameters of a block." in shown
+        assert "differs from what the run has" not in shown
+
+
+@pytest.fixture(scope="module")
+def remote(cluster, data):
+    folder = RemotePath(f"hdfs:///tests/averaging-{secrets.token_hex(4)}")
+    copy(data / "train", folder / "train")
+    yield folder
+    folder.rmtree()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "execution",
+    [
+        Execution("hadoop", workers=2, blocks=2),
+        Execution("hadoop", workers=2, blocks=2, executor="gang", gang_wait=120),
+    ],
+    ids=lambda one: one.executor,
+)
+def test_on_hadoop(remote, expected, execution):
+    """Tasks get the strategy's file from the driver."""
+    assert train(remote / f"run-{execution.executor}", remote, execution) == expected

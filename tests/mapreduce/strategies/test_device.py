@@ -1,0 +1,76 @@
+"""Training on a CUDA device, as far as Numba's simulator of one goes."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from test_readme import shell
+
+import datasets
+from devices import DEVICES
+from kernels import dispatch
+from mapreduce.errors import DeviceError
+from mapreduce.models.base import device_errors
+from mapreduce.plan.settings import Settings
+from mapreduce.runners.parallel.runner import TaskFailedException
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
+
+TESTS = Path(__file__).parents[2]
+
+
+def train(folder, name, *options, simulated=True):
+    plan = "--rounds 2 --batch-size 8 --slice-rows 4 -r inline -q"
+    command = f"train data --run {name} {plan} {' '.join(options)}"
+    if simulated:
+        variables = f"NUMBA_ENABLE_CUDASIM=1 PYTHONPATH={TESTS.parent}:{TESTS}"
+        shell(f"{variables} {sys.executable} -m simulator {command}", folder)
+    else:
+        shell(f"gradreduce {command}", folder)
+    return load_file(folder / name / "checkpoints" / "00000002" / "model.safetensors")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["mlp:3", "logistic"])
+def test_the_parameters_are_those_of_the_cpu(tmp_path, model):
+    datasets.blobs(tmp_path / "data", (40,), 5, 2)
+    expected = train(tmp_path, "host", f"--model {model}", simulated=False)
+    for device in ("cuda", "auto") if model == "logistic" else ("cuda",):
+        found = train(tmp_path, device, f"--model {model} --device {device}")
+        for name, values in expected.items():
+            np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-6)
+
+
+def test_no_device(tmp_path):
+    if dispatch.choose("auto") == "cuda":
+        pytest.skip("there is a device")
+    datasets.blobs(tmp_path / "data", (4,), 2, 2)
+    with pytest.raises(AssertionError, match="can be used: expected an NVIDIA GPU"):
+        train(tmp_path, "run", "--device cuda", simulated=False)
+
+
+@pytest.mark.skipif("cuda" in DEVICES, reason="there is a device")
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+@pytest.mark.parametrize("model", ["mlp:3", "logistic"])
+def test_a_device_that_is_gone_in_the_tasks(tmp_path, monkeypatch, model, runner):
+    """One message of what is missing and what to do, and not the driver's traceback."""
+    monkeypatch.setattr(dispatch, "lacking", lambda: None)
+    datasets.blobs(tmp_path / "data", (40,), 5, 2)
+    chosen = Settings(model=model, device="cuda", rounds=1)
+    run = driver.create(tmp_path / "run", chosen, tmp_path / "data", None)
+    failures = (DeviceError, TaskFailedException)
+    with pytest.raises(failures, match=r"^--device cuda: .*expected an NVIDIA GPU"):
+        driver.train(run, Execution(runner), 0, Events())
+
+
+def test_memory_that_is_not_there():
+    from kernels.cuda.errors import OutOfDeviceMemoryError
+
+    expected = "^--device cuda: an array: no room"
+    with pytest.raises(DeviceError, match=expected), device_errors("cuda"):
+        raise OutOfDeviceMemoryError("an array: no room")
+    with pytest.raises(ValueError, match="other"), device_errors("cuda"):
+        raise ValueError("other")

@@ -1,0 +1,103 @@
+"""The conformance suite of strategies: ours pass it, and it names what is wrong with others."""
+
+import numpy as np
+import pytest
+from averaging import Averaging
+
+from mapreduce.plan.settings import Settings
+from mapreduce.reduction.message import Message
+from mapreduce.strategies.base import Phase
+from mapreduce.strategies.leaf_ranges import block_of
+from mapreduce.strategies.sync.sync import Sync
+from mapreduce.testing import check_strategy
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(monkeypatch):
+    """What the suite trusts is forgotten when a test ends."""
+    for name in ("GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"):
+        monkeypatch.setenv(name, "")
+
+
+@pytest.mark.parametrize("kind", [Sync, Averaging])
+@pytest.mark.parametrize("settings", [Settings(), Settings(optimizer="momentum", l2=0.1)])
+def test_strategies(kind, settings):
+    check_strategy(kind, settings)
+
+
+def test_scalars_of_all_blocks():
+    check_strategy(Sync, Settings(clip_norm=0.5))
+
+
+class ByArrival(Averaging):
+    """Adds up the replicas in the order in which they come."""
+
+    def average(self, completed, key, messages):
+        found = {message.meta["node"][1]: message.arrays for message in messages}
+        block = self.state.block(completed, block_of(key)).arrays
+        total = sum(arrays["vector"] * np.float32(0.3) for arrays in found.values())
+        self.state.advance(completed, block_of(key), block | {"params": total}, (1, 1.0, 1.0))
+        return ()
+
+
+class ForgetsABlock(Averaging):
+    def map(self, part):
+        yield from (pair for pair in super().map(part) if block_of(pair[0]) != 1)
+
+
+class PublishesNothing(Averaging):
+    def average(self, completed, key, messages):
+        if block_of(key) != 1:
+            super().average(completed, key, messages)
+        return ()
+
+
+class Drawn(Averaging):
+    def map(self, part):
+        for key, message in super().map(part):
+            message.meta["drawn"] = np.random.default_rng().random()
+            yield key, message
+
+
+class OtherKeys(Averaging):
+    def map(self, part):
+        yield from ((f"x{key}", message) for key, message in super().map(part))
+
+
+class NoMethod(Averaging):
+    @classmethod
+    def phases(cls, plan, completed, layout):
+        return (Phase("mean", layout.blocks),)
+
+
+class ByTasks(Averaging):
+    """What a task computes depends on how many units it has."""
+
+    def map(self, part):
+        for key, sent in super().map(part):
+            vector = sent.arrays["vector"] * (part.stop - part.start)
+            yield key, Message(sent.meta, {**sent.arrays, "vector": vector})
+
+
+class Speaks(Averaging):
+    def average(self, completed, key, messages):
+        super().average(completed, key, messages)
+        return [(key, Message())]
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (ByArrival, "phase 'average', key 000: messages in another order make another block"),
+        (ForgetsABlock, r"phase 'average': keys: expected \['000', '001', '002'\], found"),
+        (PublishesNothing, r"blocks it did not publish: expected \[\], found \['00000001.00001-of"),
+        (Drawn, "map: whether a repeated task sends the same bytes: expected True"),
+        (OtherKeys, r"keys that do not begin with a block's: expected \[\], found \['x000'"),
+        (NoMethod, "phase 'mean': whether it is a method: expected True, found False"),
+        (ByTasks, "parameters with Layout\\(tasks=2, blocks=3, fan_in=0\\): element 0 is"),
+        (Speaks, "messages of the last phase: expected 0, found 1"),
+    ],
+)
+def test_a_wrong_strategy(kind, message):
+    with pytest.raises(AssertionError, match=message):
+        check_strategy(kind)

@@ -1,0 +1,328 @@
+"""Members of open families that are not the toolkit's own: found, shipped to tasks, and trusted."""
+
+import contextlib
+import io
+import json
+import shutil
+import sys
+import zipfile
+from importlib import metadata
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import datasets
+import programs
+import warm
+from mapreduce import models, optim
+from mapreduce.cli.main import main
+from mapreduce.errors import MemberError, UntrustedError, UsageError
+from mapreduce.plan import strategies
+from mapreduce.plan.settings import Settings
+from mapreduce.runners.hadoop import shipping
+from mapreduce.runs.directory import RunDir
+from mapreduce.support import trust
+from mapreduce.training import driver
+
+MINE = '''\
+"""A linear classifier of one's own, in NumPy, and what else has a family."""
+
+import numpy as np
+
+import helping
+from mapreduce.models.base import Model, Parameter
+from mapreduce.optim import elementwise, trace
+
+
+class Mine(Model):
+    def __init__(self, shape, classes, dtype, device="cpu", *, factors=(1,)):
+        super().__init__(shape, classes, dtype, device)
+        self.factor = sum(factors)
+
+    def _parameters(self):
+        return [Parameter("weight", (self.features, self.classes)),
+                Parameter("bias", (self.classes,), "bias")]
+
+    def init(self, seed):
+        return np.zeros(self.size, self.dtype)
+
+    def logits(self, params, batch, context):
+        weight, bias = self.views(params)
+        out = context.workspace.array("logits", (batch.rows, self.classes), params.dtype)
+        np.matmul(self._inputs(params, batch, context), weight, out=out)
+        out *= self.factor
+        out += bias
+        return out
+
+    def gradient(self, params, batch, out, context):
+        weight_grad, bias_grad = self.views(out)
+        logits = self.logits(params, batch, context)
+        logits -= logits.max(axis=1, keepdims=True)
+        chances = np.exp(logits)
+        chances /= chances.sum(axis=1, keepdims=True)
+        each = np.arange(batch.rows), batch.labels
+        loss = -np.log(chances[each]).sum(dtype=np.float64)
+        chances[each] -= 1
+        weight_grad[:] = self._inputs(params, batch, context).T @ chances * self.factor
+        bias_grad[:] = chances.sum(axis=0)
+        return float(loss)
+
+
+heavy = elementwise(lambda options: [trace(options.momentum / helping.TWO)], "momentum")
+
+
+def halved(rounds, every="1"):
+    return lambda step: 0.5 ** (step // int(every))
+'''
+
+
+@pytest.fixture(autouse=True)
+def _forgotten(monkeypatch):
+    """What a test trusts is forgotten when it ends, and so is what it imported."""
+    for name in ("GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield
+    for name in ("mine", "helping", "planted"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("own")
+    datasets.blobs(folder / "train")
+    datasets.blobs(folder / "test", (60,), seed=1)
+    (folder / "mine.py").write_text(MINE)
+    (folder / "helping.py").write_text("TWO = 2\n")
+    return folder
+
+
+TRAIN = "--batch-size 96 --rounds 2 --optimizer mine:heavy --momentum 0.5 --schedule mine:halved:2"
+
+
+def train(folder: Path, run: Path, *more: str) -> dict:
+    command = ["train", "train", "--run", run, *TRAIN.split(), "--json", *more]
+    return json.loads(programs.succeed(*command, cwd=folder))
+
+
+@pytest.fixture(scope="module")
+def reference(made):
+    return train(made, made / "run", "--model", "mine:Mine:1,2", "-r", "inline")
+
+
+class TestEveryTask:
+    @pytest.mark.parametrize(
+        "how",
+        [
+            "-r parallel --workers 2 --start-method fork",
+            "-r parallel --workers 2 --start-method forkserver",
+            "-r local --workers 1",
+            "-r parallel --workers 2 --executor gang",
+        ],
+    )
+    def test_one_hash_on_every_runner(self, made, reference, tmp_path, how):
+        found = train(made, tmp_path / "run", "--model", "mine:Mine:1,2", *how.split())
+        assert found["model_sha256"] == reference["model_sha256"]
+
+    def test_arguments_and_the_other_members_matter(self, made, reference, tmp_path):
+        other = train(made, tmp_path / "other", "--model", "mine:Mine", "-r", "inline")
+        plain = "train train --run {} --batch-size 96 --rounds 2 --model mine:Mine:1,2 --json"
+        plain = programs.succeed(*plain.format(tmp_path / "plain").split(), cwd=made)
+        hashes = {reference["model_sha256"], other["model_sha256"]}
+        assert len({*hashes, json.loads(plain)["model_sha256"]}) == 3
+
+    def test_hadoops_tasks_get_the_module_and_the_trust(self, made, monkeypatch):
+        monkeypatch.chdir(made)
+        before = shipping.archive()
+        trust.trust("mine:Mine", "jobs.word_count:WordCount")
+        name, content = shipping.archive()
+        assert name != before[0]
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            assert archive.read("mine.py").decode() == MINE
+            assert archive.namelist().count("jobs/word_count.py") == 1
+        assert trust.environment() == {"GRADREDUCE_TRUSTED": "mine:Mine,jobs.word_count:WordCount"}
+
+    def test_a_package_is_shipped_whole(self, tmp_path, monkeypatch):
+        monkeypatch.syspath_prepend(tmp_path)
+        for name in ("planted/__init__.py", "planted/inner/layers.py"):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text("x = 1\n")
+        found = dict(trust.files("planted.inner.layers"))
+        assert sorted(found) == ["planted/__init__.py", "planted/inner/layers.py"]
+        assert "planted" not in sys.modules
+
+
+@pytest.fixture
+def run(made, reference, tmp_path):
+    """A copy of the run of the user's own, which may as well be a stranger's."""
+    return Path(shutil.copytree(made / "run", tmp_path / "run"))
+
+
+def commands(run: Path, out: Path) -> list[list[object]]:
+    return [
+        ["resume", run],
+        ["evaluate", run, "test", "-r", "inline"],
+        ["predict", run, "test", out, "-r", "inline"],
+        ["explain", run],
+    ]
+
+
+class TestTrust:
+    def test_a_run_imports_nothing_that_is_not_named_again(self, made, run, tmp_path):
+        planted = tmp_path / "planted"
+        shutil.copytree(made, planted)
+        canary = tmp_path / "canary"
+        (planted / "mine.py").write_text(f"open({str(canary)!r}, 'w')\n")
+        for command in commands(run, tmp_path / "out"):
+            done = programs.gradreduce(*command, cwd=planted)
+            assert done.returncode == 2, done.stderr
+            assert "--trust mine:" in done.stderr
+            assert "Traceback" not in done.stderr
+        for command in (["runs", "show", run], ["runs", "list", run.parent]):
+            assert "mine:Mine:1,2" in programs.succeed(*command, cwd=planted)
+        assert not canary.exists()
+        assert not (tmp_path / "out").exists()
+
+    def test_named_again_they_work(self, made, run, tmp_path):
+        named = ["--trust", "mine:Mine", "--trust", "mine:heavy:0", "--trust", "mine:halved"]
+        for command in commands(run, tmp_path / "out"):
+            done = programs.gradreduce(*command, *named, cwd=made)
+            assert done.returncode == 0, done.stderr
+            assert "warning: the code" not in done.stderr
+        shutil.copytree(made / "test", tmp_path / "test")
+        for name in ("mine.py", "helping.py"):
+            shutil.copy(made / name, tmp_path)
+        with (tmp_path / "mine.py").open("a") as file:
+            file.write("# Changed.\n")
+        done = programs.gradreduce("evaluate", run, "test", "-r", "inline", *named, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert "warning: the code of mine:Mine is not what it was" in done.stderr
+
+    def test_the_plan_has_the_names_and_digests_of_what_is_not_built_in(self, run):
+        plan = RunDir(run).config.plan
+        assert (plan.model, plan.optimizer) == ("mine:Mine:1,2", "mine:heavy")
+        assert [one.partition("=")[0] for one in plan.sources] == [
+            *("mine:Mine", "mine:halved", "mine:heavy")
+        ]
+        assert {len(one.partition("=")[2]) for one in plan.sources} == {64}
+        with pytest.raises(UntrustedError, match="--trust mine:Mine"):
+            plan.create_model()
+
+    def test_what_is_to_be_trusted_is_named_as_it_is_written(self):
+        for wrong in ("mine", "mine:", ":Mine", "a b:c", "mine:Mine,x:y"):
+            with pytest.raises(UsageError, match="expected MODULE:NAME"):
+                trust.trust(wrong)
+
+
+def test_plans_of_built_in_members_are_as_they_were(made, tmp_path):
+    """The digests of plans that earlier versions made."""
+    settings = Settings("mlp:7", optimizer="momentum", schedule="step:5+cosine", rounds=9)
+    plan = driver.plan(settings, made / "train", None)
+    assert "sources" not in plan.to_dict()
+    assert plan.sha256 == "12a5781c72b0a107ebc1413eb7c87993a1b0a46554a63cd4c0d1e971711a5059"
+
+
+@pytest.mark.parametrize(
+    ("family", "builtin", "named"),
+    [
+        ("models", models.MODELS, "Mine"),
+        ("schedules", optim.SCHEDULES, "halved"),
+    ],
+)
+def test_an_installed_package_adds_members(made, tmp_path, monkeypatch, family, builtin, named):
+    info = tmp_path / "extra-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: extra\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[gradreduce.{family}]\nfancy = mine:{named}\n")
+    for folder in (tmp_path, made):
+        monkeypatch.syspath_prepend(folder)
+    name, arguments = builtin.split("fancy:3")
+    assert (name, arguments) == ("fancy", "3")
+    assert builtin.find(name).__name__ == named
+    assert len(builtin.digest(name)) == 64
+    with pytest.raises(UsageError, match=r"Did you mean fancy\?"):
+        builtin.split("fanci")
+
+
+def test_an_installed_package_adds_optimizers(made, monkeypatch):
+    entry = SimpleNamespace(name="fancy", module="mine", attr="heavy")
+    monkeypatch.setattr(metadata, "entry_points", lambda group: [entry])
+    monkeypatch.syspath_prepend(made)
+    assert set(optim.find("fancy").takes) > {"momentum", "learning_rate"}
+
+
+@pytest.mark.parametrize("family", [models.MODELS, optim.OPTIMIZERS, strategies.STRATEGIES])
+def test_unknown_names(family):
+    first = next(iter(family))
+    with pytest.raises(UsageError, match=rf"unknown {family.kind} '{first}x': .*mean {first}\?"):
+        family.split(f"{first}x")
+    assert family.find(first) is not None
+    with pytest.raises(UsageError, match="no arguments"):
+        family.load(f"{first}:3")
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ("nowhere:Model", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("mine:Missing", "has no attribute 'Missing'"),
+        ("mine:halved", "expected a mapreduce.models.base.Model, found <func"),
+        ("mine:np", "expected a mapreduce.models.base.Model, found <mod"),
+        ("broken:Model", "broken:Model cannot be imported: ZeroDivisionError"),
+        ("leaving:Model", "leaving:Model cannot be imported: SystemExit: 3"),
+    ],
+)
+def test_what_cannot_be_used(made, tmp_path, monkeypatch, spec, expected):
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    (tmp_path / "leaving.py").write_text("import sys\n\nsys.exit(3)\n")
+    monkeypatch.syspath_prepend(made)
+    monkeypatch.chdir(tmp_path)
+    trust.trust(spec)
+    with pytest.raises(MemberError, match=expected) as caught:
+        models.find(spec)
+    assert caught.value.exit_code == 2
+
+
+def test_the_command_line_says_so_in_one_line(made, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(made)
+    for name in warm.PINNED:
+        # Or a command would start this process anew.
+        monkeypatch.setenv(name, "1")
+    for spec, expected in (
+        ("nowhere:Model", "error: --model nowhere:Model cannot be imported"),
+        ("mine:Mine:0", "error: model 'mine:Mine:0': expected mine:Mine[:NUMBER,...]"),
+        ("sofmax", "Did you mean softmax?"),
+    ):
+        with contextlib.suppress(SystemExit):
+            assert main(["train", "train", "--run", str(tmp_path / "no"), "--model", spec]) == 2
+        assert expected in capsys.readouterr().err
+        assert not (tmp_path / "no").exists()
+
+
+READER = """\
+import numpy as np
+
+from mapreduce.data.importer import Rows, Source
+
+
+def source(paths, dtype):
+    table = np.loadtxt(paths[0], dtype)
+    chunks = [Rows(table[:, 1:], table[:, 0].astype(np.int64))]
+    shape = (table.shape[1] - 1,)
+    return Source(chunks=chunks, shape=shape, scale=1.0, bytes=table.nbytes, description={})
+"""
+
+
+def test_a_reader_of_ones_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "planted.py").write_text(READER)
+    (tmp_path / "rows.txt").write_text("0 1.5 2\n1 3 4\n1 5 6\n")
+    command = ["data", "import", "--format", "planted:source", "rows.txt", "out"]
+    assert main([*command, "--label", "x"]) == 2
+    said = capsys.readouterr().err
+    assert "--label is for csv, parquet, not for planted:source" in said
+    assert main([*command, "--dtype", "float64", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["rows"], found["features"], found["dtype"]) == (3, 2, "float64")
+    assert found["class_rows"] == [1, 2]

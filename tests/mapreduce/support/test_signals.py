@@ -1,0 +1,190 @@
+"""A signal is one interruption, after which a process ends: cleaned up, or when time is up."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+from hdfs_utils.errors import StorageError
+from jobs.word_count import WordCount
+from mapreduce.errors import Interrupted
+from mapreduce.support import signals
+
+NUMBERS = pytest.mark.parametrize("number", signals.NUMBERS)
+
+
+def work(seconds):
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def handlers():
+    return [signal.getsignal(each) for each in (*signals.NUMBERS, signal.SIGALRM)]
+
+
+@NUMBERS
+def test_a_signal_interrupts_once_and_leaves_nothing(number):
+    before = handlers()
+    with pytest.raises(Interrupted) as caught, signals.interrupting():
+        try:
+            os.kill(os.getpid(), number)
+            work(60)
+        finally:
+            # Not forever.
+            assert 0 < signal.alarm(60) <= 60
+            for each in signals.NUMBERS:
+                os.kill(os.getpid(), each)
+            work(0.1)
+    assert caught.value.exit_code == 128 + number
+    assert handlers() == before
+    assert signal.alarm(0) == 0
+
+
+def test_cleaning_up_that_takes_too_long_ends_the_process():
+    code = "import time\nfrom mapreduce.support import signals\nsignals._CLEANUP_SECONDS = 1\n"
+    code += "with signals.interrupting():\n try:\n  signals.signal.raise_signal(15)\n"
+    code += " finally:\n  time.sleep(60)"
+    done = subprocess.run([sys.executable, "-c", code], timeout=30, check=False)
+    assert done.returncode == -signal.SIGALRM
+
+
+def test_within_itself_it_does_nothing():
+    with pytest.raises(Interrupted), signals.interrupting():
+        with signals.interrupting():
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+        work(60)
+
+
+@NUMBERS
+def test_a_deferred_signal_waits_though_other_threads_may_get_it(number):
+    over, done = threading.Event(), []
+    other = threading.Thread(target=over.wait, args=[60])
+    other.start()
+    try:
+        with pytest.raises(Interrupted) as caught, signals.interrupting():
+            with signals.deferred():
+                with signals.deferred():
+                    for each in (number, *signals.NUMBERS):
+                        os.kill(os.getpid(), each)
+                    work(0.2)
+                    done.append("inner")
+                work(0.2)
+                done.append("outer")
+            done.append("after")
+    finally:
+        over.set()
+        other.join()
+    assert caught.value.exit_code == 128 + number
+    assert done == ["inner", "outer"]
+
+
+def test_an_interruption_takes_the_place_of_an_error_of_what_defers_it():
+    with pytest.raises(Interrupted) as caught, signals.interrupting(), signals.deferred():
+        os.kill(os.getpid(), signal.SIGINT)
+        int("no number")
+    assert isinstance(caught.value.__context__, ValueError)
+
+
+def test_another_thread_defers_nothing():
+    inside, over = threading.Event(), threading.Event()
+
+    def defer():
+        with signals.deferred():
+            inside.set()
+            over.wait(60)
+
+    other = threading.Thread(target=defer)
+    other.start()
+    try:
+        inside.wait(60)
+        with pytest.raises(Interrupted), signals.interrupting():
+            os.kill(os.getpid(), signal.SIGINT)
+            work(60)
+    finally:
+        over.set()
+        other.join()
+
+
+def test_an_error_that_it_led_to_is_none():
+    with pytest.raises(Interrupted) as caught, signals.interrupting():
+        begun = []
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            work(60)
+            begun.append(True)
+        finally:
+            begun.pop()
+    assert isinstance(caught.value.__cause__, IndexError)
+
+
+def test_an_error_of_the_disk_is_told():
+    with pytest.raises(StorageError, match="full"), signals.interrupting():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            work(60)
+        except Interrupted as error:
+            raise StorageError("full") from error
+
+
+def test_other_errors_stay_what_they_are():
+    with pytest.raises(ValueError, match="no number"), signals.interrupting():
+        int("no number")
+
+
+def test_nothing_is_left_where_nothing_came():
+    before = handlers()
+    with signals.interrupting():
+        assert handlers()[:2] != before[:2]
+    assert handlers() == before
+
+
+@pytest.fixture
+def closed():
+    """A runner that was closed, and how often it deleted its files."""
+    job = WordCount(["-r", "inline", "--no-conf", __file__])
+    runner, deleted = job.make_runner(), []
+    runner._cleanup_hadoop_tmp = lambda: deleted.append("all")
+    return job, runner, deleted
+
+
+@pytest.mark.parametrize("default", [[], ["ALL"]])
+def test_files_of_an_interrupted_job_are_deleted_once(closed, default):
+    job, runner, deleted = closed
+    # Some runners delete after failures too.
+    runner._opts["cleanup_on_failure"] = default
+    with pytest.raises(Interrupted), signals.closing(lambda: runner, job):
+        raise Interrupted(signal.SIGINT)
+    assert deleted == ["all"]
+
+
+def test_files_of_a_job_that_failed_are_deleted_once(closed):
+    job, runner, deleted = closed
+    runner._opts["cleanup_on_failure"] = ["ALL"]
+    with pytest.raises(ValueError, match="no number"), signals.closing(lambda: runner, job):
+        int("no number")
+    assert deleted == ["all"]
+
+
+def test_who_keeps_files_after_failures_has_them(closed):
+    job, runner, deleted = closed
+    job.options.cleanup_on_failure = ["NONE"]
+    runner._opts["cleanup_on_failure"] = ["NONE"]
+    with pytest.raises(Interrupted), signals.closing(lambda: runner, job):
+        raise Interrupted(signal.SIGINT)
+    assert deleted == []
+
+
+def test_a_runner_whose_making_was_interrupted_is_none(closed):
+    job, _, _ = closed
+
+    def make():
+        raise Interrupted(signal.SIGINT)
+
+    with pytest.raises(Interrupted), signals.closing(make, job):
+        pass

@@ -1,0 +1,275 @@
+"""Laws: what breaks one is found, with a small example; what obeys them passes."""
+
+import json
+from heapq import nsmallest
+from itertools import islice
+
+import pytest
+import taught
+from hypothesis import given
+from hypothesis import strategies as st
+from mrjob.examples.mr_count_lines_right import MRCountLinesRight
+from mrjob.examples.mr_count_lines_wrong import MRCountLinesWrong
+
+from mapreduce.errors import DataError
+from mapreduce.tracing.checking import Checker
+from mapreduce.tracing.engine import tracing
+from mapreduce.tracing.laws import LAWS
+from mapreduce.tracing.model import Failure
+from mapreduce.tracing.outcomes import Degree, Outcome, compare
+from mapreduce.tracing.shrinking import shrink
+from mapreduce.tracing.values import Values
+from programs import gradreduce
+
+WORDS = "to be or not to be\nthat is the question\nwhether tis nobler\nin the mind to suffer\n"
+
+#: The law needs processes of their own: it is tested by the command.
+FAST = [law.name for law in LAWS if law.name != "seeds"]
+
+
+@pytest.fixture
+def words(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text(WORDS)
+    return path
+
+
+def findings(job, path, laws=FAST, seconds=10.0):
+    with tracing(job, [str(path)], seconds, 1000) as runner:
+        return list(Checker(runner, job.__name__, [str(path)], 60).findings(laws))
+
+
+def states(found):
+    return {finding.law.name: finding.state for finding in found}
+
+
+@pytest.mark.parametrize("job", [taught.Combined, MRCountLinesRight, taught.Lists])
+def test_a_right_job_obeys(job, words):
+    found = states(findings(job, words))
+    assert set(found) == set(FAST)
+    assert set(found.values()) <= {"obeyed", "skipped", "warning"}
+    assert (found["values"] == "warning") == (job is taught.Lists)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("job", "law"),
+    [
+        (MRCountLinesWrong, "splits"),
+        (taught.Remembers, "processes"),
+        (taught.Clock, "repeat"),
+        (taught.Total, "reducers"),
+        (taught.DictKeys, "types"),
+        (taught.ReadsTwice, "iteration"),
+    ],
+)
+def test_a_planted_fault_is_found(job, law, words):
+    (finding,) = findings(job, words, [law])
+    assert finding.state == "broken", finding
+    assert finding.difference.here != finding.difference.there
+    assert len(finding.lines) <= (4 if law == "repeat" else 2)
+
+
+@pytest.mark.parametrize(
+    ("job", "lines"),
+    [
+        (taught.MeanOfMeans, ["1", "2", "3", "4"]),
+        (taught.MeanOfMeans, ["1", "2", "9"]),
+        (taught.MeanOfMeans, [str(number) for number in range(100, 132)]),
+        (taught.CombinedMeans, ["a 1", "a 2", "b 3", "a 9"]),
+    ],
+)
+def test_means_of_means_depend_on_the_splits(job, lines, tmp_path):
+    """Also where every even cut gives the mean of all."""
+    path = tmp_path / "numbers.txt"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    (finding,) = findings(job, path, ["splits"])
+    assert finding.state == "broken"
+
+
+def test_what_cannot_be_tested_is_not_obeyed(tmp_path):
+    path = tmp_path / "one.txt"
+    path.write_text("to be or not\n")
+    found = findings(taught.Count, path, ["splits", "skew", "combiner", "reducers"])
+    assert {finding.law.name for finding in found if finding.state == "skipped"} == {
+        "splits",
+        "skew",
+        "combiner",
+    }
+
+
+def test_the_last_lines_count_what_was_tested(words, tmp_path):
+    job = tmp_path / "count.py"
+    job.write_text(
+        "from mrjob.job import MRJob\n"
+        "class Count(MRJob):\n"
+        "    def mapper(self, _, line):\n"
+        "        yield len(line.split()), 1\n"
+    )
+    said = gradreduce("check", job, words).stdout.splitlines()
+    assert said[-4:] == [
+        "It obeys the 6 laws that were tested, on this input.",
+        "Not tested, since it has no reducer: types, iteration, values, reducers, sorting.",
+        "Not tested, since it has no combiner: combiner.",
+        "Not tested, since no step has 20 keys, from which on one may stand out: skew.",
+    ]
+    said = gradreduce("check", job, words, "--law", "values").stdout.splitlines()
+    assert said[-1] == "Not tested, since it has no reducer: values."
+    assert not any("obeys" in line for line in said)
+
+
+def test_chunks_are_no_second_reading(words):
+    assert states(findings(taught.Chunks, words, ["iteration"])) == {"iteration": "obeyed"}
+
+
+def test_a_job_that_fails_is_shown_with_few_lines(words):
+    words.write_text(WORDS + "bad line\n")
+    (finding,) = findings(taught.Raises, words)
+    assert (finding.law.name, finding.state) == ("runs", "broken")
+    assert "cannot read 'bad line'" in finding.text
+    assert finding.lines == ["bad line"]
+
+
+def test_a_job_that_fails_by_a_broken_law(words):
+    (finding,) = findings(taught.ReadsTwice, words)
+    assert (finding.law.name, finding.state) == ("iteration", "broken")
+    assert "max()" in finding.difference.here[0]
+
+
+def test_a_pair_that_is_returned(words):
+    (finding,) = findings(taught.Returns, words)
+    assert finding.law.name == "runs"
+    assert "reducer returned ('bb', 'xy')" in finding.text
+    assert "yield key, value" in finding.text
+
+
+def test_two_letters_are_no_pair(words):
+    words.write_text("ab\n")
+    (finding,) = findings(taught.YieldsNoPair, words)
+    assert finding.law.name == "runs"
+    assert "mapper yielded 'ab', a str; expected a pair" in finding.text
+
+
+def test_what_is_printed_becomes_records(words):
+    (finding,) = findings(taught.Prints, words, ["printing"])
+    assert finding.state == "broken"
+    assert "A map task printed 'hello'" in finding.text
+
+
+def test_where_a_job_was_when_its_time_was_over(words):
+    words.write_text("bad\n")
+    (finding,) = findings(taught.Endless, words, seconds=0.3)
+    (shown,) = finding.difference.here
+    assert 'taught.py"' in shown
+    assert "apart.py" not in shown
+    assert "--time-limit gives more" in finding.law.mend
+
+
+def test_a_job_that_never_ends(words):
+    words.write_text("bad\n")
+    (finding,) = findings(taught.Endless, words, seconds=0.2)
+    assert "did not end within 0.2 seconds" in finding.text
+
+
+def test_an_empty_input_says_nothing(tmp_path):
+    path = tmp_path / "empty"
+    path.write_text("")
+    with pytest.raises(DataError, match="holds no lines"):
+        findings(taught.Count, path)
+
+
+def test_the_command(words, tmp_path):
+    job = tmp_path / "hashes.py"
+    job.write_text(
+        "from mrjob.job import MRJob\n"
+        "class Hashes(MRJob):\n"
+        "    def mapper(self, _, line):\n"
+        "        yield hash(line), 1\n"
+    )
+    # Where the command is given there may be a file of any name.
+    (tmp_path / "random.py").write_text("raise SystemExit(1)")
+    done = gradreduce("check", job, words, "--law", "seeds", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "✗ seeds" in done.stdout
+    assert "crc32" in done.stdout
+    done = gradreduce("check", job, words, "--law", "splits", "--json")
+    assert done.returncode == 0
+    assert [law["state"] for law in json.loads(done.stdout)["laws"]] == ["obeyed"]
+    done = gradreduce("check", job, words, "--law", "seed")
+    assert done.returncode == 2
+    assert "there is no law 'seed'. Did you mean seeds?" in done.stderr
+
+
+class TestCompare:
+    @pytest.mark.parametrize(
+        ("here", "there", "degree"),
+        [
+            (["1", "2"], ["1", "2"], Degree.EQUAL),
+            (["1", "2"], ["2", "1"], Degree.ORDER),
+            (['"a"\t[1, 2]'], ['"a"\t[2, 1]'], Degree.LISTS),
+            (['"a"\t0.3'], ['"a"\t0.30000000000000004'], Degree.DIGITS),
+            (['"a"\t1.0', '"b"\t0.3'], ['"b"\t0.30000000000000004', '"a"\t1.0'], Degree.DIGITS),
+            (["x is 0.3"], ["x is 0.30000000000000004"], Degree.DIGITS),
+            (['"a"\t{"m": [0.1, 3]}'], ['"a"\t{"m": [0.10000000000000002, 3]}'], Degree.DIGITS),
+            (['"a"\t0.3'], ['"a"\t0.31'], Degree.DIFFERENT),
+            (['"a"\t1'], ['"a"\t2'], Degree.DIFFERENT),
+            (['"a"\t1'], ['"a"\t"1"'], Degree.DIFFERENT),
+            (['"a"\t[1, 2]'], ['"a"\t[1, 2, 3]'], Degree.DIFFERENT),
+            (["1", "1"], ["1"], Degree.DIFFERENT),
+            ([], ["1"], Degree.DIFFERENT),
+        ],
+    )
+    def test_degrees(self, here, there, degree):
+        assert compare(Outcome(here), Outcome(there)).degree == degree
+        assert compare(Outcome(there), Outcome(here)).degree == degree
+
+    def test_failures(self):
+        failed = Outcome([], Failure("map", "ValueError", "no"))
+        other = Outcome([], Failure("map", "TypeError", "no"))
+        assert compare(failed, failed).degree == Degree.EQUAL
+        assert compare(failed, other).degree == Degree.DIFFERENT
+        assert compare(Outcome(["1"]), failed).there == ["fails: ValueError: no"]
+
+
+@given(st.sets(st.integers(0, 40), min_size=1, max_size=3), st.integers(41, 80))
+def test_shrinking_finds_what_is_needed(needed, size):
+    found = shrink(list(range(size)), lambda items: needed <= set(items), 10_000)
+    assert set(found) == needed
+
+
+def test_shrinking_stops_in_time():
+    calls = []
+    found = shrink(list(range(64)), lambda items: calls.append(1) or {0, 63} <= set(items), 5)
+    assert len(calls) == 5
+    assert {0, 63} <= set(found)
+
+
+class TestValues:
+    def test_once(self):
+        values = Values([1, 2, 3])
+        assert (sum(values), list(values)) == (6, [])
+        assert values.asked_again
+
+    def test_again(self):
+        values = Values([1, 2, 3], restart=True)
+        total = sum(values)
+        assert [total, *(value for value in values)] == [6, 1, 2, 3]
+
+    def test_part_by_part(self):
+        values = Values([1, 2, 3, 4])
+        first = next(values)
+        assert [first, *values] == [1, 2, 3, 4]
+        assert not values.asked_again
+        chunks = []
+        values = Values([1, 2, 3])
+        while chunk := list(islice(values, 2)):
+            chunks.append(chunk)
+        assert chunks == [[1, 2], [3]]
+        assert not values.asked_again
+
+    def test_not_what_iter_gave(self):
+        values = Values([3, 1, 2], restart=True)
+        assert nsmallest(5, values) == [1, 2, 3]
+        assert not values.asked_again
+        left = iter(Values([1, 2, 3, 4]))
+        assert list(zip(left, left, strict=True)) == [(1, 2), (3, 4)]

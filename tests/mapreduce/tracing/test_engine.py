@@ -1,0 +1,284 @@
+"""Traces: they end with what ``gradreduce run`` gives, and say truly what happened before."""
+
+import json
+import sys
+from collections import Counter
+from dataclasses import asdict
+
+import batch_jobs
+import pytest
+import stock_jobs
+import taught
+import test_commands
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapreduce.errors import UsageError
+from mapreduce.runners.parallel.records import splits
+from mapreduce.tracing import summary
+from mapreduce.tracing.engine import tracing
+from mapreduce.tracing.sampling import divide, read_lines
+from mapreduce.tracing.tasks import Variation
+
+LINES = ["to be", "or not", "to be", "that is the question"]
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+def trace_of(job, path, how=None, arguments=(), seconds=10.0, lines=1000):
+    with tracing(job, [*arguments, str(path)], seconds, lines) as runner:
+        return runner.trace(how or Variation(maps=3, reducers=2))
+
+
+JOBS = [
+    stock_jobs.WordCount,
+    stock_jobs.TwoSteps,
+    stock_jobs.InitAndFinal,
+    stock_jobs.Sorted,
+    stock_jobs.MapOnly,
+    stock_jobs.ReducerOnly,
+    batch_jobs.Both,
+    batch_jobs.Words,
+    test_commands.Commands,
+]
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.__name__)
+def test_the_output_is_that_of_a_run(job, text):
+    trace = trace_of(job, text)
+    assert trace.failure is None
+    given = ["-D", "mapreduce.job.maps=3", "-D", "mapreduce.job.reduces=2", "--workers", "1"]
+    with job([*given, "-r", "parallel", "--no-conf", str(text)]).make_runner() as runner:
+        runner.run()
+        expected = b"".join(runner.cat_output()).decode("latin-1")
+    assert "".join(f"{record.line}\n" for part in trace.output for record in part) == expected
+
+
+def test_what_went_where(text):
+    (step,) = trace_of(taught.Combined, text).steps
+    assert [[line.text for line in task.lines] for task in step.maps] == [
+        LINES[:2],
+        LINES[2:],
+        [],
+    ]
+    first = step.maps[0]
+    assert [(one.key.text, one.value.text, one.source) for one in first.outputs] == [
+        ("'to'", "1", 0),
+        ("'be'", "1", 0),
+        ("'or'", "1", 1),
+        ("'not'", "1", 1),
+    ]
+    groups = {group.raw: group for task in step.reduces for group in task.groups}
+    assert groups['"to"'].origins == [0, 1]
+    assert [value.kind for value in groups['"to"'].values] == ["int", "int"]
+    for number, task in enumerate(step.reduces):
+        parts = {
+            one.part
+            for each in step.maps
+            for one in each.sent
+            if summary.raw_key(one) in {group.raw for group in task.groups}
+        }
+        assert parts <= {number}
+        assert [one.source for one in task.outputs] == list(range(len(task.groups)))
+
+
+def test_counters_are_those_of_a_count_by_hand(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("a a b\n" * 4)
+    found = summary.counters(trace_of(taught.Combined, path, Variation(maps=2)).steps[0])
+    assert found == {
+        "MAP_INPUT_RECORDS": 4,
+        "MAP_INPUT_BYTES": 24,
+        "MAP_OUTPUT_RECORDS": 12,
+        "MAP_OUTPUT_BYTES": 12 * 6,
+        "COMBINE_INPUT_RECORDS": 12,
+        "COMBINE_OUTPUT_RECORDS": 4,
+        "SPILLED_RECORDS": 4,
+        "SHUFFLED_MAPS": 4,
+        "REDUCE_SHUFFLE_BYTES": 4 * 6,
+        "REDUCE_INPUT_GROUPS": 2,
+        "REDUCE_INPUT_RECORDS": 4,
+        "REDUCE_OUTPUT_RECORDS": 2,
+        "REDUCE_OUTPUT_BYTES": 2 * 6,
+    }
+
+
+def test_what_combining_saves(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("a a b\n" * 4)
+    (step,) = trace_of(taught.Combined, path, Variation(maps=2)).steps
+    assert [(one.made, one.sent, one.size, one.measured) for one in summary.savings(step)] == [
+        (12, 12, 72, False),
+        (12, 4, 24, True),
+        (4, 4, 24, False),
+    ]
+    (step,) = trace_of(taught.Count, path, Variation(maps=2)).steps
+    assert [(one.sent, one.measured) for one in summary.savings(step)] == [(12, True), (4, False)]
+
+
+def test_hot_keys_and_skew(tmp_path):
+    path = tmp_path / "words.txt"
+    path.write_text("a a a a a a b\nc\n")
+    (step,) = trace_of(taught.Count, path, Variation(maps=1, reducers=2)).steps
+    keys = summary.keys_of(step)
+    assert [(key.shown.text, key.records) for key in keys] == [("'a'", 6), ("'b'", 1), ("'c'", 1)]
+    counts = summary.received(step)
+    assert sum(counts) == 8
+    assert summary.skew(step) == max(counts) / 4
+
+
+def test_a_trace_travels_as_data(text):
+    trace = trace_of(stock_jobs.TwoSteps, text)
+    assert json.loads(json.dumps(asdict(trace))) == asdict(trace)
+
+
+@pytest.mark.parametrize(
+    ("job", "line", "kind", "message", "where"),
+    [
+        (taught.Raises, "bad", "ValueError", "cannot read 'bad'", "the record 'bad'"),
+        (taught.RaisesInReducer, "bad", "ValueError", "cannot count it", "the key 'bad'"),
+        (taught.YieldsSets, "a", "TypeError", "not JSON serializable", "the pair ('a', {1})"),
+        (taught.YieldsNoPair, "abc", "TypeError", "expected a pair", "the record 'abc'"),
+        (taught.YieldsMuch, "a", "TooMuchError", "more than 500", ""),
+        (taught.Endless, "bad", "TimeLimitReached", "within 0.3 seconds", "the record 'bad'"),
+        (stock_jobs.Exits, "a", "SystemExit", "", ""),
+    ],
+)
+def test_failures_are_told_and_what_was_before_is_kept(
+    tmp_path, monkeypatch, job, line, kind, message, where
+):
+    monkeypatch.setattr("mapreduce.tracing.tasks.MOST_RECORDS", 500)
+    path = tmp_path / "words.txt"
+    path.write_text(f"good\n{line}\n" if line == "bad" else f"{line}\n")
+    seconds = 0.3 if job is taught.Endless else 20
+    trace = trace_of(job, path, Variation(maps=1, reducers=1), seconds=seconds)
+    assert trace.failure is not None
+    assert trace.failure.kind == kind
+    assert message in trace.failure.message
+    assert where in trace.failure.where
+    assert trace.output == []
+    if kind == "ValueError":
+        assert "taught.py" in trace.failure.traceback
+        assert "tasks.py" not in trace.failure.traceback
+        assert trace.steps[0].maps[0].outputs[0].key.text == "'good'"
+
+
+def test_a_job_that_does_not_listen_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr("mapreduce.tracing.apart._PATIENCE", 0.3)
+    path = tmp_path / "words.txt"
+    path.write_text("bad\n")
+    trace = trace_of(taught.Deaf, path, seconds=0.2)
+    assert "was killed" in trace.failure.message
+
+
+def test_a_process_that_is_killed(text):
+    trace = trace_of(stock_jobs.Killed, text)
+    assert trace.failure is None or "ended without a word" in trace.failure.message
+
+
+def test_what_a_task_prints_and_counts(text, capfd):
+    (step,) = trace_of(taught.Prints, text).steps
+    assert step.maps[0].printed == "hello\nhello\n"
+    assert summary.job_counters(step) == {("lines", "read"): 4}
+    assert "hello" not in capfd.readouterr().out
+
+
+def test_tasks_share_nothing_but_where_they_are_told_to(text):
+    text.write_text("one\ntwo\n")
+    apart = trace_of(taught.Remembers, text, Variation(maps=2, reducers=1))
+    together = trace_of(taught.Remembers, text, Variation(maps=2, reducers=1, together=True))
+    assert apart.steps[0].maps[1].outputs[0].value.text == "1"
+    assert together.steps[0].maps[1].outputs[0].value.text == "2"
+
+
+def test_steps_that_cannot_be_followed(tmp_path):
+    from mrjob.examples.mr_jar_step_example import MRJarStepExample
+
+    path = tmp_path / "words.txt"
+    path.write_text("a\n")
+    with pytest.raises(UsageError, match=r"jar step|does not take this"):
+        trace_of(MRJarStepExample, path)
+
+
+class TestSampling:
+    def test_all_lines_where_they_are_few(self, text):
+        sources, (lines,) = read_lines([(str(text), text.stat().st_size)], 4)
+        assert [line.text for line in lines] == LINES
+        assert [line.number for line in lines] == [1, 2, 3, 4]
+        assert not sources[0].sampled
+
+    @given(st.lists(st.text("ab ", max_size=8), min_size=1, max_size=60), st.integers(1, 20))
+    @settings(max_examples=40)
+    def test_a_sample_is_of_whole_lines(self, tmp_path_factory, texts, most):
+        path = tmp_path_factory.mktemp("sample") / "words.txt"
+        path.write_text("".join(f"{text}\n" for text in texts))
+        (source,), (lines,) = read_lines([(str(path), path.stat().st_size)], most)
+        content = path.read_bytes()
+        offsets = [line.offset for line in lines]
+        assert offsets == sorted(set(offsets))
+        assert source.sampled == (len(texts) > most)
+        assert len(lines) <= most if source.sampled else len(lines) == len(texts)
+        for line in lines:
+            assert line.offset == 0 or content[line.offset - 1 : line.offset] == b"\n"
+            end = content.index(b"\n", line.offset)
+            assert content[line.offset : end] == line.text.encode("latin-1")
+
+    def test_a_sample_of_what_repeats_itself_has_all_kinds(self, tmp_path):
+        path = tmp_path / "words.txt"
+        path.write_text("".join(f"{n % 4}\n" for n in range(4000)))
+        _, (lines,) = read_lines([(str(path), path.stat().st_size)], 100)
+        kinds = Counter(line.text for line in lines)
+        assert kinds.total() > 90
+        assert min(kinds[kind] for kind in "0123") > 10
+        assert read_lines([(str(path), path.stat().st_size)], 100)[1] == [lines]
+
+    def test_a_compressed_file_is_read_from_its_beginning(self, tmp_path):
+        import gzip
+
+        path = tmp_path / "words.txt.gz"
+        path.write_bytes(gzip.compress("".join(f"{n}\n" for n in range(100)).encode()))
+        (source,), (lines,) = read_lines([(str(path), path.stat().st_size)], 3)
+        assert source.sampled
+        assert [line.text for line in lines] == ["0", "1", "2"]
+        trace = trace_of(taught.Count, path, lines=3)
+        assert sum(map(len, trace.output)) == 3
+
+    @given(st.lists(st.text("ab ", max_size=8), min_size=1, max_size=30), st.integers(1, 9))
+    @settings(max_examples=40)
+    def test_every_line_is_in_one_split(self, tmp_path_factory, texts, maps):
+        path = tmp_path_factory.mktemp("split") / "words.txt"
+        path.write_text("".join(f"{text}\n" for text in texts))
+        files = [(str(path), path.stat().st_size)]
+        _, lines = read_lines(files, 100)
+        divided = divide(files, lines, maps)
+        assert [split for split, _ in divided] == splits(files, maps)
+        assert [line.text for _, found in divided for line in found] == texts
+
+
+def test_counters_are_counted_however_much_a_task_writes(text):
+    class Loud(stock_jobs.WordCount):
+        def mapper_init(self):
+            sys.stderr.write("some words\n" * 10_000)
+            self.increment_counter("loud", "tasks")
+
+    (step,) = trace_of(Loud, text, Variation(maps=1)).steps
+    assert step.maps[0].counters == {"loud": {"tasks": 1}}
+    assert step.maps[0].log.endswith("some words\n")
+
+
+def test_a_task_at_least_and_no_reducers_if_none_are_wanted(text, tmp_path):
+    (tmp_path / "empty").touch()
+    trace = trace_of(stock_jobs.InitAndFinal, tmp_path / "empty")
+    assert [record.line for part in trace.output for record in part] == ['"lines"\t0']
+    options = ["-D", "mapreduce.job.reduces=0"]
+    (step,) = trace_of(stock_jobs.WordCount, text, None, options).steps
+    assert not step.reducers
+    assert not step.has("reducer")
+    assert not step.has("combiner")
+    words = [record.key.text for task in step.last for record in task.outputs]
+    assert len(words) == len(text.read_text().split())

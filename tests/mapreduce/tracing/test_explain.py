@@ -1,0 +1,285 @@
+"""What ``gradreduce explain`` shows: on a terminal, of a key, as a play, and as a page."""
+
+import io
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+import stock_jobs
+import taught
+from browser import browser, opened, require_accessible
+from rich.console import Console
+from test_engine import trace_of
+
+from mapreduce.cli.main import main
+from mapreduce.errors import UsageError
+from mapreduce.tracing import terminal
+from mapreduce.tracing.cost import costs
+from mapreduce.tracing.following import follow
+from mapreduce.tracing.page import page
+from mapreduce.tracing.report import report, view
+from mapreduce.tracing.scenes import scenes
+from mapreduce.tracing.tasks import Variation
+
+TEXT = "to be or not to be\nthat is the question\n<b>to</b> be & so on\nto be\n"
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("words") / "words.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture(scope="module")
+def counted(text):
+    return trace_of(taught.Combined, text)
+
+
+@pytest.fixture(scope="module")
+def two_steps(text):
+    return trace_of(stock_jobs.TwoSteps, text)
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory):
+    path = tmp_path_factory.mktemp("words") / "words.txt"
+    path.write_text("good\nbad\n")
+    return trace_of(taught.RaisesInReducer, path, Variation(maps=1, reducers=1))
+
+
+def drawn(sections):
+    console = Console(file=io.StringIO(), width=100)
+    terminal.show(console, sections)
+    return console.file.getvalue()
+
+
+class TestReport:
+    def test_every_stage_is_shown(self, counted):
+        found = view(counted, 4)
+        shown = drawn([found.short, *found.sections])
+        for title in ("in short", "The plan", "Map", "Combine", "Shuffle", "Reduce", "The output"):
+            assert f"\n{title}" in shown or title in shown
+        assert "REDUCE_SHUFFLE_BYTES" in shown
+        assert "Modelled, not measured: a Hadoop of 4 nodes" in shown
+        assert "'be'" in shown
+
+    def test_a_failure_comes_first_and_what_was_before_is_there(self, failed):
+        first, *rest = report(failed, 4)
+        assert first.name == "failure"
+        assert "the key 'bad'" in first.text
+        shown = drawn([first, *rest])
+        assert "cannot count it" in shown
+        assert "'good': 1" in shown
+
+    def test_remarks(self, tmp_path):
+        path = tmp_path / "numbers.txt"
+        path.write_text("9\n10\n")
+        shown = drawn(report(trace_of(taught.Count, path), 4))
+        assert "10 comes before 9" in shown
+        path.write_text("")
+        shown = drawn(report(trace_of(taught.Count, path), 4))
+        assert "The input is empty" in shown
+        path.write_text("a\n" * 50)
+        shown = drawn(report(trace_of(taught.Count, path, lines=10), 4))
+        assert "There is more than is shown here" in shown
+
+    def test_what_a_reducer_that_fails_did_before(self, tmp_path):
+        (tmp_path / "words").write_text("be\n")
+        shown = drawn(report(trace_of(taught.ReadsTwice, tmp_path / "words"), 4))
+        assert "wants to read them again" in " ".join(shown.split())
+
+    def test_more_nodes_do_not_cost_more(self, two_steps):
+        sizes = [10**9, 10**12]
+        few, many = (costs(two_steps, nodes, sizes) for nodes in (2, 50))
+        for slow, fast in zip(few, many, strict=True):
+            assert fast.total <= slow.total
+        assert few[0].total < few[1].total
+        # A step with nothing to do: its start, and one wave of each kind.
+        assert costs(two_steps, 4, [1])[0].start == pytest.approx(2 * 19)
+
+
+class TestFollow:
+    def test_from_the_lines_to_the_output(self, counted):
+        (section,) = follow(counted, "be")
+        shown = drawn([section])
+        assert "4 pairs with this key" in shown
+        assert "to be or not to be" in shown
+        assert "'be': 4" in shown
+        assert "that is the question" not in shown
+
+    def test_on_into_the_next_step(self, two_steps):
+        found = follow(two_steps, "question")
+        assert [section.title for section in found] == [
+            'Step 1: the key "question"',
+            "Step 2: the key 8",
+        ]
+
+    def test_no_such_key(self, counted):
+        with pytest.raises(UsageError, match=r"no pair has the key 'questoin'. Did you mean quest"):
+            follow(counted, "questoin")
+
+
+class TestPlay:
+    def play(self, monkeypatch, trace, answers, quiz=False, is_terminal=True):
+        console = Console(file=io.StringIO(), width=100)
+        left = iter(answers)
+        monkeypatch.setattr("builtins.input", lambda prompt="": next(left))
+        for stream in ("stdin", "stdout"):
+            monkeypatch.setattr(f"sys.{stream}.isatty", lambda: is_terminal, raising=False)
+        terminal.play(console, scenes(trace), quiz)
+        assert next(left, None) is None
+        return console.file.getvalue()
+
+    def test_forth_and_back(self, monkeypatch, counted):
+        shown = self.play(monkeypatch, counted, ["", "b", "", "q"])
+        assert re.findall(r"Scene (\d+) of", shown) == ["1", "2", "1", "2"]
+
+    def test_all_at_once_without_a_terminal(self, monkeypatch, counted):
+        shown = self.play(monkeypatch, counted, [], is_terminal=False)
+        numbers = re.findall(r"Scene (\d+) of", shown)
+        assert numbers == [str(n + 1) for n in range(len(scenes(counted)))]
+
+    def test_a_quiz_counts_right_answers(self, monkeypatch, counted):
+        answers = []
+        for number, scene in enumerate(scenes(counted)):
+            if scene.question:
+                answers.append("none" if number == 1 else scene.question.answer.upper())
+            answers.append("")
+        asked = sum(1 for scene in scenes(counted) if scene.question)
+        shown = self.play(monkeypatch, counted, answers, quiz=True)
+        assert f"{asked - 1} of {asked} right." in shown
+        assert "it is 6." in shown
+
+
+class Tags(HTMLParser):
+    """Notes what a page fetches, and whether its tags are closed in their order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.fetched = [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        found = dict(attrs)
+        self.ids += [found["id"]] if "id" in found else []
+        self.fetched += [found[name] for name in ("src", "href") if name in found]
+        if tag not in ("meta", "input", "br", "rect", "path"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+class TestPage:
+    @pytest.mark.parametrize("name", ["counted", "two_steps", "failed"])
+    def test_is_well_formed_and_fetches_nothing(self, name, request):
+        content = page(view(request.getfixturevalue(name), 4))
+        tags = Tags()
+        tags.feed(content)
+        tags.close()
+        assert tags.open == []
+        assert len(tags.ids) == len(set(tags.ids))
+        assert all(target[1:] in tags.ids for target in tags.fetched)
+        assert all(target.startswith("#") for target in tags.fetched)
+        assert len(content.encode()) < 500_000
+
+    def test_data_is_no_markup(self, counted):
+        content = page(view(counted, 4))
+        assert "<b>to</b>" not in content
+        assert "&lt;b&gt;to&lt;/b&gt;" in content
+
+    def test_a_failure_is_on_it(self, failed):
+        content = page(view(failed, 4))
+        assert 'role="alert"' in content
+        assert "cannot count it" in content
+
+
+def place(tab):
+    return tab.locator("#place").inner_text().split(":")[0]
+
+
+def answer(tab):
+    """Give the right answer to the question of the scene, which is hidden until then."""
+    scene = tab.locator(".scene:visible")
+    assert scene.count() == 1
+    assert not scene.locator(".body").is_visible()
+    scene.locator("input").fill(scene.locator("form").get_attribute("data-answer"))
+    tab.keyboard.press("Enter")
+    assert scene.locator(".verdict").inner_text().startswith("Right")
+    assert scene.locator(".body").is_visible()
+
+
+def test_in_a_browser(counted, tmp_path):
+    total = len(scenes(counted))
+    with browser() as chromium, opened(chromium, page(view(counted, 4)), tmp_path) as tab:
+        seen = [place(tab)]
+        for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "End", "Home"):
+            tab.keyboard.press(key)
+            seen.append(place(tab))
+        assert seen == [f"Scene {n} of {total}" for n in (1, 2, 3, 2, total, 1)]
+        tab.locator("#quiz").check()
+        tab.keyboard.press("ArrowRight")
+        answer(tab)
+        (key,) = tab.locator("#key").select_option(index=1)
+        followed = tab.locator("[data-key]:not([hidden])")
+        assert [one.get_attribute("data-key") for one in followed.all()] == [key]
+        assert tab.locator("[data-picture]:not([hidden]) .on").count() > 0
+
+
+@pytest.mark.parametrize("name", ["counted", "failed"])
+def test_is_accessible(name, request, tmp_path):
+    require_accessible(page(view(request.getfixturevalue(name), 4)), tmp_path)
+
+
+class TestCommand:
+    def test_page_and_exit_code(self, text, tmp_path, capsys):
+        path = tmp_path / "page.html"
+        job = taught.__file__
+        assert main(["explain", f"{job}:Combined", str(text), "--html", str(path)]) == 0
+        assert "bytes" in capsys.readouterr().out
+        assert path.read_text().startswith("<!doctype html>")
+        bad = tmp_path / "bad.txt"
+        bad.write_text("bad\n")
+        assert main(["explain", f"{job}:Raises", str(bad), "--html", str(path)]) == 1
+        assert "cannot read" in path.read_text()
+
+    def test_json(self, text, capsys):
+        assert main(["explain", f"{taught.__file__}:Count", str(text), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["job"] == "Count"
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "message"),
+        [
+            (["Count", "--quiz"], 2, "needs a terminal"),
+            (["Nothing"], 2, "has no Nothing"),
+            (["Count", "--kye", "be"], 2, "unrecognized arguments: --kye"),
+            (["Count", "--kye", "be"], 2, "Did you mean --key or --yes?"),
+            (["Count", "--key", "teh"], 2, "no pair has the key"),
+            (["Count", "--html", "/proc/no/page.html"], 73, "cannot write"),
+            (["Count", "-r", "local"], 2, "leave out -r"),
+        ],
+    )
+    def test_what_makes_no_sense(self, text, capsys, arguments, code, message):
+        name, *rest = arguments
+        assert main(["explain", f"{taught.__file__}:{name}", str(text), *rest]) == code
+        assert message in capsys.readouterr().err
+
+    def test_a_job_that_drives_jobs(self, text, capsys):
+        assert main(["explain", "jobs.train", str(text)]) == 2
+        assert "drives jobs by itself" in capsys.readouterr().err
+
+    def test_one_round_of_a_job_that_starts_one_for_each(self, capsys):
+        sample = Path(__file__).parents[3] / "jobs" / "data" / "imports.tsv"
+        assert main(["explain", "jobs.page_rank", str(sample), "--lines", "20"]) == 0
+        assert "One job of those that its run_job starts" in " ".join(
+            capsys.readouterr().out.split()
+        )
+
+    def test_no_input(self, capsys):
+        assert main(["explain", f"{taught.__file__}:Count", "missing.txt"]) == 66
+        assert "missing.txt" in capsys.readouterr().err

@@ -1,0 +1,76 @@
+"""``mapreduce.explain``: what a notebook calls, of jobs and of rounds."""
+
+import pytest
+import taught
+
+import datasets
+from mapreduce import explain
+from mapreduce.errors import MissingInputError, OutputError, UsageError
+from mapreduce.plan.settings import Settings
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.tracing import summary
+from mapreduce.training import driver
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("notebook")
+    datasets.blobs(folder / "data")
+    settings = Settings("softmax", batch_size=120, slice_rows=20, rounds=2)
+    run = driver.create(folder / "run", settings, folder / "data", None)
+    driver.train(run, Execution(runner="inline"), 0, Events())
+    return run.path
+
+
+def test_a_class_with_lines(tmp_path, capsys):
+    class Local(taught.Count):
+        """Defined where it is used."""
+
+    found = explain(Local, lines=["to be", "or not to be"], maps=2, reducers=3)
+    (step,) = found.trace.steps
+    assert sum(summary.received(step)) == 6
+    assert len(step.reduces) == 3
+    assert "Local" in found.page
+    shown = found._repr_html_()
+    assert shown.startswith("<iframe")
+    # The page is one attribute: what is in it cannot end it.
+    assert shown.count('"') == shown.split("srcdoc=")[0].count('"') + 8
+    found.save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == found.page
+    found.show()
+    assert "REDUCE_SHUFFLE_BYTES" in capsys.readouterr().out
+    with pytest.raises(OutputError):
+        found.save(tmp_path)
+
+
+def test_a_class_with_files_that_fails(tmp_path):
+    path = tmp_path / "bad.txt"
+    path.write_text("bad\n")
+    found = explain(taught.Raises, path)
+    assert found.trace.failure is not None
+    assert "It failed" in found.page
+
+
+def test_a_round(run, capsys):
+    found = explain(run, round_number=1, maps=3)
+    assert len(found.trace.steps[0].maps) == 3
+    assert not found.trace.is_other
+    assert explain(str(run)).trace.number == 2
+    found.show()
+    assert "yes, to the bit" in capsys.readouterr().out
+
+
+def test_what_makes_no_sense(run, tmp_path):
+    with pytest.raises(UsageError, match="either inputs"):
+        explain(taught.Count)
+    with pytest.raises(UsageError, match="either inputs"):
+        explain(taught.Count, "a", lines=["b"])
+    with pytest.raises(UsageError, match="round_number is for"):
+        explain(taught.Count, lines=["b"], round_number=1)
+    with pytest.raises(UsageError, match="needs no input"):
+        explain(run, lines=["b"])
+    with pytest.raises(UsageError, match="Expected a number from 1 to 2"):
+        explain(run, round_number=3)
+    with pytest.raises(MissingInputError, match="is no run"):
+        explain(tmp_path)

@@ -1,0 +1,377 @@
+"""``gradreduce explain`` of a round: figures by loops of NumPy, and bits beside the run's own."""
+
+import io
+import json
+import math
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from browser import browser, opened, require_accessible
+from rich.console import Console
+from test_explain import Tags, answer, place
+
+import datasets
+from mapreduce.cli.main import main
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError, MissingInputError, UsageError
+from mapreduce.plan.settings import Settings
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.support import numeric
+from mapreduce.tracing import terminal
+from mapreduce.tracing.notebook import Explained
+from mapreduce.tracing.page import page
+from mapreduce.tracing.training.explaining import traced, view
+from mapreduce.tracing.training.model import RoundTrace
+from mapreduce.tracing.training.picture import leaves
+from mapreduce.tracing.training.report import report
+from mapreduce.tracing.training.scenes import scenes
+from mapreduce.training import driver
+
+SOFTMAX = Settings("softmax", batch_size=120, slice_rows=20, rounds=9, checkpoint_every=4)
+
+#: Three pages of parameters, scalars of all blocks, and a state of the optimizer.
+ADAM = replace(SOFTMAX, model="mlp:2048,8", optimizer="adam", clip_norm=1.0, rounds=3)
+
+
+THREE = Execution(runner="inline", workers=3)
+
+
+@pytest.fixture(autouse=True)
+def _pinned(monkeypatch):
+    """The command would start this program again to set what is set already."""
+    for name, value in numeric.environment("native").items():
+        monkeypatch.setenv(name, value)
+
+
+def trained(folder, settings, execution=THREE):
+    run = driver.create(folder, settings, folder.parent / "data", None)
+    driver.train(run, execution, 0, Events())
+    return run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("rounds")
+    datasets.blobs(folder / "data")
+    trained(folder / "softmax", SOFTMAX)
+    trained(folder / "adam", ADAM, Execution(runner="inline", workers=4, blocks=2, fan_in=2))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def simple(folder):
+    return traced(folder / "softmax", 6, None, None, None)
+
+
+@pytest.fixture(scope="module")
+def divided(folder):
+    return traced(folder / "adam", 2, None, None, None)
+
+
+def params_after(run, completed):
+    """Naively: the rounds from the seed on, with the mean gradient over all rows at once."""
+    plan = run.config.plan
+    data = Dataset(run.path.parent / "data")
+    params = plan.create_model().init(plan.seed).astype(np.float64)
+    for number in range(completed):
+        x, y = rows_of(data, plan.slices(number))
+        params = params - plan.learning_rate * gradient(params, x, y)[1] / len(y)
+    return params
+
+
+def rows_of(data, slices):
+    batches = [data.shard(one.shard).rows(one.start, one.stop) for one in slices]
+    x = np.concatenate([batch.features for batch in batches]).astype(np.float64)
+    return x, np.concatenate([batch.labels for batch in batches])
+
+
+def gradient(params, x, y):
+    """Sums of the losses and gradients of a softmax regression, row by row."""
+    features, classes = x.shape[1], params.size // (x.shape[1] + 1)
+    weight = params[: features * classes].reshape(features, classes)
+    bias = params[features * classes :]
+    loss, total = 0.0, np.zeros_like(params)
+    for row, label in zip(x, y, strict=True):
+        logits = [sum(a * b for a, b in zip(row, column, strict=True)) for column in weight.T]
+        logits = np.array(logits) + bias
+        chances = np.exp(logits) / sum(math.exp(one) for one in logits)
+        loss -= math.log(chances[label])
+        errors = chances.copy()
+        errors[label] -= 1
+        total += np.concatenate([np.outer(row, errors).ravel(), errors])
+    return loss, total
+
+
+class TestFigures:
+    def test_norms_and_losses_are_those_of_loops(self, folder, simple):
+        run = RunDir(folder / "softmax")
+        plan, data = run.config.plan, Dataset(folder / "data")
+        params = params_after(run, 5)
+        slices = plan.slices(5)
+        assert len(simple.slices) == len(slices) == 6
+        sums = []
+        for note, rows in zip(simple.slices, slices, strict=True):
+            loss, vector = gradient(params, *rows_of(data, [rows]))
+            sums.append(vector)
+            assert (note.shard, note.start, note.stop) == tuple(rows)
+            assert note.loss == pytest.approx(loss, rel=1e-4)
+            assert note.norm == pytest.approx(math.sqrt(sum(one**2 for one in vector)), rel=1e-4)
+        for node in simple.nodes:
+            total = sum(sums[node.start : node.stop])
+            assert node.norm == pytest.approx(np.linalg.norm(total), rel=1e-4)
+        mean = sum(sums) / simple.rows
+        assert simple.norm == pytest.approx(np.linalg.norm(mean), rel=1e-4)
+        (weight, bias) = simple.parameters
+        assert weight.gradient**2 + bias.gradient**2 == pytest.approx(simple.norm**2)
+        after = params_after(run, 6)
+        assert weight.before == pytest.approx(np.linalg.norm(params[: 12 * 3]), rel=1e-4)
+        assert weight.after == pytest.approx(np.linalg.norm(after[: 12 * 3]), rel=1e-4)
+        change = np.linalg.norm((after - params)[: 12 * 3])
+        assert weight.change == pytest.approx(change, rel=1e-3)
+
+    def test_the_tree_is_the_canonical_one(self, simple):
+        found = {(node.start, node.middle, node.stop) for node in simple.nodes}
+        assert found == {(0, 1, 2), (2, 3, 4), (4, 5, 6), (0, 2, 4), (0, 4, 6)}
+        by_task = {(node.start, node.stop): node.task for node in simple.nodes}
+        # Two slices for each of three map tasks; all that is above belongs to the reducer.
+        assert by_task == {(0, 2): 0, (2, 4): 1, (4, 6): 2, (0, 4): -1, (0, 6): -1}
+
+    def test_bytes_are_those_of_the_lines(self, simple):
+        (step,) = simple.steps
+        assert [(pair.start, pair.stop) for pair in step.pairs] == [(0, 2), (2, 4), (4, 6)]
+        sent = sum(pair.size for pair in step.pairs)
+        assert sent == sum(task.output_bytes for task in step.maps)
+        assert sent == sum(task.input_bytes for task in step.reduces)
+        # Two references for the next round would be too many: it has one block.
+        assert step.reduces[0].outputs == 3
+        elements = 12 * 3 + 3
+        assert all(pair.size > 4 * elements for pair in step.pairs)
+        assert simple.row_bytes == simple.rows * (12 * 4 + 4)
+
+    def test_merges_and_scalars_have_steps_of_their_own(self, divided):
+        reducers = [step.reducer for step in divided.steps]
+        assert reducers[-2:] == ["average", "finish"]
+        assert set(reducers[:-2]) == {"merge"}
+        for before, step in zip(divided.steps, divided.steps[1:], strict=False):
+            made = sum(task.output_bytes for task in before.reduces)
+            assert made == sum(task.input_bytes for task in step.maps)
+        for step in divided.steps[: len(reducers) - 2]:
+            for task in step.reduces:
+                for key in task.inputs:
+                    assert sum(1 for pair in step.pairs if pair.key == key) <= 2
+        owners = {block.number: block.part for block in divided.blocks}
+        last = divided.steps[-1].pairs
+        assert {pair.block: pair.part for pair in last} == owners
+        assert sorted(owners) == [0, 1]
+
+
+class TestBits:
+    def test_of_a_round_that_was_kept(self, folder):
+        trace = traced(folder / "softmax", 8, None, None, None)
+        assert [check.is_equal for check in trace.checks] == [True, True, True]
+        run = RunDir(folder / "softmax")
+        kept = checkpoint.load(run, run.config.plan.create_model(), 8)
+        named = run.config.plan.create_model().named(kept.params)
+        assert trace.sha256_after == checkpoint.model_sha256(named)
+
+    def test_of_a_round_between(self, simple):
+        assert simple.replayed == 1
+        assert "after 4 rounds" in simple.started_from
+        texts = {check.what: check.is_equal for check in simple.checks}
+        assert texts == {
+            "the sum of the gradients": True,
+            "the loss of the round": True,
+            "the model, 2 rounds later": True,
+        }
+
+    def test_of_the_optimizers_state(self, divided):
+        assert [check.is_equal for check in divided.checks] == [True] * 4
+
+    @pytest.mark.parametrize("layout", [(1, 1, 0), (5, 2, 0), (6, 3, 4)])
+    def test_do_not_depend_on_the_layout(self, folder, divided, layout):
+        trace = traced(folder / "adam", 2, *layout)
+        assert trace.sha256_after == divided.sha256_after
+        assert not trace.is_other
+        assert [one.norm for one in trace.slices] == [one.norm for one in divided.slices]
+
+    def test_the_run_is_only_read(self, folder):
+        def files():
+            paths = (path for path in (folder / "softmax").rglob("*") if path.is_file())
+            return {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in paths}
+
+        before = files()
+        traced(folder / "softmax", 3, None, None, None)
+        assert files() == before
+
+    def test_that_are_others_are_told(self, folder, tmp_path, capsys):
+        shutil.copytree(folder / "softmax", tmp_path / "run")
+        events = tmp_path / "run" / "events.jsonl"
+        lines = [json.loads(line) for line in events.read_text().splitlines()]
+        for line in lines:
+            if line.get("completed") == 8 and "loss" in line:
+                line["loss"] += 1e-9
+        events.write_text("\n".join(map(json.dumps, lines)))
+        assert main(["explain", str(tmp_path / "run"), "--round", "8"]) == 1
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "differs from what the run has" in shown
+        # The same on another processor is no fault of anybody.
+        profile = json.loads((tmp_path / "run" / "profile.json").read_text())
+        (tmp_path / "run" / "profile.json").write_text(json.dumps({**profile, "cpu": "other"}))
+        assert main(["explain", str(tmp_path / "run"), "--round", "8"]) == 0
+        assert "another numeric profile (cpu: other" in " ".join(capsys.readouterr().out.split())
+
+    def test_the_first_round_comes_from_the_seed(self, folder):
+        trace = traced(folder / "softmax", 1, None, None, None)
+        assert trace.started_from == "the seed of the plan"
+        assert trace.replayed == 0
+
+
+class TestViews:
+    @pytest.mark.parametrize("name", ["simple", "divided"])
+    def test_report(self, name, request):
+        trace = request.getfixturevalue(name)
+        console = Console(file=io.StringIO(), width=100)
+        terminal.show(console, report(trace))
+        shown = console.file.getvalue()
+        assert "REDUCE_SHUFFLE_BYTES" in shown
+        assert "yes, to the bit" in shown
+        assert trace.parameters[0].name in shown
+
+    @pytest.mark.parametrize("name", ["simple", "divided"])
+    def test_page_is_well_formed_and_fetches_nothing(self, name, request):
+        content = page(view(request.getfixturevalue(name)))
+        tags = Tags()
+        tags.feed(content)
+        tags.close()
+        assert tags.open == []
+        assert len(tags.ids) == len(set(tags.ids))
+        assert all(target.startswith("#") for target in tags.fetched)
+        assert all(target[1:] in tags.ids for target in tags.fetched)
+
+    def test_many_slices_of_a_large_model_are_sampled(self, folder):
+        trace = traced(folder / "adam", 2, 4, 2, 0)
+        many = grown(trace, 3000)
+        assert len(leaves(many)) <= 16
+        content = page(view(many))
+        assert len(content.encode()) < 500_000
+        assert "24 of 3,000 slices" in content
+        # The tree over what is drawn starts beside it, whatever is below.
+        assert content.count("<circle") == len(leaves(many)) - 1
+        assert 'cx="226"' in content
+
+    def test_in_a_browser(self, divided, tmp_path):
+        total = len(scenes(divided))
+        with browser() as chromium, opened(chromium, page(view(divided)), tmp_path) as tab:
+            seen = [place(tab)]
+            for key in ("ArrowRight", "ArrowLeft", "End"):
+                tab.keyboard.press(key)
+                seen.append(place(tab))
+            assert seen == [f"Scene {n} of {total}" for n in (1, 2, 1, total)]
+            tab.keyboard.press("Home")
+            tab.locator("#quiz").check()
+            answer(tab)
+            assert tab.locator("[data-picture] .on").count() > 0
+
+    def test_is_accessible(self, divided, tmp_path):
+        require_accessible(page(view(divided)), tmp_path)
+
+
+def grown(trace, leaves):
+    """The trace of a round with so many slices, all like the first, on its map tasks."""
+    first, tasks = trace.slices[0], len(trace.steps[0].maps)
+    slices = [
+        replace(first, leaf=n, task=n * tasks // leaves, start=n * 20, stop=n * 20 + 20)
+        for n in range(leaves)
+    ]
+    nodes, spans, level = [], [(n, n + 1) for n in range(leaves)], 0
+    while len(spans) > 1:
+        level += 1
+        pairs = [spans[n : n + 2] for n in range(0, len(spans), 2)]
+        spans = [(pair[0][0], pair[-1][1]) for pair in pairs]
+        nodes += [
+            replace(
+                trace.nodes[0], start=pair[0][0], middle=pair[0][1], stop=pair[1][1], level=level
+            )
+            for pair in pairs
+            if len(pair) == 2
+        ]
+    return replace(trace, slices=slices, nodes=nodes)
+
+
+class TestCommand:
+    def test_page_and_json(self, folder, tmp_path, capsys):
+        path = tmp_path / "page.html"
+        assert main(["explain", str(folder / "softmax"), "--html", str(path)]) == 0
+        assert "bytes" in capsys.readouterr().out
+        assert "<svg" in path.read_text()
+        assert main(["explain", str(folder / "softmax"), "--json"]) == 0
+        content = json.loads(capsys.readouterr().out)
+        # The last round of the run has the slices that a round has.
+        assert content["number"] == 9
+        assert len(content["slices"]) == len(content["nodes"]) + 1
+
+    def test_play(self, folder, capsys):
+        assert main(["explain", str(folder / "softmax"), "--step"]) == 0
+        assert "Scene 1 of" in capsys.readouterr().out
+
+    def test_what_is_not_finite_is_null(self, simple):
+        found = Explained(replace(simple, norm=math.nan), view(simple))
+        assert found.data()["norm"] is None
+        assert isinstance(simple, RoundTrace)
+
+    @pytest.mark.parametrize(
+        ("arguments", "code", "message"),
+        [
+            (["softmax", "--round", "10"], 2, "Expected a number from 1 to 9"),
+            (["softmax", "--round", "0"], 2, "0 is not in the range"),
+            (["softmax", "--key", "a"], 2, "--key is for jobs"),
+            (["softmax", "--lines", "10"], 2, "--lines is for jobs"),
+            (["softmax", "input.txt"], 2, "a round needs no input"),
+            (["softmax", "--fan-in", "3"], 2, "a power of two"),
+            (["softmax", "--html", "/proc/no/page.html"], 73, "cannot write"),
+            (["data"], 66, "neither a job nor a run"),
+            (["nothing"], 66, "no module 'nothing'"),
+        ],
+    )
+    def test_what_makes_no_sense(self, folder, monkeypatch, capsys, arguments, code, message):
+        monkeypatch.chdir(folder)
+        assert main(["explain", *arguments]) == code
+        assert message in capsys.readouterr().err
+
+    def test_options_of_a_run_for_a_job(self, capsys):
+        assert main(["explain", "jobs.word_count", "--round", "2"]) == 2
+        assert "--round is for the folder of a run" in capsys.readouterr().err
+
+    def test_a_run_without_a_round(self, folder, tmp_path):
+        run = driver.create(tmp_path / "run", SOFTMAX, folder / "data", None)
+        with pytest.raises(UsageError, match="has finished no round yet"):
+            traced(run.path, None, None, None, None)
+
+    def test_data_that_are_gone_or_others(self, folder, tmp_path):
+        shutil.copytree(folder / "data", tmp_path / "data")
+        trained(tmp_path / "run", replace(SOFTMAX, rounds=1))
+        shutil.rmtree(tmp_path / "data")
+        with pytest.raises(MissingInputError, match="the run's data are gone"):
+            traced(tmp_path / "run", None, None, None, None)
+        datasets.blobs(tmp_path / "data", seed=9)
+        with pytest.raises(DataError, match="is not the dataset that the run began with"):
+            traced(tmp_path / "run", None, None, None, None)
+
+    def test_a_remote_run(self, folder, s3, capsys):
+        from hdfs_utils.paths import path_of
+
+        root = path_of(s3)
+        for path in (folder / "data").iterdir():
+            (root / "data" / path.name).write_bytes(path.read_bytes())
+        run = driver.create(root / "run", replace(SOFTMAX, rounds=2), root / "data", None)
+        driver.train(run, Execution(runner="inline"), 0, Events())
+        assert main(["explain", f"{s3}/run", "--round", "1", "--json"]) == 0
+        content = json.loads(capsys.readouterr().out)
+        assert [check["is_equal"] for check in content["checks"]] == [True, True, True]
+        assert main(["explain", f"{s3}/none"]) == 66
+        assert "neither a job nor a run" in capsys.readouterr().err

@@ -1,0 +1,335 @@
+"""Training from Python: the same runs as the command's, from arrays and tables."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import mapreduce
+import programs
+from mapreduce.errors import (
+    DataError,
+    GradreduceError,
+    Interrupted,
+    MissingInputError,
+    OutputError,
+    UsageError,
+)
+from mapreduce.runs.events import CheckpointSaved, Evaluated, RoundCompleted, RunEnded
+from mapreduce.training import api
+
+HERE = {"runner": "inline", "progress": False}
+
+
+def arrays(rows=90, seed=0):
+    """Points of three classes that are learnt in a few rounds."""
+    random = np.random.default_rng(seed)
+    y = random.integers(0, 3, rows)
+    return np.eye(3, 5)[y] * 3 + random.normal(size=(rows, 5)), y
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run with evaluations, and its arrays; not to be changed."""
+    folder, seen = tmp_path_factory.mktemp("trained") / "run", []
+    options = {"epochs": 3, "batch_size": 30, "schedule": "cosine", "optimizer": "momentum"}
+    test = arrays(40, 1)
+    run = mapreduce.train(
+        arrays(), "softmax", evaluation=test, run=folder, callbacks=[seen.append], **options, **HERE
+    )
+    return run, test, seen
+
+
+class TestTrain:
+    def test_bits_are_those_of_import_and_train(self, tmp_path):
+        """Of arrays, of the same rows as a table, and of a file by two commands."""
+        x, y = arrays()
+        table = pa.table({f"x{i}": x[:, i] for i in range(5)} | {"kind": y})
+        pq.write_table(table, tmp_path / "rows.parquet")
+        source = ["--format", "parquet", "--label", "kind", "rows.parquet", "data"]
+        programs.succeed("data", "import", *source, cwd=tmp_path)
+        options = ["--model", "mlp:7", "--epochs", 2, "--batch-size", 30, "--workers", 2]
+        shown = programs.succeed(
+            "train", "data", "--run", "command", *options, "--json", cwd=tmp_path
+        )
+        expected = json.loads(shown)["model_sha256"]
+        options = {"model": "mlp:7", "epochs": 2, "batch_size": 30, **HERE}
+        for data, label in (((x, y), None), (table, "kind"), (tmp_path / "data", None)):
+            assert mapreduce.train(data, label=label, **options).model_sha256 == expected
+        assert mapreduce.open_run("command").model_sha256 == expected
+
+    def test_runs_get_folders_of_their_own(self, capsys):
+        options = {"rounds": 1, "runner": "inline"}
+        first, second = (mapreduce.train(arrays(), "mlp:4,3", **options) for _ in range(2))
+        assert [run.path.name for run in (first, second)] == ["mlp-4-3-1", "mlp-4-3-2"]
+        assert f"run {first.path}\n" in capsys.readouterr().err
+        # Imported once.
+        assert len([*(first.path.parent / ".imported").iterdir()]) == 1
+        mapreduce.train(arrays(seed=2), rounds=1, **HERE)
+        assert len([*(first.path.parent / ".imported").iterdir()]) == 2
+        assert capsys.readouterr().err == ""
+
+    def test_callbacks_receive_events(self, trained):
+        _, _, seen = trained
+        rounds = [event.completed for event in seen if isinstance(event, RoundCompleted)]
+        assert rounds == [*range(1, 10)]
+        assert {CheckpointSaved, Evaluated, RunEnded} <= {type(event) for event in seen}
+
+    def test_numbers_texts_weights_and_images(self):
+        x, y = arrays()
+        line = mapreduce.train((x, x @ np.arange(5.0)), "linear", epochs=3, **HERE)
+        assert line.classes == ()
+        assert line.predict(x).dtype == np.float32
+        with pytest.raises(UsageError, match="linear predicts numbers"):
+            line.predict(x, probabilities=True)
+        named = mapreduce.train((x, np.array(["b", "c", "a"])[y]), rounds=1, **HERE)
+        assert named.classes == ("a", "b", "c")
+        assert set(named.predict(x)) <= {"a", "b", "c"}
+        options = {"rounds": 5, "batch_size": 0, **HERE}
+        weighted = mapreduce.train((x, y), weights=np.where(y, 2, 0), **options)
+        other = mapreduce.train((x[y > 0], y[y > 0]), **options)
+        assert weighted.plan.data.classes == 3
+        assert other.plan.data.classes == 2
+        flat = mapreduce.train((x, y), **options)
+        assert flat.model_sha256 != weighted.model_sha256
+        images = mapreduce.train((x[:, :4].reshape(-1, 2, 2), y), rounds=1, **HERE)
+        assert images.parameters["weight"].shape == (4, 3)
+
+    def test_a_bunch(self):
+        from sklearn.datasets import load_iris
+
+        run = mapreduce.train(load_iris(), rounds=2, **HERE)
+        assert run.plan.data.features == 4
+
+    def test_float64(self):
+        run = mapreduce.train(arrays(), rounds=1, dtype="float64", **HERE)
+        assert run.parameters["weight"].dtype == np.float64
+        assert (
+            json.loads(programs.succeed("data", "show", run._run.config.data, "--json"))["dtype"]
+            == "float64"
+        )
+
+
+class TestRun:
+    def test_history(self, trained):
+        run, *_ = trained
+        history = run.history.to_pydict()
+        assert history["round"] == [*range(1, 10)]
+        assert history["rows"] == [30] * 9
+        assert history["learning_rate"][0] == 0.1
+        assert history["learning_rate"][-1] < 0.01
+        assert history["loss"][0] == pytest.approx(np.log(3))
+        assert [bool(value) for value in history["eval_loss"]] == [False, False, True] * 3
+        evaluations = run.evaluations.to_pydict()
+        assert evaluations["round"] == [3, 6, 9]
+        assert evaluations["rows"] == [40] * 3
+        assert evaluations["accuracy"][-1] == history["eval_accuracy"][-1] > 0.9
+
+    def test_evaluate_and_predict_agree(self, trained):
+        run, (x, y), _ = trained
+        before = {*run.path.parent.rglob("*")}
+        found = run.evaluate((x, y), runner="inline")
+        predicted = run.predict(x, runner="inline")
+        chances = run.predict(x, probabilities=True, runner="inline")
+        assert found.accuracy == (predicted == y).mean() == run.evaluations["accuracy"][-1].as_py()
+        assert found.loss == run.evaluations["loss"][-1].as_py()
+        assert (np.array(run.classes)[chances.argmax(axis=1)] == predicted).all()
+        np.testing.assert_allclose(chances.sum(axis=1), 1, rtol=1e-6)
+        logits = x @ run.parameters["weight"] + run.parameters["bias"]
+        assert (logits.argmax(axis=1) == predicted).all()
+        # Nothing is left of what was imported for it.
+        assert {*run.path.parent.rglob("*")} == before
+
+    def test_tables_and_folders_give_tables(self, trained):
+        run, (x, y), _ = trained
+        table = pa.table({f"x{i}": x[:, i] for i in range(5)} | {"label": y})
+        # The run was trained on arrays: features are all columns but the label.
+        without = mapreduce.predict(run.path, table.drop_columns("label"), runner="inline")
+        assert without.column_names == ["row", "prediction", "probability", "probabilities"]
+        assert without["prediction"].to_pylist() == run.predict(x, runner="inline").tolist()
+        assert mapreduce.evaluate(run.path, table, runner="inline") == run.evaluate(
+            (x, y), runner="inline"
+        )
+        found = run.predict(run._run.config.evaluation, runner="inline")
+        assert found["label"].to_pylist() == y.tolist()
+
+    def test_columns_are_found_by_name(self):
+        x, y = arrays()
+        columns = {f"x{i}": x[:, i] for i in range(5)}
+        run = mapreduce.train(pa.table(columns | {"kind": y}), label="kind", rounds=3, **HERE)
+        mixed = pa.table({"id": y, "kind": y} | dict(reversed(columns.items())))
+        found = run.predict(mixed, runner="inline")["prediction"].to_numpy()
+        assert (found == run.predict(x, runner="inline")).all()
+        assert run.evaluate(mixed, runner="inline").accuracy == (found == y).mean()
+        with pytest.raises(UsageError, match="x0: data has no such column"):
+            run.predict(mixed.drop_columns("x0"), runner="inline")
+
+    def test_looks(self, trained):
+        run, *_ = trained
+        assert repr(run).startswith(f"<Run {run.path}: softmax, ended after 9 of 9 rounds, model ")
+        assert run.model_sha256 in run._repr_html_()
+        assert mapreduce.open_run(str(run.path)).model_sha256 == run.model_sha256
+
+    def test_resumes_after_an_interruption(self):
+        expected = mapreduce.train(arrays(), epochs=4, batch_size=30, **HERE).model_sha256
+
+        def stop(event):
+            if isinstance(event, CheckpointSaved) and event.completed == 4:
+                # As Ctrl-C and a notebook's button do.
+                signal.raise_signal(signal.SIGINT)
+
+        options = {"epochs": 4, "batch_size": 30, "callbacks": [stop], "checkpoint_every": 4}
+        with pytest.raises(Interrupted) as caught:
+            mapreduce.train(arrays(), run="stopped", **options, **HERE)
+        (note,) = caught.value.__notes__
+        assert note.endswith("stopped').resume()")
+        run = mapreduce.open_run("stopped")
+        assert 4 <= len(run.history) < 12
+        assert run.parameters
+        resumed = run.resume(workers=2, progress=False)
+        assert resumed is run
+        assert run.model_sha256 == expected
+        assert len(run.history) == 12
+
+    def test_resume_names_what_is_to_be_named_again(self, trained):
+        run, *_ = trained
+        path = run.path / "execution.json"
+        before = path.read_text()
+        path.write_text(json.dumps(json.loads(before) | {"runner": "hadoop"}))
+        try:
+            with pytest.raises(UsageError, match="was last run with runner='hadoop'"):
+                run.resume()
+        finally:
+            path.write_text(before)
+
+
+class TestErrors:
+    @pytest.mark.parametrize(
+        ("options", "error", "message"),
+        [
+            (
+                {"learning_rat": 1},
+                UsageError,
+                r"keyword 'learning_rat'. Did you mean learning_rate",
+            ),
+            ({"epochs": "3"}, UsageError, "^epochs: expected int, found '3'"),
+            ({"epochs": 0}, UsageError, "^epochs: expected a positive number, found 0"),
+            ({"optimizer": "sdg"}, UsageError, "^optimizer: expected sgd or momentum or"),
+            ({"runner": "spark"}, UsageError, "^runner: expected one of inline, parallel, local"),
+            ({"workers": 0}, UsageError, "^workers: expected a positive number"),
+            ({"model": "forest"}, UsageError, "forest"),
+            ({"patience": 2}, UsageError, "Leave it out, or add evaluation=DATA"),
+            ({"numeric_profile": "portable"}, UsageError, "^numeric_profile portable: start Pyth"),
+            ({"data": "nowhere"}, MissingInputError, "nowhere"),
+            ({"data": 3}, DataError, "expected rows of one number or more"),
+            ({"run": 3}, UsageError, "expected a path, found 3"),
+            ({"label": "y"}, UsageError, "label: it names a column of a table"),
+            ({"weights": "y"}, UsageError, "weights: expected a column's name for a table"),
+            ({"weights": [1.0]}, DataError, r"weights is an array \(1,\)"),
+            ({"data": "x", "weights": [1.0]}, UsageError, "weights: expected a column's name"),
+            (
+                {"data": pa.table({"x": [1.0], "label": [0]}), "label": "z"},
+                UsageError,
+                "^label z: data has no such column",
+            ),
+            ({"data": None}, UsageError, r"expected \(X, y\), a table, or the folder"),
+        ],
+    )
+    def test_options(self, options, error, message, monkeypatch):
+        monkeypatch.delenv("NUMBA_CPU_NAME", raising=False)
+        with pytest.raises(error, match=message):
+            mapreduce.train(**{"data": arrays(), **options})
+        assert not [*api.RUNS.glob("[!.]*")]
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda x, y: x, "expected .X, y., found X alone"),
+            (lambda x, y: (x[:, 0], y), r"X is an array \(90,\) of float64: expected rows"),
+            (lambda x, y: (x[:, :0], y), "expected rows of one number or more"),
+            (lambda x, y: (x.astype(str), y), "expected rows of one number or more"),
+            (lambda x, y: (x, y[1:]), r"y is an array \(89,\): .* the 90 rows of X"),
+            (lambda x, y: ([[1], [1, 2]], [0, 1]), "X: expected an array"),
+            (
+                lambda x, y: (np.where(x == x[7, 3], np.nan, x), y),
+                "^data, row 8, column X: .* nan at",
+            ),
+            (lambda x, y: (x * 1e300, y), "overflow float32: take dtype float64"),
+            (lambda x, y: (x, y + 0.5), "need model='linear'"),
+            (lambda x, y: (x, np.where(y, "a", None)), "^data, row .*, column y: expected a label"),
+            (lambda x, y: (x, y * 0), "only one class"),
+            (lambda x, y: (x[:0], y[:0]), "expected rows of one number"),
+        ],
+    )
+    def test_arrays(self, change, message):
+        with pytest.raises(DataError, match=message):
+            mapreduce.train(change(*arrays()), rounds=1, **HERE)
+        assert not [*api.RUNS.glob("[!.]*")]
+
+    def test_a_run_that_exists(self, trained):
+        run, *_ = trained
+        with pytest.raises(
+            OutputError, match=r"Go on with mapreduce.open_run\('/\S*'\).resume\(\)"
+        ):
+            mapreduce.train(arrays(), run=run.path, **HERE)
+        with pytest.raises(MissingInputError, match="is no run"):
+            mapreduce.open_run("nowhere")
+
+    def test_data_that_do_not_fit(self, trained):
+        run, (x, y), _ = trained
+        for data, message in (
+            ((x[:, 1:], y), "the model takes 5 features, the data have 4"),
+            ((x, y + 1), "classes that the dataset to be like has not: '3'"),
+            (x, "expected .X, y., found X alone"),
+        ):
+            with pytest.raises(DataError, match=message):
+                run.evaluate(data, runner="inline")
+
+    def test_a_callback_that_fails_ends_the_training(self):
+        def fail(event):
+            if isinstance(event, RunEnded):
+                raise GradreduceError("mine")
+
+        with pytest.raises(GradreduceError, match="mine"):
+            mapreduce.train(arrays(), run="run", rounds=1, callbacks=[fail], **HERE)
+        assert mapreduce.open_run("run").resume(progress=False).model_sha256
+
+
+def test_importing_does_no_work(in_process):
+    code = "import mapreduce, sys; print('numpy' in sys.modules, 'train' in dir(mapreduce))"
+    assert in_process(code).split() == ["False", "True"]
+
+
+@pytest.mark.slow
+def test_no_environment_is_needed(tmp_path):
+    """BLAS has as many threads as it likes in a program of the user's."""
+    x, y = arrays(600)
+    np.savez(tmp_path / "data.npz", x=x, y=y)
+    code = (
+        "import numpy as np, mapreduce\n"
+        "data = np.load('data.npz')\n"
+        "options = dict(epochs=2, progress=False)\n"
+        "for method in ('fork', 'forkserver'):\n"
+        "    options['start_method'] = method\n"
+        "    run = mapreduce.train((data['x'], data['y']), 'mlp:64', **options)\n"
+        "    print(run.model_sha256, run.predict(data['x'], probabilities=True).tobytes().hex())\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if "THREADS" not in k}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    run = mapreduce.train((x, y), "mlp:64", epochs=2, **HERE)
+    chances = run.predict(x, probabilities=True, runner="inline")
+    assert set(done.stdout.splitlines()) == {f"{run.model_sha256} {chances.tobytes().hex()}"}

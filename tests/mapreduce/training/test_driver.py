@@ -1,0 +1,477 @@
+"""The training loop against a plain loop, and what the plan's options mean."""
+
+import json
+import re
+import shutil
+import tempfile
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import datasets
+from hdfs_utils.publish import put_if_absent
+from mapreduce.data.manifest import Manifest
+from mapreduce.data.shards import write_shard
+from mapreduce.errors import DataError, MissingInputError, NonFiniteError
+from mapreduce.plan.settings import Settings
+from mapreduce.reduction.message import Message, encode_parts, read_message
+from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import Block, RunDir, block_bounds
+from mapreduce.runs.events import Evaluated, Events, RoundCompleted, RunEnded
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("driver")
+    datasets.blobs(folder / "train", dtype="uint8")
+    datasets.blobs(folder / "test", (90,), seed=1, dtype="uint8")
+    return folder
+
+
+def train(data, run, evaluation=False, keep=0, **settings):
+    """Train inline; the run, its events and how it ended."""
+    created = driver.create(
+        run, Settings("softmax", **settings), data / "train", data / "test" if evaluation else None
+    )
+    seen = []
+    ended = driver.train(created, Execution("inline"), keep, Events(seen.append))
+    return created, seen, ended
+
+
+def params_of(run: RunDir, completed: int) -> np.ndarray:
+    return checkpoint.load(run, run.config.plan.create_model(), completed).params
+
+
+# One process, one loop, float64, the whole batch at once: no slices, tree, blocks or wire.
+
+
+def softmax_gradient(weights, x, y):
+    z = x @ weights[:-1] + weights[-1]
+    p = np.exp(z - z.max(1, keepdims=True))
+    p /= p.sum(1, keepdims=True)
+    loss = -np.log(p[np.arange(len(y)), y]).mean()
+    p[np.arange(len(y)), y] -= 1
+    return np.vstack([x.T @ p, p.sum(0)]) / len(y), loss
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "momentum", "adam"])
+@pytest.mark.parametrize("batch_size", [96, 0])
+def test_training_equals_a_plain_loop(data, tmp_path, optimizer, batch_size):
+    rate, decay, rounds = 0.3, 0.01, 30
+    run, seen, _ = train(
+        data,
+        tmp_path / "run",
+        optimizer=optimizer,
+        batch_size=batch_size,
+        slice_rows=48 if not batch_size else 24,
+        learning_rate=rate,
+        weight_decay=decay,
+        schedule="cosine",
+        rounds=rounds,
+        dtype="float64",
+    )
+    plan = run.config.plan
+    dataset = datasets.Dataset(data / "train")
+    weights = np.zeros((13, 3))
+    velocity = mean = square = np.zeros_like(weights)
+    losses = []
+    for step in range(rounds):
+        batches = [dataset.shard(s.shard).rows(s.start, s.stop) for s in plan.slices(step)]
+        x = np.concatenate([batch.features for batch in batches]) / 255
+        y = np.concatenate([batch.labels for batch in batches])
+        gradient, loss = softmax_gradient(weights, x, y)
+        losses.append(loss)
+        gradient = gradient + decay * weights
+        lr = rate * (1 + np.cos(np.pi * step / rounds)) / 2
+        if optimizer == "sgd":
+            weights = weights - lr * gradient
+        elif optimizer == "momentum":
+            velocity = 0.9 * velocity + gradient
+            weights = weights - lr * velocity
+        else:
+            mean = 0.9 * mean + 0.1 * gradient
+            square = 0.999 * square + 0.001 * gradient**2
+            unbiased = mean / (1 - 0.9 ** (step + 1))
+            root = np.sqrt(square / (1 - 0.999 ** (step + 1)))
+            weights = weights - lr * unbiased / (root + 1e-8)
+    np.testing.assert_allclose(params_of(run, rounds), weights.reshape(-1), rtol=1e-9, atol=1e-12)
+    told = [event.loss for event in seen if isinstance(event, RoundCompleted)]
+    np.testing.assert_allclose(told, losses, rtol=1e-10)
+
+
+def test_events_tell_every_round_once_and_count_its_rows(data, tmp_path):
+    run, seen, _ = train(data, tmp_path / "run", batch_size=128, slice_rows=16, rounds=9)
+    rounds = [event for event in seen if isinstance(event, RoundCompleted)]
+    assert [event.completed for event in rounds] == list(range(1, 10))
+    plan = run.config.plan
+    for step, event in enumerate(rounds):
+        assert event.rows == sum(rows.stop - rows.start for rows in plan.slices(step))
+    lines = (run.path / "events.jsonl").read_text().splitlines()
+    recorded = [json.loads(line) for line in lines]
+    assert recorded[0]["event"] == "RunStarted"
+    assert recorded[-1]["event"] == "RunEnded"
+
+
+def test_evaluation_is_a_sum_over_the_whole_set(data, tmp_path):
+    run, seen, _ = train(data, tmp_path / "run", evaluation=True, rounds=8, eval_every=3)
+    evaluations = [event for event in seen if isinstance(event, Evaluated)]
+    assert [event.completed for event in evaluations] == [3, 6, 8]
+    rows = datasets.Dataset(data / "test").shard(0).rows(0, 90)
+    weights = params_of(run, 8).astype(np.float64).reshape(13, 3)
+    z = rows.features / 255 @ weights[:-1] + weights[-1]
+    accuracy = (z.argmax(1) == rows.labels).mean()
+    _, loss = softmax_gradient(weights, rows.features / 255, rows.labels)
+    assert evaluations[-1].accuracy == accuracy
+    assert evaluations[-1].loss == pytest.approx(loss, rel=1e-5)
+
+
+def test_patience_stops_and_the_best_model_is_the_result(data, tmp_path):
+    """A learning rate that is far too high: the loss goes up and down."""
+    run, seen, ended = train(
+        data,
+        tmp_path / "run",
+        evaluation=True,
+        keep=1,
+        rounds=200,
+        learning_rate=40.0,
+        batch_size=16,
+        eval_every=2,
+        patience=4,
+    )
+    losses = {e.completed: e.loss for e in seen if isinstance(e, Evaluated)}
+    best = min(losses, key=losses.get)
+    assert ended == RunEnded(best, ended.model_sha256, stopped_early=True)
+    assert sum(done > best for done in losses) == 4
+    assert max(losses) < 200
+    named = run.config.plan.create_model().named(params_of(run, best))
+    assert checkpoint.model_sha256(named) == ended.model_sha256
+    assert checkpoint.latest(run) == best
+
+
+@pytest.mark.parametrize(("keep", "expected"), [(0, [3, 6, 9, 10]), (1, [10]), (2, [9, 10])])
+def test_keep_leaves_the_last_checkpoints(data, tmp_path, keep, expected):
+    run, _, _ = train(data, tmp_path / "run", keep=keep, rounds=10, checkpoint_every=3)
+    assert checkpoint.saved(run) == expected
+
+
+def test_rounds_that_are_over_are_removed(data, tmp_path):
+    run, _, _ = train(data, tmp_path / "run", rounds=10)
+    assert list(run.complete_rounds()) == [10]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adam", "lbfgs"])
+def test_a_stopped_run_goes_on_from_its_last_round(data, tmp_path, optimizer):
+    """Rounds that are there already are not written again, and not in the way."""
+    settings = {"optimizer": optimizer, "rounds": 9}
+    _, _, expected = train(data, tmp_path / "whole", **settings)
+    run = driver.create(tmp_path / "run", Settings("softmax", **settings), data / "train", None)
+    execution = Execution("inline", rounds_per_job=2)
+    training = driver._Training(run, execution, 0, Events(), driver.ChainJob)
+    position = training._start()
+    for _ in range(2):
+        position = training._advance(position)
+    again = driver._Training(run, execution, 0, Events(), driver.ChainJob)
+    assert again._start().completed == 4
+    assert driver.train(run, execution, 0, Events()).model_sha256 == expected.model_sha256
+
+
+def test_limit_rows_takes_the_first_rows_only(data, tmp_path):
+    run, seen, _ = train(data, tmp_path / "run", limit_rows=250, batch_size=0, rounds=2)
+    assert [event.rows for event in seen if isinstance(event, RoundCompleted)] == [250, 250]
+    plan = run.config.plan
+    assert plan.data.shard_rows == (200, 50)
+
+
+def test_fewer_pages_than_blocks_is_a_warning(data, tmp_path):
+    created = driver.create(tmp_path / "run", Settings("softmax"), data / "train", None)
+    seen = []
+    driver.train(created, Execution("inline", blocks=4), 0, Events(seen.append))
+    messages = [event.message for event in seen if type(event).__name__ == "Warned"]
+    assert messages == ["the model's 39 parameters make 1 block(s) of whole pages of 16,384, not 4"]
+
+
+def test_another_numeric_profile_is_a_warning(data, tmp_path):
+    created = driver.create(tmp_path / "run", Settings("softmax"), data / "train", None)
+    created.write_json("profile.json", {"cpu": "z80"})
+    seen = []
+    driver.train(created, Execution("inline"), 0, Events(seen.append))
+    messages = [event.message for event in seen if type(event).__name__ == "Warned"]
+    assert len(messages) == 1
+    assert "cpu: z80, now " in messages[0]
+
+
+# Rounds whose gradient is not finite
+
+
+@pytest.fixture(scope="module")
+def extreme(tmp_path_factory):
+    """40 rows in 10 slices; of one slice the gradient overflows, whatever the parameters."""
+    folder = tmp_path_factory.mktemp("extreme") / "data"
+    generator = np.random.default_rng(0)
+    x = generator.standard_normal((40, 5)).astype(np.float32)
+    y = generator.integers(0, 2, 40).astype(np.int32)
+    x[24:28, 3], y[24:28] = 3e38, 1
+    folder.mkdir()
+    shards = (write_shard(folder / "shard-00000.arrow", x, y),)
+    rows = tuple(np.bincount(y).tolist())
+    of_classes = {"target": "class", "nonzeros": 200, "class_rows": rows}
+    Manifest(40, 5, (5,), "float32", 1.0, (0, 1), 0, {}, shards, **of_classes).save(folder)
+    return folder
+
+
+STEEP = {"model": "logistic", "batch_size": 12, "slice_rows": 4, "rounds": 12}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "l1"),
+    [("sgd", 0.0), ("sgd", 0.01), ("momentum", 0.01), ("adagrad", 0.0), ("adam", 0.0)],
+)
+def test_skipped_rounds_leave_parameters_and_state_as_they_are(extreme, tmp_path, optimizer, l1):
+    settings = Settings(**STEEP, optimizer=optimizer, non_finite="skip", l1=l1)
+    run = driver.create(tmp_path / "run", settings, extreme, None)
+    plan = run.config.plan
+    bad = {
+        step for step in range(plan.rounds) if any(rows.start == 24 for rows in plan.slices(step))
+    }
+    assert len(bad) == 3
+    execution = Execution("inline", rounds_per_job=1)
+    training = driver._Training(run, execution, 0, Events(), driver.ChainJob)
+    position = training._start()
+    origins = {"params": 0}
+    for step in range(plan.rounds):
+        before = position
+        position = training._advance(position)
+        block = run.read_block(step + 1, 0, 1)
+        if step in bad:
+            assert position.params.tobytes() == before.params.tobytes()
+            assert position.state.keys() == before.state.keys()
+            for name, array in position.state.items():
+                assert array.tobytes() == before.state[name].tobytes()
+            assert position.scalars.tolist() == [before.scalars[0] + 1]
+            # Nor are they written again.
+            assert block.origins["params"] == origins["params"]
+        else:
+            assert position.params.tobytes() != before.params.tobytes()
+            assert position.scalars.tolist() == before.scalars.tolist()
+            assert block.origins["params"] == step + 1
+        origins = block.origins
+        assert np.isfinite(position.params).all()
+    assert position.scalars.tolist() == [3]
+
+
+def test_an_error_names_where_a_gradient_is_not_finite(extreme, tmp_path):
+    run = driver.create(tmp_path / "run", Settings(**STEEP), extreme, None)
+    plan = run.config.plan
+    slices = [plan.slices(step) for step in range(plan.rounds)]
+    starts = [[rows.start for rows in drawn] for drawn in slices]
+    step = next(step for step, drawn in enumerate(starts) if 24 in drawn)
+    with pytest.raises(NonFiniteError) as error:
+        driver.train(run, Execution("inline"), 0, Events())
+    place = f"round {step}, slice {starts[step].index(24)} (shard 0, rows 24 to 27): the gradient"
+    assert str(error.value).startswith(f"{place} of parameter weight is -inf, the loss ")
+
+
+def test_clipping_does_not_hide_what_is_not_finite(extreme, tmp_path):
+    run = driver.create(tmp_path / "run", Settings(**STEEP, clip_norm=1.0), extreme, None)
+    with pytest.raises(NonFiniteError, match="of parameter weight is -inf"):
+        driver.train(run, Execution("inline"), 0, Events())
+
+
+# Files of rounds
+
+
+class TestBlocks:
+    """Arrays that a round does not change stay in the file of an earlier one."""
+
+    @staticmethod
+    def files(run):
+        return sorted(int(path.name[:8]) for path in run.rounds.glob("*.block"))
+
+    @given(st.lists(st.sets(st.sampled_from("abc")), max_size=8), st.booleans())
+    def test_are_read_as_they_were_published(self, rounds, with_history):
+        """Whatever changes when; and what is there are the files needed, and no others."""
+        with tempfile.TemporaryDirectory() as folder:
+            run = RunDir(Path(folder))
+            run.rounds.mkdir()
+            arrays = {name: np.full(3, 0.5) for name in ("params", *"abc")}
+            arrays["memory"] = np.zeros(1)
+            block = Block.of(0, arrays)
+            run.publish_block(0, 0, 1, block)
+            written = dict.fromkeys(arrays, 0)
+            for completed, changed in enumerate(rounds, 1):
+                new = {name: np.full(3, float(completed)) for name in changed}
+                arrays = {**block.arrays, **new}
+                if with_history:
+                    arrays["history"] = np.full((1, 3), float(completed))
+                before, block = block, Block.of(completed, arrays, block)
+                # A process that has just begun knows of blocks what it reads.
+                run.publish_block(completed, 0, 1, block)
+                found = run.read_block(completed, 0, 1)
+                short = {"memory", "history"} & arrays.keys()
+                written |= dict.fromkeys({*changed, *short}, completed)
+                assert found.origins == block.origins == written
+                assert found.arrays.keys() == arrays.keys()
+                for name, array in arrays.items():
+                    assert found.arrays[name].tobytes() == array.tobytes()
+                alone = run.read_block(completed, 0, 1, ["params"])
+                assert alone.arrays.keys() == {"params"}
+                stored = read_message(run.block_path(completed, 0, 1)).arrays
+                assert stored.keys() == {*changed, *short}
+                run.remove_blocks(0, 1, before.rounds() | block.rounds(), before=completed - 1)
+                kept = {completed, completed - 1} | before.rounds() | block.rounds()
+                assert self.files(run) == sorted(kept)
+            run.prune_rounds(len(rounds), 1)
+            assert self.files(run) == sorted({len(rounds), *block.rounds()})
+
+    def test_of_a_search(self, data, tmp_path):
+        """A round writes one pair of vectors; old files go when no array in them is needed."""
+        created = driver.create(
+            tmp_path / "run",
+            Settings("softmax", optimizer="lbfgs", history_size=2, rounds=9, tol=0.0),
+            data / "train",
+            None,
+        )
+        execution = Execution("inline", rounds_per_job=1)
+        training = driver._Training(created, execution, 0, Events(), driver.ChainJob)
+        position = training._start()
+        while position.completed < 9:
+            position = training._advance(position)
+            at = position.completed
+            stored = set(read_message(created.block_path(at, 0, 1)).arrays)
+            slots = {name for name in stored if name[0] in "sy" and name[1:].isdigit()}
+            assert len(slots) in (0, 2)
+            assert {"params", "memory", "history"} <= stored
+            training._settle(position)
+            block = created.read_block(at, 0, 1)
+            assert self.files(created) == sorted(block.rounds() | {at})
+        # The first round's file is needed as long as a slot was never filled.
+        assert 0 not in {block.origins[name] for name in ("s0", "s1", "y0", "y1")}
+
+    def test_a_missing_file_is_named(self, tmp_path):
+        run = RunDir(tmp_path)
+        run.rounds.mkdir()
+        first = Block.of(0, {"params": np.zeros(3), "a": np.ones(3)})
+        run.publish_block(0, 0, 1, first)
+        run.publish_block(1, 0, 1, Block.of(1, {**first.arrays, "params": np.ones(3)}, first))
+        run.block_path(0, 0, 1).unlink()
+        assert run.read_block(1, 0, 1, ["params"]).arrays["params"].tolist() == [1] * 3
+        with pytest.raises(MissingInputError, match=r"00000000\.00000-of-00001\.block does not ex"):
+            run.read_block(1, 0, 1)
+
+
+@pytest.mark.parametrize("size", [1, 16_384, 16_385, 100_000, 200_000])
+@pytest.mark.parametrize("blocks", [1, 2, 3, 7, 100])
+def test_blocks_are_whole_pages_and_cover_everything(size, blocks):
+    bounds = block_bounds(size, blocks)
+    assert bounds[0][0] == 0
+    assert bounds[-1][1] == size
+    assert all(a[1] == b[0] for a, b in pairwise(bounds))
+    assert all(start % 16_384 == 0 and start < stop for start, stop in bounds)
+    assert len(bounds) == min(blocks, -(-size // 16_384))
+    sizes = [-(-(stop - start) // 16_384) for start, stop in bounds]
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_skipped_rounds_are_told_and_leave_json_that_others_can_read(data, tmp_path):
+    """The first update is too long: every gradient from then on is not finite."""
+    run, seen, _ = train(
+        data, tmp_path / "run", learning_rate=3e38, non_finite="skip", rounds=4, dtype="float32"
+    )
+    (told,) = {event.message for event in seen if type(event).__name__ == "Warned"}
+    assert re.match(r"[123] of 4 rounds were skipped", told)
+
+    def refuse(text):
+        raise AssertionError(text)
+
+    lines = (run.path / "events.jsonl").read_text().splitlines()
+    losses = [json.loads(line, parse_constant=refuse).get("loss") for line in lines]
+    assert None in losses
+    json.dumps(run.summary(), allow_nan=False)
+
+
+WRONG_STATES = {
+    "mean: missing, expected float32 (39,)": lambda state: state.pop("mean"),
+    "mean: float32 (38,), expected float32 (39,)": lambda state: state.update(
+        mean=state["mean"][1:]
+    ),
+    "mean: float64 (39,), expected float32 (39,)": lambda state: state.update(
+        mean=state["mean"].astype(np.float64)
+    ),
+    "velocity: float32 (39,), expected none": lambda state: state.update(velocity=state["mean"]),
+}
+
+
+@pytest.mark.parametrize("expected", WRONG_STATES)
+def test_a_state_of_another_optimizer_is_refused(data, tmp_path, expected):
+    """The digests fit: who wrote it, wrote them too. A round that is so does not count."""
+    run, _, _ = train(data, tmp_path / "run", optimizer="adam", rounds=4)
+    model = run.config.plan.create_model()
+    position = checkpoint.load(run, model, 4)
+    WRONG_STATES[expected](position.state)
+    shutil.rmtree(run.checkpoints / "00000004")
+    checkpoint.save(run, model, position)
+    with pytest.raises(DataError, match=re.escape(expected)) as error:
+        checkpoint.load(run, model, 4)
+    assert "optimizer.safetensors" in str(error.value)
+    run.block_path(4, 0, 1).unlink()
+    arrays = {"params": position.params, "history": position.history, "memory": position.scalars}
+    run.publish_block(4, 0, 1, Block.of(4, {**arrays, **position.state}))
+    told = []
+    assert run.latest_round(told.append) is None
+    assert expected in told[0]
+
+
+@pytest.mark.parametrize("elsewhere", [None, [1], {"params": "../1"}, {"params": True}])
+def test_a_round_whose_parts_lie_nowhere_does_not_count(data, tmp_path, elsewhere):
+    run, _, _ = train(data, tmp_path / "run", rounds=4)
+    path = run.block_path(4, 0, 1)
+    message = read_message(path)
+    path.unlink()
+    patched = Message({**message.meta, "elsewhere": elsewhere}, message.arrays)
+    put_if_absent(path, *encode_parts(patched))
+    told = []
+    assert run.latest_round(told.append) is None
+    assert f"{path} names rounds that make no sense" in told[0]
+
+
+# Trainings that went wrong
+
+
+def warned(data, path, **settings):
+    run, _, _ = train(data, path, **settings)
+    return run.summary()["warning"]
+
+
+def test_a_training_that_diverged_says_so(data, tmp_path):
+    for number, settings in enumerate(
+        (
+            {"learning_rate": 1e30},
+            {"learning_rate": 1e6, "epochs": 3},
+            {"learning_rate": 3e4, "batch_size": 0, "rounds": 15},
+        )
+    ):
+        message = warned(data, tmp_path / str(number), **settings)
+        assert message.startswith("the training diverged: the loss is ")
+        assert "by guessing it is 1.099" in message
+        assert "'gradreduce data standardise', or try a smaller --learning-rate" in message
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"rounds": 1},
+        {"rounds": 2, "learning_rate": 1e-9},
+        {"optimizer": "adam", "epochs": 4, "learning_rate": 0.05},
+        {"batch_size": 0, "rounds": 3},
+        {"learning_rate": 3.0, "batch_size": 8, "epochs": 2},
+    ],
+)
+def test_an_ordinary_training_does_not(data, tmp_path, settings):
+    assert warned(data, tmp_path / "run", **settings) is None

@@ -1,0 +1,57 @@
+"""``pytest --quick``, which is ``make test``: a few cases of each test that is not marked ``slow``.
+
+Of a test with many cases it takes some, evenly spaced, the first and the last among them, unless
+the test is marked ``every_case``; and for each property it draws a few examples. ``make test-all``
+takes all.
+"""
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+
+#: Most cases of one test: as many as there are kinds of file systems in tests/hdfs_utils.
+CASES = 4
+#: Examples for each property, where it does not name another number.
+EXAMPLES = 10
+
+
+def first_of(*values: Any) -> list[Any]:
+    """Values of a parameter, of which ``--quick`` takes the first alone.
+
+    A tuple holds a value for each of several parameters.
+    """
+    rest = [value if isinstance(value, tuple) else (value,) for value in values[1:]]
+    return [values[0], *(pytest.param(*value, marks=pytest.mark.slow) for value in rest)]
+
+
+def pytest_addoption(parser):
+    parser.addoption("--quick", action="store_true", help="a few cases of what is not slow")
+
+
+def pytest_configure(config):
+    if config.getoption("quick"):
+        parent = settings.get_profile("gradreduce")
+        settings.register_profile("quick", parent, max_examples=EXAMPLES)
+        settings.load_profile("quick")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("quick"):
+        return
+    tests: dict[str, list[pytest.Item]] = {}
+    for item in [item for item in items if not item.get_closest_marker("slow")]:
+        if item.get_closest_marker("every_case"):
+            tests[item.nodeid] = [item]
+        else:
+            tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    taken = {item for cases in tests.values() for item in evenly_spaced(cases)}
+    config.hook.pytest_deselected(items=[item for item in items if item not in taken])
+    items[:] = [item for item in items if item in taken]
+
+
+def evenly_spaced(cases: list[pytest.Item]) -> list[pytest.Item]:
+    """At most ``CASES`` of them."""
+    if len(cases) <= CASES:
+        return cases
+    return [cases[number * (len(cases) - 1) // (CASES - 1)] for number in range(CASES)]
