@@ -5,13 +5,14 @@ the test is marked ``every_case``; and for each property it draws a few examples
 takes all.
 """
 
+import os
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-#: Most cases of one test: as many as there are kinds of file systems in tests/hdfs_utils.
-CASES = 4
+#: Most cases of one test.
+CASES = 3
 #: Examples for each property, where it does not name another number.
 EXAMPLES = 10
 
@@ -27,6 +28,11 @@ def first_of(*values: Any) -> list[Any]:
 
 def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="a few cases of what is not slow")
+
+
+def pytest_xdist_auto_num_workers():
+    """One more than the cores: one worker waits for a real Hadoop most of its time."""
+    return (os.cpu_count() or 1) + 1
 
 
 def pytest_configure(config):

@@ -189,6 +189,7 @@ def test_resume_on_other_workers_and_blocks(data, reference, tmp_path):
 @pytest.mark.skipif(
     "avx512f" not in Path("/proc/cpuinfo").read_text(), reason="needs a processor with AVX-512"
 )
+@pytest.mark.slow
 def test_portable_has_the_same_bits_on_two_blas_cores(data, tmp_path):
     """Under native the forced cores differ, so that the test is able to fail."""
     hashes = {}

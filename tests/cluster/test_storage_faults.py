@@ -15,6 +15,7 @@ from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import CheckpointSaved, Events
 from mapreduce.training import driver
+from programs import wait_until
 
 from drills import INLINE, SAVING, SETTINGS, hdfs, train  # isort: skip
 
@@ -48,9 +49,14 @@ def test_replicas_are_corrupted(cluster, drill_data, expected):
     before = {block.name for block in replicas(cluster, drill_data[0] / "train" / entry.file)}
     hdfs(cluster, "dfs", "-rm", "-skipTrash", folder / "train" / entry.file)
     (folder / "train" / entry.file).write_bytes((drill_data[0] / "train" / entry.file).read_bytes())
-    found = replicas(cluster, drill_data[0] / "train" / entry.file)
-    blocks = [block for block in found if block.name not in before]
-    assert len(blocks) == 3
+
+    def added() -> list[Path]:
+        found = replicas(cluster, drill_data[0] / "train" / entry.file)
+        return [block for block in found if block.name not in before]
+
+    # The file is closed as soon as one node has reported its block.
+    wait_until(lambda: len(added()) == 3)
+    blocks = added()
     for number, block in enumerate(blocks[:2]):
         damage(block)
         run = driver.create(folder / f"run-{number}", SETTINGS, folder / "train", None)

@@ -25,6 +25,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
+from quick import first_of
 
 pytestmark = pytest.mark.fault
 
@@ -218,7 +219,7 @@ def small_disk(tmp_path):
         yield folder
 
 
-@pytest.mark.parametrize("runner", ["inline", "parallel"])
+@pytest.mark.parametrize("runner", first_of("parallel", "inline"))
 def test_a_full_disk_costs_no_checkpoint(data, tmp_path, small_disk, runner):
     """Row 14: the last checkpoint loads, no half file is taken for one, and resume goes on."""
     command = ["--model", "mlp:2000", "--rounds", 30, "--batch-size", 96, "--checkpoint-every", 4]

@@ -21,6 +21,7 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
+from quick import first_of
 
 pytestmark = pytest.mark.fault
 
@@ -85,7 +86,7 @@ def commands(run: Path, made: Path, out: Path) -> list[list[object]]:
 # What a run says of its execution
 
 
-@pytest.mark.parametrize("runner", ["inline", "local", "parallel"])
+@pytest.mark.parametrize("runner", first_of("inline", "local", "parallel"))
 def test_resume_leaves_out_arguments_that_can_run_a_program(run, tmp_path, runner):
     canary = tmp_path / "canary"
     arguments = ["--setup", f"touch {canary}", "--cmdenv", "PYTHONSTARTUP=x"]

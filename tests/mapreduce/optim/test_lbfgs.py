@@ -22,6 +22,7 @@ from mapreduce.runs import checkpoint
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
+from quick import first_of
 
 PAIRS = 5
 
@@ -454,6 +455,7 @@ def test_coefficients_are_scikit_learns(cancer, tmp_path):
     assert np.linalg.norm(gradient) <= 1e-9
 
 
+@pytest.mark.slow
 def test_it_ends_at_the_same_round_whatever_a_job_holds(cancer, tmp_path):
     """Rounds after the end are not computed."""
     ends = set()
@@ -503,7 +505,7 @@ def train(path, data, model, execution=CHAIN, **settings):
     return run, driver.train(run, execution, 3, Events())
 
 
-@pytest.mark.parametrize("kind", ["nanoseconds since 1970", "1e20"])
+@pytest.mark.parametrize("kind", first_of("1e20", "nanoseconds since 1970"))
 def test_extreme_features_are_scaled_by_their_curvature(tmp_path, kind):
     """The model learns from the other ones, as in double precision, and says how it ended."""
     data = imported(tmp_path / "data", kind)
@@ -516,6 +518,7 @@ def test_extreme_features_are_scaled_by_their_curvature(tmp_path, kind):
     assert losses["float32"] < 0.4
 
 
+@pytest.mark.slow
 def test_extreme_targets(tmp_path):
     data = imported(tmp_path / "data", "incomes", number=True, scale=1e25)
     run, ended = train(tmp_path / "run", data, "linear")
@@ -526,6 +529,7 @@ def test_extreme_targets(tmp_path):
     assert "--dtype float64" in summary["warning"]
 
 
+@pytest.mark.slow
 def test_float32_ends_as_soon_as_float64(tmp_path):
     """Four features that are not standardised, and the default of --tol."""
     data = imported(tmp_path / "data", "incomes")
@@ -538,7 +542,7 @@ def test_float32_ends_as_soon_as_float64(tmp_path):
     assert rounds["float32"] <= rounds["float64"] + 15 < 40
 
 
-@pytest.mark.parametrize("execution", [CHAIN, GANG], ids=["chain", "gang"])
+@pytest.mark.parametrize("execution", first_of(CHAIN, GANG), ids=["chain", "gang"])
 def test_a_search_without_any_better_point_is_an_error_that_names_the_feature(tmp_path, execution):
     """Softmax has no estimate of its curvature. To go on says the same."""
     data = imported(tmp_path / "data", "nanoseconds since 1970")
@@ -551,6 +555,7 @@ def test_a_search_without_any_better_point_is_an_error_that_names_the_feature(tm
     assert run.summary()["state"] == "stopped"
 
 
+@pytest.mark.slow
 def test_a_chain_and_a_gang_end_a_search_alike(tmp_path):
     data = imported(tmp_path / "data", "1e20")
     chain, gang = (

@@ -24,6 +24,7 @@ from mapreduce.runners.hadoop import shipping
 from mapreduce.runs.directory import RunDir
 from mapreduce.support import trust
 from mapreduce.training import driver
+from quick import first_of
 
 MINE = '''\
 """A linear classifier of one's own, in NumPy, and what else has a family."""
@@ -114,12 +115,12 @@ def reference(made):
 class TestEveryTask:
     @pytest.mark.parametrize(
         "how",
-        [
-            "-r parallel --workers 2 --start-method fork",
+        first_of(
             "-r parallel --workers 2 --start-method forkserver",
+            "-r parallel --workers 2 --start-method fork",
             "-r local --workers 1",
             "-r parallel --workers 2 --executor gang",
-        ],
+        ),
     )
     def test_one_hash_on_every_runner(self, made, reference, tmp_path, how):
         found = train(made, tmp_path / "run", "--model", "mine:Mine:1,2", *how.split())

@@ -20,6 +20,7 @@ from mapreduce.tracing.outcomes import Degree, Outcome, compare
 from mapreduce.tracing.shrinking import shrink
 from mapreduce.tracing.values import Values
 from programs import gradreduce
+from quick import first_of
 
 WORDS = "to be or not to be\nthat is the question\nwhether tis nobler\nin the mind to suffer\n"
 
@@ -43,7 +44,7 @@ def states(found):
     return {finding.law.name: finding.state for finding in found}
 
 
-@pytest.mark.parametrize("job", [taught.Combined, MRCountLinesRight, taught.Lists])
+@pytest.mark.parametrize("job", first_of(taught.Lists, MRCountLinesRight, taught.Combined))
 def test_a_right_job_obeys(job, words):
     found = states(findings(job, words))
     assert set(found) == set(FAST)
@@ -72,12 +73,12 @@ def test_a_planted_fault_is_found(job, law, words):
 
 @pytest.mark.parametrize(
     ("job", "lines"),
-    [
+    first_of(
         (taught.MeanOfMeans, ["1", "2", "3", "4"]),
         (taught.MeanOfMeans, ["1", "2", "9"]),
         (taught.MeanOfMeans, [str(number) for number in range(100, 132)]),
         (taught.CombinedMeans, ["a 1", "a 2", "b 3", "a 9"]),
-    ],
+    ),
 )
 def test_means_of_means_depend_on_the_splits(job, lines, tmp_path):
     """Also where every even cut gives the mean of all."""
