@@ -15,13 +15,17 @@ def add_into(left: Array, right: Array) -> Array:
     ----------
     left, right : array (n,), the same dtype
     """
+    _check(left, right)
+    # A number that is not finite shows in the sum, which the caller checks.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.add(left, right, out=left)
+
+
+def _check(left: Array, right: Array) -> None:
     if left.shape != right.shape or left.dtype != right.dtype:
         raise ValueError(
             f"add_into: {left.dtype}{left.shape} and {right.dtype}{right.shape} differ"
         )
-    # A number that is not finite shows in the sum, which the caller checks.
-    with np.errstate(over="ignore", invalid="ignore"):
-        return np.add(left, right, out=left)
 
 
 def first_non_finite(a: Array) -> int:
