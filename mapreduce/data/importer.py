@@ -14,20 +14,17 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from hdfs_utils.atomic import storage_errors, write_all
 from hdfs_utils.folders import new_folder
 from mapreduce.data import csr, order
-from mapreduce.data.batch import Batch, Csr
+from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.classes import Classes
 from mapreduce.data.columns import Columns
 from mapreduce.data.copying import check_absent
 from mapreduce.data.manifest import Manifest, ShardEntry
 from mapreduce.data.shards import rows_per_shard, sparse_row_bytes, write_shard
 from mapreduce.errors import DataError
-
-Array = npt.NDArray[Any]
 
 BUCKET_BYTES = 64 << 20
 MOST_BUCKETS = 256

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Array = npt.NDArray[Any]
+from mapreduce.data.batch import Array
 
 _FILE_MAGIC = b"ARROW1\0\0"
 

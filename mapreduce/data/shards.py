@@ -29,12 +29,10 @@ from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.data import ipc, standardisation
 from mapreduce.data import manifest as manifests
-from mapreduce.data.batch import Batch, Csr
+from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.csr import check, join
 from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry
 from mapreduce.errors import DataError, MissingInputError
-
-Array = npt.NDArray[Any]
 
 #: Slices of any usual length end where record batches end.
 ROW_UNIT = 2048

@@ -13,7 +13,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from mapreduce.data.importer import Array, Rows, Source
+from mapreduce.data.batch import Array
+from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.files import open_source, read_fully
 from mapreduce.errors import DataError, UsageError
 

@@ -13,7 +13,6 @@ from mapreduce.data.columns import Column, misfit
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.fields import bad_value
 from mapreduce.data.readers.files import check_source
-from mapreduce.data.readers.survey import Survey
 from mapreduce.data.readers.tables import Roles, Wanted, assign, is_list, lists, takes_wanted
 from mapreduce.errors import DataError, UsageError
 from mapreduce.support.reading import reading
@@ -41,7 +40,7 @@ def source(paths: list[Path], **options: Any) -> Source:
     DataError
         A file is not a Parquet file, the files' schemas differ, or a column cannot be used as it is
         to be. While the rows are read: a file is damaged, or a value is missing or not finite; the
-        message names file, row and column, and all columns in which there are such values.
+        message names file, row and column.
     """
     if not paths:
         raise UsageError("no source: name the Parquet files")
@@ -200,21 +199,13 @@ def _narrowed(roles: Roles) -> Roles:
 def _chunks(paths: list[Path], roles: Roles, width: int) -> Iterator[Rows]:
     roles = _narrowed(roles)
     batch_size = max(1, min(1 << 16, BLOCK_BYTES // (8 * width)))
-    try:
-        for path in paths:
-            first = 0
-            for batch in _batches(path, roles, batch_size):
+    for path in paths:
+        first = 0
+        with _opened(path) as file:
+            for batch in file.iter_batches(batch_size=batch_size, columns=roles.names):
                 rows = roles.rows(batch, path, first)
                 if rows.features.shape[1] != roles.width(width):
                     found = f"expected {width} numbers, found {rows.features.shape[1]}"
                     raise bad_value(path, first, roles.names[roles.features[0]], 0, found)
                 yield rows
                 first += batch.num_rows
-    except DataError as error:
-        survey = Survey(roles, paths, lambda path: _batches(path, roles, batch_size))
-        raise survey.error() or error from None
-
-
-def _batches(path: Path, roles: Roles, size: int) -> Iterator[Any]:
-    with _opened(path) as file:
-        yield from file.iter_batches(batch_size=size, columns=roles.names)

@@ -88,6 +88,18 @@ class Roles:
             described["texts"] = [self.names[column] for column in sorted(self.texts)]
         return described
 
+    def advice(self, column: int) -> str:
+        """What to do if a field of a column is not a number, for the end of a message."""
+        name = self.names[column]
+        if column not in self.features:
+            return ""
+        if self.hash_bits is not None:
+            return f". Say --text {name} if they are texts, or leave the column out: --drop {name}"
+        return (
+            f". Leave the column out with --drop {name}, or hash all features with --hash-bits, "
+            f"where numbers may be missing"
+        )
+
     def rows(self, table: Any, path: Path, first: int) -> Rows:
         """Rows of an Arrow table or record batch with these columns.
 
@@ -117,7 +129,8 @@ class Roles:
         else:
             features = np.empty((table.num_rows, len(self.features)), self.dtype)
             for place, i in enumerate(self.features):
-                features[:, place] = numbers(table.column(i), self.dtype, *where(i))
+                advice = self.advice(i)
+                features[:, place] = numbers(table.column(i), self.dtype, *where(i), advice)
         labels = weights = None
         if self.label is not None:
             column = table.column(self.label)
@@ -142,7 +155,9 @@ class Roles:
         columns = [
             texts(table.column(i))
             if i in self.texts
-            else numbers(table.column(i), self.dtype, path, first, self.names[i], missing=True)
+            else numbers(
+                table.column(i), self.dtype, path, first, self.names[i], self.advice(i), True
+            )
             for i in self.features
         ]
         rows = hash_columns(names, columns, self.hash_bits, self.dtype)

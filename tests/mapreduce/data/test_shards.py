@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 import datasets
 from mapreduce.data import manifest as manifests
-from mapreduce.data import shards
 from mapreduce.data.batch import Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.manifest import MANIFEST

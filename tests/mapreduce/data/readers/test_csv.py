@@ -210,9 +210,10 @@ def test_bad_number(write, small_blocks, before, bad, found):
     place = f"{path}, row {before + 1}, column y: expected a finite number, found "
     if found.endswith("inf"):
         found += "; numbers beyond 3.4e38 overflow float32: take --dtype float64"
-    line, advice = str(caught.value).split("\n")
-    assert line in {place + found, f"{place}{found!r}"}
-    assert "leave the columns out with --drop y, or hash all features with --hash-bits" in advice
+    advice = ". Leave the column out with --drop y, or hash all features with --hash-bits"
+    message, _, _ = str(caught.value).partition(advice + ", where numbers may be missing")
+    assert message in {place + found, f"{place}{found!r}"}
+    assert advice in str(caught.value)
 
 
 @pytest.mark.parametrize("before", [0, 1, 1000])
@@ -232,20 +233,6 @@ def test_missing_label(write, small_blocks, before, label):
         DataError, match=f"{path}, row {before + 1}, column label: expected a label"
     ):
         decode([path])
-
-
-def test_all_bad_columns_are_named_at_once(write, small_blocks):
-    rows = ["1,2,3,4", *["1,2,3,4"] * 50, "1,NA,,4", "1,x,3,4", *["?,2,3,b"] * 9, "1,2,3,"]
-    one = write("a,b,c,label\n" + "\n".join(rows) + "\n")
-    other = write("a,b,c,label\n1,y,3,4\n", "other.csv")
-    with pytest.raises(DataError) as caught:
-        decode([one, other])
-    a, b, c, label, advice = str(caught.value).split("\n")
-    assert a == (f"{one}, row 54, column a: expected a finite number, found '?' (9 such fields)")
-    assert b == f"{one}, row 52, column b: expected a finite number, found 'NA' (3 such fields)"
-    assert c == f"{one}, row 52, column c: expected a finite number, found nothing"
-    assert label == f"{one}, row 63, column label: expected a label, found nothing"
-    assert "--drop a,b,c, or hash all features with --hash-bits" in advice
 
 
 @pytest.mark.parametrize("first", ["0,1,2,3", "0,1", "1,2,3,4", ",0,1,2", '"0","1"'])
