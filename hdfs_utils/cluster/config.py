@@ -58,13 +58,11 @@ def write(cluster: Cluster) -> None:
         lib.symlink_to(cluster.hadoop / "lib")
 
 
-def jvm_options(cluster: Cluster, *, hosts: bool = True) -> list[str]:
+def jvm_options(cluster: Cluster) -> list[str]:
     """Options of every virtual machine: daemons, clients, application masters and tasks."""
-    options = [*cluster.java_options]
+    options = [*cluster.java_options, f"-Djdk.net.hosts.file={cluster.conf_dir / 'hosts'}"]
     if cluster.archive:
         options.append(f"-XX:SharedArchiveFile={cluster.archive}")
-    if hosts:
-        options.append(f"-Djdk.net.hosts.file={cluster.conf_dir / 'hosts'}")
     return options
 
 
