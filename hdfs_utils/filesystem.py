@@ -327,30 +327,19 @@ _MAKERS: dict[str, Callable[[str, str], Storage]] = {
 
 _PASSED = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
 
-#: What the name node's or S3's errors mean, by a word in them, and what to do.
+#: What to do about errors of the name node or of S3, by a word in them.
 _ADVICE = {
-    "SafeMode": "The name node is in safe mode: it starts, or misses blocks. Wait until "
-    "'hdfs dfsadmin -safemode get' says OFF, then run the command again",
-    "AccessControl": "Choose a path that you may write to, or ask for the permission: "
-    "hdfs dfs -chmod, -chown",
-    "QuotaExceeded": "The folder's quota is used up. Delete something there, or ask for more: "
-    "hdfs dfsadmin -setSpaceQuota, -setQuota",
+    "SafeMode": "Wait until 'hdfs dfsadmin -safemode get' says OFF, then run the command again",
     "could only be": "The data nodes have no space left, or too few of them are alive: "
     "hdfs dfsadmin -report",
-    "Connection refused": "Nothing answers at that address. Is the cluster up, and the port that "
-    "of the name node's RPC? 'gradreduce cluster status' shows a cluster of your own",
-    "timed out": "The cluster does not answer in time. Is it up, and within reach of this machine?",
-    "lookup address": "The host's name is not known here",
-    "StandbyException": "The name node that was asked is a standby. Use the name service's name "
-    "and HADOOP_CONF_DIR",
-    "blocks not found": "No data node that has the file's blocks is alive: hdfs fsck PATH",
-    "ExpiredToken": "The credentials have expired. Get new ones, then run the command again",
-    "InvalidAccessKeyId": "The access key is not known. See 'aws configure list'",
-    "SignatureDoesNotMatch": "The secret key is not the access key's. See 'aws configure list'",
-    "ACCESS_DENIED": "These credentials may not do this. See 'aws configure list'",
-    "NETWORK_CONNECTION": "The service is out of reach. Check the region and the endpoint",
-    "NoSuchBucket": "There is no such bucket: aws s3 mb",
-    "NO_SUCH_BUCKET": "There is no such bucket: aws s3 mb",
+    "Connection refused": "Is the cluster up, and the port that of the name node's RPC? "
+    "'gradreduce cluster status' shows a cluster of your own",
+    "StandbyException": "Use the name service's name and HADOOP_CONF_DIR",
+    "ExpiredToken": "Get new credentials, then run the command again",
+    "InvalidAccessKeyId": "See 'aws configure list'",
+    "SignatureDoesNotMatch": "See 'aws configure list'",
+    "ACCESS_DENIED": "See 'aws configure list'",
+    "NETWORK_CONNECTION": "Check the region and the endpoint",
     "GSSAPI": "There is no Kerberos ticket, or it has expired: kinit",
 }
 

@@ -250,7 +250,7 @@ def test_a_folder_that_cannot_be_written(data, tmp_path, small_disk):
     ):
         done = programs.gradreduce(*command)
         assert done.returncode == 73, done.stderr
-        assert "The file system is read-only" in done.stderr
+        assert "Read-only file system" in done.stderr
         assert "Traceback" not in done.stderr
 
 
