@@ -96,16 +96,14 @@ class StandardiseJob(FoldJob):
         features = self._statistics.apply(rows, self.options.dtype)
         path = Path(self.options.out) / f"shard-{number:05d}.arrow"
         _check_finite(features, self._dataset.folder / manifest.shards[number].file)
-        row_bytes = None
+        row_bytes = features.dtype.itemsize * manifest.features
         if isinstance(features, Csr):
             itemsize = features.dtype.itemsize
             row_bytes = sparse_row_bytes(manifest.rows, manifest.nonzeros, itemsize)
         temporary = temporary_name(path)
         try:
             source_rows = self._dataset.shard(number).source_rows(0, rows.rows)
-            entry = write_shard(
-                temporary, features, rows.labels, rows.weights, row_bytes, source_rows
-            )
+            entry = write_shard(temporary, replace(rows, features=features), source_rows, row_bytes)
             with storage_errors("write", path):
                 temporary.rename(path)
         finally:

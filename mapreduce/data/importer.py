@@ -9,7 +9,7 @@ one bucket however large the source is.
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -304,7 +304,7 @@ def _write_shards(buckets: _Buckets, folder: Path, ranks: Array | None) -> Itera
     def shard(rows: Batch, numbers: Array) -> ShardEntry:
         labels = rows.labels if rows.labels is None or ranks is None else ranks[rows.labels]
         path = folder / f"shard-{count:05d}.arrow"
-        return write_shard(path, rows.features, labels, rows.weights, row_bytes, numbers)
+        return write_shard(path, replace(rows, labels=labels), numbers, row_bytes)
 
     for piece in buckets.sorted():
         pending.append(piece)

@@ -169,7 +169,8 @@ def _chunks(paths: list[Path], header: bool, roles: Roles) -> Iterator[Rows]:
         row = 0
         for batch in _batches(path, header, roles):
             for column in roles.texts:
-                _check_lines(batch.column(column), path, row, roles.names[column])
+                name = roles.names[column]
+                _check_lines(batch.column(name), path, row, name)
             yield roles.rows(batch, path, row)
             row += batch.num_rows
 
@@ -181,7 +182,7 @@ def _texts(paths: list[Path], header: bool, roles: Roles) -> frozenset[int]:
     for path in paths:
         for batch in _batches(path, header, roles):
             for i in surplus:
-                values, others = parsed(batch.column(i), roles.dtype)
+                values, others = parsed(batch.column(roles.names[i]), roles.dtype)
                 words = int((others & np.isnan(values)).sum())
                 surplus[i] += int((~np.isnan(values)).sum()) - words
                 with_words |= {i} if words else set()
@@ -198,7 +199,7 @@ def _check_lines(column: Any, path: Path, first: int, name: str) -> None:
 
 def _batches(path: Path, header: bool, roles: Roles) -> Iterator[Any]:
     """Record batches of all columns, as numbers or texts."""
-    names = [str(i) for i in range(len(roles.names))]
+    names = roles.names
     types = {name: pa.from_numpy_dtype(roles.dtype) for name in names}
     for column in (roles.label, roles.weights):
         if column is not None:

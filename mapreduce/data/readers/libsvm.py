@@ -21,6 +21,7 @@ from mapreduce.errors import DataError, UsageError
 BLOCK_BYTES = 4 << 20
 MOST_LINE_BYTES = 256 << 20
 MOST_FEATURES = 2**31 - 1
+_INDEX = re.compile(rb"([0-9]{1,10}):")
 _COMMENT = re.compile(rb"#[^\n]*")
 _NUMBER = rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+"
 _IS_NUMBER = re.compile(_NUMBER)
@@ -118,17 +119,7 @@ def _largest_index(path: Path) -> int:
     """The largest index of a file, -1 if it has none; malformed lines are reported later."""
     largest = -1
     for _, block in _blocks(path):
-        raw = np.frombuffer(block, np.uint8)
-        colons = np.flatnonzero(raw == ord(":"))
-        numbers = np.zeros(len(colons), np.int64)
-        for place in range(10):
-            digits = raw[np.maximum(colons - 1 - place, 0)] - np.uint8(ord("0"))
-            more = (digits <= 9) & (colons > place)
-            colons, digits, numbers = colons[more], digits[more], numbers[more]
-            if not len(colons):
-                break
-            numbers += digits * np.int64(10**place)
-            largest = max(largest, int(numbers.max()))
+        largest = max(largest, *map(int, _INDEX.findall(block)), -1)
     return largest
 
 

@@ -181,28 +181,14 @@ def _list_length(paths: list[Path], roles: Roles) -> int:
     return 1
 
 
-def _narrowed(roles: Roles) -> Roles:
-    """The same roles among the columns that have one."""
-    others = [column for column in (roles.label, roles.weights) if column is not None]
-    used = sorted([*roles.features, *others])
-    return replace(
-        roles,
-        names=[roles.names[column] for column in used],
-        features=[used.index(column) for column in roles.features],
-        label=None if roles.label is None else used.index(roles.label),
-        weights=None if roles.weights is None else used.index(roles.weights),
-        texts=frozenset(used.index(column) for column in roles.texts),
-        dropped=frozenset(),
-    )
-
-
 def _chunks(paths: list[Path], roles: Roles, width: int) -> Iterator[Rows]:
-    roles = _narrowed(roles)
+    others = [column for column in (roles.label, roles.weights) if column is not None]
+    used = [roles.names[column] for column in sorted([*roles.features, *others])]
     batch_size = max(1, min(1 << 16, BLOCK_BYTES // (8 * width)))
     for path in paths:
         first = 0
         with _opened(path) as file:
-            for batch in file.iter_batches(batch_size=batch_size, columns=roles.names):
+            for batch in file.iter_batches(batch_size=batch_size, columns=used):
                 rows = roles.rows(batch, path, first)
                 if rows.features.shape[1] != roles.width(width):
                     found = f"expected {width} numbers, found {rows.features.shape[1]}"

@@ -114,61 +114,51 @@ class Roles:
         Raises
         ------
         DataError
-            A feature, a number to be predicted or a weight is missing or not finite, a weight is
-            negative, or a class is missing or no name.
+            A feature, a number to be predicted or a weight is missing or not finite, or a class is
+            missing or no name.
         """
 
-        def where(column: int) -> tuple[Path, int, str]:
-            return path, first, self.names[column]
+        def column(i: int) -> Any:
+            return table.column(self.names[i])
+
+        def number(i: int, dtype: Any = np.float64, missing: bool = False) -> Array:
+            place = path, first, self.names[i]
+            return numbers(column(i), np.dtype(dtype), *place, self.advice(i), missing)
 
         features: Array | Csr
         if self.hash_bits is not None:
-            features = self._hashed(table, path, first)
-        elif is_list(table.column(self.features[0]).type):
-            features = lists(table.column(self.features[0]), self.dtype, *where(self.features[0]))
+            columns = [
+                texts(column(i)) if i in self.texts else number(i, self.dtype, missing=True)
+                for i in self.features
+            ]
+            names = [self.names[i] for i in self.features]
+            features = hash_columns(names, columns, self.hash_bits, self.dtype)
+            _check_sums(features, path, first)
+        elif is_list(column(self.features[0]).type):
+            (i,) = self.features
+            features = lists(column(i), self.dtype, path, first, self.names[i])
         else:
             features = np.empty((table.num_rows, len(self.features)), self.dtype)
             for place, i in enumerate(self.features):
-                advice = self.advice(i)
-                features[:, place] = numbers(table.column(i), self.dtype, *where(i), advice)
-        labels = weights = None
+                features[:, place] = number(i, self.dtype)
+        labels = None
         if self.label is not None:
-            column = table.column(self.label)
             labels = (
-                classes(column, *where(self.label))
+                classes(column(self.label), path, first, self.names[self.label])
                 if self.task == "classification"
-                else numbers(column, np.dtype(np.float64), *where(self.label))
+                else number(self.label)
             )
-        if self.weights is not None:
-            weights = numbers(
-                table.column(self.weights), np.dtype(np.float64), *where(self.weights)
-            )
-            if (weights < 0).any():
-                row = int((weights < 0).argmax())
-                found = f"expected a weight from 0 on, found {weights[row]}"
-                raise bad_value(*where(self.weights), row, found)
-        return Rows(features, labels, weights)
+        return Rows(features, labels, None if self.weights is None else number(self.weights))
 
-    def _hashed(self, table: Any, path: Path, first: int) -> Csr:
-        assert self.hash_bits is not None
-        names = [self.names[i] for i in self.features]
-        columns = [
-            texts(table.column(i))
-            if i in self.texts
-            else numbers(
-                table.column(i), self.dtype, path, first, self.names[i], self.advice(i), True
-            )
-            for i in self.features
-        ]
-        rows = hash_columns(names, columns, self.hash_bits, self.dtype)
-        if not np.isfinite(rows.values).all():
-            entry = int((~np.isfinite(rows.values)).argmax())
-            row = int(np.searchsorted(rows.indptr, entry, "right")) - 1
-            raise DataError(
-                f"{path}, row {first + row + 1}: numbers that meet in one feature add up to "
-                f"{rows.values[entry]}: expected a finite {self.dtype.name}"
-            )
-        return rows
+
+def _check_sums(rows: Csr, path: Path, first: int) -> None:
+    if not np.isfinite(rows.values).all():
+        entry = int((~np.isfinite(rows.values)).argmax())
+        row = int(np.searchsorted(rows.indptr, entry, "right")) - 1
+        raise DataError(
+            f"{path}, row {first + row + 1}: numbers that meet in one feature add up to "
+            f"{rows.values[entry]}: expected a finite {rows.dtype.name}"
+        )
 
 
 @dataclass(frozen=True)

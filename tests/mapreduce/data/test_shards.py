@@ -17,7 +17,7 @@ from mapreduce.data import manifest as manifests
 from mapreduce.data.batch import Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.manifest import MANIFEST
-from mapreduce.data.shards import Dataset, Shard, write_shard
+from mapreduce.data.shards import Dataset, Shard
 from mapreduce.errors import DataError, MissingInputError
 
 PATCHING = Path(__file__).with_name("patching.py")
@@ -111,7 +111,7 @@ def test_rows_of_one_record_batch_are_views(dataset):
 @pytest.mark.parametrize("columns", [1, 3, 784])
 def test_views_for_every_type(tmp_path, tiny_shards, dataset, dtype, columns):
     features = np.arange(24 * columns).astype(dtype).reshape(24, columns)
-    entry = write_shard(tmp_path / "shard", features, None)
+    entry = datasets.write_shard(tmp_path / "shard", features, None)
     described = replace(
         manifests.load(dataset),
         dtype=dtype,
@@ -134,7 +134,7 @@ def test_views_for_every_type(tmp_path, tiny_shards, dataset, dtype, columns):
 def test_same_content_gives_the_same_bytes(tmp_path, tiny_shards, rows):
     made = rows(20)
     labels = made.labels.astype(np.int32)
-    entries = [write_shard(tmp_path / name, made.features, labels) for name in "ab"]
+    entries = [datasets.write_shard(tmp_path / name, made.features, labels) for name in "ab"]
     assert entries[0] == replace(entries[1], file="a")
 
 

@@ -383,7 +383,6 @@ def test_numbers_to_be_predicted_and_weights(write):
         ("x,y,w\n1,2,1\n1,a,1\n", "row 2, column y: expected a finite number, found 'a'"),
         ("x,y,w\n1,2,1\n1,,1\n", "row 2, column y: expected a finite number, found nothing"),
         ("x,y,w\n1,nan,1\n", "row 1, column y: expected a finite number, found nan"),
-        ("x,y,w\n1,2,1\n1,2,-0.5\n", "row 2, column w: expected a weight from 0 on, found -0.5"),
         ("x,y,w\n1,2,inf\n", "row 1, column w: expected a finite number, found inf"),
         ("x,y,w\n1,2,\n", "row 1, column w: expected a finite number, found nothing"),
         ("x,y,w\n1,2,heavy\n", "row 1, column w: expected a finite number, found 'heavy'"),

@@ -137,7 +137,6 @@ BAD = [
     ({"x": [1, 2], "y": ["a", " "]}, {}, "row 2, column y: expected a label, found nothing"),
     ({"x": [1, 2], "y": [1, 2.5]}, {}, "column y: expected an integer or a name as class, found 2"),
     ({"x": [1, 2], "y": [1, np.nan]}, {}, "row 2, column y: expected an integer or a name as cla"),
-    ({"x": [1], "y": [1], "w": [-1]}, {"weights": "w"}, "column w: expected a weight from 0 on"),
     ({"x": ["a"], "y": [1]}, {}, "column x is of type string: expected numbers. Name the features"),
     ({"x": [[1]], "z": [1], "y": [1]}, {}, "of type list<element: int64>: expected numbers; name"),
     ({"x": [1], "y": ["a"]}, {"task": "regression"}, "column y is of type string: expected num"),
