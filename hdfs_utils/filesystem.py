@@ -88,12 +88,7 @@ def is_remote(place: str) -> bool:
 
 
 def filesystem(uri: str) -> "tuple[fs.FileSystem, str]":
-    """The filesystem of a URI, and the path in it.
-
-    Parameters
-    ----------
-    uri : str
-        Or a path of this machine.
+    """The filesystem of a URI or of a path of this machine, and the path in it.
 
     Raises
     ------
@@ -139,8 +134,10 @@ _known: dict[tuple[int, str, str], Storage] = {}
 
 
 def _default_authority(uri: str, scheme: str) -> str:
-    """The name node of the cluster configured here."""
-    default = default_filesystem()
+    """The name node of the cluster configured here, or of our own cluster, if it is up."""
+    default = _site("core-site.xml").get("fs.defaultFS")
+    if not default and (running := _running_cluster()):
+        default = running.hdfs_uri
     parts = urlsplit(default or "")
     if parts.scheme != scheme or not parts.netloc:
         found = f"the default filesystem is {default}" if default else "no cluster is configured"
@@ -151,26 +148,12 @@ def _default_authority(uri: str, scheme: str) -> str:
     return parts.netloc
 
 
-def default_filesystem() -> str | None:
-    """``fs.defaultFS`` of Hadoop's configuration, or of our own cluster, if it is up."""
-    configured = _site("core-site.xml").get("fs.defaultFS")
-    if configured:
-        return configured.rstrip("/")
-    running = _running_cluster()
-    return running.hdfs_uri if running is not None else None
-
-
-def configuration_folder() -> Path | None:
-    """Where Hadoop's configuration is, as its own client finds it."""
-    if folder := os.environ.get("HADOOP_CONF_DIR"):
-        return Path(folder)
-    if home := os.environ.get("HADOOP_HOME"):
-        return Path(home) / "etc" / "hadoop"
-    return None
-
-
 def _site(name: str) -> dict[str, str]:
-    return properties(configuration_folder(), name)
+    """The properties in a file of the configuration that Hadoop's own client finds."""
+    if folder := os.environ.get("HADOOP_CONF_DIR"):
+        return properties(Path(folder), name)
+    home = os.environ.get("HADOOP_HOME")
+    return properties(Path(home, "etc", "hadoop") if home else None, name)
 
 
 def properties(folder: Path | None, name: str) -> dict[str, str]:
@@ -286,11 +269,7 @@ def _kerberos() -> bool:
 
 
 def _reachable(url: str, name_node: str) -> str:
-    """The URL of a data node, whose name may be known only inside the cluster.
-
-    Where it is not known here, the data node is looked for at the address of the name node, as is
-    right for a cluster on one machine or behind one gateway.
-    """
+    """The URL of a data node, at the name node's address if its own name is not known here."""
     import socket
 
     parts = urlsplit(url)

@@ -83,12 +83,7 @@ def _linear_loss(loss, scores, targets, weights):
 
 
 def sigmoid(scores: Array) -> Array:
-    """Probabilities ``1 / (1 + exp(-score))``, in place of the scores; returns its argument.
-
-    Parameters
-    ----------
-    scores : array (rows,)
-    """
+    """Probabilities ``1 / (1 + exp(-score))``, in place of the scores; returns its argument."""
     _sigmoids(scores)
     return scores
 

@@ -9,12 +9,7 @@ Array = npt.NDArray[np.floating]
 
 
 def add_into(left: Array, right: Array) -> Array:
-    """``left += right``, in place; returns ``left``.
-
-    Parameters
-    ----------
-    left, right : array (n,), the same dtype
-    """
+    """``left += right``, in place, for arrays (n,) of the same dtype; returns ``left``."""
     _check(left, right)
     # A number that is not finite shows in the sum, which the caller checks.
     with np.errstate(over="ignore", invalid="ignore"):
@@ -29,12 +24,7 @@ def _check(left: Array, right: Array) -> None:
 
 
 def first_non_finite(a: Array) -> int:
-    """Index of the first NaN or infinity of a flat array, or -1.
-
-    Parameters
-    ----------
-    a : array (n,)
-    """
+    """Index of the first NaN or infinity of an array (n,), or -1."""
     return int(_first_non_finite(a))
 
 

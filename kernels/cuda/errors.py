@@ -62,18 +62,9 @@ _MEANINGS = (
 
 
 def explained(error: BaseException, doing: str) -> CudaError | None:
-    """The typed error that stands for one of Numba's or of the driver's.
+    """The typed error for one of Numba's or the driver's; None if it is not about the device.
 
-    Parameters
-    ----------
-    error : BaseException
-    doing : str
-        What was tried, a kernel's name for example.
-
-    Returns
-    -------
-    CudaError or None
-        None if the error is not about the device.
+    ``doing`` says what was tried, a kernel's name for example.
     """
     # Numba's errors about types and arguments are not errors of the device.
     if not type(error).__module__.startswith(("numba.cuda", "cuda.", "nvmath.")):

@@ -86,10 +86,8 @@ def import_rows(
 
     Parameters
     ----------
-    source : Source
     out : Path
         Must not exist, or be an empty folder.
-    seed : int
     like : sequence of int or str, optional
         The classes of a dataset that a model was trained on: no others are expected, and they are
         of the same kind, numbers or texts.

@@ -42,13 +42,7 @@ def texts(column: Any) -> Any:
 
 
 def parsed(column: Any, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """The numbers of a column, and where something else stands.
-
-    Parameters
-    ----------
-    column : pyarrow.Array (rows,)
-        Numbers, booleans or texts.
-    dtype : dtype
+    """The numbers of an Arrow column (rows,) of numbers, booleans or texts.
 
     Returns
     -------
@@ -95,8 +89,6 @@ def numbers(
 
     Parameters
     ----------
-    column : pyarrow.Array (rows,)
-    dtype : dtype
     path, first, name
         File, rows of the file before these, and name of the column, for messages.
     advice : str

@@ -129,13 +129,7 @@ def _is_word(kind: Any) -> bool:
 
 
 def _check_types(schema: Any, roles: Roles, path: Path) -> None:
-    """Refuse columns that cannot be what they are to be.
-
-    Raises
-    ------
-    DataError
-    """
-
+    """Raise a ``DataError`` if columns cannot be what they are to be."""
     wrong: list[str] = []
 
     def refuse(column: int, expected: str) -> None:

@@ -101,15 +101,7 @@ class Roles:
         )
 
     def rows(self, table: Any, path: Path, first: int) -> Rows:
-        """Rows of an Arrow table or record batch with these columns.
-
-        Parameters
-        ----------
-        table : pyarrow.RecordBatch
-        path : Path
-            Path of the file, for messages.
-        first : int
-            Number of rows of the file before these.
+        """Rows of an Arrow table or record batch, after ``first`` rows of the file.
 
         Raises
         ------
@@ -218,17 +210,7 @@ def takes_wanted(*, but: tuple[str, ...] = ()) -> Callable[[Reader], Reader]:
 
 
 def assign(names: list[str], path: Path, wanted: Wanted, kind: str = "names") -> Roles:
-    """The roles of columns.
-
-    Parameters
-    ----------
-    names : list of str
-        Names of all columns.
-    path : Path
-        Path of the file, for messages.
-    wanted : Wanted
-    kind : str
-        What the names are, for messages.
+    """The roles of columns with these names; path and kind of the names are for messages.
 
     Raises
     ------
@@ -237,13 +219,8 @@ def assign(names: list[str], path: Path, wanted: Wanted, kind: str = "names") ->
     DataError
         No column is left for features.
     """
-    label, labelled, weights, columns = (
-        wanted.label,
-        wanted.labelled,
-        wanted.weights,
-        wanted.columns,
-    )
-    hash_bits, like = wanted.hash_bits, wanted.like or {}
+    label, labelled, weights = wanted.label, wanted.labelled, wanted.weights
+    columns, hash_bits, like = wanted.columns, wanted.hash_bits, wanted.like or {}
 
     def find(option: str, name: str) -> int:
         if name not in names:
