@@ -53,9 +53,8 @@ def write(cluster: Cluster) -> None:
     (conf / "hosts").write_text("\n".join(lines) + "\n")
     _write_programs(cluster, (here / "launcher.sh").read_text())
     lib = cluster.home / "lib"
-    if not lib.is_symlink() or lib.readlink() != cluster.hadoop / "lib":
-        lib.unlink(missing_ok=True)
-        lib.symlink_to(cluster.hadoop / "lib")
+    lib.unlink(missing_ok=True)
+    lib.symlink_to(cluster.hadoop / "lib")
 
 
 def jvm_options(cluster: Cluster) -> list[str]:

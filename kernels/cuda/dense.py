@@ -114,10 +114,7 @@ def _wide(call: Call, result: Array) -> Array:
     """Where sums are taken: in the result itself, or in float32 if that is float16."""
     if result.dtype != np.float16:
         return result
-    sums = call.scratch(result.size, np.float32)
-    return (
-        sums.reshape(result.shape) if result.size else cuda.device_array(result.shape, sums.dtype)
-    )
+    return call.scratch(result.shape, np.float32)
 
 
 def _store_if_half(wide: Array, result: Array) -> None:

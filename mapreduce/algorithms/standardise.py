@@ -132,8 +132,8 @@ def _check_finite(features: Array | Csr, path: AnyPath) -> None:
         row, column = map(int, place)
     raise DataError(
         f"{path}, row {row}, feature {column}: its standardised value is not a finite "
-        f"{values.dtype.name}. Try --dtype float64; or does the data differ much from what it is "
-        f"standardised like?"
+        f"{values.dtype.name}. Try --dtype float64, or check that the data are on the same scale "
+        f"as those of --like"
     )
 
 
@@ -164,7 +164,7 @@ def standardise(
     Raises
     ------
     OutputError
-        ``out`` is there already, or its folder cannot be written.
+        ``out`` exists already, or its folder cannot be written.
     MissingInputError, DataError
         A dataset is missing or damaged, ``data`` is standardised already, ``like`` is not, or they
         do not fit each other.

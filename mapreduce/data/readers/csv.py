@@ -242,12 +242,7 @@ def _find_bad_row(path: Path, header: bool, roles: Roles, first: int) -> None:
                 )
             for i, field in enumerate(fields):
                 if re.search("[\ud800-\udfff]", field):
-                    kind = "label" if i == roles.label else "field"
-                    found = (
-                        f"the {kind} {field!r} is not UTF-8 text"
-                        if i in roles.words
-                        else f"expected a finite number, found {field!r}, which is not UTF-8 text"
-                    )
+                    found = f"{field!r} is not UTF-8 text"
                     raise bad_value(path, number - 1, columns[i], 0, found)
                 if i not in roles.words and not re.fullmatch(NUMBER, field.strip(" \t")):
                     found = f"expected a finite number, found {shown(field, roles.dtype)}"

@@ -94,8 +94,7 @@ def _schema(path: Path) -> Any:
 
 def _rows(path: Path) -> int:
     with _opened(path) as file:
-        rows: int = file.metadata.num_rows
-        return rows
+        return int(file.metadata.num_rows)
 
 
 def _check_same(schema: Any, first: Any, path: Path, first_path: Path) -> None:
@@ -112,15 +111,13 @@ def _check_same(schema: Any, first: Any, path: Path, first_path: Path) -> None:
 
 def _is_numeric(kind: Any) -> bool:
     types = pa.types
-    found: bool = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-    return found
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def _is_text(kind: Any) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    found: bool = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return found
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_word(kind: Any) -> bool:

@@ -294,8 +294,7 @@ def preview(names: list[str]) -> str:
 def is_list(kind: Any) -> bool:
     """Whether an Arrow type is one of lists."""
     types = pa.types
-    found: bool = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return found
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def lists(column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str) -> Array:

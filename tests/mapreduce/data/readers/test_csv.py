@@ -309,8 +309,8 @@ def test_file_that_is_no_table(write, content, complaint, packed):
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        (b"1,2,caf\xe9\n", "row 5001, column label: the label 'caf.udce9' is not UTF-8 text"),
-        (b"1,\xe9,cafe\n", "row 5001, column y: expected a finite number"),
+        (b"1,2,caf\xe9\n", "row 5001, column label: 'caf.udce9' is not UTF-8 text"),
+        (b"1,\xe9,cafe\n", "row 5001, column y: '.udce9' is not UTF-8 text"),
     ],
     ids=["label", "feature"],
 )
