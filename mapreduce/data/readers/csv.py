@@ -112,29 +112,19 @@ def _first_line(path: Path) -> tuple[list[str], bool]:
 
 
 def _has_header(names: list[str], label: str | None, labelled: bool, path: Path) -> bool:
-    numbers = [name for name in names if name and name not in MISSING and _is_number(name)]
-    if all(name in MISSING or _is_number(name) for name in names):
-        if _is_running(names):
-            raise UsageError(
-                f"{path}: the first line, {preview(names)}, may be a header that numbers the "
-                f"columns, or a row. Say which: --header or --no-header"
-            )
+    are_numbers = [name in MISSING or _is_number(name) for name in names]
+    if all(are_numbers) and not _is_running(names):
         return False
-    if not numbers:
-        return True
-    if labelled and label is not None and label.isdecimal():
-        return False
-    if labelled and (label or DEFAULT_LABEL) in names:
-        return True
-    advice = (
-        "Name the label's column: --label NAME says that it is a header, --label NUMBER a row. Or "
-        "give --header or --no-header"
-        if labelled
-        else "Give every column a name that is not a number, or give --header or --no-header"
-    )
+    if not all(are_numbers):
+        if not any(name and name not in MISSING and _is_number(name) for name in names):
+            return True
+        if labelled and label is not None and label.isdecimal():
+            return False
+        if labelled and (label or DEFAULT_LABEL) in names:
+            return True
     raise UsageError(
-        f"{path}: the first line, {preview(names)}, has words and numbers, so that it may be a "
-        f"header or a row. {advice}"
+        f"{path}: the first line, {preview(names)}, may be a header or a row. Say which: --header "
+        f"or --no-header"
     )
 
 

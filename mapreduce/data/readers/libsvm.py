@@ -119,7 +119,7 @@ def _largest_index(path: Path) -> int:
     """The largest index of a file, -1 if it has none; malformed lines are reported later."""
     largest = -1
     for _, block in _blocks(path):
-        largest = max(largest, *map(int, _INDEX.findall(block)), -1)
+        largest = max([largest, *map(int, _INDEX.findall(block))])
     return largest
 
 
