@@ -21,6 +21,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -232,7 +233,7 @@ def _webhdfs(root: str, authority: str) -> Storage:
         use_https=secure,
         skip_instance_cache=True,
     )
-    web.session.request = _limited(web.session.request)
+    web.session.request = partial(web.session.request, timeout=WEBHDFS_SECONDS)
 
     def rename(source: str, target: str, overwrite: bool) -> None:
         how = "OVERWRITE" if overwrite else "NONE"
@@ -250,13 +251,6 @@ def _webhdfs(root: str, authority: str) -> Storage:
 
     handled = fs.PyFileSystem(fs.FSSpecHandler(web))
     return Storage(handled, root, rename, make_private)
-
-
-def _limited(request: Any) -> Any:
-    def within_time(*arguments: Any, **options: Any) -> Any:
-        return request(*arguments, **{"timeout": WEBHDFS_SECONDS, **options})
-
-    return within_time
 
 
 def user_name() -> str:
@@ -337,13 +331,13 @@ def remote_errors(uri: object) -> Iterator[None]:
     except Exception as error:
         if not isinstance(error, OSError) and not _is_clients(error):
             raise
-        text = _told(error)
+        text = _message_of(error)
         advice = next((what for word, what in _ADVICE.items() if word in text), "")
         raise StorageError(f"{uri}: {text}{f'. {advice}' if advice else ''}") from error
 
 
-def _told(error: Exception) -> str:
-    """What an error says, without the stack of the Java process that raised it."""
+def _message_of(error: Exception) -> str:
+    """An error's message, without the stack of the Java process that raised it."""
     text = re.split(r"(?:\n|\\n)(?:\t|\\t)+at ", str(error))[0]
     if match := re.match(r'\w*RPCError\("([\w.$]*?)(\w+)", "(.*)', text, re.DOTALL):
         text = f"{match[2]}: {match[3]}"
@@ -352,7 +346,7 @@ def _told(error: Exception) -> str:
 
 
 def _is_clients(error: Exception) -> bool:
-    """Whether an exception is of a filesystem's client."""
+    """Whether a filesystem's client raised an exception."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
