@@ -81,10 +81,6 @@ class RemotePath:
         return self._path.stem
 
     @property
-    def suffix(self) -> str:
-        return self._path.suffix
-
-    @property
     def parent(self) -> "RemotePath":
         return self._at(self._path.parent)
 
