@@ -27,9 +27,7 @@ _UNITS_SINCE_8_6 = 128
 
 def products(quick: bool) -> Result:
     """The table, or that there is no device."""
-    from kernels import cuda
-
-    if not cuda.available():
+    if dispatch.lacking():
         return Result(TITLE, "ms", "", [], skipped={"this toolkit": "no CUDA device"})
     return measured(SIZES[:3] if quick else SIZES, LAYERS[:4] if quick else LAYERS)
 

@@ -194,7 +194,8 @@ def word_count(quick: bool) -> Result:
             content = re.sub(rb"[^a-z0-9_'\n]", b" ", made.read_bytes().lower())
             RemotePath(TEXT).write_bytes(content)
             ours = _job("jobs/word_count_vectorized.py", TEXT)
-            theirs = ["hadoop", "jar", str(cluster.examples_jar), "wordcount", TEXT, OUT]
+            jar = cluster.home / f"lib/hadoop-mapreduce-examples-{artifacts.VERSION}.jar"
+            theirs = ["hadoop", "jar", str(jar), "wordcount", TEXT, OUT]
             counts = _counts(ours, json_lines)
             assert counts == _counts(theirs, tab_lines), "the two count otherwise"
             note = (

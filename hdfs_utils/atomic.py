@@ -33,14 +33,8 @@ def storage_errors(action: str, path: object) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        advice = {
-            errno.ENOSPC: ". Free some space there, then run the command again",
-            errno.EDQUOT: ". The quota is used up: free some space, then run the command again",
-            errno.EFBIG: ". The limit on the size of a file is reached",
-            errno.EACCES: ". Check the permissions of the folder",
-            errno.EPERM: ". Check the permissions of the folder",
-            errno.EROFS: ". The file system is read-only",
-        }.get(error.errno or 0, "")
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        advice = ". Free some space there, then run the command again" if is_full else ""
         kind = CreateError if action == "create" else StorageError
         raise kind(f"cannot {action} {path}: {error.strerror or error}{advice}") from error
 

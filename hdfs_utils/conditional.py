@@ -12,10 +12,7 @@ _LOST = {404, 409, 412}
 def swap(path: RemotePath, old: bytes | None, new: bytes) -> bool:
     """Write an object, if it is unchanged or, with None, if it still does not exist.
 
-    Returns
-    -------
-    bool
-        False if another writer was faster.
+    Returns False if another writer was faster.
 
     Raises
     ------

@@ -21,6 +21,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -88,12 +89,7 @@ def is_remote(place: str) -> bool:
 
 
 def filesystem(uri: str) -> "tuple[fs.FileSystem, str]":
-    """The filesystem of a URI, and the path in it.
-
-    Parameters
-    ----------
-    uri : str
-        Or a path of this machine.
+    """The filesystem of a URI or of a path of this machine, and the path in it.
 
     Raises
     ------
@@ -139,8 +135,10 @@ _known: dict[tuple[int, str, str], Storage] = {}
 
 
 def _default_authority(uri: str, scheme: str) -> str:
-    """The name node of the cluster configured here."""
-    default = default_filesystem()
+    """The name node of the cluster configured here, or of our own cluster, if it is up."""
+    default = _site("core-site.xml").get("fs.defaultFS")
+    if not default and (running := _running_cluster()):
+        default = running.hdfs_uri
     parts = urlsplit(default or "")
     if parts.scheme != scheme or not parts.netloc:
         found = f"the default filesystem is {default}" if default else "no cluster is configured"
@@ -151,26 +149,12 @@ def _default_authority(uri: str, scheme: str) -> str:
     return parts.netloc
 
 
-def default_filesystem() -> str | None:
-    """``fs.defaultFS`` of Hadoop's configuration, or of our own cluster, if it is up."""
-    configured = _site("core-site.xml").get("fs.defaultFS")
-    if configured:
-        return configured.rstrip("/")
-    running = _running_cluster()
-    return running.hdfs_uri if running is not None else None
-
-
-def configuration_folder() -> Path | None:
-    """Where Hadoop's configuration is, as its own client finds it."""
-    if folder := os.environ.get("HADOOP_CONF_DIR"):
-        return Path(folder)
-    if home := os.environ.get("HADOOP_HOME"):
-        return Path(home) / "etc" / "hadoop"
-    return None
-
-
 def _site(name: str) -> dict[str, str]:
-    return properties(configuration_folder(), name)
+    """The properties in a file of the configuration that Hadoop's own client finds."""
+    if folder := os.environ.get("HADOOP_CONF_DIR"):
+        return properties(Path(folder), name)
+    home = os.environ.get("HADOOP_HOME")
+    return properties(Path(home, "etc", "hadoop") if home else None, name)
 
 
 def properties(folder: Path | None, name: str) -> dict[str, str]:
@@ -249,7 +233,7 @@ def _webhdfs(root: str, authority: str) -> Storage:
         use_https=secure,
         skip_instance_cache=True,
     )
-    web.session.request = _limited(web.session.request)
+    web.session.request = partial(web.session.request, timeout=WEBHDFS_SECONDS)
 
     def rename(source: str, target: str, overwrite: bool) -> None:
         how = "OVERWRITE" if overwrite else "NONE"
@@ -269,13 +253,6 @@ def _webhdfs(root: str, authority: str) -> Storage:
     return Storage(handled, root, rename, make_private)
 
 
-def _limited(request: Any) -> Any:
-    def within_time(*arguments: Any, **options: Any) -> Any:
-        return request(*arguments, **{"timeout": WEBHDFS_SECONDS, **options})
-
-    return within_time
-
-
 def user_name() -> str:
     """The user's name for Hadoop: ``HADOOP_USER_NAME``, else this machine's user."""
     return os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
@@ -286,11 +263,7 @@ def _kerberos() -> bool:
 
 
 def _reachable(url: str, name_node: str) -> str:
-    """The URL of a data node, whose name may be known only inside the cluster.
-
-    Where it is not known here, the data node is looked for at the address of the name node, as is
-    right for a cluster on one machine or behind one gateway.
-    """
+    """The URL of a data node, at the name node's address if its own name is not known here."""
     import socket
 
     parts = urlsplit(url)
@@ -327,30 +300,19 @@ _MAKERS: dict[str, Callable[[str, str], Storage]] = {
 
 _PASSED = (FileNotFoundError, FileExistsError, IsADirectoryError, NotADirectoryError)
 
-#: What the name node's or S3's errors mean, by a word in them, and what to do.
+#: What to do about errors of the name node or of S3, by a word in them.
 _ADVICE = {
-    "SafeMode": "The name node is in safe mode: it starts, or misses blocks. Wait until "
-    "'hdfs dfsadmin -safemode get' says OFF, then run the command again",
-    "AccessControl": "Choose a path that you may write to, or ask for the permission: "
-    "hdfs dfs -chmod, -chown",
-    "QuotaExceeded": "The folder's quota is used up. Delete something there, or ask for more: "
-    "hdfs dfsadmin -setSpaceQuota, -setQuota",
+    "SafeMode": "Wait until 'hdfs dfsadmin -safemode get' says OFF, then run the command again",
     "could only be": "The data nodes have no space left, or too few of them are alive: "
     "hdfs dfsadmin -report",
-    "Connection refused": "Nothing answers at that address. Is the cluster up, and the port that "
-    "of the name node's RPC? 'gradreduce cluster status' shows a cluster of your own",
-    "timed out": "The cluster does not answer in time. Is it up, and within reach of this machine?",
-    "lookup address": "The host's name is not known here",
-    "StandbyException": "The name node that was asked is a standby. Use the name service's name "
-    "and HADOOP_CONF_DIR",
-    "blocks not found": "No data node that has the file's blocks is alive: hdfs fsck PATH",
-    "ExpiredToken": "The credentials have expired. Get new ones, then run the command again",
-    "InvalidAccessKeyId": "The access key is not known. See 'aws configure list'",
-    "SignatureDoesNotMatch": "The secret key is not the access key's. See 'aws configure list'",
-    "ACCESS_DENIED": "These credentials may not do this. See 'aws configure list'",
-    "NETWORK_CONNECTION": "The service is out of reach. Check the region and the endpoint",
-    "NoSuchBucket": "There is no such bucket: aws s3 mb",
-    "NO_SUCH_BUCKET": "There is no such bucket: aws s3 mb",
+    "Connection refused": "Is the cluster up, and the port that of the name node's RPC? "
+    "'gradreduce cluster status' shows a cluster of your own",
+    "StandbyException": "Use the name service's name and HADOOP_CONF_DIR",
+    "ExpiredToken": "Get new credentials, then run the command again",
+    "InvalidAccessKeyId": "See 'aws configure list'",
+    "SignatureDoesNotMatch": "See 'aws configure list'",
+    "ACCESS_DENIED": "See 'aws configure list'",
+    "NETWORK_CONNECTION": "Check the region and the endpoint",
     "GSSAPI": "There is no Kerberos ticket, or it has expired: kinit",
 }
 
@@ -369,13 +331,13 @@ def remote_errors(uri: object) -> Iterator[None]:
     except Exception as error:
         if not isinstance(error, OSError) and not _is_clients(error):
             raise
-        text = _told(error)
+        text = _message_of(error)
         advice = next((what for word, what in _ADVICE.items() if word in text), "")
         raise StorageError(f"{uri}: {text}{f'. {advice}' if advice else ''}") from error
 
 
-def _told(error: Exception) -> str:
-    """What an error says, without the stack of the Java process that raised it."""
+def _message_of(error: Exception) -> str:
+    """An error's message, without the stack of the Java process that raised it."""
     text = re.split(r"(?:\n|\\n)(?:\t|\\t)+at ", str(error))[0]
     if match := re.match(r'\w*RPCError\("([\w.$]*?)(\w+)", "(.*)', text, re.DOTALL):
         text = f"{match[2]}: {match[3]}"
@@ -384,7 +346,7 @@ def _told(error: Exception) -> str:
 
 
 def _is_clients(error: Exception) -> bool:
-    """Whether an exception is of a filesystem's client."""
+    """Whether a filesystem's client raised an exception."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next

@@ -25,8 +25,6 @@ def publish_folder(
 
     Parameters
     ----------
-    folder : Path or RemotePath
-        The folder to make; it must not exist.
     files : mapping of str to bytes-like or callable
         Content by name, or what gives it when its turn comes.
     marker : str
@@ -131,10 +129,7 @@ def remove_leftovers(folder: AnyPath) -> None:
 def new_folder(path: Path) -> Iterator[Path]:
     """A folder to write to, which takes its name at the end; after a failure nothing is left.
 
-    Parameters
-    ----------
-    path : Path
-        Must not exist, or be an empty folder.
+    The path must not exist, or be an empty folder.
 
     Raises
     ------

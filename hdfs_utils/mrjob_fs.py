@@ -69,13 +69,6 @@ class RemoteFilesystem(Filesystem):
             else:
                 path.unlink(missing_ok=True)
 
-    def touchz(self, path: str) -> None:
-        """Make an empty file, unless a file that is not empty exists."""
-        target = RemotePath(path)
-        if target.exists() and target.size():
-            raise OSError(f"{path} exists and is not empty")
-        target.write_bytes()
-
     def md5sum(self, path: str) -> str:
         digest = hashlib.md5()  # noqa: S324  (mrjob's interface)
         with RemotePath(path).open() as file:

@@ -19,22 +19,15 @@ from hdfs_utils.filesystem import Storage, is_remote, remote_errors, storage
 
 
 class RemotePath:
-    """A path in a filesystem that is not this machine's.
+    """A path in a filesystem that is not this machine's, such as ``hdfs://host:port/path``.
 
-    Parameters
-    ----------
-    uri : str
-        Such as ``hdfs://host:port/path``.
+    What the filesystem refuses, or does not answer, is a :class:`hdfs_utils.errors.StorageError`;
+    that something exists or does not is Python's ``FileNotFoundError`` or ``FileExistsError``.
 
     Raises
     ------
     AddressError, StorageError
         See :func:`hdfs_utils.filesystem.filesystem`.
-
-    Notes
-    -----
-    What the filesystem refuses, or does not answer, is a :class:`hdfs_utils.errors.StorageError`;
-    that something exists or does not is Python's ``FileNotFoundError`` or ``FileExistsError``.
     """
 
     __slots__ = ("_path", "_root")
@@ -86,10 +79,6 @@ class RemotePath:
     @property
     def stem(self) -> str:
         return self._path.stem
-
-    @property
-    def suffix(self) -> str:
-        return self._path.suffix
 
     @property
     def parent(self) -> "RemotePath":

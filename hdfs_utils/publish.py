@@ -59,22 +59,15 @@ def put_if_absent(path: AnyPath, *content: Buffer, sync: bool = False) -> bool:
 
 
 def create(path: AnyPath, *content: Buffer, sync: bool = False) -> None:
-    """Publish a file under a name that no other has.
+    """As :func:`hdfs_utils.atomic.create`, in any filesystem.
 
     On S3 two writers at the same moment may both succeed, and so may two machines' on a shared
     filesystem without hard links; the later one's content stays.
-
-    Raises
-    ------
-    FileExistsError
-        Something has the name already.
-    StorageError
-        The file could not be written; nothing is left of it.
     """
     if isinstance(path, RemotePath):
         _publish_remote(path, *content, overwrite=False)
-        return
-    atomic.create(path, *content, sync=sync)
+    else:
+        atomic.create(path, *content, sync=sync)
 
 
 def _publish_remote(path: RemotePath, *content: Buffer, overwrite: bool) -> None:
@@ -95,25 +88,19 @@ def _publish_remote(path: RemotePath, *content: Buffer, overwrite: bool) -> None
 
 
 def replace(path: AnyPath, content: Buffer) -> None:
-    """Publish a file in place of an earlier one, synced to the disk.
-
-    Raises
-    ------
-    StorageError
-        The file could not be written; the earlier one is still there.
-    """
+    """As :func:`hdfs_utils.atomic.replace`, in any filesystem."""
     if isinstance(path, RemotePath):
         _publish_remote(path, content, overwrite=True)
-        return
-    atomic.replace(path, content)
+    else:
+        atomic.replace(path, content)
 
 
 def write_new(path: AnyPath, *content: Buffer, sync: bool) -> None:
-    """Write a file that does not exist yet, under its own name."""
+    """As :func:`hdfs_utils.atomic.write_new`, in any filesystem."""
     if isinstance(path, RemotePath):
         path.write_bytes(*content)
-        return
-    atomic.write_new(path, *content, sync=sync)
+    else:
+        atomic.write_new(path, *content, sync=sync)
 
 
 def require_success(folder: AnyPath) -> None:
@@ -129,13 +116,10 @@ def require_success(folder: AnyPath) -> None:
 
 def require_finished(folder: object, names: Collection[str]) -> None:
     """The same as :func:`require_success`, for a folder whose file names are known already."""
-    if "_temporary" in names:
+    has_parts = any(name.startswith("part-") for name in names)
+    if "_temporary" in names or (has_parts and SUCCESS not in names):
+        found = "_temporary" if "_temporary" in names else f"parts but no {SUCCESS}"
         raise IncompleteOutputError(
-            f"{folder} holds _temporary: the job that wrote it was stopped. Run that job again "
+            f"{folder} holds {found}: the job that wrote it did not finish. Run that job again "
             f"into a new folder"
-        )
-    if SUCCESS not in names and any(name.startswith("part-") for name in names):
-        raise IncompleteOutputError(
-            f"{folder} holds parts but no {SUCCESS}: the job that wrote it did not finish. Run "
-            f"that job again into a new folder"
         )

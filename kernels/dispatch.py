@@ -34,16 +34,9 @@ HOST_ONLY = ("wire", "text")
 
 
 def get(kernel: str, device: str = "cpu") -> Callable[..., Any]:
-    """The function that computes ``kernel`` on ``device``.
+    """The function that computes one of :data:`KERNELS` on one of :data:`DEVICES`.
 
     A device's package is imported when it is first asked for.
-
-    Parameters
-    ----------
-    kernel : str
-        A key of :data:`KERNELS`.
-    device : str
-        One of :data:`DEVICES`.
 
     Raises
     ------
@@ -72,11 +65,6 @@ def choose(device: str) -> str:
     """The device that ``auto`` stands for here: ``cuda`` if there is one, else ``cpu``.
 
     Others are returned as they are.
-
-    Parameters
-    ----------
-    device : str
-        One of :data:`DEVICES`, or ``auto``.
 
     Raises
     ------

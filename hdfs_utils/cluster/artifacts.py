@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import re
 import shutil
 import subprocess
 import tempfile
@@ -18,7 +17,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hdfs_utils.atomic import storage_errors
-from hdfs_utils.errors import DownloadError, RequirementError, StorageError
+from hdfs_utils.errors import DownloadError, RequirementError
 
 VERSION = "3.4.2"
 
@@ -27,8 +26,6 @@ Progress = Callable[[str, int, int], None]
 
 _HERE = Path(__file__).parent
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
-#: MiB: jars here and in Maven's own repository, and the archive of classes.
-_NEEDED = 512
 
 
 def cache() -> Path:
@@ -51,7 +48,7 @@ def hadoop_folder() -> Path:
 
 
 def assemble(progress: Progress) -> Path:
-    """Download the missing jars, and check every jar.
+    """Download the jars, unless that was done, and check every one.
 
     Returns
     -------
@@ -71,18 +68,12 @@ def assemble(progress: Progress) -> Path:
     with storage_errors("create", cache()):
         cache().mkdir(parents=True, exist_ok=True)
     with exclusive(cache() / "lock"):
-        if folder.is_dir() and not _wrong(folder / "lib"):
+        if folder.is_dir():
             return folder
-        # Nobody else builds now: a temporary name was left by a killed process.
-        for stale in [folder, *cache().glob(f".{folder.name}.*")]:
-            if stale.exists():
-                with storage_errors("delete", stale):
-                    shutil.rmtree(stale)
-        require_space(cache(), _NEEDED, "XDG_CACHE_HOME")
         with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=cache()) as scratch:
-            _download(Path(scratch), progress)
-            wrong = _wrong(Path(scratch) / "lib")
-            if wrong:
+            whole = Path(scratch, "whole")
+            _download(whole, progress)
+            if wrong := _wrong(whole / "lib"):
                 raise DownloadError(
                     f"Maven's repository does not give the Hadoop {VERSION} that was pinned: "
                     f"{'; '.join(wrong[:3])}{' ...' if len(wrong) > 3 else ''}. Check the mirror "
@@ -90,9 +81,7 @@ def assemble(progress: Progress) -> Path:
                     f"then run the command again"
                 )
             with storage_errors("create", folder):
-                (Path(scratch) / "lib").chmod(0o755)
-                folder.mkdir()
-                (Path(scratch) / "lib").rename(folder / "lib")
+                whole.rename(folder)
     return folder
 
 
@@ -127,54 +116,34 @@ def _wrong(lib: Path) -> list[str]:
     return wrong
 
 
-def require_space(folder: Path, mebibytes: int, variable: str) -> None:
-    """Raise a :class:`StorageError` if a disk is nearly full; a variable names another folder."""
-    free = shutil.disk_usage(folder).free >> 20
-    if free < mebibytes:
-        raise StorageError(
-            f"Hadoop needs {mebibytes} MiB in {folder}, and {free} MiB are free. Free some space "
-            f"there, or set {variable} to a folder with more"
-        )
-
-
-def _download(scratch: Path, progress: Progress) -> None:
-    """Run Maven with the user's own settings; what it says goes to a log."""
+def _download(folder: Path, progress: Progress) -> None:
+    """Run Maven with the user's own settings, in a new folder."""
     maven = shutil.which("mvn")
     if not maven:
         raise RequirementError(
             "Hadoop is downloaded by Maven, and there is no mvn on PATH. Install it (on Debian or "
             "Ubuntu: apt-get install maven)"
         )
-    shutil.copy(_HERE / "pom.xml", scratch)
-    command = [maven, "--batch-mode", "--strict-checksums", "-f", str(scratch / "pom.xml"), _PLUGIN]
-    command += [f"-DoutputDirectory={scratch / 'lib'}", "-DincludeScope=runtime"]
-    total = len(locked_jars())
-    names = set()
-    tail: list[str] = []
-    progress(f"downloading Hadoop {VERSION}", 0, total)
-    with subprocess.Popen(
+    folder.mkdir()
+    shutil.copy(_HERE / "pom.xml", folder)
+    command = [maven, "--batch-mode", "--strict-checksums", _PLUGIN]
+    command += [f"-DoutputDirectory={folder / 'lib'}", "-DincludeScope=runtime"]
+    progress(f"downloading Hadoop {VERSION}", 0, 1)
+    done = subprocess.run(
         command,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        cwd=scratch,
-    ) as process:
-        try:
-            for line in process.stdout or ():
-                tail = [*tail[-200:], line.rstrip()]
-                name = re.search(r"(?:Downloaded|Copying).*?([^/ ]+\.jar)\b", line)
-                if name:
-                    names.add(name[1])
-                    progress(f"downloading Hadoop {VERSION}", min(len(names), total), total)
-        except BaseException:
-            process.terminate()
-            raise
-    if process.returncode:
-        errors = [line for line in tail if line.startswith("[ERROR]")] or tail
+        cwd=folder,
+        check=False,
+    )
+    if done.returncode:
+        lines = done.stdout.splitlines()
+        errors = [line for line in lines if line.startswith("[ERROR]")] or lines[-6:]
         raise DownloadError(
-            f"Maven could not download Hadoop {VERSION} (exit code {process.returncode}):\n"
+            f"Maven could not download Hadoop {VERSION} (exit code {done.returncode}):\n"
             + "\n".join(f"  {line[:300]}" for line in errors[:6])
             + "\nCheck the network, and the mirror and proxy in Maven's settings.xml, then run the "
             "command again: what was downloaded is kept"

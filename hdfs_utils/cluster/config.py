@@ -53,18 +53,15 @@ def write(cluster: Cluster) -> None:
     (conf / "hosts").write_text("\n".join(lines) + "\n")
     _write_programs(cluster, (here / "launcher.sh").read_text())
     lib = cluster.home / "lib"
-    if not lib.is_symlink() or lib.readlink() != cluster.hadoop / "lib":
-        lib.unlink(missing_ok=True)
-        lib.symlink_to(cluster.hadoop / "lib")
+    lib.unlink(missing_ok=True)
+    lib.symlink_to(cluster.hadoop / "lib")
 
 
-def jvm_options(cluster: Cluster, *, hosts: bool = True) -> list[str]:
+def jvm_options(cluster: Cluster) -> list[str]:
     """Options of every virtual machine: daemons, clients, application masters and tasks."""
-    options = [*cluster.java_options]
+    options = [*cluster.java_options, f"-Djdk.net.hosts.file={cluster.conf_dir / 'hosts'}"]
     if cluster.archive:
         options.append(f"-XX:SharedArchiveFile={cluster.archive}")
-    if hosts:
-        options.append(f"-Djdk.net.hosts.file={cluster.conf_dir / 'hosts'}")
     return options
 
 

@@ -10,15 +10,7 @@ from hdfs_utils.atomic import storage_errors
 from hdfs_utils.cluster import artifacts, compiled, health, java, processes
 from hdfs_utils.cluster.archive import archive
 from hdfs_utils.cluster.artifacts import Progress, exclusive
-from hdfs_utils.cluster.layout import (
-    DEFAULT_NODES,
-    MOST_NODES,
-    PORTS,
-    Cluster,
-    cluster_folder,
-    load,
-    save,
-)
+from hdfs_utils.cluster.layout import DEFAULT_NODES, Cluster, cluster_folder, load, save
 from hdfs_utils.cluster.processes import NODE_ROLES, ROLES, Daemon
 from hdfs_utils.cluster.starting import (
     begin,
@@ -28,13 +20,7 @@ from hdfs_utils.cluster.starting import (
     stopped_on_error,
     with_port,
 )
-from hdfs_utils.errors import (
-    ClusterError,
-    NotRunningError,
-)
-
-#: MiB below which HDFS would stop writing soon.
-_LEAST_SPACE = 512
+from hdfs_utils.errors import ClusterError, NotRunningError
 
 
 def running() -> Cluster | None:
@@ -98,10 +84,7 @@ def up(
         stopped again.
     StorageError
         The disk is full, or a folder cannot be written.
-    ValueError
-        A number is out of range.
     """
-    _require_numbers(nodes, port, gpus)
     with _locked() as folder:
         found = None if fresh else load(folder)
         if found and processes.alive(found[0]):
@@ -113,7 +96,6 @@ def up(
         number = _nodes(nodes, before, data_nodes)
         runtime = java.find()
         hadoop = artifacts.assemble(progress)
-        artifacts.require_space(folder, _LEAST_SPACE, "GRADREDUCE_CLUSTER")
         cluster = Cluster(
             folder=folder,
             nodes=number,
@@ -142,7 +124,11 @@ def down(progress: Progress = silent) -> bool:
     """
     with _locked() as folder:
         progress("stopping", 0, 1)
-        return _stop(folder)
+        # All its processes end even if the folder's state is gone or damaged.
+        with contextlib.suppress(ClusterError):
+            if found := load(folder):
+                save(found[0], up=False)
+        return processes.stop(folder)
 
 
 def kill(role: str, number: int = 1) -> int:
@@ -204,16 +190,6 @@ def start(role: str, number: int = 1) -> int:
         return pid or launch_one(cluster, daemon)
 
 
-def _require_numbers(nodes: int | None, port: int | None, gpus: int | None) -> None:
-    for name, value, least, most in (
-        ("nodes", nodes, 1, MOST_NODES),
-        ("port", port, 1024, 65536 - PORTS),
-        ("gpus", gpus, 0, 1024),
-    ):
-        if value is not None and not least <= value <= most:
-            raise ValueError(f"{name} is {value}, expected {least} to {most}")
-
-
 @contextlib.contextmanager
 def _locked() -> Iterator[Path]:
     """The cluster's folder, for one command at a time."""
@@ -256,15 +232,6 @@ def _require_same(
                 f"a cluster is up with --{name} {found}, and {asked} was asked for. Stop it first: "
                 f"gradreduce cluster down"
             )
-
-
-def _stop(folder: Path) -> bool:
-    with contextlib.suppress(ClusterError):
-        found = load(folder)
-        if found:
-            save(found[0], up=False)
-    # Even if the folder's state is gone or damaged.
-    return processes.stop(folder)
 
 
 def _daemon(cluster: Cluster, role: str, number: int) -> Daemon:

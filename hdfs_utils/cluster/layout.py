@@ -76,11 +76,6 @@ class Cluster:
         return self.home / "lib" / f"hadoop-streaming-{VERSION}.jar"
 
     @property
-    def examples_jar(self) -> Path:
-        """Hadoop's own examples: ``wordcount`` and others."""
-        return self.home / "lib" / f"hadoop-mapreduce-examples-{VERSION}.jar"
-
-    @property
     def hdfs_uri(self) -> str:
         """The file system, as ``hdfs://127.0.0.1:PORT``."""
         return f"hdfs://{LOOPBACK}:{self.port}"
@@ -88,27 +83,23 @@ class Cluster:
     @property
     def namenode_url(self) -> str:
         """The name node's web server, with WebHDFS in ``/webhdfs/v1``."""
-        return self.url(self.port + 1)
+        return f"http://{LOOPBACK}:{self.port + 1}"
 
     @property
     def resourcemanager_url(self) -> str:
         """The resource manager's web server, with its REST interface in ``/ws/v1/cluster``."""
-        return self.url(self.port + 6)
+        return f"http://{LOOPBACK}:{self.port + 6}"
 
     @property
     def historyserver_url(self) -> str:
         """The job history's web server, with its REST interface in ``/ws/v1/history``."""
-        return self.url(self.port + 8)
+        return f"http://{LOOPBACK}:{self.port + 8}"
 
     @property
     def hosts(self) -> dict[str, str]:
         """Address of every node's name; only the cluster's virtual machines know the names."""
         numbers = range(1, self.nodes + 1)
         return {self.node_name(number): self.node_address(number) for number in numbers}
-
-    def url(self, port: int) -> str:
-        """A web server of the cluster."""
-        return f"http://{LOOPBACK}:{port}"
 
     def node_name(self, number: int) -> str:
         """Name of a node, counted from one."""

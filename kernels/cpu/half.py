@@ -39,9 +39,8 @@ def widened(*results: str) -> Callable[[Kernel], Kernel]:
             given = dict(bound.arguments)
             for name, array in given.items():
                 if _is_half(array):
-                    is_result = name in results
-                    wide = np.empty(array.shape, np.float32) if is_result else _widen(array)
-                    bound.arguments[name] = wide
+                    make = np.empty_like if name in results else np.array
+                    bound.arguments[name] = make(array, np.float32)
             returned = kernel(*bound.args, **bound.kwargs)
             for name in results:
                 computed, stored = bound.arguments[name], given[name]
@@ -58,7 +57,3 @@ def widened(*results: str) -> Callable[[Kernel], Kernel]:
 
 def _is_half(value: Any) -> bool:
     return getattr(value, "dtype", None) == HALF
-
-
-def _widen(array: Any) -> Any:
-    return array.astype(np.float32)

@@ -55,16 +55,9 @@ def linear_loss(
     ValueError
         Shapes differ.
     """
-    if scores.ndim != 1 or targets.shape != scores.shape:
-        raise ValueError(
-            f"linear_loss: scores {scores.shape} and targets {targets.shape} do not match: "
-            f"expected (rows,) twice"
-        )
-    if weights is not None and weights.shape != scores.shape:
-        raise ValueError(
-            f"linear_loss: weights have shape {weights.shape}, expected {scores.shape}"
-        )
-    return float(_linear_loss(LOSSES[loss], scores, targets, _NONE if weights is None else weights))
+    weights = _NONE if weights is None else weights
+    _check(scores, targets, weights)
+    return float(_linear_loss(LOSSES[loss], scores, targets, weights))
 
 
 @jit
@@ -90,12 +83,7 @@ def _linear_loss(loss, scores, targets, weights):
 
 
 def sigmoid(scores: Array) -> Array:
-    """Probabilities ``1 / (1 + exp(-score))``, in place of the scores; returns its argument.
-
-    Parameters
-    ----------
-    scores : array (rows,)
-    """
+    """Probabilities ``1 / (1 + exp(-score))``, in place of the scores; returns its argument."""
     _sigmoids(scores)
     return scores
 
@@ -105,3 +93,17 @@ def _sigmoids(scores):
     for i in range(scores.size):
         score = np.float64(scores[i])
         scores[i] = _sigmoid(score, _exp(-abs(score)))
+
+
+def _check(
+    scores: Array, targets: npt.NDArray[np.generic], weights: npt.NDArray[np.float64]
+) -> None:
+    if scores.ndim != 1 or targets.shape != scores.shape:
+        raise ValueError(
+            f"linear_loss: scores {scores.shape} and targets {targets.shape} do not match: "
+            f"expected (rows,) twice"
+        )
+    if weights.size and weights.shape != scores.shape:
+        raise ValueError(
+            f"linear_loss: weights have shape {weights.shape}, expected {scores.shape}"
+        )

@@ -9,28 +9,22 @@ Array = npt.NDArray[np.floating]
 
 
 def add_into(left: Array, right: Array) -> Array:
-    """``left += right``, in place; returns ``left``.
-
-    Parameters
-    ----------
-    left, right : array (n,), the same dtype
-    """
-    if left.shape != right.shape or left.dtype != right.dtype:
-        raise ValueError(
-            f"add_into: {left.dtype}{left.shape} and {right.dtype}{right.shape} differ"
-        )
+    """``left += right``, in place, for arrays (n,) of the same dtype; returns ``left``."""
+    _check(left, right)
     # A number that is not finite shows in the sum, which the caller checks.
     with np.errstate(over="ignore", invalid="ignore"):
         return np.add(left, right, out=left)
 
 
-def first_non_finite(a: Array) -> int:
-    """Index of the first NaN or infinity of a flat array, or -1.
+def _check(left: Array, right: Array) -> None:
+    if left.shape != right.shape or left.dtype != right.dtype:
+        raise ValueError(
+            f"add_into: {left.dtype}{left.shape} and {right.dtype}{right.shape} differ"
+        )
 
-    Parameters
-    ----------
-    a : array (n,)
-    """
+
+def first_non_finite(a: Array) -> int:
+    """Index of the first NaN or infinity of an array (n,), or -1."""
     return int(_first_non_finite(a))
 
 

@@ -65,12 +65,7 @@ def _softmax_cross_entropy(z, labels, weights):
 
 
 def softmax(logits: Array) -> Array:
-    """Probabilities of the classes, in place of the logits; returns its argument.
-
-    Parameters
-    ----------
-    logits : array (rows, classes)
-    """
+    """Probabilities of the classes, in place of the logits; returns its argument."""
     _softmax(logits)
     return logits
 
@@ -88,20 +83,8 @@ def _softmax(z):
 def score(logits: Array, labels: Labels, weights: Weights | None = None) -> tuple[float, int]:
     """Loss and number of rows whose largest logit is the label's; the logits are overwritten.
 
-    The first of several equal largest logits is the prediction.
-
-    Parameters
-    ----------
-    logits : array (rows, classes)
-    labels : array (rows,)
-    weights : array (rows,), float64, optional
-        How much the loss of each row counts; 1 if not given.
-
-    Returns
-    -------
-    loss : float
-        Sum of the cross-entropies, times the weights, in nats.
-    correct : int
+    The first of several equal largest logits is the prediction. The loss is that of
+    :func:`softmax_cross_entropy`, with the same arguments.
     """
     weights = _NONE if weights is None else weights
     _check("score", logits, labels, weights)

@@ -55,21 +55,14 @@ def _csr_scores(indptr, indices, values, weight, bias, out):
 def csr_gradient(
     indptr: Integers, indices: Integers, values: Array, delta: Array, out: Array
 ) -> Array:
-    """Gradient of the weights: ``out = x.T @ delta``.
+    """Gradient of the weights: ``out = x.T @ delta``. Rows and errors are as in :func:`csr_scores`.
 
     Parameters
     ----------
-    indptr : array (rows + 1,)
-    indices, values : array (entries,)
     delta : array (rows,)
         Derivative of the loss with respect to each score.
     out : array (columns,)
         Overwritten, and returned.
-
-    Raises
-    ------
-    ValueError
-        As :func:`csr_scores`.
     """
     _check("csr_gradient", indptr, indices, values, delta.size, out.size)
     _csr_gradient(indptr, indices, values, delta, out)
@@ -88,26 +81,13 @@ def _csr_gradient(indptr, indices, values, delta, out):
 def csr_gradient_sparse(
     indptr: Integers, indices: Integers, values: Array, delta: Array, columns: int
 ) -> tuple[npt.NDArray[np.int32], Array]:
-    """Gradient of the weights, but only of columns that some row has.
-
-    Parameters
-    ----------
-    indptr : array (rows + 1,)
-    indices, values : array (entries,)
-    delta : array (rows,)
-    columns : int
+    """:func:`csr_gradient`, but only for columns that some row has, with the same bits.
 
     Returns
     -------
     indices : array (n,), int32
         Ascending.
     sums : array (n,), of the dtype of ``delta``
-        The sums that :func:`csr_gradient` gives for these columns, to the bit.
-
-    Raises
-    ------
-    ValueError
-        As :func:`csr_scores`.
     """
     _check("csr_gradient_sparse", indptr, indices, values, delta.size, columns)
     entries = slice(indptr[0], indptr[-1])

@@ -56,13 +56,8 @@ class WordCounter:
     Parameters
     ----------
     capacity : int
-        Slots to begin with: a power of two from 2 on. Their number doubles when half may be taken
-        after the next few kilobytes.
-
-    Raises
-    ------
-    ValueError
-        The capacity is not a power of two from 2 on.
+        Slots to begin with: a power of two from 2 on, else a ``ValueError``. Their number doubles
+        when half may be taken after the next few kilobytes.
     """
 
     def __init__(self, capacity: int = 1 << 16) -> None:

@@ -56,15 +56,7 @@ def _mask_blocks(payload, masks, blocks):
 
 
 def unmask_blocks(masks: Bytes, blocks: Bytes, payload: Bytes) -> None:
-    """Undo :func:`mask_blocks`: ``payload = blocks ^ masks``.
-
-    Parameters
-    ----------
-    masks : array (n,), uint8
-    blocks : array (n, width), uint8
-    payload : array (n, width), uint8
-        Overwritten.
-    """
+    """Undo :func:`mask_blocks`: overwrite the payload by ``blocks ^ masks``."""
     if payload.shape != blocks.shape or masks.shape != blocks.shape[:1]:
         raise ValueError(
             f"unmask_blocks: payload {payload.shape}, masks {masks.shape} and blocks "

@@ -19,7 +19,7 @@ from kernels import cpu as cpu  # isort: skip
 from numba import cuda
 from numba.core import config as _config
 
-from kernels.cuda.errors import NoDeviceError, ToolkitError, explained
+from kernels.cuda.errors import ToolkitError, explained
 
 _settings: Any = _config
 SIMULATED = bool(_settings.ENABLE_CUDASIM)
@@ -67,15 +67,3 @@ def require() -> None:
             "starting CUDA: expected libNVVM and libdevice of a CUDA toolkit beside the driver, "
             "found none. Next: pip install 'gradreduce[cuda]'"
         )
-
-
-def available() -> bool:
-    """Whether this process can use a CUDA device; starts CUDA to find out.
-
-    A process that has started CUDA cannot hand it on to those that it forks: ask in the workers.
-    """
-    try:
-        require()
-    except (NoDeviceError, ToolkitError):
-        return False
-    return True

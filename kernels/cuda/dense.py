@@ -25,15 +25,7 @@ _PADDED = TILE + 1
 
 
 def scale(x: Array, factor: float, out: Array) -> Array:
-    """Convert features to the working dtype and multiply them: ``out = x * factor``.
-
-    Parameters
-    ----------
-    x : array (rows, features), uint8, float32 or float64
-    factor : float
-    out : array (rows, features), float16, float32 or float64
-        Overwritten, and returned. The same bits as on the CPU.
-    """
+    """``out = x * factor``, with the same bits as on the CPU."""
     _expect("scale", "out", out, x.shape)
     with Call("scale") as call:
         result = call.write(out)
@@ -51,18 +43,7 @@ def _scale(x, factor, out):
 
 
 def affine(x: Array, weight: Array, bias: Array, out: Array, relu: bool) -> Array:
-    """A layer's forward pass: ``out = x @ weight + bias``, then ReLU if asked.
-
-    Parameters
-    ----------
-    x : array (rows, inputs)
-    weight : array (inputs, outputs)
-    bias : array (outputs,)
-    out : array (rows, outputs)
-        Overwritten, and returned.
-    relu : bool
-        Whether to apply ``max(., 0)``.
-    """
+    """``out = x @ weight + bias``, then ReLU if asked."""
     _expect("affine", "bias", bias, tuple(weight.shape[1:]))
     with Call("affine") as call:
         result = call.write(out)
@@ -86,16 +67,7 @@ def _add_bias_relu(z, bias, out):
 
 
 def affine_gradient(x: Array, delta: Array, weight_grad: Array, bias_grad: Array) -> None:
-    """A layer's gradients, summed over rows: ``x.T @ delta`` and the column sums of ``delta``.
-
-    Parameters
-    ----------
-    x : array (rows, inputs)
-    delta : array (rows, outputs)
-    weight_grad : array (inputs, outputs)
-    bias_grad : array (outputs,)
-        Both are overwritten. The column sums have the same bits as on the CPU.
-    """
+    """``x.T @ delta``, and the column sums of ``delta`` with the same bits as on the CPU."""
     _expect("affine_gradient", "bias_grad", bias_grad, tuple(delta.shape[1:]))
     with Call("affine_gradient") as call:
         delta, result = call.read(delta), call.write(weight_grad)
@@ -120,20 +92,7 @@ def _column_sums(a, out):
 
 
 def relu_backward(delta: Array, weight: Array, activation: Array, out: Array) -> Array:
-    """Carry a gradient back through a layer and the ReLU below it.
-
-    ``out = delta @ weight.T``, but 0 where ``activation <= 0``. Where the activation is NaN the
-    gradient is kept.
-
-    Parameters
-    ----------
-    delta : array (rows, outputs)
-    weight : array (inputs, outputs)
-    activation : array (rows, inputs)
-        The output of the ReLU.
-    out : array (rows, inputs)
-        Overwritten, and returned.
-    """
+    """``out = delta @ weight.T``, but 0 where ``activation <= 0``."""
     _expect("relu_backward", "activation", activation, tuple(out.shape))
     with Call("relu_backward") as call:
         below = call.write(out)
@@ -155,10 +114,7 @@ def _wide(call: Call, result: Array) -> Array:
     """Where sums are taken: in the result itself, or in float32 if that is float16."""
     if result.dtype != np.float16:
         return result
-    sums = call.scratch(result.size, np.float32)
-    return (
-        sums.reshape(result.shape) if result.size else cuda.device_array(result.shape, sums.dtype)
-    )
+    return call.scratch(result.shape, np.float32)
 
 
 def _store_if_half(wide: Array, result: Array) -> None:

@@ -23,63 +23,47 @@ class ForkedError(CudaError):
     """CUDA was used before this process was forked, which no CUDA program survives."""
 
 
-_NO_DEVICE = (
-    NoDeviceError,
-    "expected an NVIDIA GPU and its driver. Next: look what `nvidia-smi` shows and at "
-    "$CUDA_VISIBLE_DEVICES, or compute on the device 'cpu'",
-)
-_TOOLKIT = (
-    ToolkitError,
-    "expected a CUDA toolkit that is not newer than the driver. Next: compare `nvidia-smi` with "
-    "`python -m numba -s`, and install the toolkit of pip install 'gradreduce[cuda]'",
-)
-_MEMORY = (
-    OutOfDeviceMemoryError,
-    "expected room for all arrays of the call. Next: take fewer rows a slice, or fewer processes "
-    "that share the device; `nvidia-smi` shows who uses it",
-)
-_FORKED = (
-    ForkedError,
-    "expected a process that starts CUDA itself. Next: ask for the device in the workers alone, "
-    "not in the process that forks them",
-)
-
-# By what the driver's or Numba's message says.
+#: What the driver's or Numba's message says, the error it means, and what to do.
 _MEANINGS = (
-    (r"CUDA_ERROR_OUT_OF_MEMORY", _MEMORY),
-    (r"before forking|CUDA_ERROR_NOT_INITIALIZED", _FORKED),
+    (
+        r"CUDA_ERROR_OUT_OF_MEMORY",
+        OutOfDeviceMemoryError,
+        "expected room for all arrays of the call. Next: take fewer rows a slice, or fewer "
+        "processes that share the device; `nvidia-smi` shows who uses it",
+    ),
+    (
+        r"before forking|CUDA_ERROR_NOT_INITIALIZED",
+        ForkedError,
+        "expected a process that starts CUDA itself. Next: ask for the device in the workers "
+        "alone, not in the process that forks them",
+    ),
     (
         r"CUDA_ERROR_(UNSUPPORTED_PTX_VERSION|SYSTEM_DRIVER_MISMATCH|NO_BINARY_FOR_GPU|INVALID_PTX"
         r"|COMPAT_NOT_SUPPORTED_ON_DEVICE)|[Nn][Vv][Vv][Mm]|nvrtc|libdevice|nvJitLink|too new",
-        _TOOLKIT,
+        ToolkitError,
+        "expected a CUDA toolkit that is not newer than the driver. Next: compare `nvidia-smi` "
+        "with `python -m numba -s`, and install the toolkit of pip install 'gradreduce[cuda]'",
     ),
     (
         r"driver library cannot be found|CUDA_ERROR_(NO_DEVICE|INVALID_DEVICE|DEVICE_UNAVAILABLE"
         r"|STUB_LIBRARY|SYSTEM_NOT_READY)|CUDA is disabled",
-        _NO_DEVICE,
+        NoDeviceError,
+        "expected an NVIDIA GPU and its driver. Next: look what `nvidia-smi` shows and at "
+        "$CUDA_VISIBLE_DEVICES, or compute on the device 'cpu'",
     ),
 )
 
 
 def explained(error: BaseException, doing: str) -> CudaError | None:
-    """The typed error that stands for one of Numba's or of the driver's.
+    """The typed error for one of Numba's or the driver's; None if it is not about the device.
 
-    Parameters
-    ----------
-    error : BaseException
-    doing : str
-        What was tried, a kernel's name for example.
-
-    Returns
-    -------
-    CudaError or None
-        None if the error is not about the device.
+    ``doing`` says what was tried, a kernel's name for example.
     """
     # Numba's errors about types and arguments are not errors of the device.
     if not type(error).__module__.startswith(("numba.cuda", "cuda.", "nvmath.")):
         return None
     found = " ".join(str(error).split())
-    for pattern, (kind, advice) in _MEANINGS:
+    for pattern, kind, advice in _MEANINGS:
         if re.search(pattern, found):
             return kind(f"{doing}: {advice}. Found: {found}")
     return CudaError(

@@ -1,14 +1,13 @@
-"""Losses of linear models with one output, in place on the scores.
+"""Losses of linear models with one output: twins of :mod:`kernels.cpu.linear`.
 
-``scores`` is an array (rows,) of float32 or float64, on the host or on the device. Losses are sums
-over the rows, in float64. The functions are those of :mod:`kernels.cpu.linear`.
+Arrays are on the host or on the device.
 """
 
 import numpy as np
 from numba import cuda
 
 from kernels import scalar
-from kernels.cpu.linear import LOSSES
+from kernels.cpu.linear import LOSSES, _check
 from kernels.cuda import THREADS, blocks, inline, jit
 from kernels.cuda.memory import Array, Call
 
@@ -24,39 +23,9 @@ _NONE = np.empty(0, np.float64)
 
 
 def linear_loss(loss: str, scores: Array, targets: Array, weights: Array | None = None) -> float:
-    """A loss and, in place of the scores, its derivative with respect to them.
-
-    Parameters
-    ----------
-    loss : {"squared", "logistic", "squared_hinge", "hinge"}
-        Its formula is that of the function of this name in :mod:`kernels.scalar`.
-    scores : array (rows,)
-        Overwritten by each row's derivative, times its weight.
-    targets : array (rows,), integers or float64
-        Numbers for ``squared``, else 0 or 1 for the two classes.
-    weights : array (rows,), float64, optional
-        How much each row counts; 1 if not given.
-
-    Returns
-    -------
-    float
-        Sum of the rows' losses, times their weights; NaN if a score is NaN.
-
-    Raises
-    ------
-    ValueError
-        Shapes differ.
-    """
-    if scores.ndim != 1 or targets.shape != scores.shape:
-        raise ValueError(
-            f"linear_loss: scores {tuple(scores.shape)} and targets {tuple(targets.shape)} do not "
-            f"match: expected (rows,) twice"
-        )
-    if weights is not None and weights.shape != scores.shape:
-        raise ValueError(
-            f"linear_loss: weights have shape {tuple(weights.shape)}, expected "
-            f"{tuple(scores.shape)}"
-        )
+    """A loss and, in place of the scores, its derivative with respect to them."""
+    weights = _NONE if weights is None else weights
+    _check(scores, targets, weights)
     number = LOSSES[loss]
     with Call("linear_loss") as call:
         losses = call.scratch(scores.size, np.float64)
@@ -64,7 +33,7 @@ def linear_loss(loss: str, scores: Array, targets: Array, weights: Array | None 
             number,
             call.update(scores),
             call.read(targets),
-            call.read(_NONE if weights is None else weights),
+            call.read(weights),
             losses,
         )
         return float(np.sum(losses.copy_to_host()))
@@ -91,12 +60,7 @@ def _linear_loss(loss, scores, targets, weights, losses):
 
 
 def sigmoid(scores: Array) -> Array:
-    """Probabilities ``1 / (1 + exp(-score))``, in place of the scores; returns its argument.
-
-    Parameters
-    ----------
-    scores : array (rows,)
-    """
+    """Probabilities ``1 / (1 + exp(-score))``, in place of the scores; returns its argument."""
     with Call("sigmoid") as call:
         _sigmoids[blocks(scores.size), THREADS](call.update(scores))
     return scores

@@ -6,22 +6,14 @@ Arrays are on the host or on the device.
 import numpy as np
 from numba import cuda
 
+from kernels.cpu.reduce import _check
 from kernels.cuda import THREADS, blocks, jit
 from kernels.cuda.memory import Array, Call, flat
 
 
 def add_into(left: Array, right: Array) -> Array:
-    """``left += right``, in place; returns ``left``. The same bits as on the CPU.
-
-    Parameters
-    ----------
-    left, right : array (n,), the same dtype
-    """
-    if left.shape != right.shape or left.dtype != right.dtype:
-        raise ValueError(
-            f"add_into: {left.dtype}{tuple(left.shape)} and {right.dtype}{tuple(right.shape)} "
-            f"differ"
-        )
+    """``left += right``, in place; returns ``left``. The same bits as on the CPU."""
+    _check(left, right)
     with Call("add_into") as call:
         _add[blocks(left.size), THREADS](flat(call.update(left)), flat(call.read(right)))
     return left
@@ -34,12 +26,7 @@ def _add(left, right):
 
 
 def first_non_finite(a: Array) -> int:
-    """Index of the first NaN or infinity of a flat array, or -1.
-
-    Parameters
-    ----------
-    a : array (n,)
-    """
+    """Index of the first NaN or infinity of a flat array, or -1."""
     first = np.array([a.size], np.int64)
     with Call("first_non_finite") as call:
         _first_non_finite[blocks(a.size), THREADS](call.read(a), call.update(first))

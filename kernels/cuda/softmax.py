@@ -1,8 +1,6 @@
 """Softmax and cross-entropy in place on a matrix of logits: twins of :mod:`kernels.cpu.softmax`.
 
-``logits`` is a C-contiguous array (rows, classes) of float32 or float64; ``labels`` an integer
-array (rows,) with values in ``range(classes)``; both are on the host or on the device. Losses are
-sums over the rows, in float64.
+Arrays are on the host or on the device.
 
 A row belongs to a power of two of a block's threads, its lanes, which take its classes in turns;
 a block has one row or several. Everything from the largest logit to the gradient is one kernel.
@@ -25,26 +23,7 @@ _NONE = np.empty(0, np.float64)
 
 
 def softmax_cross_entropy(logits: Array, labels: Array, weights: Array | None = None) -> float:
-    """Cross-entropy loss and, in place of the logits, its gradient with respect to them.
-
-    For one row ``z`` with label ``y``: loss ``log(sum(exp(z - max z))) - (z_y - max z)``, gradient
-    ``softmax(z) - onehot(y)``.
-
-    Parameters
-    ----------
-    logits : array (rows, classes)
-        Overwritten by the gradient.
-    labels : array (rows,)
-    weights : array (rows,), float64, optional
-        How much each row counts; 1 if not given.
-
-    Returns
-    -------
-    float
-        Sum of the losses of all rows, times their weights, in nats. NaN if a logit is NaN or
-        infinity, or all logits of a row are minus infinity; one that is minus infinity is a class
-        of probability 0.
-    """
+    """Cross-entropy loss and, in place of the logits, its gradient with respect to them."""
     weights = _NONE if weights is None else weights
     _check("softmax_cross_entropy", logits, labels, weights)
     with Call("softmax_cross_entropy") as call:
@@ -59,12 +38,7 @@ def _loss(call: Call, z: Array, labels: Array, weights: Array) -> float:
 
 
 def softmax(logits: Array) -> Array:
-    """Probabilities of the classes, in place of the logits; returns its argument.
-
-    Parameters
-    ----------
-    logits : array (rows, classes)
-    """
+    """Probabilities of the classes, in place of the logits; returns its argument."""
     with Call("softmax") as call:
         z = call.update(logits)
         grid, lanes = _shape(z)
@@ -73,23 +47,7 @@ def softmax(logits: Array) -> Array:
 
 
 def score(logits: Array, labels: Array, weights: Array | None = None) -> tuple[float, int]:
-    """Loss and number of rows whose largest logit is the label's; the logits are overwritten.
-
-    The first of several equal largest logits is the prediction.
-
-    Parameters
-    ----------
-    logits : array (rows, classes)
-    labels : array (rows,)
-    weights : array (rows,), float64, optional
-        How much the loss of each row counts; 1 if not given.
-
-    Returns
-    -------
-    loss : float
-        Sum of the cross-entropies, times the weights, in nats.
-    correct : int
-    """
+    """Loss and number of rows whose largest logit is the label's; the logits are overwritten."""
     weights = _NONE if weights is None else weights
     _check("score", logits, labels, weights)
     correct = np.zeros(1, np.int64)
@@ -172,12 +130,12 @@ def _softmax_of_row(z, i, lanes, shared):
     top = -math.inf
     for j in range(lane, stop, lanes):
         top = max(top, np.float64(z[i, j]))
-    top = _maximum_over_lanes(top, lanes, shared)
+    top = _over_lanes(top, lanes, shared, False)
     total = 0.0
     for j in range(lane, stop, lanes):
         z[i, j] = _exp(np.float64(z[i, j]) - top)
         total += np.float64(z[i, j])
-    total = _sum_over_lanes(total, lanes, shared)
+    total = _over_lanes(total, lanes, shared, True)
     inverse = 1 / total if stop else 0.0
     for j in range(lane, stop, lanes):
         z[i, j] = z[i, j] * inverse
@@ -185,33 +143,19 @@ def _softmax_of_row(z, i, lanes, shared):
 
 
 @inline
-def _maximum_over_lanes(value, lanes, shared):
+def _over_lanes(value, lanes, shared, is_sum):
+    # The sum of the values of a row's lanes, or the largest.
     thread = cuda.threadIdx.x
     shared[thread] = value
     cuda.syncthreads()
     step = lanes // 2
     while step > 0:
         if thread % lanes < step:
-            shared[thread] = max(shared[thread], shared[thread + step])
+            mine, other = shared[thread], shared[thread + step]
+            shared[thread] = mine + other if is_sum else max(mine, other)
         cuda.syncthreads()
         step //= 2
     result = shared[thread - thread % lanes]
     # No thread may write before all have read.
-    cuda.syncthreads()
-    return result
-
-
-@inline
-def _sum_over_lanes(value, lanes, shared):
-    thread = cuda.threadIdx.x
-    shared[thread] = value
-    cuda.syncthreads()
-    step = lanes // 2
-    while step > 0:
-        if thread % lanes < step:
-            shared[thread] += shared[thread + step]
-        cuda.syncthreads()
-        step //= 2
-    result = shared[thread - thread % lanes]
     cuda.syncthreads()
     return result

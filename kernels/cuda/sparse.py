@@ -1,8 +1,6 @@
 """Products with sparse rows: twins of :mod:`kernels.cpu.sparse`.
 
-``indptr``, ``indices`` and ``values`` are compressed sparse rows: row ``i`` has the entries
-``indptr[i]`` to ``indptr[i + 1] - 1`` of the other two. Columns are strictly ascending within a
-row. All arrays are on the host or on the device; the first two are also looked at on the host.
+Arrays are on the host or on the device; ``indptr`` and ``indices`` are also looked at on the host.
 
 Many rows add to one column of a gradient. Atomic additions would take them in any order, so the
 host sorts the entries by column, and one thread adds up a column, row after row as the CPU does.
@@ -22,22 +20,7 @@ Integers = npt.NDArray[np.integer]
 def csr_scores(
     indptr: Array, indices: Array, values: Array, weight: Array, bias: float, out: Array
 ) -> Array:
-    """Scores of sparse rows: ``out = x @ weight + bias``.
-
-    Parameters
-    ----------
-    indptr : array (rows + 1,)
-    indices, values : array (entries,)
-    weight : array (columns,)
-    bias : float
-    out : array (rows,)
-        Overwritten, and returned.
-
-    Raises
-    ------
-    ValueError
-        Arrays do not belong together, or a column is out of range.
-    """
+    """Scores of sparse rows: ``out = x @ weight + bias``."""
     _check("csr_scores", to_host(indptr), to_host(indices), values, out.size, weight.size)
     with Call("csr_scores") as call:
         _csr_scores[blocks(out.size), THREADS](
@@ -61,22 +44,7 @@ def _csr_scores(indptr, indices, values, weight, bias, out):
 
 
 def csr_gradient(indptr: Array, indices: Array, values: Array, delta: Array, out: Array) -> Array:
-    """Gradient of the weights: ``out = x.T @ delta``.
-
-    Parameters
-    ----------
-    indptr : array (rows + 1,)
-    indices, values : array (entries,)
-    delta : array (rows,)
-        Derivative of the loss with respect to each score.
-    out : array (columns,)
-        Overwritten, and returned.
-
-    Raises
-    ------
-    ValueError
-        As :func:`csr_scores`.
-    """
+    """Gradient of the weights: ``out = x.T @ delta``."""
     indptr, indices = to_host(indptr), to_host(indices)
     _check("csr_gradient", indptr, indices, values, delta.size, out.size)
     columns = indices[indptr[0] : indptr[-1]]
@@ -90,25 +58,7 @@ def csr_gradient_sparse(
 ) -> tuple[npt.NDArray[np.int32], Array]:
     """Gradient of the weights, but only of columns that some row has.
 
-    Parameters
-    ----------
-    indptr : array (rows + 1,)
-    indices, values : array (entries,)
-    delta : array (rows,)
-    columns : int
-
-    Returns
-    -------
-    indices : array (n,), int32
-        Ascending; on the host.
-    sums : array (n,), of the dtype of ``delta``
-        The sums that :func:`csr_gradient` gives for these columns, to the bit; on the device if
-        ``delta`` is there.
-
-    Raises
-    ------
-    ValueError
-        As :func:`csr_scores`.
+    The columns are on the host, the sums on the device if ``delta`` is there.
     """
     indptr, indices = to_host(indptr), to_host(indices)
     _check("csr_gradient_sparse", indptr, indices, values, delta.size, columns)

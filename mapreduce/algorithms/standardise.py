@@ -96,16 +96,14 @@ class StandardiseJob(FoldJob):
         features = self._statistics.apply(rows, self.options.dtype)
         path = Path(self.options.out) / f"shard-{number:05d}.arrow"
         _check_finite(features, self._dataset.folder / manifest.shards[number].file)
-        row_bytes = None
+        row_bytes = features.dtype.itemsize * manifest.features
         if isinstance(features, Csr):
             itemsize = features.dtype.itemsize
             row_bytes = sparse_row_bytes(manifest.rows, manifest.nonzeros, itemsize)
         temporary = temporary_name(path)
         try:
             source_rows = self._dataset.shard(number).source_rows(0, rows.rows)
-            entry = write_shard(
-                temporary, features, rows.labels, rows.weights, row_bytes, source_rows
-            )
+            entry = write_shard(temporary, replace(rows, features=features), source_rows, row_bytes)
             with storage_errors("write", path):
                 temporary.rename(path)
         finally:
@@ -134,8 +132,8 @@ def _check_finite(features: Array | Csr, path: AnyPath) -> None:
         row, column = map(int, place)
     raise DataError(
         f"{path}, row {row}, feature {column}: its standardised value is not a finite "
-        f"{values.dtype.name}. Try --dtype float64; or does the data differ much from what it is "
-        f"standardised like?"
+        f"{values.dtype.name}. Try --dtype float64, or check that the data are on the same scale "
+        f"as those of --like"
     )
 
 
@@ -166,7 +164,7 @@ def standardise(
     Raises
     ------
     OutputError
-        ``out`` is there already, or its folder cannot be written.
+        ``out`` exists already, or its folder cannot be written.
     MissingInputError, DataError
         A dataset is missing or damaged, ``data`` is standardised already, ``like`` is not, or they
         do not fit each other.

@@ -30,17 +30,9 @@ def check(columns: Columns | None) -> None:
 
 
 def misfit(found: Columns | None, expected: Columns | None) -> str | None:
-    """How the columns of data differ from those that are expected, in words.
+    """How the columns of data differ from those that are expected, in words; None if they fit.
 
-    Parameters
-    ----------
-    found, expected : tuple of Column, or None
-        None has no names, and fits any.
-
-    Returns
-    -------
-    str or None
-        None if they fit. Hashed columns may come in any order.
+    Columns without names, None, fit any; those that are hashed may come in any order.
     """
     if found is None or expected is None:
         return None

@@ -19,12 +19,7 @@ Report = Callable[[str], None]
 def copy(source: AnyPath, target: AnyPath, report: Report = lambda name: None) -> Manifest:
     """Copy a dataset; its folder appears under its name when it is complete.
 
-    Parameters
-    ----------
-    source, target : Path or RemotePath
-        Folders; the target must not exist.
-    report : callable
-        Called with the name of each file before it is read.
+    ``report`` is called with the name of each file before it is read.
 
     Raises
     ------
@@ -43,9 +38,8 @@ def copy(source: AnyPath, target: AnyPath, report: Report = lambda name: None) -
         name: partial(_read, source / name, digest, report) for name, digest in digests.items()
     }
     check_absent(target)
-    content = manifest.to_json().encode()
     try:
-        publish_folder(target, {**files, MANIFEST: content}, MANIFEST)
+        publish_folder(target, {**files, MANIFEST: manifest.to_json().encode()}, MANIFEST)
     except FileExistsError:
         raise _exists(target) from None
     return manifest

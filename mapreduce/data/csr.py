@@ -12,14 +12,7 @@ MOST = 2**31 - 1
 
 
 def from_lengths(lengths: Array, indices: Array, values: Array, columns: int) -> Csr:
-    """Sparse rows from the number of entries in each.
-
-    Parameters
-    ----------
-    lengths : array (rows,) of integers
-    indices : array (entries,), int32
-    values : array (entries,), float32 or float64
-    columns : int
+    """Sparse rows from the number of entries in each, (rows,), and all of their entries.
 
     Raises
     ------
@@ -73,11 +66,8 @@ def take(rows: Csr, order: Array) -> Csr:
 def check(rows: Csr) -> str | None:
     """Describe the fault that makes rows unsafe for a kernel, which follows every index.
 
-    Returns
-    -------
-    str or None
-        None if columns are in range and ascending within each row, and offsets ascend and end
-        within the entries.
+    None if columns are in range and ascending within each row, and offsets ascend and end within
+    the entries.
     """
     indptr, indices = rows.indptr, rows.indices
     # Not by differences, which could overflow.

@@ -24,17 +24,7 @@ MOST_BITS = 30
 
 
 def murmur3(names: Any) -> npt.NDArray[np.uint32]:
-    """MurmurHash3 x86_32 with seed 0 of the bytes of strings.
-
-    Parameters
-    ----------
-    names : pyarrow.StringArray (n,)
-        Without nulls.
-
-    Returns
-    -------
-    array (n,), uint32
-    """
+    """MurmurHash3 x86_32 (n,) with seed 0 of the bytes of strings, an array of Arrow's (n,)."""
     _, offset_buffer, data_buffer = pa.concat_arrays([names]).cast(pa.string()).buffers()
     count = len(names)
     if not count:
@@ -79,14 +69,7 @@ def _scramble(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
 
 
 def places(names: Any, bits: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """The feature and the sign of each name, two arrays (n,).
-
-    Parameters
-    ----------
-    names : pyarrow.StringArray (n,)
-    bits : int
-        There are ``2**bits`` features; at most 30.
-    """
+    """The feature, of ``2**bits``, and the sign of each name (n,), two arrays (n,)."""
     signed = murmur3(names).view(np.int32).astype(np.int64)
     return np.abs(signed) % (1 << bits), np.where(signed >= 0, 1.0, -1.0)
 

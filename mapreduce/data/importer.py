@@ -9,25 +9,22 @@ one bucket however large the source is.
 import contextlib
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-import numpy.typing as npt
 
 from hdfs_utils.atomic import storage_errors, write_all
 from hdfs_utils.folders import new_folder
 from mapreduce.data import csr, order
-from mapreduce.data.batch import Batch, Csr
+from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.classes import Classes
 from mapreduce.data.columns import Columns
 from mapreduce.data.copying import check_absent
 from mapreduce.data.manifest import Manifest, ShardEntry
 from mapreduce.data.shards import rows_per_shard, sparse_row_bytes, write_shard
 from mapreduce.errors import DataError
-
-Array = npt.NDArray[Any]
 
 BUCKET_BYTES = 64 << 20
 MOST_BUCKETS = 256
@@ -89,10 +86,8 @@ def import_rows(
 
     Parameters
     ----------
-    source : Source
     out : Path
         Must not exist, or be an empty folder.
-    seed : int
     like : sequence of int or str, optional
         The classes of a dataset that a model was trained on: no others are expected, and they are
         of the same kind, numbers or texts.
@@ -307,7 +302,7 @@ def _write_shards(buckets: _Buckets, folder: Path, ranks: Array | None) -> Itera
     def shard(rows: Batch, numbers: Array) -> ShardEntry:
         labels = rows.labels if rows.labels is None or ranks is None else ranks[rows.labels]
         path = folder / f"shard-{count:05d}.arrow"
-        return write_shard(path, rows.features, labels, rows.weights, row_bytes, numbers)
+        return write_shard(path, replace(rows, labels=labels), numbers, row_bytes)
 
     for piece in buckets.sorted():
         pending.append(piece)

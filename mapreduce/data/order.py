@@ -22,13 +22,7 @@ def _mix(z: Keys) -> Keys:
 def keys(seed: int, stream: int, start: int, stop: int) -> Keys:
     """Keys (stop - start,) of the items ``start`` to ``stop - 1``.
 
-    Parameters
-    ----------
-    seed : int
-        Non-negative, below 2**64.
-    stream : int
-        Another order of the same seed for each: the epoch, say.
-    start, stop : int
+    Each seed, from 0 to 2**64 - 1, has another order for each stream: the epoch, say.
     """
     return keys_of(seed, stream, np.arange(start, stop))
 

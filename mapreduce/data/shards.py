@@ -29,12 +29,10 @@ from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.data import ipc, standardisation
 from mapreduce.data import manifest as manifests
-from mapreduce.data.batch import Batch, Csr
+from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.csr import check, join
 from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry
 from mapreduce.errors import DataError, MissingInputError
-
-Array = npt.NDArray[Any]
 
 #: Slices of any usual length end where record batches end.
 ROW_UNIT = 2048
@@ -58,61 +56,39 @@ def sparse_row_bytes(rows: int, entries: int, itemsize: int) -> int:
     return 8 + -(-entries * (4 + itemsize) // rows)
 
 
-def write_shard(
-    path: Path,
-    features: Array | Csr,
-    labels: Array | None,
-    weights: Array | None = None,
-    row_bytes: int | None = None,
-    source_rows: Array | None = None,
-) -> ShardEntry:
+def write_shard(path: Path, rows: Batch, source_rows: Array, row_bytes: int) -> ShardEntry:
     """Write a shard, synced to the disk, and describe it for the manifest.
 
     Parameters
     ----------
     path : Path
         A new file.
-    features : array (rows, features), uint8, float32 or float64, or Csr
-    labels : array (rows,), int32 or float64, or None
-    weights : array (rows,), float64, or None
-    row_bytes : int, optional
+    rows : Batch
+    source_rows : array (rows,), int64
+        Their numbers in the source.
+    row_bytes : int
         Average size of a row of the whole dataset, which decides the rows of a record batch.
-        Default: that of these rows.
-    source_rows : array (rows,), int64, optional
-        Their numbers in the source. Default: from 0 on.
     """
-    rows, columns = features.shape
-    if row_bytes is None:
-        row_bytes = _row_bytes(features)
-    if source_rows is None:
-        source_rows = np.arange(rows)
+    features, labels = rows.features, rows.labels
     label = None if labels is None else labels.dtype
     layout = "sparse" if isinstance(features, Csr) else "dense"
-    schema = _schema(layout, features.dtype, columns, label, weights is not None)
+    schema = _schema(layout, features.dtype, features.shape[1], label, rows.weights is not None)
+    others = [some for some in (labels, rows.weights, source_rows) if some is not None]
     step = rows_per_batch(row_bytes)
     ranges = []
     with storage_errors("write", path), path.open("xb") as file:
         sink = pa.PythonFile(file, mode="w")
         with pa.ipc.new_file(sink, schema) as writer:
-            for start in range(0, rows, step):
-                piece = slice(start, min(start + step, rows))
+            for start in range(0, rows.rows, step):
+                piece = slice(start, min(start + step, rows.rows))
                 arrays = _arrays(features[piece], schema)
-                others = [some for some in (labels, weights, source_rows) if some is not None]
                 arrays += [pa.array(some[piece]) for some in others]
                 offset = sink.tell()
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
                 ranges.append((offset, sink.tell() - offset, piece.stop - start))
         file.flush()
         os.fsync(file.fileno())
-    return _describe(path, rows, ranges)
-
-
-def _row_bytes(features: Array | Csr) -> int:
-    itemsize: int = features.dtype.itemsize
-    if isinstance(features, Csr):
-        entries = int(features.indptr[-1] - features.indptr[0])
-        return sparse_row_bytes(len(features), entries, itemsize)
-    return itemsize * int(features.shape[1])
+    return _describe(path, rows.rows, ranges)
 
 
 def _arrays(features: Array | Csr, schema: Any) -> list[Any]:

@@ -111,10 +111,7 @@ class Statistics:
     constant: Array
 
     def apply(self, batch: Batch, dtype: str) -> Array | Csr:
-        """The standardised features, in a dtype.
-
-        A number that is too large for it becomes infinite.
-        """
+        """The standardised features, in a dtype; infinite where a number is too large for it."""
         kind = np.dtype(dtype)
         with np.errstate(over="ignore"):
             if isinstance(batch.features, Csr):

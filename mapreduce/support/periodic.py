@@ -9,16 +9,8 @@ from collections.abc import Callable, Iterator
 def every(seconds: float, call: Callable[[], None], name: str) -> Iterator[None]:
     """Call a function in a thread of its own, first after this time and then again and again.
 
-    The last call has ended when the block is left.
-
-    Parameters
-    ----------
-    seconds : float
-        Seconds between the end of a call and the next.
-    call : callable
-        An error that it raises ends the thread, and is reported like any error of a thread.
-    name : str
-        Name of the thread.
+    The last call has ended when the block is left. An error that it raises ends the thread, and is
+    reported like any error of a thread.
     """
     over = threading.Event()
 

@@ -15,7 +15,6 @@ class reading:
 
     Parameters
     ----------
-    path : str
     what : str
         The words for a damaged file: "PATH is damaged"; empty for files without a format.
     advice : str

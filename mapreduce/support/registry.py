@@ -28,7 +28,7 @@ class Registry:
     kind : str
         The kind of member, which is also the name of the option.
     group : str
-        Group of the entry points by which installed packages add members.
+        Entry points by which installed packages add members.
     builtin : mapping
         ``module:attribute`` of each name.
     forms : mapping
@@ -84,8 +84,7 @@ class Registry:
         Raises
         ------
         UntrustedError
-            The name is of the form ``MODULE:NAME``, and
-            :func:`mapreduce.support.trust.trust` was not called with it.
+            It is ``MODULE:NAME``, and :func:`mapreduce.support.trust.trust` was not called with it.
         """
         if ":" not in name:
             return self.builtin.get(name) or self._installed[name]

@@ -1,8 +1,8 @@
 """SIGINT and SIGTERM in the process that drives jobs.
 
-The first signal raises :class:`Interrupted`, once. A second one, or cleaning up that takes too
-long, ends the process at once. The next start sweeps the leftovers of such an end: workers end with
-their driver, the names of folders hold the process that made them, and files are published whole.
+The first signal raises :class:`Interrupted`, once; a second one ends the process at once. The next
+start sweeps the leftovers of such an end: workers end with their driver, the names of folders hold
+the process that made them, and files are published whole.
 """
 
 import contextlib
@@ -22,9 +22,6 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 #: Seconds within which a further signal is an echo of the first: a terminal and a parent process
 #: may both send it.
 _ECHO_SECONDS = 1.0
-
-#: Seconds that cleaning up may take.
-_CLEANUP_SECONDS = 60
 
 _is_handling = False
 
@@ -57,15 +54,10 @@ def interrupting() -> Iterator[None]:
                 os._exit(first.exit_code)
             return
         first, came = Interrupted(number), time.monotonic()
-        # The default action needs no Python, which may be busy in a library.
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(_CLEANUP_SECONDS)
         if not _deferring:
             raise first
         _waiting.append(first)
 
-    # Python does not know a handler that was not set by Python.
-    alarm = signal.getsignal(signal.SIGALRM) or signal.SIG_DFL
     before = [signal.signal(number, handle) for number in NUMBERS]
     _is_handling = True
     try:
@@ -78,9 +70,6 @@ def interrupting() -> Iterator[None]:
         _is_handling = False
         for number, old in zip(NUMBERS, before, strict=True):
             signal.signal(number, old)
-        if first is not None:
-            signal.alarm(0)
-            signal.signal(signal.SIGALRM, alarm)
 
 
 def _end_forked(number: int, frame: FrameType | None) -> None:

@@ -6,37 +6,18 @@ from pathlib import Path
 
 
 def did_you_mean(word: str, known: Iterable[str], shown: str = "{}") -> str:
-    """A question with the most similar name, or "" if none is similar.
+    """A question with the known name most similar to a mistyped one, or "" if none is similar.
 
-    Parameters
-    ----------
-    word : str
-        The mistyped name.
-    known : iterable of str
-        The known names.
-    shown : str
-        How to show a name, with ``{}`` in its place.
-
-    Returns
-    -------
-    str
-        With a blank in front, to follow a sentence.
+    It begins with a blank, to follow a sentence. ``{}`` in ``shown`` stands for the name.
     """
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean {shown.replace('{}', close[0])}?" if close else ""
 
 
 def missing(path: str, names: Callable[[str], Iterable[str]], where: str = "") -> str:
-    """The message for an input that does not exist.
+    """The message for a path, URI or glob that does not exist where it was looked for.
 
-    Parameters
-    ----------
-    path : str
-        A path, URI or glob.
-    names : callable
-        ``names(folder)`` returns the names in a folder.
-    where : str
-        Where it was looked for.
+    ``names(folder)`` returns the names in a folder.
     """
     if set(path) & set("*?[{"):
         return f"matches no file{where}."

@@ -21,14 +21,9 @@ OWN = re.compile(r"((?:[^\W\d]\w*\.)*[^\W\d]\w*:[^\W\d]\w*)(?::(.*))?", re.DOTAL
 
 
 def trust(*specs: str) -> None:
-    """Let members be imported, by this process and the tasks that it starts.
+    """Let members, ``MODULE:NAME``, be imported by this process and the tasks that it starts.
 
     They may be in the current directory, as if it were that of a script.
-
-    Parameters
-    ----------
-    *specs : str
-        ``MODULE:NAME``, arguments after that are ignored.
 
     Raises
     ------
@@ -56,10 +51,7 @@ def environment() -> dict[str, str]:
 def files(module: str) -> list[tuple[str, bytes]]:
     """The Python files of a module, or of the whole package that it is in; nothing is imported.
 
-    Returns
-    -------
-    list of (str, bytes)
-        Path within the folder that it is imported from, and content.
+    Paths are those within the folder that it is imported from.
     """
     top = module.partition(".")[0]
     spec = importlib.util.find_spec(top)

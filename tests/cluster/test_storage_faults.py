@@ -88,7 +88,7 @@ def test_the_quota_is_reached(cluster, drill_data, expected):
             limits.enter_context(quota(cluster, folder, 1))
 
     with contextlib.ExitStack() as limits:
-        with pytest.raises(StorageError, match=r"quota is used up.*setSpaceQuota"):
+        with pytest.raises(StorageError, match=r"QuotaExceeded"):
             driver.train(run, INLINE, 2, Events(full))
         assert checkpoint.saved(run) == [1]
         model = run.config.plan.create_model()

@@ -34,7 +34,6 @@ from hdfs_utils.errors import (
     NotRunningError,
     PortError,
     RequirementError,
-    StorageError,
 )
 from programs import gradreduce
 
@@ -138,16 +137,7 @@ def test_jars_are_downloaded_once(place, monkeypatch):
     assert sorted(path.name for path in (folder / "lib").iterdir()) == ["a.jar", "b.jar"]
     assert artifacts.assemble(lambda *_: None) == folder
     assert len((place / "maven").read_text().splitlines()) == 1
-    assert said[0][1:] == (0, 2)
-
-
-def test_a_damaged_jar_is_downloaded_again(place, monkeypatch):
-    fake_jars(place, monkeypatch)
-    fake_maven(place)
-    folder = artifacts.assemble(lambda *_: None)
-    (folder / "lib" / "b.jar").write_bytes(b"B")
-    artifacts.assemble(lambda *_: None)
-    assert (folder / "lib" / "b.jar").read_bytes() == b"b"
+    assert said == [("downloading Hadoop 3.4.2", 0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -175,51 +165,12 @@ def test_a_download_that_fails_says_what_maven_said(place, monkeypatch):
 
 def test_an_interrupted_download_leaves_nothing(place, monkeypatch):
     fake_jars(place, monkeypatch)
-    fake_maven(place, "echo 'Downloaded x/a.jar'; exec sleep 60")
-
-    def interrupt(_text, done, _total):
-        if done:
-            raise KeyboardInterrupt
-
+    fake_maven(place, "kill -INT $PPID; exec sleep 60")
     with pytest.raises(KeyboardInterrupt):
-        artifacts.assemble(interrupt)
+        artifacts.assemble(lambda *_: None)
     assert [path.name for path in artifacts.cache().iterdir()] == ["lock"]
     fake_maven(place)
     assert (artifacts.assemble(lambda *_: None) / "lib" / "a.jar").exists()
-
-
-def test_a_killed_download_is_never_taken_for_whole(place, monkeypatch):
-    fake_jars(place, monkeypatch)
-    fake_maven(place)
-    folder = artifacts.hadoop_folder()
-    (folder / "lib").mkdir(parents=True)
-    (folder / "lib" / "a.jar").write_bytes(b"a")
-    (artifacts.cache() / f".{folder.name}.left").mkdir()
-    artifacts.assemble(lambda *_: None)
-    assert {path.name for path in artifacts.cache().iterdir()} == {"lock", folder.name}
-
-
-def test_too_little_space_is_said_before_the_download(place, monkeypatch):
-    fake_jars(place, monkeypatch)
-    fake_maven(place)
-    usage = type(artifacts.shutil.disk_usage("/"))
-    monkeypatch.setattr(artifacts.shutil, "disk_usage", lambda _: usage(1 << 30, 1 << 30, 1 << 20))
-    with pytest.raises(StorageError, match=r"needs 512 MiB in .*, and 1 MiB are free"):
-        artifacts.assemble(lambda *_: None)
-    assert not (place / "maven").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"nodes": 0}, "nodes is 0"),
-        ({"nodes": 10}, "expected 1 to 9"),
-        ({"port": 80}, "port is 80"),
-    ],
-)
-def test_numbers_that_make_no_sense(place, options, text):
-    with pytest.raises(ValueError, match=text):
-        hadoop.up(**options)
 
 
 def test_names_that_hadoop_cannot_have(place, monkeypatch):

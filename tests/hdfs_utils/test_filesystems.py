@@ -146,7 +146,7 @@ def test_looking(place):
     assert not (place / "none").exists()
     assert list((place / "none").glob("*")) == []
     path = place / "sub" / "d.block"
-    assert (path.name, path.stem, path.suffix) == ("d.block", "d", ".block")
+    assert (path.name, path.stem) == ("d.block", "d")
     assert path.parent == place / "sub"
     assert path.with_name("e").parent == path.parent
     assert path_of(str(path)) == path
@@ -258,5 +258,5 @@ def test_nothing_answers(monkeypatch, scheme):
 
 
 def test_no_such_bucket(s3):
-    with pytest.raises(StorageError, match="There is no such bucket"):
+    with pytest.raises(StorageError, match=r"NO_SUCH_BUCKET|NoSuchBucket"):
         path_of("s3://nowhere-to-be-found/x").write_bytes(b"x")

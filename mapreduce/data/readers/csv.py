@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
 from mapreduce.data.importer import Rows, Source
-from mapreduce.data.readers.fields import MISSING, NUMBER, bad_value
+from mapreduce.data.readers.fields import MISSING, NUMBER, bad_value, parsed, shown
 from mapreduce.data.readers.files import open_for_arrow, open_source, unpacked_size
-from mapreduce.data.readers.survey import Survey
 from mapreduce.data.readers.tables import (
     DEFAULT_LABEL,
     Roles,
@@ -76,11 +76,8 @@ def source(paths: list[Path], *, header: bool | None = None, **options: Any) -> 
     kind = "names" if header else "numbers, as there is no header,"
     roles = assign(columns, paths[0], wanted, kind)
     if roles.hash_bits is not None:
-        undecided = frozenset() if wanted.like else frozenset(roles.features) - roles.texts
-        survey = _survey(paths, header, roles, undecided)
-        if error := survey.error() or survey.broken:
-            raise error
-        roles = replace(roles, texts=roles.texts | survey.texts)
+        found = frozenset() if wanted.like else _texts(paths, header, roles)
+        roles = replace(roles, texts=roles.texts | found)
     return Source(
         chunks=_chunks(paths, header, roles),
         shape=(roles.width(len(roles.features)),),
@@ -115,29 +112,19 @@ def _first_line(path: Path) -> tuple[list[str], bool]:
 
 
 def _has_header(names: list[str], label: str | None, labelled: bool, path: Path) -> bool:
-    numbers = [name for name in names if name and name not in MISSING and _is_number(name)]
-    if all(name in MISSING or _is_number(name) for name in names):
-        if _is_running(names):
-            raise UsageError(
-                f"{path}: the first line, {preview(names)}, may be a header that numbers the "
-                f"columns, or a row. Say which: --header or --no-header"
-            )
+    are_numbers = [name in MISSING or _is_number(name) for name in names]
+    if all(are_numbers) and not _is_running(names):
         return False
-    if not numbers:
-        return True
-    if labelled and label is not None and label.isdecimal():
-        return False
-    if labelled and (label or DEFAULT_LABEL) in names:
-        return True
-    advice = (
-        "Name the label's column: --label NAME says that it is a header, --label NUMBER a row. Or "
-        "give --header or --no-header"
-        if labelled
-        else "Give every column a name that is not a number, or give --header or --no-header"
-    )
+    if not all(are_numbers):
+        if not any(name and name not in MISSING and _is_number(name) for name in names):
+            return True
+        if labelled and label is not None and label.isdecimal():
+            return False
+        if labelled and (label or DEFAULT_LABEL) in names:
+            return True
     raise UsageError(
-        f"{path}: the first line, {preview(names)}, has words and numbers, so that it may be a "
-        f"header or a row. {advice}"
+        f"{path}: the first line, {preview(names)}, may be a header or a row. Say which: --header "
+        f"or --no-header"
     )
 
 
@@ -168,23 +155,28 @@ def _is_number(field: str) -> bool:
 
 
 def _chunks(paths: list[Path], header: bool, roles: Roles) -> Iterator[Rows]:
-    try:
-        for path in paths:
-            row = 0
-            for batch in _batches(path, header, roles):
-                for column in roles.texts:
-                    _check_lines(batch.column(column), path, row, roles.names[column])
-                yield roles.rows(batch, path, row)
-                row += batch.num_rows
-    except DataError as error:
-        raise _survey(paths, header, roles).error() or error from None
+    for path in paths:
+        row = 0
+        for batch in _batches(path, header, roles):
+            for column in roles.texts:
+                name = roles.names[column]
+                _check_lines(batch.column(name), path, row, name)
+            yield roles.rows(batch, path, row)
+            row += batch.num_rows
 
 
-def _survey(
-    paths: list[Path], header: bool, roles: Roles, undecided: frozenset[int] = frozenset()
-) -> Survey:
-    as_text = replace(roles, texts=frozenset(range(len(roles.names))))
-    return Survey(roles, paths, lambda path: _batches(path, header, as_text), undecided)
+def _texts(paths: list[Path], header: bool, roles: Roles) -> frozenset[int]:
+    """The features to be hashed that do not consist mostly of numbers."""
+    surplus = dict.fromkeys(frozenset(roles.features) - roles.texts, 0)
+    with_words = set()
+    for path in paths:
+        for batch in _batches(path, header, roles):
+            for i in surplus:
+                values, others = parsed(batch.column(roles.names[i]), roles.dtype)
+                words = int((others & np.isnan(values)).sum())
+                surplus[i] += int((~np.isnan(values)).sum()) - words
+                with_words |= {i} if words else set()
+    return frozenset(i for i in with_words if surplus[i] <= 0)
 
 
 def _check_lines(column: Any, path: Path, first: int, name: str) -> None:
@@ -197,7 +189,7 @@ def _check_lines(column: Any, path: Path, first: int, name: str) -> None:
 
 def _batches(path: Path, header: bool, roles: Roles) -> Iterator[Any]:
     """Record batches of all columns, as numbers or texts."""
-    names = [str(i) for i in range(len(roles.names))]
+    names = roles.names
     types = {name: pa.from_numpy_dtype(roles.dtype) for name in names}
     for column in (roles.label, roles.weights):
         if column is not None:
@@ -226,10 +218,7 @@ def _batches(path: Path, header: bool, roles: Roles) -> Iterator[Any]:
 
 
 def _find_bad_row(path: Path, header: bool, roles: Roles, first: int) -> None:
-    """Raise an error that names the first malformed row, if there is one after row ``first``.
-
-    Fields that merely are not numbers are left to the survey, which looks at all columns.
-    """
+    """Raise an error that names the first malformed row, if there is one after row ``first``."""
     columns = roles.names
     with open_source(path) as file, contextlib.suppress(csv_module.Error):
         text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
@@ -243,12 +232,8 @@ def _find_bad_row(path: Path, header: bool, roles: Roles, first: int) -> None:
                 )
             for i, field in enumerate(fields):
                 if re.search("[\ud800-\udfff]", field):
-                    kind = "label" if i == roles.label else "field"
-                    found = (
-                        f"the {kind} {field!r} is not UTF-8 text"
-                        if i in roles.words
-                        else f"expected a finite number, found {field!r}, which is not UTF-8 text"
-                    )
+                    found = f"{field!r} is not UTF-8 text"
                     raise bad_value(path, number - 1, columns[i], 0, found)
                 if i not in roles.words and not re.fullmatch(NUMBER, field.strip(" \t")):
-                    return
+                    found = f"expected a finite number, found {shown(field, roles.dtype)}"
+                    raise bad_value(path, number - 1, columns[i], 0, found + roles.advice(i))

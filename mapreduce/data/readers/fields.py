@@ -42,13 +42,7 @@ def texts(column: Any) -> Any:
 
 
 def parsed(column: Any, dtype: np.dtype[Any]) -> tuple[Array, Array]:
-    """The numbers of a column, and where something else stands.
-
-    Parameters
-    ----------
-    column : pyarrow.Array (rows,)
-        Numbers, booleans or texts.
-    dtype : dtype
+    """The numbers of an Arrow column (rows,) of numbers, booleans or texts.
 
     Returns
     -------
@@ -83,16 +77,22 @@ def bad_value(path: Path, first: int, name: str, row: int, found: str) -> DataEr
 
 
 def numbers(
-    column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str, missing: bool = False
+    column: Any,
+    dtype: np.dtype[Any],
+    path: Path,
+    first: int,
+    name: str,
+    advice: str = "",
+    missing: bool = False,
 ) -> Array:
     """A column of numbers as an array (rows,).
 
     Parameters
     ----------
-    column : pyarrow.Array (rows,)
-    dtype : dtype
     path, first, name
         File, rows of the file before these, and name of the column, for messages.
+    advice : str
+        End of the message.
     missing : bool
         Whether one may be missing, and is NaN.
 
@@ -107,7 +107,7 @@ def numbers(
     if bad.any():
         row = int(bad.argmax())
         value = shown(column[row].as_py(), dtype)
-        raise bad_value(path, first, name, row, f"expected a finite number, found {value}")
+        raise bad_value(path, first, name, row, f"expected a finite number, found {value}{advice}")
     return found
 
 

@@ -13,7 +13,8 @@ from typing import BinaryIO
 
 import numpy as np
 
-from mapreduce.data.importer import Array, Rows, Source
+from mapreduce.data.batch import Array
+from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.files import open_source, read_fully
 from mapreduce.errors import DataError, UsageError
 
@@ -22,17 +23,10 @@ CHUNK_BYTES = 8 << 20
 
 
 def source(paths: list[Path], labels: Path | None) -> Source:
-    """Examples of one or more IDX files, with labels from another.
+    """Examples of one or more IDX files of one shape and type, with labels from another.
 
     Unsigned bytes stay bytes and are scaled to [0, 1]; other types become float32, or float64 if
-    they are float64.
-
-    Parameters
-    ----------
-    paths : list of Path
-        Files of examples, of one shape and type; read one after the other.
-    labels : Path or None
-        A file of one dimension, with one integer for each example.
+    they are float64. The file of labels has one dimension, with one integer for each example.
 
     Raises
     ------

@@ -1,21 +1,19 @@
 """libsvm, also called svmlight: a line for each example, ``label index:value ... # comment``.
 
-The format of SVM-light (T. Joachims) and LIBSVM (C.-C. Chang and C.-J. Lin). Blocks of the file are
-taken apart by NumPy, on the bytes, and their numbers are read by Arrow. Whatever is unusual in a
-block sends it to :func:`_parse_line`, which is slow, exact, and names what is wrong.
+The format of SVM-light (T. Joachims) and LIBSVM (C.-C. Chang and C.-J. Lin). Blocks of whole lines
+are compared with a pattern and their numbers are read all at once; if anything is wrong with a
+block, its lines are examined one by one for the error to report.
 """
 
 import math
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
 
 import numpy as np
-import pyarrow as pa
 
 from mapreduce.data import csr
-from mapreduce.data.batch import Array, Csr
+from mapreduce.data.batch import Array
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.files import open_source, unpacked_size
 from mapreduce.errors import DataError, UsageError
@@ -23,11 +21,15 @@ from mapreduce.errors import DataError, UsageError
 BLOCK_BYTES = 4 << 20
 MOST_LINE_BYTES = 256 << 20
 MOST_FEATURES = 2**31 - 1
-_USUAL = b"0123456789+-.eE: \t\r\n"
-_SPACES = bytes.maketrans(b"\t\r", b"  ")
+_INDEX = re.compile(rb"([0-9]{1,10}):")
 _COMMENT = re.compile(rb"#[^\n]*")
-_NUMBER = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+_NUMBER = rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+"
+_IS_NUMBER = re.compile(_NUMBER)
 _NAMED = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
+_SPACE = rb"[ \t\r\f\v]"
+_LINES = re.compile(
+    rb"(?:S*+(?:N(?:S++[0-9]++:N)*+S*+)?+\n)*+".replace(b"S", _SPACE).replace(b"N", _NUMBER)
+)
 
 
 def source(
@@ -117,17 +119,7 @@ def _largest_index(path: Path) -> int:
     """The largest index of a file, -1 if it has none; malformed lines are reported later."""
     largest = -1
     for _, block in _blocks(path):
-        raw = np.frombuffer(block, np.uint8)
-        colons = np.flatnonzero(raw == ord(":"))
-        numbers = np.zeros(len(colons), np.int64)
-        for place in range(10):
-            digits = raw[np.maximum(colons - 1 - place, 0)] - np.uint8(ord("0"))
-            more = (digits <= 9) & (colons > place)
-            colons, digits, numbers = colons[more], digits[more], numbers[more]
-            if not len(colons):
-                break
-            numbers += digits * np.int64(10**place)
-            largest = max(largest, int(numbers.max()))
+        largest = max([largest, *map(int, _INDEX.findall(block))])
     return largest
 
 
@@ -144,184 +136,77 @@ class _Form:
 
     def rows(self, path: Path) -> Iterator[Rows]:
         for number, block in _blocks(path):
-            yield self._parse(block) or self._parse_lines(block, path, number)
-
-    def _rows(self, labels: Array, lengths: Array, indices: Array, values: Array) -> Rows:
-        kept = None if self._task is None else labels
-        if self._task == "classification":
-            kept = labels.astype(np.int64)
-        return Rows(csr.from_lengths(lengths, indices, values, self._features), kept)
+            rows = self._parse(block)
+            if rows is None:
+                raise self._fault(block, path, number)
+            yield rows
 
     def _parse(self, block: bytes) -> Rows | None:
-        """The rows of a block; None if anything about it is unusual."""
-        if block.translate(None, _USUAL):
+        """The rows of a block; None if anything in it is wrong."""
+        if not _LINES.fullmatch(block):
             return None
-        raw = np.frombuffer(block.translate(_SPACES), np.uint8)
-        tokens = _tokens(raw)
-        if tokens is None:
-            return None
-        starts, ends, first, is_index = tokens
-        indices = _digits(raw, starts[is_index], ends[is_index])
-        numbers = _numbers(raw, starts[~is_index], ends[~is_index])
-        if indices is None or numbers is None:
-            return None
-        is_label = first[~is_index]
+        text = block.replace(b":", b" ")
+        words = map(bytes.split, text.split(b"\n"))
+        widths = np.array([len(line) for line in words if line], np.int64)
+        numbers = np.fromiter(map(float, text.split()), np.float64)
+        is_label = np.zeros(len(numbers), bool)
+        is_label[np.cumsum(widths) - widths] = True
         labels = numbers[is_label]
+        indices, values = numbers[~is_label].reshape(-1, 2).T
         with np.errstate(over="ignore"):
-            values = numbers[~is_label].astype(self._dtype)
-        indices -= self._base
-        places = np.flatnonzero(first)
-        lengths = np.diff(places, append=len(first)) // 2
-        if not (np.isfinite(values).all() and np.isfinite(labels).all()):
+            values = values.astype(self._dtype)
+        columns = np.clip(indices - self._base, -1, MOST_FEATURES).astype(np.int32)
+        rows = csr.from_lengths(widths // 2, columns, values, self._features)
+        if csr.check(rows) or not (np.isfinite(values).all() and np.isfinite(labels).all()):
             return None
-        if self._task == "classification" and not _are_classes(labels).all():
-            return None
-        if len(indices) and (indices.min() < 0 or indices.max() >= self._features):
-            return None
-        rows = self._rows(labels, lengths, indices.astype(np.int32), values)
-        assert isinstance(rows.features, Csr)
-        return rows if csr.check(rows.features) is None else None
+        if self._task == "classification":
+            return Rows(rows, labels.astype(np.int64)) if _are_classes(labels).all() else None
+        return Rows(rows, None if self._task is None else labels)
 
-    def _parse_lines(self, block: bytes, path: Path, number: int) -> Rows:
-        """The same, line by line.
-
-        Raises
-        ------
-        DataError
-            A line is malformed.
-        """
-        labels: list[float] = []
-        lengths: list[int] = []
-        indices: list[int] = []
-        values: list[float] = []
+    def _fault(self, block: bytes, path: Path, number: int) -> DataError:
+        """The error of the first malformed line."""
         for line_number, line in enumerate(block.split(b"\n"), number):
-            if fields := line.split():
-                columns, entries = self._parse_line(fields, f"{path}, line {line_number}", labels)
-                lengths.append(len(columns))
-                indices += columns
-                values += entries
-        return self._rows(
-            np.array(labels, np.float64),
-            np.array(lengths, np.int64),
-            np.array(indices, np.int32),
-            np.array(values, self._dtype),
-        )
+            if (fields := line.split()) and (fault := self._fault_of(*fields)):
+                expected, found = fault
+                shown = found[:40].decode("utf-8", "backslashreplace")
+                return DataError(
+                    f"{path}, line {line_number}: expected {expected}, found {shown!r}"
+                )
+        raise AssertionError("no line is malformed")
 
-    def _parse_line(
-        self, fields: list[bytes], where: str, labels: list[float]
-    ) -> tuple[list[int], list[float]]:
-        """Columns and values of a line, whose label goes to the others."""
-
-        def fail(expected: str, found: bytes) -> NoReturn:
-            shown = found[:40].decode("utf-8", "backslashreplace")
-            raise DataError(f"{where}: expected {expected}, found {shown!r}")
-
-        label, *pairs = fields
+    def _fault_of(self, label: bytes, *pairs: bytes) -> tuple[str, bytes] | None:
+        """What is expected and what is found, if a line is malformed."""
         if b":" in label:
-            fail("a label before the first index:value", label)
-        if not _NUMBER.fullmatch(label) or not math.isfinite(float(label)):
-            fail("a finite number as label", label)
+            return "a label before the first index:value", label
+        if not _IS_NUMBER.fullmatch(label) or not math.isfinite(float(label)):
+            return "a finite number as label", label
         if self._task == "classification" and not _are_classes(np.array([float(label)])).all():
-            fail("an integer as class (numbers to be predicted need --task regression)", label)
-        labels.append(float(label))
-        columns: list[int] = []
-        values: list[float] = []
+            return "an integer as class (numbers to be predicted need --task regression)", label
+        before = -1
         for pair in pairs:
             index, colon, value = pair.partition(b":")
             if index == b"qid":
-                fail("no qid, since groups of rows are not supported: remove those fields", pair)
+                return "no qid, since groups of rows are not supported: remove those fields", pair
             if not colon or not index.isdigit():
-                fail("index:value", pair)
+                return "index:value", pair
             column = int(index) - self._base
-            if not 0 <= column < self._features:
+            if column < 0:
+                return "an index from 1 on (--zero-based, if the first is 0)", pair
+            if column >= self._features:
                 last = self._features - 1 + self._base
-                if column < 0:
-                    fail("an index from 1 on (--zero-based, if the first is 0)", pair)
-                fail(f"an index from {self._base} to {last} (--features {self._features})", pair)
-            if columns and column <= columns[-1]:
-                fail(f"an index above the one before, {columns[-1] + self._base}", pair)
-            if not _NUMBER.fullmatch(value) and not _NAMED.fullmatch(value):
-                fail("index:value with a number as value", pair)
+                return f"an index from {self._base} to {last} (--features {self._features})", pair
+            if column <= before:
+                return f"an index above the one before, {before + self._base}", pair
+            before = column
+            if not _IS_NUMBER.fullmatch(value) and not _NAMED.fullmatch(value):
+                return "index:value with a number as value", pair
             with np.errstate(over="ignore"):
-                stored = self._dtype.type(float(value))
-            if not np.isfinite(stored):
-                fail(f"index:value with a finite {self._dtype.name} as value", pair)
-            columns.append(column)
-            values.append(float(value))
-        return columns, values
+                if not np.isfinite(self._dtype.type(float(value))):
+                    return f"index:value with a finite {self._dtype.name} as value", pair
+        return None
 
 
 def _are_classes(labels: Array) -> Array:
     """Which numbers (n,) are integers that a float64 holds exactly."""
     are: Array = (labels == np.floor(labels)) & (np.abs(labels) < 2**53)
     return are
-
-
-def _tokens(raw: Array) -> tuple[Array, Array, Array, Array] | None:
-    """Where labels, indices and values start and end.
-
-    Parameters
-    ----------
-    raw : array (bytes,), uint8
-        Whole lines, with no other white space than spaces.
-
-    Returns
-    -------
-    starts, ends : array (tokens,)
-    first : array (tokens,), bool
-        Whether it is the first of its line, the label.
-    is_index : array (tokens,), bool
-        Whether a colon and a value follow.
-    """
-    colon = raw == ord(":")
-    line_feed = raw == ord("\n")
-    inside = ~(colon | line_feed | (raw == ord(" ")))
-    edges = np.flatnonzero(np.diff(inside, prepend=False))
-    starts, ends = edges[::2], edges[1::2]
-    lines = np.searchsorted(np.flatnonzero(line_feed), starts)
-    first = np.diff(lines, prepend=-1) > 0
-    is_index = colon[ends]
-    is_value = np.zeros(len(starts), bool)
-    is_value[1:] = is_index[:-1] & (starts[1:] == ends[:-1] + 1)
-    usual = (is_index.astype(np.uint8) + is_value + first == 1).all()
-    if not usual or is_value.sum() != is_index.sum() or is_index.sum() != colon.sum():
-        return None
-    return starts, ends, first, is_index
-
-
-def _digits(raw: Array, starts: Array, ends: Array) -> Array | None:
-    """Numbers (tokens,), int64, of up to ten digits and nothing else; None if one is not so."""
-    lengths = ends - starts
-    longest = int(lengths.max(initial=0))
-    if longest > 10:
-        return None
-    numbers = np.zeros(len(starts), np.int64)
-    for place in range(longest):
-        digits = raw[np.maximum(ends - 1 - place, 0)] - np.uint8(ord("0"))
-        there = lengths > place
-        if (digits[there] > 9).any():
-            return None
-        numbers += np.where(there, digits, 0) * np.int64(10**place)
-    return numbers
-
-
-def _numbers(raw: Array, starts: Array, ends: Array) -> Array | None:
-    """Numbers (tokens,), float64; None if Arrow does not take one for a number."""
-    # Not every version of Arrow knows a plus; none should take what is left of +-1.
-    plus = raw[starts] == ord("+")
-    starts = starts + plus
-    if np.isin(raw[starts[plus]], np.frombuffer(b"+-", np.uint8)).any():
-        return None
-    edges = np.zeros(len(raw) + 1, np.int8)
-    edges[starts] = 1
-    edges[ends] -= 1
-    text = raw[np.cumsum(edges[:-1], dtype=np.int8).view(bool)]
-    offsets = np.zeros(len(starts) + 1, np.int32)
-    np.cumsum(ends - starts, out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-    try:
-        strings = pa.Array.from_buffers(pa.string(), len(starts), buffers)
-        numbers: Array = strings.cast(pa.float64()).to_numpy()
-    except pa.ArrowInvalid:
-        return None
-    return numbers

@@ -13,7 +13,6 @@ from mapreduce.data.columns import Column, misfit
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.fields import bad_value
 from mapreduce.data.readers.files import check_source
-from mapreduce.data.readers.survey import Survey
 from mapreduce.data.readers.tables import Roles, Wanted, assign, is_list, lists, takes_wanted
 from mapreduce.errors import DataError, UsageError
 from mapreduce.support.reading import reading
@@ -41,7 +40,7 @@ def source(paths: list[Path], **options: Any) -> Source:
     DataError
         A file is not a Parquet file, the files' schemas differ, or a column cannot be used as it is
         to be. While the rows are read: a file is damaged, or a value is missing or not finite; the
-        message names file, row and column, and all columns in which there are such values.
+        message names file, row and column.
     """
     if not paths:
         raise UsageError("no source: name the Parquet files")
@@ -95,8 +94,7 @@ def _schema(path: Path) -> Any:
 
 def _rows(path: Path) -> int:
     with _opened(path) as file:
-        rows: int = file.metadata.num_rows
-        return rows
+        return int(file.metadata.num_rows)
 
 
 def _check_same(schema: Any, first: Any, path: Path, first_path: Path) -> None:
@@ -113,15 +111,13 @@ def _check_same(schema: Any, first: Any, path: Path, first_path: Path) -> None:
 
 def _is_numeric(kind: Any) -> bool:
     types = pa.types
-    found: bool = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
-    return found
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
 
 
 def _is_text(kind: Any) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    found: bool = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-    return found
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _is_word(kind: Any) -> bool:
@@ -130,13 +126,7 @@ def _is_word(kind: Any) -> bool:
 
 
 def _check_types(schema: Any, roles: Roles, path: Path) -> None:
-    """Refuse columns that cannot be what they are to be.
-
-    Raises
-    ------
-    DataError
-    """
-
+    """Raise a ``DataError`` if columns cannot be what they are to be."""
     wrong: list[str] = []
 
     def refuse(column: int, expected: str) -> None:
@@ -182,39 +172,17 @@ def _list_length(paths: list[Path], roles: Roles) -> int:
     return 1
 
 
-def _narrowed(roles: Roles) -> Roles:
-    """The same roles among the columns that have one."""
-    others = [column for column in (roles.label, roles.weights) if column is not None]
-    used = sorted([*roles.features, *others])
-    return replace(
-        roles,
-        names=[roles.names[column] for column in used],
-        features=[used.index(column) for column in roles.features],
-        label=None if roles.label is None else used.index(roles.label),
-        weights=None if roles.weights is None else used.index(roles.weights),
-        texts=frozenset(used.index(column) for column in roles.texts),
-        dropped=frozenset(),
-    )
-
-
 def _chunks(paths: list[Path], roles: Roles, width: int) -> Iterator[Rows]:
-    roles = _narrowed(roles)
+    others = [column for column in (roles.label, roles.weights) if column is not None]
+    used = [roles.names[column] for column in sorted([*roles.features, *others])]
     batch_size = max(1, min(1 << 16, BLOCK_BYTES // (8 * width)))
-    try:
-        for path in paths:
-            first = 0
-            for batch in _batches(path, roles, batch_size):
+    for path in paths:
+        first = 0
+        with _opened(path) as file:
+            for batch in file.iter_batches(batch_size=batch_size, columns=used):
                 rows = roles.rows(batch, path, first)
                 if rows.features.shape[1] != roles.width(width):
                     found = f"expected {width} numbers, found {rows.features.shape[1]}"
                     raise bad_value(path, first, roles.names[roles.features[0]], 0, found)
                 yield rows
                 first += batch.num_rows
-    except DataError as error:
-        survey = Survey(roles, paths, lambda path: _batches(path, roles, batch_size))
-        raise survey.error() or error from None
-
-
-def _batches(path: Path, roles: Roles, size: int) -> Iterator[Any]:
-    with _opened(path) as file:
-        yield from file.iter_batches(batch_size=size, columns=roles.names)

@@ -88,72 +88,69 @@ class Roles:
             described["texts"] = [self.names[column] for column in sorted(self.texts)]
         return described
 
-    def rows(self, table: Any, path: Path, first: int) -> Rows:
-        """Rows of an Arrow table or record batch with these columns.
+    def advice(self, column: int) -> str:
+        """What to do if a field of a column is not a number, for the end of a message."""
+        name = self.names[column]
+        if column not in self.features:
+            return ""
+        if self.hash_bits is not None:
+            return f". Say --text {name} if they are texts, or leave the column out: --drop {name}"
+        return (
+            f". Leave the column out with --drop {name}, or hash all features with --hash-bits, "
+            f"where numbers may be missing"
+        )
 
-        Parameters
-        ----------
-        table : pyarrow.RecordBatch
-        path : Path
-            Path of the file, for messages.
-        first : int
-            Number of rows of the file before these.
+    def rows(self, table: Any, path: Path, first: int) -> Rows:
+        """Rows of an Arrow table or record batch, after ``first`` rows of the file.
 
         Raises
         ------
         DataError
-            A feature, a number to be predicted or a weight is missing or not finite, a weight is
-            negative, or a class is missing or no name.
+            A feature, a number to be predicted or a weight is missing or not finite, or a class is
+            missing or no name.
         """
 
-        def where(column: int) -> tuple[Path, int, str]:
-            return path, first, self.names[column]
+        def column(i: int) -> Any:
+            return table.column(self.names[i])
+
+        def number(i: int, dtype: Any = np.float64, missing: bool = False) -> Array:
+            place = path, first, self.names[i]
+            return numbers(column(i), np.dtype(dtype), *place, self.advice(i), missing)
 
         features: Array | Csr
         if self.hash_bits is not None:
-            features = self._hashed(table, path, first)
-        elif is_list(table.column(self.features[0]).type):
-            features = lists(table.column(self.features[0]), self.dtype, *where(self.features[0]))
+            columns = [
+                texts(column(i)) if i in self.texts else number(i, self.dtype, missing=True)
+                for i in self.features
+            ]
+            names = [self.names[i] for i in self.features]
+            features = hash_columns(names, columns, self.hash_bits, self.dtype)
+            _check_sums(features, path, first)
+        elif is_list(column(self.features[0]).type):
+            (i,) = self.features
+            features = lists(column(i), self.dtype, path, first, self.names[i])
         else:
             features = np.empty((table.num_rows, len(self.features)), self.dtype)
             for place, i in enumerate(self.features):
-                features[:, place] = numbers(table.column(i), self.dtype, *where(i))
-        labels = weights = None
+                features[:, place] = number(i, self.dtype)
+        labels = None
         if self.label is not None:
-            column = table.column(self.label)
             labels = (
-                classes(column, *where(self.label))
+                classes(column(self.label), path, first, self.names[self.label])
                 if self.task == "classification"
-                else numbers(column, np.dtype(np.float64), *where(self.label))
+                else number(self.label)
             )
-        if self.weights is not None:
-            weights = numbers(
-                table.column(self.weights), np.dtype(np.float64), *where(self.weights)
-            )
-            if (weights < 0).any():
-                row = int((weights < 0).argmax())
-                found = f"expected a weight from 0 on, found {weights[row]}"
-                raise bad_value(*where(self.weights), row, found)
-        return Rows(features, labels, weights)
+        return Rows(features, labels, None if self.weights is None else number(self.weights))
 
-    def _hashed(self, table: Any, path: Path, first: int) -> Csr:
-        assert self.hash_bits is not None
-        names = [self.names[i] for i in self.features]
-        columns = [
-            texts(table.column(i))
-            if i in self.texts
-            else numbers(table.column(i), self.dtype, path, first, self.names[i], missing=True)
-            for i in self.features
-        ]
-        rows = hash_columns(names, columns, self.hash_bits, self.dtype)
-        if not np.isfinite(rows.values).all():
-            entry = int((~np.isfinite(rows.values)).argmax())
-            row = int(np.searchsorted(rows.indptr, entry, "right")) - 1
-            raise DataError(
-                f"{path}, row {first + row + 1}: numbers that meet in one feature add up to "
-                f"{rows.values[entry]}: expected a finite {self.dtype.name}"
-            )
-        return rows
+
+def _check_sums(rows: Csr, path: Path, first: int) -> None:
+    if not np.isfinite(rows.values).all():
+        entry = int((~np.isfinite(rows.values)).argmax())
+        row = int(np.searchsorted(rows.indptr, entry, "right")) - 1
+        raise DataError(
+            f"{path}, row {first + row + 1}: numbers that meet in one feature add up to "
+            f"{rows.values[entry]}: expected a finite {rows.dtype.name}"
+        )
 
 
 @dataclass(frozen=True)
@@ -213,17 +210,7 @@ def takes_wanted(*, but: tuple[str, ...] = ()) -> Callable[[Reader], Reader]:
 
 
 def assign(names: list[str], path: Path, wanted: Wanted, kind: str = "names") -> Roles:
-    """The roles of columns.
-
-    Parameters
-    ----------
-    names : list of str
-        Names of all columns.
-    path : Path
-        Path of the file, for messages.
-    wanted : Wanted
-    kind : str
-        What the names are, for messages.
+    """The roles of columns with these names; path and kind of the names are for messages.
 
     Raises
     ------
@@ -232,13 +219,8 @@ def assign(names: list[str], path: Path, wanted: Wanted, kind: str = "names") ->
     DataError
         No column is left for features.
     """
-    label, labelled, weights, columns = (
-        wanted.label,
-        wanted.labelled,
-        wanted.weights,
-        wanted.columns,
-    )
-    hash_bits, like = wanted.hash_bits, wanted.like or {}
+    label, labelled, weights = wanted.label, wanted.labelled, wanted.weights
+    columns, hash_bits, like = wanted.columns, wanted.hash_bits, wanted.like or {}
 
     def find(option: str, name: str) -> int:
         if name not in names:
@@ -312,8 +294,7 @@ def preview(names: list[str]) -> str:
 def is_list(kind: Any) -> bool:
     """Whether an Arrow type is one of lists."""
     types = pa.types
-    found: bool = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return found
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
 def lists(column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str) -> Array:

@@ -183,7 +183,7 @@ def test_words_for_missing_numbers_are_words_among_texts(tmp_path):
     equal(read(source, tmp_path / "out")[0], oracle(["x"], [["NA", "DE", None]], 9))
 
 
-def test_a_nearly_numeric_column_is_an_error_that_lists_the_fields(tmp_path):
+def test_a_word_in_a_nearly_numeric_column_is_an_error(tmp_path):
     x = [*map(str, range(40)), "?", "-", *["NA"] * 60, "12 kg"]
     table = {"x": x, "zip": ["7", "8", *["A7"] * 101], "y": ["a"] * 103}
     path = write_csv(tmp_path / "a.csv", table)
@@ -192,14 +192,11 @@ def test_a_nearly_numeric_column_is_an_error_that_lists_the_fields(tmp_path):
         return csv_reader.source([path], dtype="float64", hash_bits=9, **options)
 
     with pytest.raises(DataError) as caught:
-        source()
-    line, advice = str(caught.value).split("\n")
-    assert line == (
-        f"{path}, row 41, column x: expected a finite number, found '?' (3 such fields)"
+        list(source().chunks)
+    assert str(caught.value) == (
+        f"{path}, row 41, column x: expected a finite number, found '?'. Say --text x if they are "
+        f"texts, or leave the column out: --drop x"
     )
-    assert "say --text x if they are texts" in advice
-    assert "--drop x" in advice
-    assert "--hash-bits" not in advice
     found, manifest = read(source(as_texts=["x"]), tmp_path / "out")
     assert manifest.source["texts"] == ["x", "zip"]
     equal(found, oracle(["x", "zip"], [x, table["zip"]], 9))

@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 import datasets
 from mapreduce.data import manifest as manifests
-from mapreduce.data import shards
 from mapreduce.data.batch import Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.manifest import MANIFEST
-from mapreduce.data.shards import Dataset, Shard, write_shard
+from mapreduce.data.shards import Dataset, Shard
 from mapreduce.errors import DataError, MissingInputError
 
 PATCHING = Path(__file__).with_name("patching.py")
@@ -112,7 +111,7 @@ def test_rows_of_one_record_batch_are_views(dataset):
 @pytest.mark.parametrize("columns", [1, 3, 784])
 def test_views_for_every_type(tmp_path, tiny_shards, dataset, dtype, columns):
     features = np.arange(24 * columns).astype(dtype).reshape(24, columns)
-    entry = write_shard(tmp_path / "shard", features, None)
+    entry = datasets.write_shard(tmp_path / "shard", features, None)
     described = replace(
         manifests.load(dataset),
         dtype=dtype,
@@ -135,7 +134,7 @@ def test_views_for_every_type(tmp_path, tiny_shards, dataset, dtype, columns):
 def test_same_content_gives_the_same_bytes(tmp_path, tiny_shards, rows):
     made = rows(20)
     labels = made.labels.astype(np.int32)
-    entries = [write_shard(tmp_path / name, made.features, labels) for name in "ab"]
+    entries = [datasets.write_shard(tmp_path / name, made.features, labels) for name in "ab"]
     assert entries[0] == replace(entries[1], file="a")
 
 
@@ -322,18 +321,3 @@ def test_patched_metadata_with_digests_that_fit(tmp_path, tiny_shards, layout):
     found = json.loads(done.stdout)
     assert found["refused"] > 400
     assert found["read"] > 400
-
-
-def test_compressed_buffers_are_refused(dataset, tmp_path):
-    """A few bytes of them can ask for any amount of memory."""
-    schema = shards._schema("dense", np.float32, 3, np.int32, False)
-    features = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(60, "f4")), type=schema[0].type)
-    columns = [features, pa.array(np.zeros(20, "i4")), pa.array(np.arange(20))]
-    path = tmp_path / "shard"
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_file(path, schema, options=options) as writer:
-        writer.write_batch(pa.record_batch(columns, schema=schema))
-    size = path.stat().st_size
-    entry = shards._describe(path, 20, [(0, size - 300, 20)])
-    with pytest.raises(DataError, match="record batch 0 is malformed: its buffers are compressed"):
-        Shard(path, entry, manifests.load(dataset)).rows(0, 20)

@@ -11,11 +11,12 @@ import scipy.sparse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import datasets
 from mapreduce.data import csr, importer, order, shards
 from mapreduce.data import manifest as manifests
 from mapreduce.data.batch import Csr
 from mapreduce.data.importer import Rows, Source, import_rows
-from mapreduce.data.shards import Dataset, Shard, write_shard
+from mapreduce.data.shards import Dataset, Shard
 from mapreduce.errors import DataError
 
 COLUMNS = 7
@@ -218,7 +219,7 @@ def test_flipped_bit_is_found(folder, tmp_path_factory, data):
 
 def reopened(folder, path, rows):
     """A shard of rows that nobody looked at, with a manifest that fits it otherwise."""
-    entry = write_shard(path, rows, None)
+    entry = datasets.write_shard(path, rows, None)
     manifest = replace(
         manifests.load(folder),
         features=COLUMNS,

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import datasets
 from hdfs_utils.publish import put_if_absent
 from mapreduce.data.manifest import Manifest
-from mapreduce.data.shards import write_shard
 from mapreduce.errors import DataError, MissingInputError, NonFiniteError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message, encode_parts, read_message
@@ -218,7 +217,7 @@ def extreme(tmp_path_factory):
     y = generator.integers(0, 2, 40).astype(np.int32)
     x[24:28, 3], y[24:28] = 3e38, 1
     folder.mkdir()
-    shards = (write_shard(folder / "shard-00000.arrow", x, y),)
+    shards = (datasets.write_shard(folder / "shard-00000.arrow", x, y),)
     rows = tuple(np.bincount(y).tolist())
     of_classes = {"target": "class", "nonzeros": 200, "class_rows": rows}
     Manifest(40, 5, (5,), "float32", 1.0, (0, 1), 0, {}, shards, **of_classes).save(folder)

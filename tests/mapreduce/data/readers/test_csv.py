@@ -72,7 +72,7 @@ def test_line_that_may_be_header_or_row_is_not_guessed(write, text):
     path = write(text)
     with pytest.raises(UsageError, match=f"{path}: the first line, .* may be a header or a row"):
         csv.source([path])
-    with pytest.raises(UsageError, match="Give every column a name"):
+    with pytest.raises(UsageError, match="Say which: --header or --no-header"):
         csv.source([path], labelled=False)
 
 
@@ -210,9 +210,10 @@ def test_bad_number(write, small_blocks, before, bad, found):
     place = f"{path}, row {before + 1}, column y: expected a finite number, found "
     if found.endswith("inf"):
         found += "; numbers beyond 3.4e38 overflow float32: take --dtype float64"
-    line, advice = str(caught.value).split("\n")
-    assert line in {place + found, f"{place}{found!r}"}
-    assert "leave the columns out with --drop y, or hash all features with --hash-bits" in advice
+    advice = ". Leave the column out with --drop y, or hash all features with --hash-bits"
+    message, _, _ = str(caught.value).partition(advice + ", where numbers may be missing")
+    assert message in {place + found, f"{place}{found!r}"}
+    assert advice in str(caught.value)
 
 
 @pytest.mark.parametrize("before", [0, 1, 1000])
@@ -234,26 +235,12 @@ def test_missing_label(write, small_blocks, before, label):
         decode([path])
 
 
-def test_all_bad_columns_are_named_at_once(write, small_blocks):
-    rows = ["1,2,3,4", *["1,2,3,4"] * 50, "1,NA,,4", "1,x,3,4", *["?,2,3,b"] * 9, "1,2,3,"]
-    one = write("a,b,c,label\n" + "\n".join(rows) + "\n")
-    other = write("a,b,c,label\n1,y,3,4\n", "other.csv")
-    with pytest.raises(DataError) as caught:
-        decode([one, other])
-    a, b, c, label, advice = str(caught.value).split("\n")
-    assert a == (f"{one}, row 54, column a: expected a finite number, found '?' (9 such fields)")
-    assert b == f"{one}, row 52, column b: expected a finite number, found 'NA' (3 such fields)"
-    assert c == f"{one}, row 52, column c: expected a finite number, found nothing"
-    assert label == f"{one}, row 63, column label: expected a label, found nothing"
-    assert "--drop a,b,c, or hash all features with --hash-bits" in advice
-
-
 @pytest.mark.parametrize("first", ["0,1,2,3", "0,1", "1,2,3,4", ",0,1,2", '"0","1"'])
 def test_numbers_of_columns_may_be_header_or_row(write, first):
     columns = first.count(",") + 1
     path = write(first + "\n" + ",".join("5" * columns) + "\n")
     for labelled in (True, False):
-        with pytest.raises(UsageError, match="may be a header that numbers the columns, or a row"):
+        with pytest.raises(UsageError, match="may be a header or a row"):
             csv.source([path], labelled=labelled)
     (chunk,) = csv.source([path], header=True).chunks
     assert chunk.labels.tolist() == ["5"]
@@ -322,8 +309,8 @@ def test_file_that_is_no_table(write, content, complaint, packed):
 @pytest.mark.parametrize(
     ("row", "complaint"),
     [
-        (b"1,2,caf\xe9\n", "row 5001, column label: the label 'caf.udce9' is not UTF-8 text"),
-        (b"1,\xe9,cafe\n", "row 5001, column y: expected a finite number"),
+        (b"1,2,caf\xe9\n", "row 5001, column label: 'caf.udce9' is not UTF-8 text"),
+        (b"1,\xe9,cafe\n", "row 5001, column y: '.udce9' is not UTF-8 text"),
     ],
     ids=["label", "feature"],
 )
@@ -396,7 +383,6 @@ def test_numbers_to_be_predicted_and_weights(write):
         ("x,y,w\n1,2,1\n1,a,1\n", "row 2, column y: expected a finite number, found 'a'"),
         ("x,y,w\n1,2,1\n1,,1\n", "row 2, column y: expected a finite number, found nothing"),
         ("x,y,w\n1,nan,1\n", "row 1, column y: expected a finite number, found nan"),
-        ("x,y,w\n1,2,1\n1,2,-0.5\n", "row 2, column w: expected a weight from 0 on, found -0.5"),
         ("x,y,w\n1,2,inf\n", "row 1, column w: expected a finite number, found inf"),
         ("x,y,w\n1,2,\n", "row 1, column w: expected a finite number, found nothing"),
         ("x,y,w\n1,2,heavy\n", "row 1, column w: expected a finite number, found 'heavy'"),

@@ -49,13 +49,6 @@ def equal(found, expected):
     )
 
 
-def no_slow_path(monkeypatch):
-    def fail(*_):
-        raise AssertionError("the block was taken for an unusual one")
-
-    monkeypatch.setattr(libsvm._Form, "_parse_lines", fail)
-
-
 TEXTS = {
     "plain": "1 1:0.5 3:2\n-1 2:1e-3\n",
     "plus": "+1 1:+0.5 3:+2\n-1 2:+1e-3\n",
@@ -73,14 +66,9 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-@pytest.mark.parametrize("slow", [False, True])
 @pytest.mark.parametrize("block", [7, 1 << 20])
-def test_texts_that_both_readers_take(write, monkeypatch, text, slow, block):
+def test_texts_that_both_readers_take(write, monkeypatch, text, block):
     monkeypatch.setattr(libsvm, "BLOCK_BYTES", block)
-    if slow:
-        monkeypatch.setattr(libsvm._Form, "_parse", lambda *_: None)
-    else:
-        no_slow_path(monkeypatch)
     features, labels = load_svmlight_file(io.BytesIO(text.encode()), zero_based=False)
     found, found_labels = decode([write(text)])
     assert equal(found, features)
@@ -95,8 +83,8 @@ rows = st.lists(
 )
 
 
-@given(rows=rows, zero_based=st.booleans(), slow=st.booleans(), block=st.integers(1, 200))
-def test_what_the_oracle_writes(tmp_path_factory, rows, zero_based, slow, block):
+@given(rows=rows, zero_based=st.booleans(), block=st.integers(1, 200))
+def test_what_the_oracle_writes(tmp_path_factory, rows, zero_based, block):
     # The oracle wants at least one entry.
     rows = [*rows, (1.0, {12: 1.0})]
     lengths = [len(entries) for _, entries in rows]
@@ -114,23 +102,9 @@ def test_what_the_oracle_writes(tmp_path_factory, rows, zero_based, slow, block)
     expected, expected_labels = load_svmlight_file(str(path), n_features=13, zero_based=zero_based)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(libsvm, "BLOCK_BYTES", block)
-        if slow:
-            patch.setattr(libsvm._Form, "_parse", lambda *_: None)
-        else:
-            no_slow_path(patch)
         found, found_labels = decode([path], features=13, zero_based=zero_based)
     assert equal(found, expected)
     assert found_labels.tobytes() == expected_labels.tobytes()
-
-
-def outcome(text, **changes):
-    """What a form makes of a block: the rows, or the error."""
-    form = libsvm._Form(changes.get("task", "classification"), np.dtype("f4"), 20, 1)
-    try:
-        parsed = form._parse_lines(text, "a.svm", 1)
-    except DataError as error:
-        return str(error)
-    return parsed
 
 
 @given(st.text(alphabet="0123 :.-+e\n\tx", max_size=30))
@@ -148,15 +122,14 @@ def outcome(text, **changes):
 @example("1 99999999999:1\n")
 @example("1e20 1:1\n")
 @example("1 1:1e39\n")
-def test_the_fast_parser_agrees_with_the_exact_one_or_declines(text):
+def test_a_block_has_rows_or_a_line_with_a_fault(text):
     block = text.encode() + b"\n"
-    fast = libsvm._Form("classification", np.dtype("f4"), 20, 1)._parse(block)
-    exact = outcome(block)
-    if fast is None:
-        return
-    assert not isinstance(exact, str), exact
-    assert equal(theirs(fast.features), theirs(exact.features))
-    assert fast.labels.tolist() == exact.labels.tolist()
+    form = libsvm._Form("classification", np.dtype("f4"), 20, 1)
+    faults = [form._fault_of(*fields) for line in block.split(b"\n") if (fields := line.split())]
+    rows = form._parse(block)
+    assert (rows is None) == any(faults)
+    if rows is not None:
+        assert len(rows.labels) == len(rows.features) == len(faults)
 
 
 BAD = [
