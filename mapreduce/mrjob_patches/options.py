@@ -46,7 +46,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "gradreduce cluster up)",
         action="store_true",
     ),
-    "packed": _option("--packed", "Archive of gradreduce pack, for nodes that lack packages"),
     "yes": _option("--yes", "Start a cluster that costs money without asking", action="store_true"),
 }
 

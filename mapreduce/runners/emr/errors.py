@@ -30,6 +30,7 @@ _ADVICE = {
     "AccessDenied": (
         "These credentials may not do this; 'aws sts get-caller-identity' shows whose they are"
     ),
+    "404": "There is no such bucket: aws s3 mb",
     "NoSuchBucket": "There is no such bucket: aws s3 mb",
     "Redirect": "The bucket is in another region than --region says",
     "Connect": "The service is out of reach. Check the network, the region and AWS_ENDPOINT_URL",

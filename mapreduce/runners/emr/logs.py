@@ -36,10 +36,7 @@ def failure_of(fs: Any, folder: str, step: str, said: str) -> Failure | None:
                 return failures.describe(attempt, "", said, text)
     if not own:
         return None
-    lines = [line for line in own.splitlines() if re.search(r"\b(ERROR|Exception|Error)\b", line)]
-    shown = "\n".join(lines[-8:] or own.splitlines()[-8:])
-    found = failures.describe(step, "", f"{said}\n{own}", None)
-    return replace(found, what=f"{found.what}. The end of the step's log:\n{shown}", where="")
+    return replace(failures.describe(step, "", f"{said}\n{own}", None), where="")
 
 
 def _texts(fs: Any, prefix: str, name: str = "") -> Iterator[str]:

@@ -102,7 +102,7 @@ class WorkerPool:
         self._definition: bytes = b""
         self._warm = True
         worker.known_jobs.update({worker.job_name(job): job for job in jobs})
-        self._starter = spawn.starter(start_method)
+        self._starter = spawn.Nursery(start_method)
 
     def load(
         self,
