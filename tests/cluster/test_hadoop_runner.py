@@ -281,7 +281,7 @@ def test_steps_that_are_not_small(cluster, text):
     assert is_small(WordCount, [str(text)])
     assert not is_small(WordCount, [str(large)])
     assert not is_small(WordCount, [str(text), str(text)])
-    assert not is_small(WordCount, [str(text)], "--max-attempts", "2")
+    assert not is_small(WordCount, [str(text)], "-D", "mapreduce.map.maxattempts=2")
     assert not is_small(WordCount, [str(text)], "-D", "mapreduce.job.reduces=2")
     # A line of its input names a file.
     assert not is_small(Digests, [str(text)])
@@ -289,15 +289,15 @@ def test_steps_that_are_not_small(cluster, text):
 
 
 def test_options_become_properties_of_the_job(cluster, text):
-    arguments = ["--no-conf", "--map-memory", "256", "--max-attempts", "2", "--gpus-per-task", "1"]
-    job = WordCount([*arguments, "-r", "hadoop", "--speculative", str(text)])
+    arguments = ["--no-conf", "--map-memory", "256", "--gpus-per-task", "1"]
+    arguments += ["-D", "mapreduce.map.speculative=true"]
+    job = WordCount([*arguments, "-r", "hadoop", str(text)])
     with job.make_runner() as runner:
         found = runner._jobconf_for_step(0)
     assert found["mapreduce.map.memory.mb"] == 256
     assert found["mapreduce.map.java.opts"] == "-Xmx128m"
-    assert found["mapreduce.reduce.maxattempts"] == 2
     assert found["mapreduce.map.resource.yarn.io/gpu"] == 1
-    assert found["mapreduce.reduce.speculative"] == "true"
+    assert found["mapreduce.map.speculative"] == "true"
     assert found["mapreduce.fileoutputcommitter.algorithm.version"] == "1"
 
 

@@ -105,14 +105,7 @@ def cancel(client: Any, cluster: str, mine: Callable[[dict[str, Any]], bool]) ->
 
 
 def end_left_behind(run: str, cluster: str) -> list[str]:
-    """End what a driver that was killed left on EMR: its cluster, or its steps on another one.
-
-    Parameters
-    ----------
-    run : str
-        The run's folder.
-    cluster : str
-        Its identifier.
+    """End what a killed driver left of a run on a cluster of EMR: the cluster, or steps on it.
 
     Returns
     -------

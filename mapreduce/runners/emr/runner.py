@@ -137,13 +137,7 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         super()._check_input_path(path)
 
     def _confirm(self) -> None:
-        """Ask whether a cluster is to start, which costs money.
-
-        Raises
-        ------
-        UsageError
-            The answer is no, or nobody is there to answer.
-        """
+        """Ask whether a cluster is to start, which costs money; raise a UsageError if not."""
         how_long = "until the job ends"
         if self._shared is not None:
             how_long = "until the training ends"
@@ -294,15 +288,7 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
     # Steps
 
     def _wait_for_step_to_complete(self, step_id: str, step_num: int) -> None:
-        """Wait for a step to end; the one that sets up the master node has the number -1.
-
-        Raises
-        ------
-        JobFailedException
-            It failed, or was cancelled.
-        ClusterError
-            The cluster did not even start.
-        """
+        """Wait for a step to end; the one that sets up the master node has the number -1."""
         client = self.make_emr_client()
         interpretation = {"step_id": step_id}
         if step_num >= 0:

@@ -27,17 +27,7 @@ _KEPT_LINES = 200
 
 @dataclass
 class Outcome:
-    """How a step ended.
-
-    Attributes
-    ----------
-    return_code : int
-    application : str or None
-    interpretation : dict
-        mrjob's reading of what the client said, with the counters.
-    failure : Failure or None
-        Why, if it failed.
-    """
+    """How a step ended; ``interpretation`` is mrjob's reading of what the client said."""
 
     return_code: int
     application: str | None
@@ -67,13 +57,7 @@ class Client:
     _final: Failure | None = None
 
     def run(self, program: Program) -> Outcome:
-        """Run the step to its end; if interrupted, end it on the cluster too.
-
-        Parameters
-        ----------
-        program : Program
-            The program that runs the step.
-        """
+        """Run the step to its end; if interrupted, end it on the cluster too."""
         try:
             found = _interpret_hadoop_jar_command_stderr(
                 program.lines(), record_callback=self._heard

@@ -36,8 +36,8 @@ _MEANINGS = {
         "for it. Give it more with --map-memory or --reduce-memory"
     ),
     r"([Tt]he required (?:MAP|REDUCE) capability is more than|Invalid resource request)": (
-        "no node can have so large a container. Ask for less with --map-memory, --reduce-memory, "
-        "--vcores or --gpus-per-task"
+        "no node can have so large a container. Ask for less with --map-memory, --reduce-memory "
+        "or --gpus-per-task"
     ),
     r"No space left on device|DiskOutOfSpaceException|No space available in any of the local": (
         "the node's disk is full"
@@ -58,10 +58,8 @@ class Failure:
 
     Attributes
     ----------
-    what : str
-        In a sentence.
-    where : str
-        Task, attempt, node and input.
+    what, where : str
+        A sentence; and task, attempt, node and input.
     traceback : str
         Traceback of the exception, as far as it lies in the user's code; empty if there was none.
     exit_code : int or None
@@ -84,14 +82,7 @@ class Failure:
 
 
 class JobFailedException(StepFailedException):
-    """A step failed on the cluster.
-
-    Attributes
-    ----------
-    failure : Failure
-    logs : str or None
-        The command that shows all logs.
-    """
+    """A step failed on the cluster; ``logs`` is the command that shows all logs."""
 
     def __init__(self, failure: Failure, step_num: int, num_steps: int, logs: str | None) -> None:
         super().__init__(reason=str(failure), step_num=step_num, num_steps=num_steps)

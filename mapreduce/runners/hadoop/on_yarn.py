@@ -22,15 +22,7 @@ JOBCONF = {
     "mapreduce.client.progressmonitor.pollinterval": "200",
 }
 
-OPTIONS = {
-    "gpu_resource",
-    "gpus_per_task",
-    "map_memory",
-    "max_attempts",
-    "reduce_memory",
-    "speculative",
-    "vcores",
-}
+OPTIONS = {"gpus_per_task", "map_memory", "reduce_memory"}
 
 
 class OnYarn:
@@ -48,7 +40,7 @@ class OnYarn:
     _cores = 1
 
     def _check_numbers(self) -> None:
-        for name in ("map_memory", "reduce_memory", "vcores", "gpus_per_task", "max_attempts"):
+        for name in sorted(OPTIONS):
             found = self._opts[name]
             if found is not None and (type(found) is not int or found < 1):
                 flag = name.replace("_", "-")
@@ -80,13 +72,7 @@ class OnYarn:
             files.add("file", self._ship(*shipping.archive()), name=shipping.NAME)
 
     def read_by_reference(self, files: Sequence[str]) -> None:
-        """Have map tasks read files by themselves, from lines of equal length that name parts.
-
-        Raises
-        ------
-        UsageError
-            The nodes cannot read a file.
-        """
+        """Have map tasks read files by themselves, from lines of equal length that name parts."""
         for path in files:
             if reason := self._unreadable(path):
                 raise UsageError(f"{path} {reason}")
@@ -147,20 +133,12 @@ class OnYarn:
 
     def _asked_for(self) -> dict[str, Any]:
         """Properties of Hadoop for our options."""
-        options = self._opts
         found: dict[str, Any] = {}
         for kind in ("map", "reduce"):
-            if memory := options[f"{kind}_memory"]:
+            if memory := self._opts[f"{kind}_memory"]:
                 found[f"mapreduce.{kind}.memory.mb"] = memory
                 # The other half is for Python.
                 found[f"mapreduce.{kind}.java.opts"] = f"-Xmx{memory // 2}m"
-            if options["vcores"]:
-                found[f"mapreduce.{kind}.cpu.vcores"] = options["vcores"]
-            if options["max_attempts"]:
-                found[f"mapreduce.{kind}.maxattempts"] = options["max_attempts"]
-            if options["speculative"]:
-                found[f"mapreduce.{kind}.speculative"] = "true"
-        if options["gpus_per_task"]:
-            resource = options["gpu_resource"] or "yarn.io/gpu"
-            found[f"mapreduce.map.resource.{resource}"] = options["gpus_per_task"]
+        if self._opts["gpus_per_task"]:
+            found["mapreduce.map.resource.yarn.io/gpu"] = self._opts["gpus_per_task"]
         return found

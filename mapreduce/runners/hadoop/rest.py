@@ -23,13 +23,7 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class RestError(ClusterError):
-    """A server did not answer, or with an error.
-
-    Attributes
-    ----------
-    status : int or None
-        HTTP's; None if there was no answer.
-    """
+    """A server did not answer, or with an error, whose HTTP status it has then."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -37,12 +31,7 @@ class RestError(ClusterError):
 
 
 class Yarn:
-    """The REST interfaces of a cluster.
-
-    Parameters
-    ----------
-    installation : Installation
-    """
+    """The REST interfaces of a cluster."""
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
@@ -60,13 +49,7 @@ class Yarn:
         return _call(f"{last}/{path}", **options)
 
     def metrics(self) -> dict[str, Any]:
-        """Nodes, memory and cores of the cluster.
-
-        Raises
-        ------
-        RestError
-            The resource manager does not answer.
-        """
+        """Nodes, memory and cores of the cluster."""
         return dict(self._manager("ws/v1/cluster/metrics")["clusterMetrics"])
 
     def application(self, application: str) -> dict[str, Any]:
@@ -119,13 +102,8 @@ class Yarn:
     def log(self, container: str, node: str, name: str = "stderr") -> str | None:
         """The end of a container's log, from its node or from the history; None if it is gone.
 
-        Parameters
-        ----------
-        container : str
-        node : str
-            Host and port of the node's web server.
-        name : str
-            ``stderr``, ``stdout`` or ``syslog``.
+        ``node`` is the host and port of the node's web server; a log is ``stderr``, ``stdout`` or
+        ``syslog``.
         """
         own = self.installation.own
         if own is not None:

@@ -50,13 +50,7 @@ def _archive(modules: tuple[str, ...]) -> tuple[str, bytes]:
 
 
 def ship(target: RemotePath, content: bytes) -> None:
-    """Bring something to the cluster whose name says its content, if it is not there.
-
-    Raises
-    ------
-    StorageError
-        It cannot be written.
-    """
+    """Bring something to the cluster whose name says its content, if it is not there."""
     if not target.exists() or target.size() != len(content):
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):

@@ -26,6 +26,7 @@ from mapreduce import compat
 from mapreduce.batches import pairs
 from mapreduce.errors import GradreduceError, Interrupted
 from mapreduce.job import calls
+from mapreduce.job.tracebacks import text_of
 from mapreduce.runners.parallel import comparator, partition, records, shuffle, tasks
 
 #: Job classes that the process had before it was forked, by :func:`job_name`.
@@ -191,19 +192,12 @@ def _describe(error: BaseException, task: tasks.Task) -> dict[str, Any]:
             where = task.where()
     return {
         "type": type(error).__name__,
-        "message": _text(error),
+        "message": text_of(error),
         # Exceptions of other people's may have one too, which says nothing about this program.
         "exit_code": error.exit_code if isinstance(error, _OWN_ERRORS) else None,
         "traceback": "".join(lines),
         "where": where,
     }
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as another:
-        return f"(its message cannot be made: {type(another).__name__})"
 
 
 _OWN_ERRORS = (GradreduceError, StorageError, Interrupted)
