@@ -5,7 +5,6 @@ RecordBatches of files that the job's input refers to; a batch reducer takes Rec
 columns ``key`` and ``value``, sorted by key.
 """
 
-import contextlib
 from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO
 
@@ -50,37 +49,29 @@ def read_batches(job: Any, blocks: Iterable[bytes], step_num: int) -> Iterator[t
 
 def map_batches(step: Any, pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
     """The pairs that a batch mapper, with its init and final methods, yields."""
-    init, final = step["mapper_init"], step["mapper_final"]
-    if init:
-        yield from pairs_of(init())
-    for key, batch in pairs:
-        with noting(key, batch):
-            yield from pairs_of(step.mapper_batch(key, batch))
-    if final:
-        yield from pairs_of(final())
+    return _called(step, "mapper", step.mapper_batch, pairs)
 
 
 def reduce_batches(job: Any, batches: Iterable[Any], step_num: int) -> Iterator[tuple[Any, Any]]:
     """The pairs that a batch reducer, with its init and final methods, yields."""
     step = job._get_step(step_num, object)
-    init, final = step["reducer_init"], step["reducer_final"]
+    pairs = ((None, batch) for batch in batches)
+    return _called(step, "reducer", lambda _, batch: step.reducer_batch(batch), pairs)
+
+
+def _called(step: Any, mrc: str, method: Any, pairs: Any) -> Iterator[tuple[Any, Any]]:
+    """The pairs that a method yields for batches; an exception gets a note that names the batch."""
+    init, final = step[f"{mrc}_init"], step[f"{mrc}_final"]
     if init:
         yield from pairs_of(init())
-    for batch in batches:
-        with noting(None, batch):
-            yield from pairs_of(step.reducer_batch(batch))
+    for key, batch in pairs:
+        try:
+            yield from pairs_of(method(key, batch))
+        except Exception as error:
+            error.add_note(f"with {described(key, batch)}")
+            raise
     if final:
         yield from pairs_of(final())
-
-
-@contextlib.contextmanager
-def noting(key: Any, batch: Any) -> Iterator[None]:
-    """Add a note to an exception that names the batch."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"with {described(key, batch)}")
-        raise
 
 
 def described(key: Any, batch: Any) -> str:
