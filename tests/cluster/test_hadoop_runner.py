@@ -15,7 +15,7 @@ from hdfs_utils.paths import RemotePath
 from jobs.word_count import WordCount
 from jobs.word_count_vectorized import WordCountVectorized
 from mapreduce.errors import MissingInputError, OutputError
-from mapreduce.runners.hadoop import installation, uber
+from mapreduce.runners.hadoop import bootstrap, installation, uber
 from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runners.hadoop.rest import Yarn
 from programs import GRADREDUCE
@@ -239,6 +239,31 @@ def meddling(cluster, tmp_path):
         return run_script(tmp_path, MEDDLING, *places, *arguments)
 
     return run
+
+
+#: Its mapper needs a module that comes along.
+PACKED_WORDS = """\
+from mrjob.job import MRJob
+
+
+class Lengths(MRJob):
+    def mapper(self, _, line):
+        from packed_words import length
+
+        yield line, length(line)
+
+
+if __name__ == "__main__":
+    Lengths.run()
+"""
+
+
+@pytest.mark.slow
+def test_packages_that_nodes_lack_come_along(cluster, tmp_path):
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages/packed_words.py").write_text("length = len\n")
+    done = run_script(tmp_path, PACKED_WORDS, "--dirs", f"{tmp_path}/packages#{bootstrap.PACKED}")
+    assert sorted(done.stdout.splitlines()) == ['"a"\t1', '"b"\t1', '"b"\t1'], done.stderr
 
 
 def lines_of(folder):
