@@ -5,9 +5,7 @@ RecordBatches of files that the job's input refers to; a batch reducer takes Rec
 columns ``key`` and ``value``, sorted by key.
 """
 
-import contextlib
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
 from typing import Any, BinaryIO
 
 from mapreduce.batches.pairs import pairs_of
@@ -19,12 +17,7 @@ INPUTS = ("text", "records")
 
 
 def check(job: Any) -> None:
-    """Raise an error if a job's settings for batches make no sense.
-
-    Raises
-    ------
-    UsageError
-    """
+    """Raise a UsageError if a job's settings for batches make no sense."""
     name = type(job).__name__
     if job.BATCH_INPUT not in INPUTS:
         raise UsageError(
@@ -40,13 +33,8 @@ def check(job: Any) -> None:
 def read_batches(job: Any, blocks: Iterable[bytes], step_num: int) -> Iterator[tuple[Any, Any]]:
     """The input of a batch mapper, as pairs of key and batch.
 
-    Parameters
-    ----------
-    job : Job
-    blocks : iterable of bytes
-        Text that ends with a whole line: the batches themselves, or references to them.
-    step_num : int
-        Steps after the first one read what the one before wrote, which is text.
+    Blocks end with a whole line; they are the batches themselves, or hold references to them. Steps
+    after the first one read what the one before wrote, which is text.
     """
     if job.BATCH_INPUT == "text" or step_num > 0:
         for block in blocks:
@@ -61,37 +49,29 @@ def read_batches(job: Any, blocks: Iterable[bytes], step_num: int) -> Iterator[t
 
 def map_batches(step: Any, pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
     """The pairs that a batch mapper, with its init and final methods, yields."""
-    init, final = step["mapper_init"], step["mapper_final"]
-    if init:
-        yield from pairs_of(init())
-    for key, batch in pairs:
-        with noting(key, batch):
-            yield from pairs_of(step.mapper_batch(key, batch))
-    if final:
-        yield from pairs_of(final())
+    return _called(step, "mapper", step.mapper_batch, pairs)
 
 
 def reduce_batches(job: Any, batches: Iterable[Any], step_num: int) -> Iterator[tuple[Any, Any]]:
     """The pairs that a batch reducer, with its init and final methods, yields."""
     step = job._get_step(step_num, object)
-    init, final = step["reducer_init"], step["reducer_final"]
+    pairs = ((None, batch) for batch in batches)
+    return _called(step, "reducer", lambda _, batch: step.reducer_batch(batch), pairs)
+
+
+def _called(step: Any, mrc: str, method: Any, pairs: Any) -> Iterator[tuple[Any, Any]]:
+    """The pairs that a method yields for batches; an exception gets a note that names the batch."""
+    init, final = step[f"{mrc}_init"], step[f"{mrc}_final"]
     if init:
         yield from pairs_of(init())
-    for batch in batches:
-        with noting(None, batch):
-            yield from pairs_of(step.reducer_batch(batch))
+    for key, batch in pairs:
+        try:
+            yield from pairs_of(method(key, batch))
+        except Exception as error:
+            error.add_note(f"with {described(key, batch)}")
+            raise
     if final:
         yield from pairs_of(final())
-
-
-@contextlib.contextmanager
-def noting(key: Any, batch: Any) -> Iterator[None]:
-    """Add a note to an exception that names the batch."""
-    try:
-        yield
-    except Exception as error:
-        error.add_note(f"with {described(key, batch)}")
-        raise
 
 
 def described(key: Any, batch: Any) -> str:
@@ -123,27 +103,17 @@ def key_starts(batch: Any) -> Any:
         int64, ascending, from 0 on. Keys that are equal are one: None and NaN too.
     """
     import numpy as np
-
-    keys = batch.column("key")
-    starts = np.flatnonzero(np.logical_not(_repeats(keys))) + 1
-    return np.concatenate([[0], starts]) if len(keys) else starts
-
-
-def _repeats(keys: Any) -> Any:
-    """Whether each key but the first is that before it; None and NaN equal themselves."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if pa.types.is_nested(keys.type) or pa.types.is_null(keys.type):
-        items = [repr(key) for key in keys.to_pylist()]
-        return [key == before for before, key in pairwise(items)]
-    found = pc.equal(keys[1:], keys[:-1]).fill_null(False)
-    alike = [keys.is_null()]
-    if pa.types.is_floating(keys.type):
-        alike.append(pc.is_nan(keys).fill_null(False))
-    for one in alike:
-        found = pc.or_(found, pc.and_(one[1:], one[:-1]))
-    return found
+    keys = batch.column("key")
+    if pa.types.is_nested(keys.type):
+        keys = pa.array([repr(key) for key in keys.to_pylist()])
+    elif pa.types.is_floating(keys.type):
+        # One NaN, and no -0.0.
+        keys = pc.if_else(pc.is_nan(keys), np.nan, pc.add(keys, 0.0))
+    ends = pc.run_end_encode(keys, run_end_type=pa.int64()).run_ends.to_numpy()
+    return np.concatenate([[0], ends[:-1]]) if len(keys) else ends
 
 
 def blocks_of(stream: BinaryIO | Iterable[bytes], size: int) -> Iterator[bytes]:
@@ -178,13 +148,7 @@ def _gathered(lines: Iterable[bytes], size: int) -> Iterator[bytes]:
 
 
 def key_blocks(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """Blocks of lines that are sorted by key, cut anew so that no key is in two of them.
-
-    Parameters
-    ----------
-    blocks : iterable of bytes
-        Of whole lines.
-    """
+    """Blocks of whole lines, sorted by key, cut anew so that no key is in two of them."""
     last: bytes | None = None
     #: Lines of the last key.
     pending: list[bytes] = []

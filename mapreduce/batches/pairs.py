@@ -274,14 +274,20 @@ def decode_lines(read: Read, block: bytes, order: str | None = None) -> Any:
     DataError
         Keys or values have no type in common that Arrow knows.
     """
+    import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     names = ["key", "value"]
     parts = _split_fields(block) if is_json(read) else None
     if parts is not None:
-        rows = _rows_in_order(parts, order)
+        raw = [parts.take(pa.array(np.arange(start, len(parts), 2))) for start in (0, 1)]
+        if order:
+            # Arrow's sort is stable.
+            by = [(name, "ascending") for name in (names if order == "lines" else names[:1])]
+            rows = pc.sort_indices(pa.RecordBatch.from_arrays(raw, names), sort_keys=by)
+            raw = [column.take(rows) for column in raw]
         loads = read.__self__._loads  # type: ignore[attr-defined]
-        raw = [parts.take(pa.array(2 * rows + number)) for number in (0, 1)]
         columns = [_decode_json(*named, loads) for named in zip(names, raw, strict=True)]
         return pa.RecordBatch.from_arrays(columns, names=names)
     lines = block.removesuffix(b"\n").split(b"\n") if block else []
@@ -308,85 +314,6 @@ def _split_fields(block: bytes) -> Any:
     offsets = np.concatenate([[0], ends + 1 - np.arange(1, len(ends) + 1)])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(content[~is_end])]
     return pa.Array.from_buffers(pa.large_binary(), len(ends), buffers)
-
-
-def _rows_in_order(parts: Any, order: str | None) -> Any:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    rows = np.arange(len(parts) // 2)
-    if order == "keys":
-        return order_of(parts, 2 * rows)
-    if order == "lines":
-        columns = [parts.take(pa.array(2 * rows + number)) for number in (0, 1)]
-        batch = pa.RecordBatch.from_arrays(columns, names=["key", "value"])
-        by = [(name, "ascending") for name in batch.schema.names]
-        # Arrow's sort is stable.
-        return pc.sort_indices(batch, sort_keys=by).to_numpy()
-    return rows
-
-
-def order_of(parts: "pa.Array", rows: Any) -> Any:
-    """Some items of a column in the order of their bytes; those that are equal stay in theirs.
-
-    They are sorted by eight bytes each, as numbers, which takes a fraction of the time of comparing
-    strings. Only those in which these are alike are then compared as a whole.
-
-    Parameters
-    ----------
-    parts : pyarrow.LargeBinaryArray
-        Without nulls.
-    rows : array (n,), int64
-        Rows of ``parts``.
-
-    Returns
-    -------
-    array (n,), int64
-        Indices into ``rows``.
-    """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if not len(rows):
-        return rows
-    offsets, content = arrow_layout(parts)
-    starts, lengths = offsets[rows], np.diff(offsets)[rows]
-    if lengths.min() and (content[starts] == content[starts[0]]).all():
-        # Such as the quotation mark of JSON's strings.
-        starts, lengths = starts + 1, lengths - 1
-    heads = _heads(content, starts, lengths)
-    order = np.argsort(heads, kind="stable")
-    heads, lengths = heads[order], lengths[order]
-    is_new = heads[1:] != heads[:-1]
-    # A head has NUL for what a short key lacks; a key may also have one, and a long one goes on.
-    is_open = (lengths[1:] != lengths[:-1]) | (lengths[1:] > _HEAD)
-    run = np.concatenate([[0], np.cumsum(is_new)])
-    open_runs = np.zeros(run[-1] + 1, bool)
-    open_runs[run[1:][is_open & ~is_new]] = True
-    places = np.flatnonzero(open_runs[run])
-    if len(places):
-        tied = order[places]
-        order[places] = tied[pc.sort_indices(parts.take(pa.array(rows[tied])))]
-    return order
-
-
-#: Bytes that are compared as one number.
-_HEAD = 8
-
-
-def _heads(content: Any, starts: Any, lengths: Any) -> Any:
-    """The first eight bytes from each start on as a number that is ordered as they are."""
-    import numpy as np
-
-    padded = np.concatenate([content, np.zeros(_HEAD, np.uint8)])
-    every = np.lib.stride_tricks.sliding_window_view(padded, _HEAD)[starts]
-    heads = every.view(">u8")[:, 0].astype(np.uint64)
-    # What follows a short key belongs to the next one.
-    bits = [8 * (_HEAD - length) for length in range(_HEAD + 1)]
-    masks = np.array([2**64 - 2**count for count in bits], np.uint64)
-    return heads & masks[np.minimum(lengths, _HEAD)]
 
 
 def _decode_json(name: str, raw: Any, loads: Callable[[bytes], Any]) -> Any:

@@ -58,27 +58,22 @@ def input_files(paths: Sequence[str]) -> list[str]:
     found: list[str] = []
     for path in (given.removeprefix("file://") for given in paths):
         if is_remote(path):
-            found += _remote_files(path)
-            continue
-        matches = sorted(local_matching(path))
-        if matches != [path]:
-            matches = [match for match in matches if not _is_hidden(Path(match).name)]
-        files = [file for match in matches for file in _files(match)]
-        if not files:
+            files = sorted(str(file) for file, _ in visible_files(path))
+            said = "holds no files, or does not exist"
+        else:
+            matches = sorted(local_matching(path))
+            if matches != [path]:
+                matches = [match for match in matches if not _is_hidden(Path(match).name)]
+            files = [file for match in matches for file in _files(match)]
             said = "holds no files" if matches else missing(path, names_in)
+        if not files:
             raise MissingInputError(f"the input {path} {said}")
         found += files
     return [path if is_remote(path) else str(Path(path).absolute()) for path in found]
 
 
 def visible_files(uri: str) -> list[tuple[RemotePath, int]]:
-    """Files that an input's URI stands for, as for ``input_files``, with their sizes in bytes.
-
-    Parameters
-    ----------
-    uri : str
-        URI of a file or folder, or a glob.
-    """
+    """Files that an input's URI, which may be a glob, stands for, with their sizes in bytes."""
     found = []
     for top in matching(uri):
         for path, size in files_in(top):
@@ -86,13 +81,6 @@ def visible_files(uri: str) -> list[tuple[RemotePath, int]]:
             if not any(_is_hidden(name) for name in within):
                 found.append((path, size))
     return found
-
-
-def _remote_files(uri: str) -> list[str]:
-    found = [str(path) for path, _ in visible_files(uri)]
-    if not found:
-        raise MissingInputError(f"the input {uri} holds no files, or does not exist")
-    return sorted(found)
 
 
 def _files(path: str) -> Iterator[str]:

@@ -25,7 +25,6 @@ COMMANDS = {
         "A real Hadoop on this machine: up, status, down.",
     ),
     "logs": ("mapreduce.cli.logs:logs", "What the tasks of a job on Hadoop wrote."),
-    "pack": ("mapreduce.cli.pack:pack", "Pack what tasks need, for nodes that lack it."),
     "doctor": ("mapreduce.cli.doctor:doctor", "Check that everything needed is in place."),
 }
 

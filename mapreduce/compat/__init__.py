@@ -57,24 +57,14 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 def install() -> None:
-    """Supply the missing modules and import mrjob; calling it again changes nothing."""
-    supply()
-    if "mrjob.compat" not in sys.modules:
-        _import_users()
+    """Supply the missing modules and import mrjob; calling it again changes nothing.
 
-
-def supply() -> None:
-    """Supply the missing modules alone, which loads nothing."""
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.append(_Finder())
-
-
-def _import_users() -> None:
-    """Import what mrjob has that wants ``distutils``, without loading ``distutils``.
-
-    An installed setuptools puts its own in that place, which takes longer to load than all of
-    mrjob. Ours replace it for the moment; later imports find the usual modules.
+    An installed setuptools puts its own ``distutils`` in that place, which takes longer to load
+    than all of mrjob. Ours replace it while mrjob is imported; later imports find the usual ones.
     """
+    supply()
+    if "mrjob.compat" in sys.modules:
+        return
     names = [name for name in _MODULES if name.startswith("distutils") and name not in sys.modules]
     for name in names:
         module = sys.modules[name] = ModuleType(name)
@@ -87,29 +77,10 @@ def _import_users() -> None:
             del sys.modules[name]
 
 
-class _Delayed(ModuleType):
-    """Stands for a module until something of it is asked for."""
-
-    def __getattr__(self, attribute: str) -> object:
-        name = self.__name__
-        if sys.modules.get(name) is self:
-            del sys.modules[name]
-        # Whoever holds this one finds in it what is in the other.
-        vars(self).update(vars(importlib.import_module(name)))
-        try:
-            return vars(self)[attribute]
-        except KeyError:
-            raise AttributeError(f"module {name!r} has no attribute {attribute!r}") from None
-
-
-def delay(name: str) -> None:
-    """Delay loading a module to its first use, if it exists and has not been imported yet.
-
-    mrjob imports PySpark wherever it is installed, which takes longer than a small job.
-    """
-    if name not in sys.modules and (spec := importlib.util.find_spec(name)) is not None:
-        module = sys.modules[name] = _Delayed(name)
-        module.__spec__ = spec
+def supply() -> None:
+    """Supply the missing modules alone, which loads nothing."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())
 
 
 def run_script(arguments: Sequence[str]) -> None:

@@ -88,10 +88,7 @@ def _results(init: Any, method: Any, final: Any, items: Any) -> Iterator[Iterabl
 def as_pair(item: Any) -> Pair:
     """The object that a method has yielded, if it is a pair.
 
-    Raises
-    ------
-    TypeError
-        It is not a pair. The traceback ends where the method yielded it.
+    The TypeError that it raises otherwise has a traceback that ends where the method yielded it.
     """
     pair = pair_of(item)
     if pair is None:
@@ -113,10 +110,7 @@ def refuse(item: Any) -> None:
 def checked(found: Any, method: Callable[..., Any]) -> Iterable[Any]:
     """The pairs that a method has returned, if it can be iterated; empty for None.
 
-    Raises
-    ------
-    TypeError
-        It is a pair, which was returned and should have been yielded.
+    Raises a TypeError for a pair that was returned and should have been yielded.
     """
     global _given
     _given = found if type(found) is GeneratorType else method

@@ -49,6 +49,14 @@ def user_error(what: str, error: BaseException) -> GradreduceError:
     return GradreduceError(f"{what}: {type(error).__name__}: {error}\n{shown}")
 
 
+def text_of(error: BaseException) -> str:
+    """The message of an exception, also of one that cannot make it."""
+    try:
+        return str(error)
+    except Exception as another:
+        return f"(its message cannot be made: {type(another).__name__})"
+
+
 def user_part(frames: TracebackType | None) -> TracebackType | None:
     """A traceback from its first frame in the user's code on; None without such a frame."""
     while frames is not None and _is_own(frames):

@@ -36,7 +36,9 @@ def load_job(target: str) -> type[MRJob]:
     GradreduceError
         It cannot be imported; the message holds the traceback.
     """
-    place, name = _split(target)
+    place, colon, name = target.rpartition(":")
+    if not colon or Path(target).is_file():
+        place, name = target, ""
     module = _import(place)
     if not name:
         return _only_job(module, place)
@@ -50,20 +52,14 @@ def load_job(target: str) -> type[MRJob]:
     return found
 
 
-def _split(target: str) -> tuple[str, str]:
-    place, colon, name = target.rpartition(":")
-    if not colon or Path(target).is_file():
-        return target, ""
-    return place, name
-
-
 def _import(place: str) -> ModuleType:
     path = Path(place)
     is_module = all(part.isidentifier() for part in place.split("."))
     is_file = path.is_file() or path.suffix == ".py" or not is_module
     if is_file and not path.is_file():
         wrong = "is not a file" if path.exists() else "does not exist"
-        hint = did_you_mean(path.name, _scripts(path.parent), str(path.parent / "{}"))
+        scripts = [other.name for other in path.parent.glob("*.py")]
+        hint = did_you_mean(path.name, scripts, str(path.parent / "{}"))
         raise MissingInputError(f"{place} {wrong}.{hint or ' Expected a file with a job'}")
     try:
         with _refused_runs(place):
@@ -81,10 +77,6 @@ def _import(place: str) -> ModuleType:
                 f"path/job.py, or by a module that can be imported from here"
             ) from error
         raise user_error(f"{place} cannot be imported", error) from error
-
-
-def _scripts(folder: Path) -> list[str]:
-    return [path.name for path in folder.glob("*.py")] if folder.is_dir() else []
 
 
 @contextlib.contextmanager

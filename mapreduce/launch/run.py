@@ -115,6 +115,11 @@ def run(
         job.options.args = [os.fspath(path) for path in paths]
         if not paths:
             raise UsageError("run: inputs: expected one path or more, found none")
+    if isinstance(lines, str | bytes):
+        raise UsageError(
+            f"run: lines: expected a list of lines, found {type(lines).__name__}; "
+            f"text.splitlines() makes one"
+        )
     job.options.runner = runner
     job.sandbox(stdin=_encoded(lines or ()))
     with _quiet(), _runner(job) as made:
@@ -123,15 +128,6 @@ def run(
 
 
 def _encoded(lines: Iterable[str | bytes]) -> Iterator[bytes]:
-    if isinstance(lines, str | bytes):
-        raise UsageError(
-            f"run: lines: expected a list of lines, found {type(lines).__name__}; "
-            f"text.splitlines() makes one"
-        )
-    return _encode(lines)
-
-
-def _encode(lines: Iterable[str | bytes]) -> Iterator[bytes]:
     for number, line in enumerate(lines):
         content = line.encode() if isinstance(line, str) else line
         content = content.removesuffix(b"\n")
@@ -168,10 +164,8 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
     ------
     UsageError
         Options are invalid, or the runner does not run such jobs.
-    MissingInputError
-        An input does not exist or cannot be read.
-    OutputError
-        The output folder is not empty.
+    MissingInputError, OutputError
+        An input does not exist or cannot be read, or the output folder is not empty.
     GradreduceError, StepFailedException
         A task failed.
     Interrupted
@@ -229,24 +223,9 @@ def _drive(job: Any, place: str) -> None:
 def prepared(
     job_class: type[MRJob], arguments: Sequence[str], place: str, runner: type
 ) -> Iterator[Any]:
-    """A runner of a given class for a job, after its inputs were checked.
+    """A runner of a class for a job, after its inputs were checked; raises as :func:`execute`.
 
-    Parameters
-    ----------
-    job_class : type
-    arguments : sequence of str
-        mrjob's and the job's own, without a runner.
-    place : str
-        How the user named the job, for messages.
-    runner : type
-        A subclass of that for ``parallel``, whose options it takes.
-
-    Raises
-    ------
-    UsageError
-        Options are invalid.
-    MissingInputError
-        An input does not exist or cannot be read.
+    The class is a subclass of that for ``parallel``, whose options it takes.
     """
     job = _instance(job_class, list(arguments), place)
     if job.options.runner or job.options.output_dir or job.options.step_output_dir:
@@ -288,25 +267,13 @@ def _instance(job_class: Any, arguments: list[str], place: str = "") -> Any:
             raise user_error(f"{place} cannot be started", error) from error
         jobs = [frame.f_locals.get("self") for frame, _ in frames]
         parser = next((job.arg_parser for job in jobs if isinstance(job, MRJob)), None)
-        hint = _option_hint(str(error), parser)
+        unknown = re.match(r"unrecognized arguments: ([^\s=]+)", str(error))
+        known = parser._option_string_actions if parser is not None else ()
+        hint = did_you_mean(unknown[1], known) if unknown else ""
         raise UsageError(
             f"{place}: {error}.{hint} gradreduce run {place} --help shows the job's options, with "
             f"-r RUNNER the runner's"
         ) from error
-
-
-def _option_hint(message: str, parser: Any) -> str:
-    """A suggestion for a mistyped option or choice."""
-    if parser is None:
-        return ""
-    if match := re.match(r"unrecognized arguments: (\S+)", message):
-        wrong = match[1].partition("=")[0]
-        known = [flag for action in parser._actions for flag in action.option_strings]
-    elif match := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message):
-        wrong, known = match[1], re.findall(r"[\w-]+", match[2])
-    else:
-        return ""
-    return did_you_mean(wrong, known)
 
 
 @contextlib.contextmanager
@@ -377,29 +344,29 @@ def _check_input(given: str, runner: str) -> None:
     found = local_matching(given.removeprefix("file://"))
     if not found:
         raise MissingInputError(f"the input {given} {missing(given, names_in)}")
+    for path in (path for top in found for path in _files(top)):
+        if not path.exists():
+            raise MissingInputError(f"the input {path} is a link to nothing")
+        if not os.access(path, os.R_OK):
+            raise MissingInputError(f"cannot read the input {path}: Permission denied")
+        if not path.is_file() and traits.of(runner).runs_at_once:
+            raise UsageError(
+                f"the input {path} is not a regular file, and its size is not known beforehand. "
+                f"Pass it on standard input, as -"
+            )
+
+
+def _files(top: str) -> Iterator[Path]:
+    """All files in a folder, or the file itself."""
 
     def raise_error(error: OSError) -> None:
         raise MissingInputError(f"cannot read the input {error.filename}: {error.strerror}")
 
-    for top in found:
-        if not Path(top).is_dir():
-            _check_file(Path(top), runner)
-            continue
-        for folder, _, names in os.walk(top, followlinks=True, onerror=raise_error):
-            for name in names:
-                _check_file(Path(folder, name), runner)
-
-
-def _check_file(path: Path, runner: str) -> None:
-    if not path.exists():
-        raise MissingInputError(f"the input {path} is a link to nothing")
-    if not os.access(path, os.R_OK):
-        raise MissingInputError(f"cannot read the input {path}: Permission denied")
-    if not path.is_file() and traits.of(runner).runs_at_once:
-        raise UsageError(
-            f"the input {path} is not a regular file, and its size is not known beforehand. Pass "
-            f"it on standard input, as -"
-        )
+    if not Path(top).is_dir():
+        yield Path(top)
+        return
+    for folder, _, names in os.walk(top, followlinks=True, onerror=raise_error):
+        yield from (Path(folder, name) for name in names)
 
 
 @contextlib.contextmanager

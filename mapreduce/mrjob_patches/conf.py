@@ -23,13 +23,8 @@ def load(theirs: Any, runner: Any, conf_paths: list[str] | None) -> list[tuple[A
     theirs : callable
         mrjob's function, which finds and reads the files.
     runner : type
-        The class of the runner.
     conf_paths : list of str or None
         None: where mrjob looks by itself.
-
-    Returns
-    -------
-    list of (str or None, dict)
 
     Raises
     ------

@@ -33,20 +33,13 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "map_memory": _number("--map-memory", "MiB of a map task's container, half of it for Java"),
     "reduce_memory": _number("--reduce-memory", "MiB of a reduce task's container"),
-    "vcores": _number("--vcores", "Cores of a task's container"),
     "gpus_per_task": _number("--gpus-per-task", "GPUs of a map task's container"),
-    "gpu_resource": _option("--gpu-resource", "YARN's name of GPUs (default: yarn.io/gpu)"),
-    "max_attempts": _number("--max-attempts", "Attempts at a task before its job fails"),
-    "speculative": _option(
-        "--speculative", "Start a second attempt at tasks that are slow", action="store_true"
-    ),
     "uber": _option(
         "--uber",
         "Run steps of little input within the application master (default: on a cluster of "
         "gradreduce cluster up)",
         action="store_true",
     ),
-    "packed": _option("--packed", "Archive of gradreduce pack, for nodes that lack packages"),
     "yes": _option("--yes", "Start a cluster that costs money without asking", action="store_true"),
 }
 

@@ -24,7 +24,6 @@ from mrjob.job import MRJob
 from mrjob.runner import MRJobRunner
 
 from hdfs_utils.paths import local_matching
-from mapreduce import compat
 from mapreduce.errors import UsageError
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, OPTIONS
 from mapreduce.runners import traits
@@ -34,7 +33,13 @@ from mapreduce.support import signals
 def runner_class(alias: str) -> Any:
     """The class of one of our runners, imported when it is first asked for."""
     module, _, name = traits.of(alias).runner.partition(":")
-    compat.delay("pyspark")
+    if "pyspark" not in sys.modules:
+        # mrjob imports PySpark wherever it is installed, which takes longer than a small job.
+        sys.modules["pyspark"] = None  # type: ignore[assignment]
+        try:
+            import_module("mrjob.bin")
+        finally:
+            del sys.modules["pyspark"]
     return getattr(import_module(module), name)
 
 
@@ -179,9 +184,12 @@ def _allow_classes_without_file() -> None:
         if self._script_path or step["type"] != "streaming":
             check_step(self, step, step_num)
             return
-        substeps = [step[mrc] for mrc in ("mapper", "combiner", "reducer") if mrc in step]
-        if any(substep["type"] == "script" for substep in substeps):
-            _check_needs_no_file(self, step, substeps)
+        if _needs_file(self, step):
+            raise UsageError(
+                f"the runner {self.alias} would start this step in processes that import the job's "
+                f"class, which was defined in a notebook or on standard input. Put the class in a "
+                f"file and import it, or use the runner inline"
+            )
         # mrjob's other checks, as if there were a file.
         before, self._script_path = self._script_path, "-"
         try:
@@ -192,23 +200,12 @@ def _allow_classes_without_file() -> None:
     MRJobRunner._check_step = check
 
 
-def _check_needs_no_file(runner: Any, step: dict[str, Any], substeps: list[dict[str, Any]]) -> None:
-    """Raise an error if tasks of a step start in processes that do not have the job's class."""
-    advice, found = "", traits.of(runner.alias)
-    if not found.runs_at_once:
-        return
-    if not found.forks:
-        what, advice = f"the runner {runner.alias}", ", or use the runner inline or parallel"
-    elif (runner._opts["start_method"] or DEFAULT_START_METHOD) != "fork":
-        what, advice = "the start method forkserver", ", or use the runner inline"
-    elif step.get("input_manifest"):
-        what = "a mapper_raw"
-    elif any("pre_filter" in substep for substep in substeps):
-        what = "a pre-filter"
-    else:
-        return
-    raise UsageError(
-        f"{what} needs the job's class in a file, from which other processes import it; this one "
-        f"was defined in a notebook or on standard input. Put the class in a file and import it"
-        f"{advice}"
-    )
+def _needs_file(runner: Any, step: dict[str, Any]) -> bool:
+    """Whether tasks of a step start in processes that do not have the job's class."""
+    substeps = [step[mrc] for mrc in ("mapper", "combiner", "reducer") if mrc in step]
+    found = traits.of(runner.alias)
+    if not found.runs_at_once or all(substep["type"] != "script" for substep in substeps):
+        return False
+    is_forked = found.forks and (runner._opts["start_method"] or DEFAULT_START_METHOD) == "fork"
+    has_filter = any("pre_filter" in substep for substep in substeps)
+    return not is_forked or bool(step.get("input_manifest")) or has_filter

@@ -15,7 +15,7 @@ from hdfs_utils.paths import RemotePath
 from jobs.word_count import WordCount
 from jobs.word_count_vectorized import WordCountVectorized
 from mapreduce.errors import MissingInputError, OutputError
-from mapreduce.runners.hadoop import installation, uber
+from mapreduce.runners.hadoop import bootstrap, installation, uber
 from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runners.hadoop.rest import Yarn
 from programs import GRADREDUCE
@@ -241,6 +241,31 @@ def meddling(cluster, tmp_path):
     return run
 
 
+#: Its mapper needs a module that comes along.
+PACKED_WORDS = """\
+from mrjob.job import MRJob
+
+
+class Lengths(MRJob):
+    def mapper(self, _, line):
+        from packed_words import length
+
+        yield line, length(line)
+
+
+if __name__ == "__main__":
+    Lengths.run()
+"""
+
+
+@pytest.mark.slow
+def test_packages_that_nodes_lack_come_along(cluster, tmp_path):
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages/packed_words.py").write_text("length = len\n")
+    done = run_script(tmp_path, PACKED_WORDS, "--dirs", f"{tmp_path}/packages#{bootstrap.PACKED}")
+    assert sorted(done.stdout.splitlines()) == ['"a"\t1', '"b"\t1', '"b"\t1'], done.stderr
+
+
 def lines_of(folder):
     return sorted(b"".join(part.read_bytes() for part in folder.glob("part-*")).splitlines())
 
@@ -281,7 +306,7 @@ def test_steps_that_are_not_small(cluster, text):
     assert is_small(WordCount, [str(text)])
     assert not is_small(WordCount, [str(large)])
     assert not is_small(WordCount, [str(text), str(text)])
-    assert not is_small(WordCount, [str(text)], "--max-attempts", "2")
+    assert not is_small(WordCount, [str(text)], "-D", "mapreduce.map.maxattempts=2")
     assert not is_small(WordCount, [str(text)], "-D", "mapreduce.job.reduces=2")
     # A line of its input names a file.
     assert not is_small(Digests, [str(text)])
@@ -289,15 +314,15 @@ def test_steps_that_are_not_small(cluster, text):
 
 
 def test_options_become_properties_of_the_job(cluster, text):
-    arguments = ["--no-conf", "--map-memory", "256", "--max-attempts", "2", "--gpus-per-task", "1"]
-    job = WordCount([*arguments, "-r", "hadoop", "--speculative", str(text)])
+    arguments = ["--no-conf", "--map-memory", "256", "--gpus-per-task", "1"]
+    arguments += ["-D", "mapreduce.map.speculative=true"]
+    job = WordCount([*arguments, "-r", "hadoop", str(text)])
     with job.make_runner() as runner:
         found = runner._jobconf_for_step(0)
     assert found["mapreduce.map.memory.mb"] == 256
     assert found["mapreduce.map.java.opts"] == "-Xmx128m"
-    assert found["mapreduce.reduce.maxattempts"] == 2
     assert found["mapreduce.map.resource.yarn.io/gpu"] == 1
-    assert found["mapreduce.reduce.speculative"] == "true"
+    assert found["mapreduce.map.speculative"] == "true"
     assert found["mapreduce.fileoutputcommitter.algorithm.version"] == "1"
 
 

@@ -26,6 +26,8 @@ from slow_chain import StragglingChain  # isort: skip
 
 pytestmark = pytest.mark.fault
 
+SPECULATIVE = ("-D", "mapreduce.map.speculative=true", "-D", "mapreduce.reduce.speculative=true")
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["mapper", "reducer"])
@@ -74,7 +76,7 @@ def test_a_task_is_killed_until_the_job_fails(run, yarn):
 def test_a_second_attempt_runs_beside_a_slow_one(run, expected, yarn):
     """Row 4."""
     seen, rounds = Applications(), []
-    execution = Execution("hadoop", workers=2, mrjob_arguments=("--speculative",))
+    execution = Execution("hadoop", workers=2, mrjob_arguments=SPECULATIVE)
     subscribers = (seen, lambda e: rounds.append(e) if isinstance(e, RoundCompleted) else None)
     model = train(run, *subscribers, execution=execution, job_class=StragglingChain)
     assert model == expected

@@ -41,8 +41,7 @@ def test_commands_in_order(emr, tmp_path, monkeypatch):
 
 
 def test_defaults_are_those_of_the_runner():
-    from mapreduce.runners.emr.checks import RELEASE
-    from mapreduce.runners.emr.runner import EmrMRJobRunner
+    from mapreduce.runners.emr.runner import RELEASE, EmrMRJobRunner
 
     assert f"`emr-{RELEASE}`" in SECTION
     options = EmrMRJobRunner._default_opts()

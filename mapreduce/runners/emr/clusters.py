@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from mapreduce.runners.emr import clients
-from mapreduce.runners.emr.errors import aws_errors, code_of
+from mapreduce.runners.emr.errors import aws_errors, boto3, code_of
 from mapreduce.runners.hadoop import submissions
 
 log = logging.getLogger("mrjob.emr")
@@ -87,45 +87,25 @@ def wait_for_end(client: Any, cluster: str, every: float) -> None:
         time.sleep(every)
 
 
-def unfinished(client: Any, cluster: str) -> Iterator[dict[str, Any]]:
-    """The steps of a cluster that wait or run, as EMR describes them."""
-    pages = client.get_paginator("list_steps")
-    for page in pages.paginate(ClusterId=cluster, StepStates=["PENDING", "RUNNING"]):
-        yield from page["Steps"]
+def cancel(client: Any, cluster: str, mine: Callable[[dict[str, Any]], bool]) -> bool:
+    """End those steps of a cluster, which goes on, that a function picks; whether there were any.
 
-
-def cancel(client: Any, cluster: str, steps: list[str]) -> None:
-    """End steps of a cluster that goes on. Errors are logged."""
-    if not steps:
-        return
-    log.info("cancelling %d steps on the cluster %s", len(steps), cluster)
-    try:
-        for first in range(0, len(steps), 256):
-            client.cancel_steps(
-                ClusterId=cluster,
-                StepIds=steps[first : first + 256],
-                StepCancellationOption="TERMINATE_PROCESS",
-            )
-    except Exception as error:
-        log.error(
-            "steps on the cluster %s could not be cancelled: %s. Do it with: "
-            "aws emr cancel-steps --cluster-id %s --step-ids %s",
-            cluster,
-            error,
-            cluster,
-            " ".join(steps),
+    The function gets a step as EMR describes it.
+    """
+    pages = client.get_paginator("list_steps").paginate(
+        ClusterId=cluster, StepStates=["PENDING", "RUNNING"]
+    )
+    steps = [step["Id"] for page in pages for step in page["Steps"] if mine(step)]
+    if steps:
+        log.info("cancelling %d steps on the cluster %s", len(steps), cluster)
+        client.cancel_steps(
+            ClusterId=cluster, StepIds=steps, StepCancellationOption="TERMINATE_PROCESS"
         )
+    return bool(steps)
 
 
 def end_left_behind(run: str, cluster: str) -> list[str]:
-    """End what a driver that was killed left on EMR: its cluster, or its steps on another one.
-
-    Parameters
-    ----------
-    run : str
-        The run's folder.
-    cluster : str
-        Its identifier.
+    """End what a killed driver left of a run on a cluster of EMR: the cluster, or steps on it.
 
     Returns
     -------
@@ -140,7 +120,8 @@ def end_left_behind(run: str, cluster: str) -> list[str]:
     mark = submissions.mark(run)
     region = clients.default_region()
     with aws_errors(f"EMR in {region}: the cluster {cluster}, which the last driver used"):
-        client = clients.client("emr", region_name=region)
+        clients.set_up()
+        client = boto3.client("emr", region_name=region)
         try:
             found = client.describe_cluster(ClusterId=cluster)["Cluster"]
         except client.exceptions.InvalidRequestException as error:
@@ -153,10 +134,9 @@ def end_left_behind(run: str, cluster: str) -> list[str]:
             client.terminate_job_flows(JobFlowIds=[cluster])
             wait_for_end(client, cluster, 2.0)
             return [cluster]
-        steps = [
-            step["Id"]
-            for step in unfinished(client, cluster)
-            if any(mark in text for text in step["Config"].get("Args") or ())
-        ]
-        cancel(client, cluster, steps)
-        return [cluster] if steps else []
+        is_cancelled = cancel(
+            client,
+            cluster,
+            lambda step: any(mark in text for text in step["Config"].get("Args") or ()),
+        )
+        return [cluster] if is_cancelled else []

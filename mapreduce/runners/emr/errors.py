@@ -30,6 +30,7 @@ _ADVICE = {
     "AccessDenied": (
         "These credentials may not do this; 'aws sts get-caller-identity' shows whose they are"
     ),
+    "404": "There is no such bucket: aws s3 mb",
     "NoSuchBucket": "There is no such bucket: aws s3 mb",
     "Redirect": "The bucket is in another region than --region says",
     "Connect": "The service is out of reach. Check the network, the region and AWS_ENDPOINT_URL",
@@ -47,14 +48,9 @@ def code_of(error: Exception) -> str:
 
 @contextlib.contextmanager
 def aws_errors(what: str, kind: type[Exception] = ClusterError) -> Iterator[None]:
-    """Say what AWS, or its client, has refused.
+    """Say what AWS, or its client, has refused, by an exception of another kind.
 
-    Parameters
-    ----------
-    what : str
-        What is asked for, as ``EMR in eu-west-1``.
-    kind : type
-        Class of the error that is raised instead.
+    ``what`` names what is asked for, as ``EMR in eu-west-1``.
     """
     try:
         yield

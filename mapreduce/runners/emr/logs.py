@@ -16,17 +16,9 @@ _MOST_BYTES = 4 << 20
 
 
 def failure_of(fs: Any, folder: str, step: str, said: str) -> Failure | None:
-    """Why a step failed; None if its logs do not say it, or not yet.
+    """Why a step failed; None if its logs, below the URI ``folder``, do not say it, or not yet.
 
-    Parameters
-    ----------
-    fs : S3
-    folder : str
-        URI of the cluster's logs, with a slash at its end.
-    step : str
-        The step's identifier.
-    said : str
-        What EMR says of it.
+    ``said`` is what EMR says of it.
     """
     own = "\n".join(_texts(fs, f"{folder}steps/{step}/"))
     for application in reversed(re.findall(r"Submitted application (application_\d+_\d+)", own)):
@@ -36,10 +28,7 @@ def failure_of(fs: Any, folder: str, step: str, said: str) -> Failure | None:
                 return failures.describe(attempt, "", said, text)
     if not own:
         return None
-    lines = [line for line in own.splitlines() if re.search(r"\b(ERROR|Exception|Error)\b", line)]
-    shown = "\n".join(lines[-8:] or own.splitlines()[-8:])
-    found = failures.describe(step, "", f"{said}\n{own}", None)
-    return replace(found, what=f"{found.what}. The end of the step's log:\n{shown}", where="")
+    return replace(failures.describe(step, "", f"{said}\n{own}", None), where="")
 
 
 def _texts(fs: Any, prefix: str, name: str = "") -> Iterator[str]:

@@ -7,33 +7,31 @@ that the user names, or that a pool has. The toolkit is shipped once for its con
 import logging
 import os
 import posixpath
+import re
 import sys
 import time
 from collections.abc import Iterator
-from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 from mrjob.emr import EMRJobRunner
-from mrjob.fs.composite import CompositeFilesystem
-from mrjob.fs.local import LocalFilesystem
 from mrjob.fs.s3 import _endpoint_url
 from mrjob.parse import is_s3_uri, parse_s3_uri
 
 from hdfs_utils.errors import ClusterError, IncompleteOutputError
-from hdfs_utils.publish import SUCCESS
+from hdfs_utils.publish import SUCCESS, require_finished
 from mapreduce.errors import MissingInputError, OutputError, UsageError
-from mapreduce.runners.emr import checks, clients, clusters, logs
-from mapreduce.runners.emr.clients import FEW, MANY, S3
+from mapreduce.runners.emr import clients, clusters, logs
 from mapreduce.runners.emr.errors import ClientError, aws_errors, code_of, s3_errors
-from mapreduce.runners.hadoop import packing, submissions
+from mapreduce.runners.hadoop import submissions
 from mapreduce.runners.hadoop.failures import Failure, JobFailedException
 from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
-from mapreduce.support.suggest import missing
+from mapreduce.runners.hadoop.task import PACKAGES
 
 log = logging.getLogger("mrjob.emr")
 
-#: Steps of a job that a cluster is given at a time; EMR takes 256 that have not ended.
-_MOST_STEPS = 200
+#: The release that is started by default: Hadoop 3.4 on Amazon Linux 2023.
+RELEASE = "7.12.0"
 
 #: Seconds to wait for the logs of a cluster that goes on; EMR copies them every five minutes.
 _LOG_SECONDS = 420.0
@@ -47,7 +45,6 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
 
     OPT_NAMES = EMRJobRunner.OPT_NAMES | OPTIONS | {"yes"}
 
-    _fs: Any
     _cluster_id: str | None
     _created_cluster: bool
     _step_ids: list[str]
@@ -56,10 +53,10 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
     def __init__(self, mrjob_cls: type | None = None, **kwargs: Any) -> None:
         self._mrjob_cls = mrjob_cls
         self._shared: clusters.Shared | None = None
-        self._clients: dict[tuple[str, int], Any] = {}
         output = kwargs.get("output_dir")
         if output and not is_s3_uri(output):
             raise UsageError(f"-o {output}: the runner emr writes to S3: expected s3://BUCKET/...")
+        clients.set_up()
         super().__init__(**kwargs)
         self._check_numbers()
         if not (self._opts["cluster_id"] or self._opts["pool_clusters"]):
@@ -79,68 +76,14 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
             "cloud_fs_sync_secs": 0,
             "iam_instance_profile": "EMR_EC2_DefaultRole",
             "iam_service_role": "EMR_DefaultRole",
-            "image_version": checks.RELEASE,
+            "image_version": RELEASE,
             "region": clients.default_region(),
         }
         return {**super()._default_opts(), **ours}
 
-    # Clients
-
-    @property
-    def fs(self) -> Any:
-        if self._fs is None:
-            self._fs = CompositeFilesystem()
-            s3 = S3(
-                aws_access_key_id=self._opts["aws_access_key_id"],
-                aws_secret_access_key=self._opts["aws_secret_access_key"],
-                aws_session_token=self._opts["aws_session_token"],
-                s3_endpoint=self._opts["s3_endpoint"],
-                s3_region=self._opts["region"],
-                part_size=self._upload_part_size(),
-            )
-            self._fs.add_fs("s3", s3)
-            self._fs.add_fs("local", LocalFilesystem())
-        return self._fs
-
-    def _client(self, service: str, attempts: int = MANY) -> Any:
-        """A client of a service, made once: that takes a while."""
-        key = service, attempts
-        if key not in self._clients:
-            self._clients[key] = self._make_client(service, attempts)
-        return self._clients[key]
-
-    def _make_client(self, service: str, attempts: int) -> Any:
-        return clients.client(
-            service,
-            attempts,
-            aws_access_key_id=self._opts["aws_access_key_id"],
-            aws_secret_access_key=self._opts["aws_secret_access_key"],
-            aws_session_token=self._opts["aws_session_token"],
-            endpoint_url=_endpoint_url(self._opts[f"{service}_endpoint"]),
-            region_name=self._opts["region"],
-        )
-
-    def make_emr_client(self) -> Any:
-        return self._client("emr")
-
-    def make_ec2_client(self) -> Any:
-        return self._client("ec2")
-
-    def make_iam_client(self) -> Any:
-        return self._client("iam")
-
-    @property
-    def _s3(self) -> Any:
-        return self.fs.s3.make_s3_client()
-
-    @property
-    def _where(self) -> str:
-        return f"EMR in {self._opts['region']}"
-
     # Before anything starts
 
     def _fix_s3_tmp_and_log_uri_opts(self) -> None:
-        clients.check_region(self._opts["region"])
         for name in ("cloud_tmp_dir", "cloud_log_dir"):
             if self._opts[name] and not is_s3_uri(self._opts[name]):
                 flag = name.replace("_", "-")
@@ -151,44 +94,50 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
             super()._fix_s3_tmp_and_log_uri_opts()
 
     def _check_input_paths(self) -> None:
-        with aws_errors(self._where):
-            client = self._client("emr", FEW)
+        with aws_errors(f"EMR in {self._opts['region']}"):
             if self._cluster_id:
-                client.describe_cluster(ClusterId=self._cluster_id)
+                self._describe_cluster()
             else:
-                own_python = bool(self._opts["python_bin"])
-                checks.check_release(client, self._opts["release_label"], own_python)
+                self._check_release(self._opts["release_label"])
         super()._check_input_paths()
         with s3_errors(self._output_dir):
             if not self._output_dir.startswith(self._cloud_tmp_dir):
-                checks.require_bucket(self._s3, "the output", self._output_dir, OutputError)
+                self.fs.s3.make_s3_client().head_bucket(Bucket=parse_s3_uri(self._output_dir)[0])
             if self.fs.exists(self._output_dir):
                 raise OutputError(
                     f"the output folder {self._output_dir} exists. Name another with -o, or "
                     f"remove it first: aws s3 rm --recursive {self._output_dir}"
                 )
 
+    def _check_release(self, label: str) -> None:
+        """Raise an error if EMR does not answer, has no such release, or one that is too old."""
+        match = re.match(r"emr-(\d+)\.", label)
+        if match and int(match[1]) < 7 and not self._opts["python_bin"]:
+            raise UsageError(
+                f"--release-label {label}: its nodes have no Python 3.11. Expected emr-7.0.0 or "
+                f"later, or a Python of your own by --python-bin and --bootstrap"
+            )
+        try:
+            self.make_emr_client().describe_release_label(ReleaseLabel=label)
+        except ClientError as error:
+            # Those who may start a cluster need not be allowed to ask.
+            if "AccessDenied" not in code_of(error):
+                raise
+
     def _check_input_path(self, path: str) -> None:
         if not is_s3_uri(path):
             self._check_local_input(path)
             return
+        top = f"{path.rstrip('/')}/"
         with s3_errors(path):
-            checks.require_bucket(self._s3, "the input", path, MissingInputError)
-            found = [uri for uri, _ in self.fs.s3._ls(path)]
-            if not found:
-                said = missing(path, partial(checks.names_in, self._s3))
-                raise MissingInputError(f"the input {path} {said}")
-        checks.require_success(path, found)
+            found = list(self.fs.ls(path))
+        if not found:
+            raise MissingInputError(f"the input {path} does not exist")
+        require_finished(path, {uri.removeprefix(top).partition("/")[0] for uri in found})
         super()._check_input_path(path)
 
     def _confirm(self) -> None:
-        """Ask whether a cluster is to start, which costs money.
-
-        Raises
-        ------
-        UsageError
-            The answer is no, or nobody is there to answer.
-        """
+        """Ask whether a cluster is to start, which costs money; raise a UsageError if not."""
         how_long = "until the job ends"
         if self._shared is not None:
             how_long = "until the training ends"
@@ -220,16 +169,14 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         return list(self._opts["python_bin"] or [f"python3.{sys.version_info.minor}"])
 
     def _bootstrap_python(self) -> list[list[str]]:
-        """Commands that bring a node the Python of this process, and packages if none are packed.
+        """Commands that bring a node the Python of this process, and the packages that tasks need.
 
         Amazon Linux 2023 calls its packages as the programs.
         """
         if self._opts["python_bin"] or self._opts["bootstrap_python"] is False:
             return []
         python = f"python3.{sys.version_info.minor}"
-        if self._opts["packed"]:
-            return [[f"sudo dnf install -y -q {python}"]]
-        wanted = " ".join(packing.pinned())
+        wanted = " ".join(f"{name}=={version(name)}" for name in PACKAGES)
         return [
             [f"sudo dnf install -y -q {python} {python}-pip"],
             [f"sudo {python} -m pip install -q {wanted}"],
@@ -244,20 +191,13 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
             passed["AWS_ENDPOINT_URL_S3"] = _endpoint_url(self._opts["s3_endpoint"])
         return {**passed, **super()._cmdenv()}
 
-    def _ship(self, kind: str, name: str, content: bytes) -> str:
-        uri = f"{self._opts['cloud_tmp_dir']}gradreduce/{kind}/{name}"
+    def _ship(self, name: str, content: bytes) -> str:
+        uri = f"{self._opts['cloud_tmp_dir']}gradreduce/code/{name}"
         bucket, key = parse_s3_uri(uri)
-        client = self.fs.s3.make_s3_client()
         with s3_errors(uri):
             self.fs.mkdir(uri)
-            try:
-                there = client.head_object(Bucket=bucket, Key=key)["ContentLength"]
-            except ClientError as error:
-                if code_of(error) not in ("404", "NoSuchKey"):
-                    raise
-                there = None
-            if there != len(content):
-                client.put_object(Bucket=bucket, Key=key, Body=content)
+            if not any(found.size == len(content) for _, found in self.fs.s3._ls(uri)):
+                self.fs.s3.make_s3_client().put_object(Bucket=bucket, Key=key, Body=content)
         return uri
 
     def _unreadable(self, path: str) -> str:
@@ -273,20 +213,12 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         request["BootstrapActions"] = [
             action for action in request["BootstrapActions"] if action["Name"] != "idle timeout"
         ]
-        if persistent or self._is_kept:
+        if persistent or self._shared or self._opts["pool_clusters"]:
             request["Instances"]["KeepJobFlowAliveWhenNoSteps"] = True
             seconds = int(self._opts["max_mins_idle"] * 60)
             policy = {"IdleTimeout": min(max(seconds, 60), 7 * 86400)}
             request.setdefault("AutoTerminationPolicy", policy)
         return request
-
-    @property
-    def _is_kept(self) -> bool:
-        """Whether a cluster that is started waits for more steps than those that it is given."""
-        # With the one that sets up the master node. More are added while the first ones run, and a
-        # cluster that is through with those may not end meanwhile.
-        at_once = self._add_steps_in_batch() and self._num_steps() < _MOST_STEPS
-        return bool(self._shared or self._opts["pool_clusters"] or not at_once)
 
     @property
     def _is_own(self) -> bool:
@@ -319,30 +251,22 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         submissions.tell(cluster_id)
         super()._add_tags(tags, cluster_id)
 
-    def _add_steps_to_cluster(self, steps: list[dict[str, Any]]) -> None:
-        super()._add_steps_to_cluster(steps[:_MOST_STEPS])
-
     def _run(self) -> None:
         try:
-            with aws_errors(self._where):
+            with aws_errors(f"EMR in {self._opts['region']}"):
                 super()._run()
         except BaseException:
             if self._cluster_id and not self._is_own:
-                clusters.cancel(self.make_emr_client(), self._cluster_id, self._unfinished())
+                self._cancel_steps(self._cluster_id)
             raise
 
-    def _unfinished(self) -> list[str]:
-        """The job's steps on the cluster, also those of a request that was interrupted."""
+    def _cancel_steps(self, cluster: str) -> None:
+        """End the job's steps on a cluster that goes on. An error is logged."""
+        client = self.make_emr_client()
         try:
-            return [
-                step["Id"]
-                for step in clusters.unfinished(self.make_emr_client(), str(self._cluster_id))
-                if step["Name"].startswith(self._job_key)
-            ]
+            clusters.cancel(client, cluster, lambda step: step["Name"].startswith(self._job_key))
         except Exception as error:
-            # It is an error already that has brought us here.
-            log.debug("%s", error)
-            return self._step_ids
+            log.error("steps on the cluster %s could not be cancelled: %s", cluster, error)
 
     def cleanup(self, mode: Any = None) -> None:
         cluster, own = self._cluster_id, self._is_own
@@ -363,49 +287,29 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
 
     # Steps
 
-    def _wait_for_steps_to_complete(self) -> None:
-        steps = self._steps_to_submit()
-        self._log_interpretations, self._mns_log_interpretation = [], None
+    def _wait_for_step_to_complete(self, step_id: str, step_num: int) -> None:
+        """Wait for a step to end; the one that sets up the master node has the number -1."""
         client = self.make_emr_client()
-        before = 1 if self._master_node_setup_script_path else 0
-        for index in range(len(steps)):
-            ahead = index + (_MOST_STEPS // 2 if self._add_steps_in_batch() else 1)
-            if len(self._step_ids) < min(ahead, len(steps)):
-                most = index + (_MOST_STEPS if self._add_steps_in_batch() else 1)
-                self._add_steps_to_cluster(steps[len(self._step_ids) : most])
-            self._wait_for(client, self._step_ids[index], index - before)
-        if not self._shared:
-            for number, found in enumerate(self._log_interpretations):
-                # Where they are on S3 already: nobody waits for counters.
-                self._log_counters(found, number)
-
-    def _wait_for(self, client: Any, step: str, number: int) -> None:
-        """Wait for a step to end.
-
-        Raises
-        ------
-        JobFailedException
-            It failed, or was cancelled.
-        ClusterError
-            The cluster did not even start.
-        """
-        interpretation = {"step_id": step}
-        if number >= 0:
+        interpretation = {"step_id": step_id}
+        if step_num >= 0:
             self._log_interpretations.append(interpretation)
-        logged, name = "", f"step {number + 1} of {self._num_steps()}"
+        logged, name = "", f"step {step_num + 1} of {self._num_steps()}"
         while True:
-            status = client.describe_step(ClusterId=self._cluster_id, StepId=step)["Step"]["Status"]
-            state = status["State"]
+            found = client.describe_step(ClusterId=self._cluster_id, StepId=step_id)["Step"]
+            state = found["Status"]["State"]
             text = f"{name}: {state.lower()}"
             if state == "COMPLETED":
                 log.info("%s", text)
+                if step_num >= 0 and not self._shared:
+                    # If they are on S3 already: nobody waits for counters.
+                    self._log_counters(interpretation, step_num)
                 return
             if state in ("FAILED", "CANCELLED", "INTERRUPTED", "CANCEL_PENDING"):
-                self._fail(client, step, number, status)
+                self._fail(client, step_id, step_num, found["Status"])
             cluster = self._describe_cluster()["Status"]
             if state == "PENDING":
                 if cluster["State"] in clusters.ENDED:
-                    self._fail(client, step, number, cluster)
+                    self._fail(client, step_id, step_num, cluster)
                 text += f", the cluster {self._cluster_id} is {cluster['State'].lower()}"
             if cluster["State"] in ("RUNNING", "WAITING"):
                 self._set_up_ssh_tunnel_and_hdfs()

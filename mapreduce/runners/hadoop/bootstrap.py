@@ -19,8 +19,8 @@ OLDEST = (3, 11)
 #: The prefix of a line of standard error that reports an error to the driver.
 MARK = "gradreduce-error: "
 
-#: Where the archive of packages of ``--packed`` lies in a task's folder.
-PACKED = "gradreduce-packed"
+#: A folder beside a task whose packages it can import: ``--dirs packages#gradreduce-packages``.
+PACKED = "gradreduce-packages"
 
 #: Sets of code that are kept on a node.
 KEPT = 4

@@ -9,7 +9,7 @@ from typing import Any
 
 from mrjob.step import StepFailedException
 
-from mapreduce.runners.hadoop.bootstrap import MARK
+from mapreduce.runners.hadoop.bootstrap import MARK, PACKED
 from mapreduce.runners.hadoop.rest import RestError, Yarn
 
 #: Lines of a task's log that are shown if it reported nothing else.
@@ -26,7 +26,7 @@ _MEANINGS = {
     r"Cannot run program \"([^\"]+)\"": (
         "the nodes have no program {0}. Name the Python that they have with --python-bin"
     ),
-    r"beyond (?:the )?(?:'?physical'?|'?PHYSICAL'?|'?VIRTUAL'?|'?virtual'?)[^.]*\. ?"
+    r"beyond the '?(?:PHYSICAL|physical|VIRTUAL|virtual)'?[^.]*\. ?"
     r"Current usage: ([\d.]+ .?B of [\d.]+ .?B)": (
         "the container used {0} of memory and was killed. Give it more with --map-memory or "
         "--reduce-memory"
@@ -35,33 +35,21 @@ _MEANINGS = {
         "Java's part of the task ran out of memory ({0}): a record or the sort buffer is too large "
         "for it. Give it more with --map-memory or --reduce-memory"
     ),
-    r"[Tt]he required (MAP|REDUCE) capability is more than the supported max container": (
-        "no node can have so large a container for a {0} task. Ask for less with --map-memory, "
-        "--reduce-memory, --vcores or --gpus-per-task"
-    ),
-    r"(Invalid resource request[^.]*)\.": (
-        "{0}. Ask for less with --map-memory, --reduce-memory, --vcores or --gpus-per-task"
+    r"([Tt]he required (?:MAP|REDUCE) capability is more than|Invalid resource request)": (
+        "no node can have so large a container. Ask for less with --map-memory, --reduce-memory "
+        "or --gpus-per-task"
     ),
     r"No space left on device|DiskOutOfSpaceException|No space available in any of the local": (
         "the node's disk is full"
     ),
-    r"(QuotaExceededException|DSQuotaExceeded|NSQuotaExceeded)[^:\n]*: ([^\n]*)": (
-        "a quota of HDFS is used up: {1}"
-    ),
-    r"(?:BlockMissing|AccessControl)Exception: ([^\n]*)": "{0}",
     r"failed with code (?:137|143)\b|Exit code (?:is|from container)[^\n]*\b(?:137|143)\b": (
         "its process was killed"
     ),
-    r"(Container released on a \*lost\* node)": "its node was lost",
     r"Timed out after (\d+) secs": (
         "it was silent for {0} seconds and was killed. A task that takes longer has to say so, "
         "with set_status() or increment_counter(), or -D mapreduce.task.timeout=MILLISECONDS"
     ),
 }
-
-
-#: Messages of an application master about its web server, in two lines each.
-_OF_JERSEY = re.compile(r"INFO: |\w{3} \d{2}, \d{4} [\d:]+ [AP]M com\.sun\.jersey\.")
 
 
 @dataclass(frozen=True)
@@ -70,10 +58,8 @@ class Failure:
 
     Attributes
     ----------
-    what : str
-        In a sentence.
-    where : str
-        Task, attempt, node and input.
+    what, where : str
+        A sentence; and task, attempt, node and input.
     traceback : str
         Traceback of the exception, as far as it lies in the user's code; empty if there was none.
     exit_code : int or None
@@ -96,14 +82,7 @@ class Failure:
 
 
 class JobFailedException(StepFailedException):
-    """A step failed on the cluster.
-
-    Attributes
-    ----------
-    failure : Failure
-    logs : str or None
-        The command that shows all logs.
-    """
+    """A step failed on the cluster; ``logs`` is the command that shows all logs."""
 
     def __init__(self, failure: Failure, step_num: int, num_steps: int, logs: str | None) -> None:
         super().__init__(reason=str(failure), step_num=step_num, num_steps=num_steps)
@@ -120,25 +99,13 @@ class JobFailedException(StepFailedException):
 
 
 def of_attempt(yarn: Yarn, application: str, attempt: str, said: str = "") -> Failure:
-    """Why an attempt failed.
-
-    Parameters
-    ----------
-    yarn : Yarn
-    application, attempt : str
-        Their identifiers.
-    said : str
-        What Hadoop's client has said of it.
-    """
-    node, container, log = "", "", None
-    try:
+    """Why an attempt failed; ``said`` is what Hadoop's client has said of it."""
+    node, container = "", ""
+    with contextlib.suppress(RestError):
         entry = yarn.attempt(application, attempt)
         node, container = entry.get("nodeHttpAddress", ""), entry.get("assignedContainerId", "")
         said = f"{entry.get('diagnostics') or ''}\n{said}"
-    except RestError:
-        pass
-    if container:
-        log = yarn.log(container, node)
+    log = yarn.log(container, node) if container else None
     return describe(attempt, node.partition(":")[0], said, log)
 
 
@@ -155,40 +122,46 @@ def describe(attempt: str, node: str, said: str, log: str | None) -> Failure:
     meaning = _meaning(said)
     if meaning is not None:
         return Failure(meaning, place, final="Name the Python" in meaning)
-    lines = [line for line in (log or "").splitlines() if line.strip() and not _is_noise(line)]
+    noise = ("reporter:", "log4j:", "SLF4J:", "compiling kernels", "INFO: ")
+    lines = [line for line in (log or "").splitlines() if line.strip()]
+    lines = [line for line in lines if not (line.startswith(noise) or "com.sun.jersey" in line)]
     if lines:
         shown = "\n".join(lines[-_LINES:])
         return Failure(f"the task failed. The end of its standard error:\n{shown}", place)
-    first = next((line.strip() for line in said.splitlines() if line.strip()), "")
-    return Failure(f"the task failed: {first or 'nothing is known of the cause'}", place)
+    return Failure(f"the task failed: {errors_in(said)}", place)
 
 
 def of_job(yarn: Yarn, application: str, said: str) -> Failure:
     """Why a job failed of which no failed attempt is known."""
-    diagnostics = ""
     with contextlib.suppress(RestError):
-        diagnostics = yarn.application(application).get("diagnostics") or ""
-    words = f"{diagnostics}\n{said}"
+        said = f"{yarn.application(application).get('diagnostics') or ''}\n{said}"
+    # The master may be gone already while the history does not have the job yet.
     end = time.monotonic() + _HISTORY_SECONDS
-    while True:
+    while "Task failed" in said and time.monotonic() < end:
         with contextlib.suppress(RestError):
             failed = [task["id"] for task in yarn.tasks(application) if task["state"] == "FAILED"]
             # In uber mode the reduce task counts as failed once a map task is.
-            for task in sorted(failed, key=lambda task: f"Task failed {task}" not in words):
+            for task in sorted(failed, key=lambda task: f"Task failed {task}" not in said):
                 for entry in reversed(yarn.attempts(application, task)):
                     if entry["state"] == "FAILED":
                         return of_attempt(yarn, application, entry["id"], said)
-        # The master may be gone already while the history does not have the job yet.
-        if "Task failed" not in words or time.monotonic() > end:
-            break
         time.sleep(0.2)
-    meaning = _meaning(words)
-    if meaning is None:
-        lines = [line.strip() for line in (diagnostics or said).splitlines() if line.strip()]
-        reported = [line for line in lines if not re.match(r"at |\.\.\. \d|Caused by", line)]
-        shown = reported[:8] if diagnostics else reported[-8:]
-        meaning = "\n".join(shown) or "nothing is known of the cause"
-    return Failure(meaning)
+    # Whoever killed it does not want it again.
+    is_killed = "failed with state KILLED" in said
+    return Failure(_meaning(said) or errors_in(said), final=is_killed)
+
+
+def not_submitted(said: str) -> Failure:
+    """Why Hadoop's client did not even submit a job."""
+    return Failure(f"the job could not be submitted: {_meaning(said) or errors_in(said)}")
+
+
+def errors_in(text: str) -> str:
+    """The lines of a log that tell of an error, else its last ones."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    errors = [line for line in lines if re.search(r"ERROR|[Ee]xception|Error|[Ff]ail", line)]
+    shown = [line for line in errors or lines[-8:] if not line.startswith("at ")]
+    return "\n".join(shown[:8]) or "nothing is known of the cause"
 
 
 def _meaning(said: str) -> str | None:
@@ -211,27 +184,27 @@ def _reported(log: str) -> dict[str, Any]:
 
 
 def told_attempt(log: str) -> str | None:
-    """Which attempt a log with an error of a task is of."""
+    """The attempt that wrote a log with an error of a task."""
     found = _reported(log).get("attempt")
     return str(found) if found else None
 
 
 def _unfit(reported: dict[str, Any], node: str) -> str:
     """What a node lacks, and what cures that."""
+    node = node or "a node"
     program, version = reported.get("executable", "python"), reported.get("python", "?")
     if reported.get("kind") == "python":
         return (
-            f"{node or 'a node'} runs tasks with {program}, which is Python {version}; the toolkit "
+            f"{node} runs tasks with {program}, which is Python {version}; the toolkit "
             f"needs 3.11 or later. Name another that the nodes have with --python-bin"
         )
     if reported.get("kind") == "package":
-        minor = ".".join(version.split(".")[:2])
         return (
-            f"{node or 'a node'}: {program}, Python {version}, has no {reported.get('package')} "
-            f"({reported.get('message')}). Pack what tasks need, and ship it with the job: "
-            f"gradreduce pack --python {minor} packed.tar.gz, then --packed packed.tar.gz"
+            f"{node}: {program}, Python {version}, has no {reported.get('package')} "
+            f"({reported.get('message')}). Install what tasks need there, or send it along: pip "
+            f"install --target packages ..., then --dirs packages#{PACKED}"
         )
-    return f"{node or 'a node'}: {reported.get('message')}"
+    return f"{node}: {reported.get('message')}"
 
 
 def _place(attempt: str, node: str, reported: dict[str, Any]) -> str:
@@ -248,22 +221,3 @@ def _place(attempt: str, node: str, reported: dict[str, Any]) -> str:
     if record:
         parts.append(f"record {record['number']:,} of it: {record['shown']}")
     return ", ".join(parts)
-
-
-def _is_noise(line: str) -> bool:
-    """Whether a line of a task's standard error is not the task's."""
-    starts = ("reporter:", "log4j:", "SLF4J:", "compiling kernels")
-    return line.startswith(starts) or bool(_OF_JERSEY.match(line))
-
-
-def not_submitted(said: str) -> Failure:
-    """Why Hadoop's client did not even submit a job."""
-    meaning = _meaning(said)
-    if meaning is None:
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        errors = [
-            line for line in lines if re.search(r"\bERROR\b|[Ee]xception|Error|No such", line)
-        ]
-        reported = [line for line in errors or lines[-5:] if not line.startswith("at ")]
-        meaning = "\n".join(reported[:5]) or "Hadoop's client ended without a word"
-    return Failure(f"the job could not be submitted: {meaning}")

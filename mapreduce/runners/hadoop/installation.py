@@ -16,13 +16,9 @@ from hdfs_utils import cluster
 from hdfs_utils.errors import ClusterError, NotRunningError
 from hdfs_utils.filesystem import properties
 
-#: Folders of a Hadoop home that may hold the streaming jar, and of distributions without a home.
-_JAR_FOLDERS = ("share/hadoop/tools/lib", "lib", ".", "contrib/streaming")
-_JAR_PLACES = ("/usr/lib/hadoop-mapreduce", "/usr/hdp/current/hadoop-mapreduce-client")
-
 _CONF_PLACES = ("etc/hadoop", "conf", "/etc/hadoop/conf")
 
-_JAR_NAME = re.compile(r"hadoop-streaming(?:-(\d+(?:\.\d+)*))?(?:[-.]\w+)*\.jar")
+_DEFAULTS = {"yarn.resourcemanager.hostname": "0.0.0.0"}  # noqa: S104
 
 
 @dataclass(frozen=True)
@@ -33,7 +29,6 @@ class Installation:
     ----------
     program : str
         ``hadoop``.
-    streaming_jar : Path or None
     conf_dir : Path or None
         Its configuration.
     environment : dict
@@ -43,17 +38,9 @@ class Installation:
     """
 
     program: str
-    streaming_jar: Path | None
     conf_dir: Path | None
     environment: Mapping[str, str] = field(default_factory=dict)
     own: cluster.Cluster | None = None
-
-    @property
-    def version(self) -> str | None:
-        """Hadoop's version, by the name of its streaming jar: nothing needs to be started."""
-        name = self.streaming_jar.resolve().name if self.streaming_jar else ""
-        found = _JAR_NAME.fullmatch(name)
-        return found[1] if found else None
 
     @cached_property
     def settings(self) -> dict[str, str]:
@@ -106,24 +93,19 @@ class Installation:
         return f"{known.get(host, host)}:{port}"
 
 
-_DEFAULTS = {"yarn.resourcemanager.hostname": "0.0.0.0"}  # noqa: S104
-
-
 def _url(place: str, secure: bool) -> str:
-    # The address on which a server listens to all cannot be connected to.
+    # A server that listens on all addresses is reached at the loopback address.
     place = place.replace("0.0.0.0:", "127.0.0.1:")
     return f"http{'s' if secure else ''}://{place}"
 
 
-def find(program: list[str] | None = None, streaming_jar: str | None = None) -> Installation:
+def find(program: list[str] | None = None) -> Installation:
     """The Hadoop that jobs go to.
 
     Parameters
     ----------
     program : list of str, optional
         mrjob's option ``hadoop_bin``.
-    streaming_jar : str, optional
-        mrjob's option ``hadoop_streaming_jar``.
 
     Raises
     ------
@@ -132,74 +114,30 @@ def find(program: list[str] | None = None, streaming_jar: str | None = None) -> 
     ClusterError
         ``HADOOP_HOME`` names no Hadoop, or a file of its configuration is damaged.
     """
-    jar = Path(streaming_jar) if streaming_jar else None
-    named = {"HADOOP_HOME", "HADOOP_CONF_DIR"} & {name for name in os.environ if os.environ[name]}
-    if not named and not program:
-        own = cluster.running()
-        if own is not None:
-            return Installation(
-                program=str(own.home / "bin" / "hadoop"),
-                streaming_jar=jar or own.streaming_jar,
-                conf_dir=own.conf_dir,
-                environment=own.environment(),
-                own=own,
-            )
-    return _installed(program, jar)
-
-
-def _installed(program: list[str] | None, jar: Path | None) -> Installation:
-    given = os.environ.get("HADOOP_HOME")
-    binary = program[0] if program else _binary(given)
-    if binary is None:
+    own = cluster.running()
+    given, conf = os.environ.get("HADOOP_HOME"), os.environ.get("HADOOP_CONF_DIR")
+    if own is not None and not (program or given or conf):
+        binary = str(own.home / "bin" / "hadoop")
+        return Installation(binary, own.conf_dir, own.environment(), own)
+    binary = program[0] if program else f"{given}/bin/hadoop" if given else "hadoop"
+    found = shutil.which(binary)
+    if found is None and not program:
         where = (
             f"HADOOP_HOME is {given}, where there is no bin/hadoop"
             if given
-            else ("no Hadoop is configured here (HADOOP_HOME, HADOOP_CONF_DIR, PATH)")
+            else "no Hadoop is configured here (HADOOP_HOME, HADOOP_CONF_DIR, PATH)"
         )
         kind = ClusterError if given else NotRunningError
         raise kind(f"{where}, and no cluster of your own runs. Start one: gradreduce cluster up")
-    found = shutil.which(binary)
-    home = Path(given) if given else Path(found).resolve().parent.parent if found else None
-    conf = os.environ.get("HADOOP_CONF_DIR")
-    folder = Path(conf) if conf else _first(home, _CONF_PLACES, "core-site.xml")
+    home = Path(given) if given else Path(found or "/").resolve().parent.parent
+    places = [Path(conf)] if conf else [home / place for place in _CONF_PLACES]
+    folder = next((place for place in places if conf or (place / "core-site.xml").is_file()), None)
     if folder is not None:
         if not folder.is_dir():
             raise ClusterError(f"HADOOP_CONF_DIR is {folder}, which is not a folder")
         # The file system's client looks there too.
         os.environ.setdefault("HADOOP_CONF_DIR", str(folder))
-    own = cluster.running()
     if own is not None and (folder is None or folder.resolve() != own.conf_dir.resolve()):
         # The environment names another one.
         own = None
-    return Installation(
-        program=binary,
-        streaming_jar=jar or _streaming_jar(home),
-        conf_dir=folder,
-        environment=own.environment() if own else {},
-        own=own,
-    )
-
-
-def _binary(home: str | None) -> str | None:
-    if not home:
-        return "hadoop" if shutil.which("hadoop") else None
-    binary = Path(home) / "bin" / "hadoop"
-    return str(binary) if binary.is_file() else None
-
-
-def _first(home: Path | None, places: tuple[str, ...], name: str) -> Path | None:
-    for place in places:
-        folder = (home or Path("/")) / place
-        if (folder / name).is_file():
-            return folder
-    return None
-
-
-def _streaming_jar(home: Path | None) -> Path | None:
-    folders = [home / folder for folder in _JAR_FOLDERS] if home else []
-    for folder in [*folders, *map(Path, _JAR_PLACES)]:
-        jars = [path for path in folder.glob("*.jar") if _JAR_NAME.fullmatch(path.name)]
-        jars = [path for path in jars if "sources" not in path.name and "test" not in path.name]
-        if jars:
-            return min(jars, key=lambda path: (len(path.name), path.name))
-    return None
+    return Installation(binary, folder, own.environment() if own else {}, own)

@@ -1,14 +1,12 @@
 """What jobs on YARN have in common, whoever starts them: options, environment, shipped code."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from mrjob.parse import is_uri
 
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.runners.hadoop import shipping, submissions
-from mapreduce.runners.hadoop.bootstrap import PACKED
 from mapreduce.support import numeric, trust
 from mapreduce.support.suggest import missing, names_in
 
@@ -24,16 +22,7 @@ JOBCONF = {
     "mapreduce.client.progressmonitor.pollinterval": "200",
 }
 
-OPTIONS = {
-    "gpu_resource",
-    "gpus_per_task",
-    "map_memory",
-    "max_attempts",
-    "packed",
-    "reduce_memory",
-    "speculative",
-    "vcores",
-}
+OPTIONS = {"gpus_per_task", "map_memory", "reduce_memory"}
 
 
 class OnYarn:
@@ -51,7 +40,7 @@ class OnYarn:
     _cores = 1
 
     def _check_numbers(self) -> None:
-        for name in ("map_memory", "reduce_memory", "vcores", "gpus_per_task", "max_attempts"):
+        for name in sorted(OPTIONS):
             found = self._opts[name]
             if found is not None and (type(found) is not int or found < 1):
                 flag = name.replace("_", "-")
@@ -80,19 +69,10 @@ class OnYarn:
         super()._add_job_files_for_upload()  # type: ignore[misc]
         files = self._working_dir_mgr  # type: ignore[attr-defined]
         if self._mrjob_cls is not None and not self._opts["task_python_bin"]:
-            files.add("file", self._ship("code", *shipping.archive()), name=shipping.NAME)
-        if self._opts["packed"]:
-            archive = shipping.named(_packed(self._opts["packed"]))
-            files.add("archive", self._ship("packed", *archive), name=PACKED)
+            files.add("file", self._ship(*shipping.archive()), name=shipping.NAME)
 
     def read_by_reference(self, files: Sequence[str]) -> None:
-        """Have map tasks read files by themselves, from lines of equal length that name parts.
-
-        Raises
-        ------
-        UsageError
-            The nodes cannot read a file.
-        """
+        """Have map tasks read files by themselves, from lines of equal length that name parts."""
         for path in files:
             if reason := self._unreadable(path):
                 raise UsageError(f"{path} {reason}")
@@ -102,16 +82,8 @@ class OnYarn:
         """Why the nodes cannot read a file, in words; empty if they can."""
         raise NotImplementedError
 
-    def _ship(self, kind: str, name: str, content: bytes) -> str:
-        """Bring a file to the nodes' storage, if it is not there; returns its URI.
-
-        Parameters
-        ----------
-        kind : {"code", "packed"}
-        name : str
-            With a digest of the content.
-        content : bytes
-        """
+    def _ship(self, name: str, content: bytes) -> str:
+        """Bring code to the nodes' storage, unless its name is there; returns its URI."""
         raise NotImplementedError
 
     def _cmdenv(self) -> dict[str, str]:
@@ -132,19 +104,12 @@ class OnYarn:
             names["mapreduce.job.maps"] = str(self._cores)
         lines = self._lines_of_output(step_num)
         asked = self._asked_for()
-        # Who says how tasks are to run wants tasks.
+        # Whoever says how tasks are to run wants tasks.
         size = {} if asked else self._for_its_size(step_num, given)
         return {**JOBCONF, **lines, **names, **asked, **size, **given, "mapreduce.job.tags": tags}
 
     def _for_its_size(self, step_num: int, given: dict[str, Any]) -> dict[str, Any]:
-        """Properties of a step because it has little to read.
-
-        Parameters
-        ----------
-        step_num : int
-        given : dict
-            Properties that the user or the job sets.
-        """
+        """Properties of a step because it has little to read, beside those that are given."""
         return {}
 
     def _lines_of_output(self, step_num: int) -> dict[str, str]:
@@ -163,45 +128,17 @@ class OnYarn:
 
     @property
     def _tag(self) -> str:
-        """By which the job's applications are found."""
+        """The tag by which the job's applications are found."""
         return str(self._job_key).lower()  # type: ignore[attr-defined]
 
     def _asked_for(self) -> dict[str, Any]:
         """Properties of Hadoop for our options."""
-        options = self._opts
         found: dict[str, Any] = {}
         for kind in ("map", "reduce"):
-            if memory := options[f"{kind}_memory"]:
+            if memory := self._opts[f"{kind}_memory"]:
                 found[f"mapreduce.{kind}.memory.mb"] = memory
                 # The other half is for Python.
                 found[f"mapreduce.{kind}.java.opts"] = f"-Xmx{memory // 2}m"
-            if options["vcores"]:
-                found[f"mapreduce.{kind}.cpu.vcores"] = options["vcores"]
-            if options["max_attempts"]:
-                found[f"mapreduce.{kind}.maxattempts"] = options["max_attempts"]
-            if options["speculative"]:
-                found[f"mapreduce.{kind}.speculative"] = "true"
-        if options["gpus_per_task"]:
-            resource = options["gpu_resource"] or "yarn.io/gpu"
-            found[f"mapreduce.map.resource.{resource}"] = options["gpus_per_task"]
+        if self._opts["gpus_per_task"]:
+            found["mapreduce.map.resource.yarn.io/gpu"] = self._opts["gpus_per_task"]
         return found
-
-
-def _packed(place: str) -> Path:
-    """The archive of ``--packed``.
-
-    Raises
-    ------
-    MissingInputError
-        It does not exist.
-    UsageError
-        It is not an archive.
-    """
-    path = Path(place)
-    if not path.is_file():
-        raise MissingInputError(
-            f"--packed {place} does not exist. Make it: gradreduce pack {place}"
-        )
-    if not path.name.endswith((".tar.gz", ".tgz", ".zip")):
-        raise UsageError(f"--packed {place}: expected an archive of gradreduce pack, .tar.gz")
-    return path

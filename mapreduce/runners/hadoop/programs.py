@@ -10,14 +10,7 @@ from hdfs_utils.cluster import Cluster, compiled
 
 
 class Program:
-    """A command for one step, as ``hadoop jar``.
-
-    Parameters
-    ----------
-    arguments : sequence of str
-    environment : mapping
-        All of it.
-    """
+    """A command for one step, as ``hadoop jar``, with all of its environment."""
 
     _STDIN = subprocess.DEVNULL
 
@@ -60,15 +53,7 @@ class Program:
 
 
 class Submitter(Program):
-    """One Java for all streaming steps of a job: what a step needs is loaded for the first only.
-
-    Parameters
-    ----------
-    own : Cluster
-        Of which the Java is.
-    environment : mapping
-        All of it.
-    """
+    """One Java for all streaming steps of a job: what a step needs is loaded for the first only."""
 
     _STDIN = subprocess.PIPE
 
@@ -91,13 +76,7 @@ class Submitter(Program):
         return self._process.poll() is None and self._environment == dict(environment)
 
     def submit(self, arguments: Sequence[str]) -> None:
-        """Begin a step.
-
-        Parameters
-        ----------
-        arguments : sequence of str
-            For Hadoop's streaming.
-        """
+        """Begin a step, by arguments for Hadoop's streaming."""
         self._code = None
         assert self._process.stdin is not None
         words = "\t".join(quote(word, safe="") for word in arguments)

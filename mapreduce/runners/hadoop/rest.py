@@ -1,13 +1,9 @@
 """The REST interfaces of YARN and its jobs: resource manager, master, history, nodes."""
 
 import contextlib
-import functools
 import json
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from hdfs_utils.errors import ClusterError
@@ -16,9 +12,6 @@ from mapreduce.runners.hadoop.installation import Installation
 
 #: Seconds that a server may take to answer.
 SECONDS = 5.0
-
-#: Seconds until the resource manager knows how an application ended that is over.
-_END_SECONDS = 10.0
 
 #: Bytes of a container's log that are fetched: its end.
 LOG_BYTES = 1 << 18
@@ -30,13 +23,7 @@ _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class RestError(ClusterError):
-    """A server did not answer, or with an error.
-
-    Attributes
-    ----------
-    status : int or None
-        HTTP's; None if there was no answer.
-    """
+    """A server did not answer, or with an error, whose HTTP status it has then."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
@@ -44,71 +31,30 @@ class RestError(ClusterError):
 
 
 class Yarn:
-    """The REST interfaces of a cluster.
-
-    Parameters
-    ----------
-    installation : Installation
-    """
+    """The REST interfaces of a cluster."""
 
     def __init__(self, installation: Installation) -> None:
         self.installation = installation
-        self._active: str | None = None
 
     # The resource manager
 
     def _manager(self, path: str, **options: Any) -> Any:
-        places = self.installation.resource_managers
-        if self._active in places:
-            places = [self._active, *(place for place in places if place != self._active)]
-        error: RestError | None = None
-        for place in places:
+        *others, last = self.installation.resource_managers
+        for place in others:
             try:
-                found = _call(f"{place}/{path}", **options)
-            except RestError as failed:
-                error = failed
-                if failed.status in (401, 403, 404):
-                    break
-                continue
-            self._active = place
-            return found
-        assert error is not None
-        raise error
+                return _call(f"{place}/{path}", **options)
+            except RestError as error:
+                if error.status in (401, 403, 404):
+                    raise
+        return _call(f"{last}/{path}", **options)
 
     def metrics(self) -> dict[str, Any]:
-        """Nodes, memory and cores of the cluster.
-
-        Raises
-        ------
-        RestError
-            The resource manager does not answer.
-        """
-        found = self._manager("ws/v1/cluster/metrics")["clusterMetrics"]
-        assert isinstance(found, dict)
-        return found
+        """Nodes, memory and cores of the cluster."""
+        return dict(self._manager("ws/v1/cluster/metrics")["clusterMetrics"])
 
     def application(self, application: str) -> dict[str, Any]:
         """State, progress and diagnostics of an application."""
-        found = self._manager(f"ws/v1/cluster/apps/{application}")["app"]
-        assert isinstance(found, dict)
-        return found
-
-    def verdict(self, application: str) -> str:
-        """How an application ended, as it or its killer says, or that it has not.
-
-        Returns
-        -------
-        {"SUCCEEDED", "FAILED", "KILLED", "UNDEFINED"}
-            The last after ten seconds, or if the resource manager does not answer.
-        """
-        end = time.monotonic() + _END_SECONDS
-        while True:
-            found = "UNDEFINED"
-            with contextlib.suppress(RestError):
-                found = str(self.application(application)["finalStatus"])
-            if found != "UNDEFINED" or time.monotonic() > end:
-                return found
-            time.sleep(0.1)
+        return dict(self._manager(f"ws/v1/cluster/apps/{application}")["app"])
 
     def live(self, tag: str) -> list[str]:
         """Applications with a tag that wait or run."""
@@ -125,9 +71,7 @@ class Yarn:
 
     def job(self, application: str) -> dict[str, Any]:
         """Progress and numbers of tasks and attempts."""
-        found = self._of_job(application, "")["job"]
-        assert isinstance(found, dict)
-        return found
+        return dict(self._of_job(application, "")["job"])
 
     def tasks(self, application: str) -> list[dict[str, Any]]:
         """All tasks of the job."""
@@ -141,9 +85,7 @@ class Yarn:
     def attempt(self, application: str, attempt: str) -> dict[str, Any]:
         """An attempt: state, node, container and diagnostics."""
         task = attempt.replace("attempt_", "task_").rpartition("_")[0]
-        found = self._of_job(application, f"/tasks/{task}/attempts/{attempt}")["taskAttempt"]
-        assert isinstance(found, dict)
-        return found
+        return dict(self._of_job(application, f"/tasks/{task}/attempts/{attempt}")["taskAttempt"])
 
     def _of_job(self, application: str, path: str) -> Any:
         job = application.replace("application_", "job_")
@@ -160,36 +102,21 @@ class Yarn:
     def log(self, container: str, node: str, name: str = "stderr") -> str | None:
         """The end of a container's log, from its node or from the history; None if it is gone.
 
-        Parameters
-        ----------
-        container : str
-        node : str
-            Host and port of the node's web server.
-        name : str
-            ``stderr``, ``stdout`` or ``syslog``.
+        ``node`` is the host and port of the node's web server; a log is ``stderr``, ``stdout`` or
+        ``syslog``.
         """
-        for read in self._logs(container, node, name):
-            with contextlib.suppress(RestError, OSError):
-                found: str = read()
-                return found
-        return None
-
-    def _logs(self, container: str, node: str, name: str) -> Iterator[Any]:
-        path = f"containers/{container}/logs/{name}?size=-{LOG_BYTES}"
         own = self.installation.own
         if own is not None:
-            pattern = f"*/*/{container}/{name}"
-            for file in (own.logs / "containers").glob(pattern):
-                yield functools.partial(_end, file)
+            for file in (own.logs / "containers").glob(f"*/*/{container}/{name}"):
+                with contextlib.suppress(OSError):
+                    return file.read_bytes()[-LOG_BYTES:].decode("utf-8", "replace")
+        places = [f"{self.installation.history_server}/ws/v1/history"]
         if node:
-            address = self.installation.reachable(node)
-            yield functools.partial(_text, f"http://{address}/ws/v1/node/{path}")
-        history = self.installation.history_server
-        yield functools.partial(_text, f"{history}/ws/v1/history/{path}")
-
-
-def _end(file: Path) -> str:
-    return file.read_bytes()[-LOG_BYTES:].decode("utf-8", "replace")
+            places.insert(0, f"http://{self.installation.reachable(node)}/ws/v1/node")
+        for place in places:
+            with contextlib.suppress(RestError):
+                return _text(f"{place}/containers/{container}/logs/{name}?size=-{LOG_BYTES}")
+        return None
 
 
 def _call(url: str, method: str = "GET", body: Any = None) -> Any:
@@ -211,7 +138,7 @@ def _text(url: str) -> str:
 
 
 def _open(url: str, method: str, content: bytes | None) -> bytes:
-    # Header: what YARN wants of those that change something, if it guards against forged requests.
+    # YARN wants the second header if it guards against forged requests.
     headers = {"Accept": "application/json, text/plain", "X-XSRF-HEADER": "gradreduce"}
     if content is not None:
         headers["Content-Type"] = "application/json"

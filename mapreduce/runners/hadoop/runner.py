@@ -29,7 +29,7 @@ from hdfs_utils.publish import SUCCESS, require_success
 from mapreduce.batches.parts import visible_files
 from mapreduce.errors import MissingInputError, OutputError
 from mapreduce.runners.hadoop import installation, shipping, uber
-from mapreduce.runners.hadoop.client import Client, Outcome
+from mapreduce.runners.hadoop.client import Client
 from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.hadoop.programs import Program, Submitter
@@ -48,6 +48,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     _fs: Any
     _step_output_dir: str | None
+    _hadoop_streaming_jar: str | None
 
     def __init__(self, mrjob_cls: type | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -58,13 +59,12 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         #: Numbers of those that failed there, and so are run again.
         self._again: set[int] = set()
         self._submitter: Submitter | None = None
-        self._installation = installation.find(
-            self._opts["hadoop_bin"] or None, self._opts["hadoop_streaming_jar"]
-        )
+        self._installation = installation.find(self._opts["hadoop_bin"] or None)
         asked = self._opts["uber"]
         self._uber = self._installation.is_local if asked is None else bool(asked)
         self._yarn = Yarn(self._installation)
-        self._hadoop_streaming_jar = str(self._installation.streaming_jar or "") or None
+        if self._installation.own and not self._hadoop_streaming_jar:
+            self._hadoop_streaming_jar = str(self._installation.own.streaming_jar)
         self._name_places(kwargs.get("output_dir"))
 
     @classmethod
@@ -109,13 +109,13 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     def get_hadoop_version(self) -> str:
         # Only one that is older than 2 would make a difference.
-        return self._installation.version or "3"
+        return "3"
 
     def get_hadoop_bin(self) -> list[str]:
         return self._opts["hadoop_bin"] or [self._installation.program]
 
     def _find_binaries_and_jars(self) -> None:
-        if self._has_hadoop_streaming_steps() and not self._hadoop_streaming_jar:
+        if self._has_hadoop_streaming_steps() and not self.get_hadoop_streaming_jar():
             raise ClusterError(
                 f"there is no hadoop-streaming jar beside {self._installation.program}. Name it "
                 f"with --hadoop-streaming-jar"
@@ -220,8 +220,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             return list(self._opts["python_bin"])
         return [sys.executable] if self._installation.is_local else ["python3"]
 
-    def _ship(self, kind: str, name: str, content: bytes) -> str:
-        target = self._home / ".gradreduce" / kind / name
+    def _ship(self, name: str, content: bytes) -> str:
+        target = self._home / ".gradreduce" / "code" / name
         shipping.ship(target, content)
         return str(target)
 
@@ -252,15 +252,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         self._publish()
 
     def _program(self, arguments: list[str], env: dict[str, str]) -> Program:
-        """The program that gives a step to Hadoop: for streaming, one for all steps if it can be.
-
-        Parameters
-        ----------
-        arguments : list of str
-            Of ``hadoop``, with its name.
-        env : dict
-        """
-        streaming = [*self.get_hadoop_bin(), "jar", self._hadoop_streaming_jar]
+        """The program that gives a step to Hadoop: if it can be, one for all streaming steps."""
+        streaming = [*self.get_hadoop_bin(), "jar", self.get_hadoop_streaming_jar()]
         is_streaming = arguments[: len(streaming)] == streaming
         resident = self._resident(env) if is_streaming else None
         if resident is None:
@@ -290,29 +283,22 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         number, steps = len(self._log_interpretations) - 1, self._num_steps()
         what = f"step {number + 1} of {steps}"
         outcome = Client(self._yarn, self._tag, what).run(self._program(hadoop_args, env))
-        if number in self._small and self._may_do_better(outcome):
-            assert outcome.failure is not None
-            why = outcome.failure.what
-            log.warning("%s failed within the application master: %s", what, why)
+        failure = outcome.failure
+        if number in self._small and failure and outcome.application and not failure.final:
+            # Hadoop's uber mode tries nothing twice.
+            log.warning("%s failed within the application master: %s", what, failure.what)
             log.warning("%s is run again, with tasks of its own", what)
             self._uber = False
             RemotePath(self._step_output_uri(number)).rmtree()
             self._again.add(number)
-            again = Client(self._yarn, self._tag, what, outcome.failure)
-            outcome = again.run(self._program(self._args_for_step(number), env))
+            program = self._program(self._args_for_step(number), env)
+            outcome = Client(self._yarn, self._tag, what).run(program)
         if outcome.failure is not None:
             logs = f"gradreduce logs {outcome.application}" if outcome.application else None
             raise JobFailedException(outcome.failure, number, steps, logs)
         return outcome.return_code, outcome.interpretation
 
     # Small steps
-
-    def _may_do_better(self, outcome: Outcome) -> bool:
-        """Whether a step that failed in uber mode, where nothing is tried twice, may go well."""
-        if outcome.failure is None or outcome.failure.final or outcome.application is None:
-            return False
-        # Who killed it does not want it again.
-        return self._yarn.verdict(outcome.application) == "FAILED"
 
     def _for_its_size(self, step_num: int, given: dict[str, Any]) -> dict[str, Any]:
         if not (self._uber and uber.leaves_tasks_to_us(given) and self._is_small(step_num)):

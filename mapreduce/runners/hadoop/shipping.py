@@ -49,22 +49,8 @@ def _archive(modules: tuple[str, ...]) -> tuple[str, bytes]:
     return f"gradreduce-{digest.hexdigest()[:20]}.zip", buffer.getvalue()
 
 
-def named(path: Path) -> tuple[str, bytes]:
-    """A name with the digest of a file of this machine, and its content."""
-    content = path.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()[:20]
-    stem, dot, ending = path.name.partition(".")
-    return f"{stem}-{digest}{dot}{ending}", content
-
-
 def ship(target: RemotePath, content: bytes) -> None:
-    """Bring something to the cluster whose name says its content, if it is not there.
-
-    Raises
-    ------
-    StorageError
-        It cannot be written.
-    """
+    """Bring something to the cluster whose name says its content, if it is not there."""
     if not target.exists() or target.size() != len(content):
         target.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):

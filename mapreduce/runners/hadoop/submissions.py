@@ -19,15 +19,7 @@ def mark(run: str) -> str:
 
 @contextlib.contextmanager
 def told_to(run: str, listener: Callable[[str], None]) -> Iterator[None]:
-    """Give applications submitted meanwhile a run's mark, and report their names to a function.
-
-    Parameters
-    ----------
-    run : str
-        The run's folder.
-    listener : callable
-        Called with the application's identifier.
-    """
+    """Give applications submitted meanwhile a run's mark, and report their names to a function."""
     entry = mark(run), listener
     _listeners.append(entry)
     try:
@@ -48,12 +40,7 @@ def tell(application: str) -> None:
 
 
 def end_left_behind(run: str) -> list[str]:
-    """End what applications of a run a driver that was killed left on the cluster.
-
-    Parameters
-    ----------
-    run : str
-        The run's folder.
+    """End applications of a run, given by its folder, that a killed driver left on the cluster.
 
     Returns
     -------

@@ -22,9 +22,6 @@ PACKAGES = (
     "fsspec",
 )
 
-#: Characters of a record that a message shows.
-_SHOWN = 200
-
 
 class _Records:
     """Standard input, which remembers the record that is being worked on."""
@@ -45,14 +42,9 @@ class _Records:
 
 
 def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
-    """Run ``NAME SCRIPT [ARGUMENT...]``: the class of that name in the script.
+    """Run ``NAME SCRIPT [ARGUMENT...]``, that class of the script; returns the exit code.
 
     ``report`` writes an error, given by its keywords, as a line that the driver understands.
-
-    Returns
-    -------
-    int
-        The exit code of the task.
     """
     compat.install()
     name, *rest = arguments
@@ -74,7 +66,7 @@ def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
 
 
 def _reported(error: BaseException, records: _Records, report: Callable[..., None]) -> int:
-    from mapreduce.job.tracebacks import user_part
+    from mapreduce.job.tracebacks import text_of, user_part
 
     package = getattr(error, "name", None) if isinstance(error, ImportError) else None
     if package and package.partition(".")[0] in PACKAGES:
@@ -89,7 +81,7 @@ def _reported(error: BaseException, records: _Records, report: Callable[..., Non
     report(
         kind="exception",
         type=type(error).__name__,
-        message=_text(error),
+        message=text_of(error),
         traceback=shown,
         # Exceptions of other people's may have one too, which says nothing about this program.
         exit_code=code if _is_ours(error) else None,
@@ -106,19 +98,12 @@ def _is_ours(error: BaseException) -> bool:
     return isinstance(error, GradreduceError | StorageError)
 
 
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as another:
-        return f"(its message cannot be made: {type(another).__name__})"
-
-
 def _record(records: _Records) -> dict[str, Any] | None:
+    from mapreduce.runners.parallel.records import shown
+
     if not records.number:
         return None
-    line = records.last.rstrip(b"\r\n")
-    shown = repr(line[:_SHOWN])[1:] + ("…" if len(line) > _SHOWN else "")
-    return {"number": records.number, "shown": shown}
+    return {"number": records.number, "shown": shown(records.last.rstrip(b"\r\n"))}
 
 
 def _place() -> dict[str, Any]:

@@ -16,13 +16,7 @@ _PATIENCE = 1.0
 
 
 class CommandError(GradreduceError):
-    """A program could not be started, or ended with another status than 0.
-
-    Attributes
-    ----------
-    stderr : str
-        What it wrote to standard error, if that was to be kept.
-    """
+    """A program could not be started, or failed; ``stderr`` is what it wrote, if that was kept."""
 
     def __init__(self, message: str, stderr: str = "") -> None:
         super().__init__(message)
@@ -42,7 +36,6 @@ def piped(
     Parameters
     ----------
     command : sequence of str
-        The program and its arguments.
     blocks : iterable of bytes
         Its standard input, cut anywhere; a program may end without reading it all.
     keep_stderr : bool

@@ -200,7 +200,7 @@ def configured(
     partitions : int
         Reduce tasks of the step.
     warn : callable
-        Called with a warning about a partitioner that is not built in.
+        Gets a warning about a partitioner that is not built in.
 
     Raises
     ------

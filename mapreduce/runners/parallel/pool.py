@@ -41,8 +41,6 @@ class TaskError(GradreduceError):
 
     Attributes
     ----------
-    task : dict
-        The task that failed.
     traceback : str or None
         Traceback of the exception, as far as it lies in the user's code.
     log : str
@@ -79,15 +77,7 @@ class _Worker:
 
 
 class WorkerPool:
-    """Worker processes.
-
-    Parameters
-    ----------
-    workers : int
-    start_method : {"fork", "forkserver"}
-    jobs : sequence of type
-        Classes of the jobs that will be run: forked workers have them from the start.
-    """
+    """Worker processes; forked ones have the classes of ``jobs`` from the start."""
 
     def __init__(self, workers: int, start_method: str, jobs: Sequence[type]) -> None:
         self.size = workers
@@ -102,7 +92,7 @@ class WorkerPool:
         self._definition: bytes = b""
         self._warm = True
         worker.known_jobs.update({worker.job_name(job): job for job in jobs})
-        self._starter = spawn.starter(start_method)
+        self._starter = spawn.Nursery(start_method)
 
     def load(
         self,
@@ -139,16 +129,10 @@ class WorkerPool:
         self._definition = json.dumps({"job": definition}).encode()
 
     def run(self, tasks: Sequence[Task], attempts: int, timeout: float = 0.0) -> list[Reply]:
-        """Run tasks; returns their replies in the same order.
+        """Run tasks, which are numbered from 0 on; returns their replies in the same order.
 
-        Parameters
-        ----------
-        tasks : sequence of dict
-            Each with its ``number``, from 0 on.
-        attempts : int
-            How often a task is started before its workers' death is an error.
-        timeout : float
-            Seconds without a sign of life after which a task's worker is killed; 0 for never.
+        A task is started ``attempts`` times at most. A worker without a sign of life for
+        ``timeout`` seconds is killed; 0 for never.
 
         Raises
         ------
@@ -345,30 +329,14 @@ def memory_folder() -> Path:
 
 def _private_folder(parent: Path) -> Path:
     """A new folder, whose name holds the process: so what killed ones left is known and removed."""
-    common = f"gradreduce-{_process_namespace()}-"
+    # Containers may share memory, and process numbers mean something within one namespace.
+    space = Path("/proc/self/ns/pid")
+    common = f"gradreduce-{space.stat().st_ino if space.exists() else 0}-"
     for folder in parent.glob(f"{common}*"):
         pid = folder.name.removeprefix(common).partition("-")[0]
-        if pid.isdigit() and not _is_running(int(pid)):
+        if pid.isdigit() and space.exists() and not Path(f"/proc/{pid}").exists():
             shutil.rmtree(folder, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{common}{os.getpid()}-", dir=parent))
-
-
-def _process_namespace() -> str:
-    """Process numbers mean something within one namespace; containers may share memory."""
-    try:
-        return str(Path("/proc/self/ns/pid").stat().st_ino)
-    except OSError:
-        return "0"
-
-
-def _is_running(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 _shared: list[WorkerPool] = []

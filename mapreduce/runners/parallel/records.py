@@ -50,15 +50,10 @@ def is_compressed(path: str) -> bool:
 
 
 def splits(files: Iterable[tuple[str, int]], wanted: int) -> list[Split]:
-    """Cut files into about ``wanted`` splits of equal size; no split spans two files.
+    """Cut files, given by path and bytes, into about ``wanted`` splits of equal size.
 
-    Compressed files are not cut, since they can only be read from their beginning.
-
-    Parameters
-    ----------
-    files : iterable of (path, bytes)
-        Empty files give no split.
-    wanted : int
+    No split spans two files, and empty files give none. Compressed files are not cut, since they
+    can only be read from their beginning.
     """
     sizes = [(path, size) for path, size in files if size]
     total = sum(size for _, size in sizes)
@@ -81,11 +76,7 @@ def task_splits(files: Sequence[tuple[str, int]], wanted: int) -> list[Split]:
 class SplitReader:
     """Reads one split, and knows which of its lines was read last.
 
-    Parameters
-    ----------
-    split : Split
-    on_block : callable, optional
-        Called before each block that is read, as a sign of life.
+    ``on_block`` is called before each block that is read, as a sign of life.
     """
 
     def __init__(self, split: Split, on_block: Callable[[], None] = lambda: None) -> None:

@@ -59,12 +59,7 @@ _LEAST_MAP_BYTES, _MAP_BYTES = 1 << 20, 256 << 20
 
 
 class TaskFailedException(StepFailedException):
-    """A step failed because of one task.
-
-    Attributes
-    ----------
-    error : TaskError
-    """
+    """A step failed because of one task."""
 
     def __init__(self, error: TaskError, step_num: int, num_steps: int) -> None:
         super().__init__(reason=str(error), step_num=step_num, num_steps=num_steps)

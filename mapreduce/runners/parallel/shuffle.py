@@ -52,16 +52,7 @@ class Segment(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where a task writes.
-
-    Attributes
-    ----------
-    path : str
-    quota : int, optional
-        Bytes that the file may take, for files in memory.
-    overflow : str, optional
-        The file, on a disk, that takes the rest.
-    """
+    """The file that a task writes; beyond ``quota`` bytes, as of memory, ``overflow`` on a disk."""
 
     path: str
     quota: int | None = None
@@ -150,17 +141,9 @@ def load_kernels() -> None:
 
 
 class LineWriter:
-    """Writes records as lines, by partition.
+    """Writes records as lines, by partition; up to ``buffer_bytes`` wait in memory.
 
-    Parameters
-    ----------
-    target : Target
-    write : callable
-        The protocol's.
-    how : Partitioning
-        One partition for output that is not divided.
-    buffer_bytes : int
-        What waits in memory.
+    Output that is not divided has one partition.
     """
 
     def __init__(self, target: Target, write: Write, how: Partitioning, buffer_bytes: int) -> None:
@@ -175,18 +158,10 @@ class LineWriter:
 
     @property
     def result(self) -> dict[str, Any]:
-        """The description of the output for the driver."""
         return self._output.result
 
     def write_pairs(self, pairs: Iterable[tuple[Any, Any]], repeat: bool = False) -> None:
-        """Encode and take in pairs; also pairs of columns.
-
-        Parameters
-        ----------
-        pairs : iterable of (key, value)
-        repeat : bool
-            Whether many may be equal.
-        """
+        """Encode and take in pairs, also pairs of columns; ``repeat`` if many may be equal."""
         encode = self._encode
         if repeat and is_keyed(self._protocol) and self._how.partitions > 1:
             self._write_repeated(pairs)
@@ -306,19 +281,17 @@ def raw_blocks(segments: Iterable[Segment]) -> Iterator[bytes]:
 
 
 class Groups:
-    """Records of a partition, those of one key together, keys sorted.
+    """Records of a partition, those of one key together, keys sorted by ``order`` and their bytes.
 
     Parameters
     ----------
     lists : iterable of list of bytes
         Lines without their line feeds.
     sort_values : bool
-        Whether the values of a key are sorted by their bytes; else they stay in the order in which
-        they came.
+        Whether the values of a key are sorted by their bytes; else they stay in their order.
     fields : int
         Number of fields of a key.
     order : Order, optional
-        What keys are sorted by, before their bytes.
 
     Attributes
     ----------
@@ -380,21 +353,9 @@ def sorted_lines(
     memory: int,
     order: Order | None = None,
 ) -> Iterator[list[bytes]]:
-    """Lines of some segments, sorted by key, with temporary files.
+    """Lines of some segments, sorted as by :class:`Groups`, with temporary files in a folder.
 
-    Parameters
-    ----------
-    segments : iterable of Segment
-    folder : Path
-        For temporary files.
-    sort_values : bool
-        Whether lines are sorted as a whole.
-    fields : int
-        Number of fields of a key.
-    memory : int
-        Bytes that sorting may take.
-    order : Order, optional
-        What keys are sorted by, before their bytes.
+    Sorting takes ``memory`` bytes.
 
     Raises
     ------

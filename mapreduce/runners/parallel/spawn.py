@@ -1,28 +1,22 @@
-"""Starting worker processes: by fork from a warm ancestor, or through a fork server.
+"""Starting worker processes: by fork, from a process that has one thread.
 
-*fork* (Linux): when a pool starts, the driver forks one process, the nursery, while it has no other
-threads; workers are forked from the nursery on demand, also later, when the driver has threads.
-They have everything imported and compiled that the driver had. *forkserver* (elsewhere): workers
-import what they need from a server process that Python keeps.
+When a pool starts, so does this process, the nursery; workers are forked from it on demand, also
+later, when the driver has threads. With *fork* (Linux) the nursery is itself a fork of the driver,
+so workers have everything imported and compiled that the driver had. With *forkserver* (elsewhere)
+it is a new Python, and workers import what they need.
 """
 
 import contextlib
 import gc
-import multiprocessing
 import os
 import signal
 import socket
 import struct
 import sys
-from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext, ForkServerProcess
-from types import ModuleType
 
 from mapreduce.errors import GradreduceError
 from mapreduce.runners.parallel import worker
-
-_PRELOAD = ["mapreduce.runners.parallel.worker", "mapreduce.job"]
 
 
 def kill_group(pid: int) -> None:
@@ -36,28 +30,44 @@ def kill_group(pid: int) -> None:
 
 
 class Nursery:
-    """Forks workers from a process that was forked when the pool started."""
+    """The driver's side of the process that forks workers.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    method : {"fork", "forkserver"}
+    """
+
+    def __init__(self, method: str) -> None:
         self._control, theirs = socket.socketpair()
         driver = os.getpid()
-        self._pid = os.fork()
-        if self._pid == 0:
-            # The child never returns from here, whatever happens.
-            try:
-                self._control.close()
-                _nurse(theirs, driver)
-            finally:
-                os._exit(1)
+        if method == "fork":
+            self._pid = os.fork()
+            if self._pid == 0:
+                # The child never returns from here, whatever happens.
+                try:
+                    self._control.close()
+                    nurse(theirs, driver)
+                finally:
+                    os._exit(1)
+        else:
+            theirs.set_inheritable(True)
+            program = (
+                f"import socket, sys; sys.path[:] = {sys.path!r}; "
+                f"from mapreduce.runners.parallel import spawn; "
+                f"spawn.nurse(socket.socket(fileno={theirs.fileno()}), {driver})"
+            )
+            arguments = [sys.executable, "-c", program]
+            # In a group of its own, a terminal's signals leave it alone while it starts.
+            self._pid = os.posix_spawn(sys.executable, arguments, os.environ, setpgroup=0)
         theirs.close()
 
-    def start(self, connection: Connection, stderr_path: str) -> "NurseryProcess":
+    def start(self, connection: Connection, stderr_path: str) -> "Process":
         """Start a worker on its end of a connection."""
         request = stderr_path.encode()
         message = struct.pack("<cI", b"f", len(request)) + request
         try:
             socket.send_fds(self._control, [message], [connection.fileno()])
-            return NurseryProcess(self, self._receive())
+            return Process(self, self._receive())
         except (EOFError, OSError):
             raise GradreduceError(
                 "the process that starts workers was killed. Is there enough memory? If so, run "
@@ -90,7 +100,7 @@ class Nursery:
             os.waitpid(self._pid, 0)
 
 
-class NurseryProcess:
+class Process:
     """A worker that the nursery forked."""
 
     def __init__(self, nursery: Nursery, pid: int) -> None:
@@ -111,8 +121,8 @@ class NurseryProcess:
         return self._status
 
 
-def _nurse(control: socket.socket, driver: int) -> None:
-    """The nursery's life: fork a worker, or wait for one, when it is asked to."""
+def nurse(control: socket.socket, driver: int) -> None:
+    """Fork a worker, or wait for one, whenever the driver asks for it; never returns."""
     worker.end_with_parent(driver)
     worker.leave_signals_to_driver()
     gc.freeze()
@@ -141,72 +151,3 @@ def _nurse(control: socket.socket, driver: int) -> None:
                 os._exit(1)
         os.close(descriptors[0])
         control.sendall(struct.pack("<i", pid))
-
-
-class ForkServer:
-    """Starts workers through Python's fork server."""
-
-    def __init__(self) -> None:
-        self._context: ForkServerContext = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(_PRELOAD)
-
-    def start(self, connection: Connection, stderr_path: str) -> "ForkServerWorker":
-        process = self._context.Process(
-            target=_serve,
-            args=(connection, stderr_path, dict(os.environ)),
-            daemon=True,
-            name="gradreduce worker",
-        )
-        with _no_main_module():
-            process.start()
-        return ForkServerWorker(process)
-
-    def close(self) -> None:
-        pass
-
-
-@contextlib.contextmanager
-def _no_main_module() -> Iterator[None]:
-    """Keep Python from running the program's main script again in the worker.
-
-    A worker imports the job's module by itself, and a program that has no ``__main__`` guard must
-    not start once more in each of its workers.
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-class ForkServerWorker:
-    """A worker that the fork server started."""
-
-    def __init__(self, process: ForkServerProcess) -> None:
-        self._process = process
-        self.pid = process.pid or 0
-
-    def kill(self) -> None:
-        if self._process.is_alive():
-            kill_group(self.pid)
-
-    def wait(self) -> int:
-        self._process.join()
-        return self._process.exitcode or 0
-
-
-def _serve(connection: Connection, stderr_path: str, environment: dict[str, str]) -> None:
-    # The server has that of the program at the time when it first started a worker.
-    os.environ.clear()
-    os.environ.update(environment)
-    worker.main(connection, os.getppid(), stderr_path)
-
-
-#: A worker that was started.
-Process = NurseryProcess | ForkServerWorker
-
-
-def starter(method: str) -> Nursery | ForkServer:
-    """The starter for a start method, ``fork`` or ``forkserver``."""
-    return Nursery() if method == "fork" else ForkServer()

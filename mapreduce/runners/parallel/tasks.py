@@ -57,12 +57,11 @@ _BATCH_BYTES = 16 << 20
 
 
 class Task:
-    """A task, as the driver describes it.
+    """A task, as the driver's message describes it.
 
     Parameters
     ----------
     spec : dict
-        The driver's message.
     new_job : callable
         Makes an instance of the job for ``mapper``, ``combiner`` or ``reducer``.
     alive : callable

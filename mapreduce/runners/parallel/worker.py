@@ -16,6 +16,7 @@ import sys
 import traceback
 from itertools import islice
 from multiprocessing.connection import Connection
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,6 +27,7 @@ from mapreduce import compat
 from mapreduce.batches import pairs
 from mapreduce.errors import GradreduceError, Interrupted
 from mapreduce.job import calls
+from mapreduce.job.tracebacks import text_of
 from mapreduce.runners.parallel import comparator, partition, records, shuffle, tasks
 
 #: Job classes that the process had before it was forked, by :func:`job_name`.
@@ -156,23 +158,16 @@ def _sign_of_life() -> None:
 
 
 def _find(definition: dict[str, Any]) -> Any:
+    """A job class, by its module, or from its script if it is the driver's main program."""
     name = definition["name"]
     if name not in known_jobs:
-        known_jobs[name] = _import(definition)
+        module_name, _, qualname = name.partition(":")
+        if module_name == "__main__" or module_name.startswith(compat.SCRIPT_PREFIX):
+            module = compat.import_script(Path(definition["script"]))
+        else:
+            module = importlib.import_module(module_name)
+        known_jobs[name] = attrgetter(qualname)(module)
     return known_jobs[name]
-
-
-def _import(definition: dict[str, Any]) -> type:
-    """Import a job class by its module, or from its script if it is the driver's main program."""
-    module_name, _, qualname = definition["name"].partition(":")
-    if module_name == "__main__" or module_name.startswith(compat.SCRIPT_PREFIX):
-        found: Any = compat.import_script(Path(definition["script"]))
-    else:
-        found = importlib.import_module(module_name)
-    for part in qualname.split("."):
-        found = getattr(found, part)
-    assert isinstance(found, type)
-    return found
 
 
 def _describe(error: BaseException, task: tasks.Task) -> dict[str, Any]:
@@ -191,19 +186,12 @@ def _describe(error: BaseException, task: tasks.Task) -> dict[str, Any]:
             where = task.where()
     return {
         "type": type(error).__name__,
-        "message": _text(error),
+        "message": text_of(error),
         # Exceptions of other people's may have one too, which says nothing about this program.
         "exit_code": error.exit_code if isinstance(error, _OWN_ERRORS) else None,
         "traceback": "".join(lines),
         "where": where,
     }
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception as another:
-        return f"(its message cannot be made: {type(another).__name__})"
 
 
 _OWN_ERRORS = (GradreduceError, StorageError, Interrupted)

@@ -302,7 +302,7 @@ class TestOptions:
             (["-r", "paralell"], "Did you mean parallel?"),
             (["--workers", "two"], "invalid int value: 'two'"),
             (["--workers", "0"], "--workers: expected a"),
-            (["--start-method", "frok"], "Did you mean fork?"),
+            (["--start-method", "frok"], "invalid choice: 'frok' (choose from"),
             (["--cleanup", "SOME"], "SOME"),
             (["-o"], "expected one argument"),
         ],

@@ -153,33 +153,6 @@ class TestFinder:
         )
         assert found == "True True 'a b' c\n"
 
-    def test_a_delayed_module_loads_when_it_is_used(self, tmp_path):
-        (tmp_path / "slow").mkdir()
-        (tmp_path / "slow" / "__init__.py").write_text("print('loaded')\nvalue = 1\n")
-        (tmp_path / "slow" / "part.py").write_text("value = 2\n")
-        code = (
-            "import sys\n"
-            "sys.path.insert(0, sys.argv[1])\n"
-            "from mapreduce import compat\n"
-            "compat.delay('slow')\n"
-            "compat.delay('is_not_there')\n"
-            "assert 'is_not_there' not in sys.modules\n"
-            "import slow\n"
-            "print('imported')\n"
-            "{}\n"
-            "import slow as again\n"
-            "assert again.value == slow.value == 1\n"
-            "try:\n"
-            "    slow.nothing\n"
-            "except AttributeError as error:\n"
-            "    print(error)\n"
-        )
-        told = "imported\nloaded\nmodule 'slow' has no attribute 'nothing'\n"
-        for use in ("slow.value", "import slow.part", "from slow import part", "slow.nothing or 0"):
-            if use.startswith("slow.nothing"):
-                use = "try:\n    slow.nothing\nexcept AttributeError: pass"
-            assert python(code.format(use), str(tmp_path)) == told
-
     def test_install_twice_is_once(self):
         before = list(sys.meta_path)
         try:

@@ -1,13 +1,11 @@
 """What the runner ``hadoop`` knows without a cluster: a Hadoop's place, errors, what it ships."""
 
 import dataclasses
-import importlib.metadata
 import io
 import json
 import os
 import subprocess
 import sys
-import tarfile
 import threading
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,18 +16,15 @@ import pytest
 
 from hdfs_utils.cluster import Cluster, compiled
 from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
-from mapreduce.errors import GradreduceError, OutputError, UsageError
 from mapreduce.runners.hadoop import (
     bootstrap,
     failures,
     installation,
-    packing,
     shipping,
     submissions,
     uber,
 )
 from mapreduce.runners.hadoop.client import Client
-from mapreduce.runners.hadoop.failures import Failure
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
 
@@ -51,8 +46,7 @@ def home(folder: Path, **sites: dict[str, str]) -> Path:
     (folder / "bin" / "hadoop").write_text("#!/bin/sh\n")
     (folder / "bin" / "hadoop").chmod(0o755)
     jars = folder / "share/hadoop/tools/lib"
-    for name in ("hadoop-streaming-3.3.6.jar", "hadoop-streaming-3.3.6-sources.jar", "other.jar"):
-        (jars / name).touch()
+    (jars / "hadoop-streaming-3.3.6.jar").touch()
     for name in ("core", "hdfs", "yarn", "mapred"):
         values = sites.get(name, {}).items()
         text = SITE.format("".join(PROPERTY.format(*entry) for entry in values))
@@ -76,8 +70,6 @@ class TestInstallation:
         monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=yarn, mapred=mapred)))
         found = installation.find()
         assert found.program == str(tmp_path / "h/bin/hadoop")
-        assert found.version == "3.3.6"
-        assert found.streaming_jar.name == "hadoop-streaming-3.3.6.jar"
         assert found.resource_managers == ["http://rm.example:8088"]
         assert found.history_server == "http://history.example:19888"
         assert not found.is_local
@@ -86,7 +78,7 @@ class TestInstallation:
 
     def test_by_path(self, no_hadoop, monkeypatch, tmp_path):
         monkeypatch.setenv("PATH", str(home(tmp_path / "h") / "bin"))
-        assert installation.find().version == "3.3.6"
+        assert installation.find().conf_dir == tmp_path / "h/etc/hadoop"
         monkeypatch.delenv("HADOOP_CONF_DIR")
 
     def test_several_resource_managers_and_references(self, no_hadoop, monkeypatch, tmp_path):
@@ -153,7 +145,7 @@ class TestShipping:
         done = task(tmp_path, "Lengths", script.replace("numpy_is_not_here", "safetensors"), b"")
         told = failures.describe("attempt_1_0002_m_000003_0", "node2", "", done.stderr.decode())
         assert "has no safetensors" in told.what
-        assert "gradreduce pack --python 3." in told.what
+        assert f"--dirs packages#{bootstrap.PACKED}" in told.what
         assert told.final
 
     def test_packed_packages_are_found(self, tmp_path):
@@ -221,8 +213,7 @@ class TestFailures:
             ("Error: Java heap space", "Java heap space"),
             ("subprocess failed with code 137", "its process was killed"),
             ("Timed out after 6 secs", "silent for 6 seconds"),
-            ("The required MAP capability is more than the supported max container", "MAP task"),
-            ("Container released on a *lost* node", "its node was lost"),
+            ("The required MAP capability is more than the supported max", "so large a container"),
         ],
     )
     def test_what_hadoop_says_is_put_in_words(self, said, meaning):
@@ -327,8 +318,8 @@ ATTEMPT = "attempt_1_0002_m_000000_0"
 
 
 class TestClient:
-    def run(self, yarn, rest, before=None):
-        client = Client(yarn, "tag", "step 1 of 1", before)
+    def run(self, yarn, rest):
+        client = Client(yarn, "tag", "step 1 of 1")
         return client.run(Program([sys.executable, "-c", CLIENT.format(rest)], os.environ))
 
     def test_a_step_that_succeeds(self, yarn):
@@ -372,10 +363,19 @@ class TestClient:
         assert "could not be submitted: " in outcome.failure.what
         assert "no such queue" in outcome.failure.what
 
-    def test_a_failure_as_before_ends_the_job_at_once(self, yarn, monkeypatch):
+    def test_the_same_exception_twice_ends_the_job(self, yarn, monkeypatch):
         rest = self.failing(monkeypatch, type="ValueError", message="x", traceback="T")
-        for traceback, ended in (("another", 0), ("T", 1)):
-            self.run(yarn, rest, before=Failure("x", traceback=traceback))
+        report = rest.partition(";")[0]
+        (path,) = Manager.answers
+        for attempt, ended in (
+            (ATTEMPT.replace("m_000000", "m_000001"), 0),
+            (ATTEMPT[:-1] + "1", 1),
+        ):
+            task = attempt.replace("attempt", "task").rpartition("_")[0]
+            other = path.replace("task_1_0002_m_000000", task).replace(ATTEMPT, attempt)
+            Manager.answers[other] = Manager.answers[path]
+            outcome = self.run(yarn, f"{report.replace(ATTEMPT, attempt)};{rest}")
+            assert outcome.failure.what == "ValueError: x"
             assert len(Manager.killed) == ended
 
 
@@ -493,58 +493,3 @@ class TestUber:
         assert name not in uber.properties(theirs)
         compiled.folder(own.hadoop).mkdir(parents=True)
         assert uber.properties(theirs)[name] == compiled.COMMITTER
-
-
-class TestPacking:
-    @pytest.fixture
-    def pip(self, monkeypatch):
-        """What pip is asked for; it puts one file into the folder."""
-        asked = []
-
-        def run(command, **options):
-            asked.append(command)
-            folder = Path(command[command.index("--target") + 1])
-            (folder / "numpy").mkdir()
-            (folder / "numpy/__init__.py").write_text("version = 1")
-            (folder / "bin").mkdir()
-            (folder / "bin/f2py").touch()
-            return subprocess.CompletedProcess(command, 0, "", "")
-
-        monkeypatch.setattr(packing.subprocess, "run", run)
-        return asked
-
-    def test_the_same_versions_for_another_python(self, pip, tmp_path):
-        told = []
-        file = tmp_path / "packed.tar.gz"
-        packing.pack(file, "3.12", "manylinux2014_aarch64", ["scikit-learn"], told.append)
-        (command,) = pip
-        assert command[command.index("--python-version") + 1] == "3.12"
-        assert command[command.index("--platform") + 1] == "manylinux2014_aarch64"
-        assert command[-1] == "scikit-learn"
-        assert f"numpy=={importlib.metadata.version('numpy')}" in command
-        with tarfile.open(file) as archive:
-            assert archive.getnames() == ["numpy/__init__.py"]
-        packing.pack(tmp_path / "again.tar.gz", "3.12", None, [], told.append)
-        assert (tmp_path / "again.tar.gz").read_bytes() == file.read_bytes()
-
-    def test_bad_input(self, pip, tmp_path):
-        for file, python, error in (
-            ("packed.zip", None, "ends with .tar.gz"),
-            ("packed.tar.gz", "3.9", "expected 3.11 or later"),
-            ("packed.tar.gz", "3.12.1", "found '3.12.1'"),
-        ):
-            with pytest.raises(UsageError, match=error):
-                packing.pack(tmp_path / file, python, None, [], print)
-        (tmp_path / "packed.tar.gz").touch()
-        with pytest.raises(OutputError, match="exists"):
-            packing.pack(tmp_path / "packed.tar.gz", None, None, [], print)
-        assert not pip
-
-    def test_pip_finds_nothing(self, monkeypatch, tmp_path):
-        def run(command, **options):
-            return subprocess.CompletedProcess(command, 1, "", "x\nERROR: no matching distribution")
-
-        monkeypatch.setattr(packing.subprocess, "run", run)
-        with pytest.raises(GradreduceError, match="ERROR: no matching"):
-            packing.pack(tmp_path / "packed.tar.gz", None, None, [], print)
-        assert not list(tmp_path.iterdir())
