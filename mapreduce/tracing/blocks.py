@@ -114,19 +114,21 @@ def _bare(text: str) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report, or a scene of a play.
+    """A part of a report, which may be a scene of a play too.
 
     Attributes
     ----------
     name : str
-        For links. Of a scene, the station of the picture: ``input``, ``map-0``, ``combine``,
-        ``shuffle``, ``reduce-0``, ``output``; of a round also ``tree``, ``reduce`` and ``model``.
+        For links.
     title, text : str
     blocks : sequence of Block
     question : Question, optional
         The question before a scene.
+    at : str
+        Of a scene, its place in the picture: ``input``, ``map``, ``combine``, ``shuffle``,
+        ``reduce``, ``output``; of a round also ``tree`` and ``model``. Else "".
     step : int
-        The picture that is shown with a scene.
+        Number of the picture that is shown with a scene.
     """
 
     name: str
@@ -134,6 +136,7 @@ class Section:
     text: str
     blocks: Sequence[Block] = ()
     question: Question | None = None
+    at: str = ""
     step: int = 0
 
 
@@ -150,7 +153,6 @@ class View:
         The stations of each step, by its name.
     sections : list of Section
         The first is named ``failure`` if there was one.
-    scenes : list of Section
     pictures : list of str
         The SVG of each step.
     foot : str
@@ -164,7 +166,6 @@ class View:
     text: str
     flows: dict[str, list[str]]
     sections: list[Section]
-    scenes: list[Section]
     pictures: list[str]
     foot: str
     keys: dict[str, list[Section]] = field(default_factory=dict)
@@ -173,6 +174,11 @@ class View:
     def failure(self) -> list[Section]:
         """The section that says what failed, if something did."""
         return [one for one in self.sections if one.name == "failure"]
+
+    @property
+    def scenes(self) -> list[Section]:
+        """The sections that are played, one after the other."""
+        return [one for one in self.sections if one.at]
 
     @property
     def short(self) -> Section:
@@ -218,16 +224,6 @@ def table(
     return Table(caption, [*filter(None, columns)], rows, note)
 
 
-def matrix(
-    caption: str, corner: str, names: Sequence[str], head: Sequence[str], rows: list[list[int]]
-) -> Table:
-    """A table of counts, each shaded by its share of the largest one."""
-    most = max((value for row in rows for value in row), default=0)
-    named = zip(names, rows, strict=True)
-    shown = [[name, *(share(value, most) for value in row)] for name, row in named]
-    return Table(caption, [corner, *head], shown)
-
-
 def bars(
     caption: str, values: Mapping[str, float], show: Callable[[float], str], note: str
 ) -> Table:
@@ -267,11 +263,14 @@ def values_of(texts: Sequence[str], most: int, between: str = ", ", note: str = 
 
 def pairs(records: Sequence[Record], most: int) -> Cell:
     """Some records in one cell, as people write them."""
-    texts = [
-        one.key.text if one.value.kind == "nothing" else f"{one.key.text}: {one.value.text}"
-        for one in records[:most]
-    ]
+    texts = [pair_text(record) for record in records[:most]]
     return values_of([*texts, *[""] * (len(records) - most)], most, "  ")
+
+
+def pair_text(record: Record) -> str:
+    """A record as people write it."""
+    key, value = record.key.text, record.value
+    return key if value.kind == "nothing" else f"{key}: {value.text}"
 
 
 def kinds(items: list[Shown]) -> str:
@@ -292,14 +291,6 @@ def seconds(value: float) -> str:
     if value >= 1e-3:
         return f"{value * 1e3:.1f} ms"
     return f"{value * 1e6:.0f} µs"
-
-
-def size(value: float) -> str:
-    """Bytes in the unit that suits them."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value:.0f} bytes"
 
 
 def count(value: int, word: str) -> str:

@@ -27,9 +27,10 @@ from mapreduce.runners.parallel.records import Split
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
 from mapreduce.tracing import plans
 from mapreduce.tracing.apart import ProcessLost, run_apart, time_limit
-from mapreduce.tracing.model import Failure, Line, Source, Step, Task, Trace
+from mapreduce.tracing.model import Failure, Line, Shown, Source, Step, Task, Trace
 from mapreduce.tracing.sampling import divide, part_name, plain_name, read_lines
-from mapreduce.tracing.tasks import Pair, Sent, Setup, TracedTask, Variation, failure_of
+from mapreduce.tracing.showing import show
+from mapreduce.tracing.tasks import Sent, Setup, TracedTask, Variation, failure_of
 
 #: Lines of input that are remembered, if the user does not say.
 LINES = 2000
@@ -66,8 +67,8 @@ class TracingRunner(ParallelMRJobRunner):
             raise UsageError(f"{name} has a mapper_raw, which reads files by itself. {advice}")
         if self._opts["setup"]:
             raise UsageError(f"the job has a setup script. {advice}")
-        if not self._is_ours(step):
-            raise UsageError(f"{name} has programs around its combiner. {advice}")
+        if any({"command", "pre_filter"} & step.get(part, {}).keys() for part in PARTS):
+            raise UsageError(f"{name} has programs in the place of methods. {advice}")
 
     @cached_property
     def files(self) -> list[File]:
@@ -89,12 +90,12 @@ class TracingRunner(ParallelMRJobRunner):
             The lines of each input file to run on; else :attr:`input`.
         """
         if not how.together:
-            return self._trace(how, lines)
+            return self.trace_here(how, lines)
         limit = 4 * self.seconds
 
         def work() -> Trace:
             with time_limit(limit):
-                return self._trace(how, lines)
+                return self.trace_here(how, lines)
 
         try:
             made: Trace = run_apart(work, limit)[0]
@@ -111,7 +112,8 @@ class TracingRunner(ParallelMRJobRunner):
             text = f"{text} One job of those that its run_job starts is shown.".strip()
         return Trace(kind.__name__, "", text)
 
-    def _trace(self, how: Variation, lines: list[list[Line]] | None) -> Trace:
+    def trace_here(self, how: Variation, lines: list[list[Line]] | None = None) -> Trace:
+        """As :meth:`trace`, without a process for all tasks."""
         start = perf_counter()
         trace = self._new_trace()
         trace.sources, taken = self.input
@@ -199,55 +201,56 @@ class TracingRunner(ParallelMRJobRunner):
         sent: list[list[Sent]] = [[] for _ in range(step.reducers)]
         splits = divide(files, lines, maps, how.cut == "uneven")
         for number, (split, found) in enumerate(splits):
-            task = Task("map", number, split.path, found)
-            done, pairs = self._trace_task(step, how, task, split)
+            done = self._trace_task(step, how, Task("map", number, split.path, found), split, ())
             step.maps.append(done)
             if step.failure:
                 return
             if step.reducers:
-                for record, pair in itertools.zip_longest(done.sent, pairs):
-                    sent[record.part].append((record.line.encode("latin-1"), number, pair))
+                for record in done.sent:
+                    sent[record.part].append((record.line.encode("latin-1"), number))
         for number, received in enumerate(sent):
-            done, _ = self._trace_task(step, how, Task("reduce", number), None, received)
+            done = self._trace_task(step, how, Task("reduce", number), None, received)
             step.reduces.append(done)
             if step.failure:
                 return
 
-    def _trace_task(
-        self,
-        step: Step,
-        how: Variation,
-        task: Task,
-        split: Split | None,
-        received: Sequence[Sent] = (),
-    ) -> tuple[Task, list[Pair | None]]:
-        """A task with its trace, and where objects are passed as they are, what it sends."""
-        number, mrc = step.number, "mapper" if split else "reducer"
-        partitioning, found = self._partitioning(number, how), self._get_step(number)
-        setup = Setup(
-            number,
-            {part: self._programs(found[part]) for part in PARTS if part in found},
-            lambda part: self._new_job(part, number),
+    def show(self, item: Any) -> Shown:
+        """An object that the job reads or yields, in words."""
+        return show(item)
+
+    def _task_setup(self, step: Step, how: Variation) -> Setup:
+        partitioning = self._partitioning(step.number, how)
+        return Setup(
+            step.number,
+            self._get_step(step.number).keys() & {*PARTS},
+            lambda part: self._new_job(part, step.number),
             partitioning,
             self.sorts_values and not partitioning.order,
+            self.show,
+            None if how.wire else self._objects,
             None if how.together else self.seconds,
         )
+
+    def _trace_task(
+        self, step: Step, how: Variation, task: Task, split: Split | None, received: Sequence[Sent]
+    ) -> Task:
+        number, mrc = step.number, "mapper" if split else "reducer"
+        setup = self._task_setup(step, how)
         env = self._task_env(number, mrc, task.number, split)
         folder = self._folder_of(mrc, number)
         modules = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
 
-        def work() -> TracedTask:
+        def work() -> Task:
             os.environ.update(env)
             os.chdir(folder)
             sys.path[:0] = [folder, *modules]
             return TracedTask(setup, task, how, received).run()
 
-        pairs: list[Pair | None] = []
         if how.together:
-            pairs = work().sent
+            work()
         else:
             try:
-                task, noted = run_apart(lambda: work().task, self.seconds)
+                task, noted = run_apart(work, self.seconds)
                 task.counters, task.log = noted["counters"], noted["log"]
                 task.printed = noted["printed"]
             except ProcessLost as error:
@@ -255,7 +258,11 @@ class TracingRunner(ParallelMRJobRunner):
         if task.failure:
             task.failure.what = f"{task.kind} task {task.number} of step {number + 1}"
             step.failure = task.failure
-        return task, pairs
+        return task
+
+    @cached_property
+    def _objects(self) -> dict[bytes, tuple[Any, Any]]:
+        return {}
 
     @cached_property
     def _folders(self) -> Iterator[int]:

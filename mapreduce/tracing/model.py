@@ -43,6 +43,8 @@ class Record:
         Number of the record or of the group that it comes from, or one of the constants above.
     part : int
         The reducer that it goes to; -1 if there is none.
+    size : int
+        Bytes of the line, with its line feed.
     """
 
     key: Shown
@@ -50,15 +52,23 @@ class Record:
     line: str
     source: int = FROM_ALL
     part: int = -1
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = len(self.line) + 1
 
 
 @dataclass
 class Line:
-    """A line of input: where it stands, and its text as latin-1."""
+    """A line of input: where it stands, its text as latin-1, and its bytes with the line feed."""
 
     text: str
     offset: int
     number: int
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = len(self.text) + 1
 
 
 @dataclass

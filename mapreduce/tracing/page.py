@@ -102,10 +102,10 @@ def _play(view: View) -> str:
 
 
 def _scene(scene: Section, number: int) -> str:
-    title = escape(scene.title[:1].upper() + scene.title[1:])
+    title = escape(scene.title)
     question = _question(scene.question, number) if scene.question else ""
     return (
-        f'<article class="scene" data-step="{scene.step}" data-at="{scene.name}" '
+        f'<article class="scene" data-step="{scene.step}" data-at="{scene.at}" '
         f'data-title="{title}" aria-labelledby="scene-{number}">'
         f'<h3 id="scene-{number}">{title}</h3><p>{escape(scene.text)}</p>'
         f'{question}<div class="body">{_blocks(scene.blocks)}</div></article>'

@@ -99,13 +99,13 @@ def _maps(step: Step, ys: list[float], middle: float) -> Iterator[str]:
     name = name if len(name) <= 13 else f"{name[:12]}…"
     for task, y in zip(step.maps, ys, strict=False):
         if task.lines:
-            at = f"map-{task.number} input"
+            at = "map input"
             width = _wide(len(task.lines), lines)
             yield edge((_INPUT + _SMALL, middle), (_MAP, y), at, "in", width)
         made = count(len(task.outputs), "pair")
         text = f"{made} → {len(task.combined):,}" if task.combined is not None else made
         kind = "map failed" if task.failure else "map"
-        yield _box(_MAP, y, _BOX, f"map-{task.number} combine", kind, f"map {task.number}", text)
+        yield _box(_MAP, y, _BOX, "map combine", kind, f"map {task.number}", text)
     yield _box(_INPUT, middle, _SMALL, "input", "io", name, count(sum(lines), "line"))
 
 
@@ -117,13 +117,14 @@ def _reduces(step: Step, maps: list[float], ends: list[float], middle: float) ->
         for row, y in zip(traffic, maps, strict=False):
             if row[part]:
                 width = _wide(row[part], map(max, traffic))
-                at = f"shuffle reduce-{part}"
-                yield edge((_MAP + _BOX, y), (_REDUCE, end), at, f"to{part % 4}", width)
+                yield edge(
+                    (_MAP + _BOX, y), (_REDUCE, end), "shuffle reduce", f"to{part % 4}", width
+                )
         if task.outputs:
             width = _wide(len(task.outputs), made)
             yield edge((_REDUCE + _BOX, end), (_OUTPUT, middle), "output", "out", width)
         kind = f"reduce r{part % 4}{' failed' if task.failure else ''}"
         text = f"{values:,} in {count(len(task.groups), 'key')}"
-        yield _box(_REDUCE, end, _BOX, f"reduce-{part}", kind, f"reducer {part}", text)
+        yield _box(_REDUCE, end, _BOX, "reduce", kind, f"reducer {part}", text)
     written = sum(len(task.sent) for task in step.last)
     yield _box(_OUTPUT, middle, _SMALL, "output", "io", "output", count(written, "line"))

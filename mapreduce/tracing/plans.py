@@ -28,7 +28,7 @@ def text_of(item: Any) -> str:
 
 
 def methods_of(job: Any, number: int, description: dict[str, Any]) -> list[Method]:
-    """The methods and programs of a step.
+    """The methods of a step.
 
     Parameters
     ----------
@@ -42,16 +42,7 @@ def methods_of(job: Any, number: int, description: dict[str, Any]) -> list[Metho
     found = []
     for part in PARTS:
         mrc = part.partition("_")[0]
-        given = description.get(mrc)
-        if given is None:
-            continue
-        if part == mrc and given.get("pre_filter"):
-            found.append(Method(f"{mrc}_pre_filter", given["pre_filter"], "A program before it."))
-        if part == mrc and given.get("command"):
-            command = given["command"]
-            text = command if isinstance(command, str) else " ".join(command)
-            found.append(Method(part, text, "A program, which reads and writes lines."))
-        elif function := step[part]:
+        if mrc in description and (function := step[part]):
             found.append(_method(part, function))
     return found
 
@@ -74,8 +65,6 @@ def protocols_of(job: Any, number: int, description: dict[str, Any]) -> dict[str
     names = {}
     parts = [part for part in ("mapper", "reducer") if part in description]
     for part in parts:
-        if description[part]["type"] != "script":
-            continue
         read, write = job.pick_protocols(number, part)
         if part == parts[0]:
             names["input"] = _name(read)

@@ -5,11 +5,13 @@ from collections.abc import Iterator
 from mapreduce.tracing import summary
 from mapreduce.tracing.blocks import Note
 from mapreduce.tracing.model import FROM_FINAL, Failure, Shown, Step, Task
-from mapreduce.tracing.summary import Saving
 
 #: Times the mean at which a reducer's load is worth a remark, and a key's share.
 _UNEVEN = 1.5
 _HOT = 0.25
+
+#: Share of the records up to which a combiner that leaves no more is worth a remark.
+_SAVED = 0.7
 
 
 def on_map(step: Step) -> Iterator[Note]:
@@ -68,6 +70,14 @@ def on_shuffle(step: Step) -> Iterator[Note]:
     """How keys and load were divided."""
     keys = summary.keys_of(step)
     total = sum(key.records for key in keys)
+    most = sum(sum(map(bool, key.by_map)) for key in keys)
+    are_numbers = {one.value.kind for task in step.maps for one in task.sent} <= {"int", "float"}
+    if not step.has("combiner") and are_numbers and most < _SAVED * total:
+        yield Note(
+            f"There is no combiner. If the values of a key can be brought together before the "
+            f"reducer gets them, as sums can, one would send {most:,} records in the place of "
+            f"{total:,}.",
+        )
     if len(keys) == 1 and step.reducers > 1:
         yield Note(
             "There is one key, so one reducer does all the work, and more of them would not help.",
@@ -134,25 +144,6 @@ def on_reduce(step: Step) -> Iterator[Note]:
     ):
         yield Note(f"The reducers yielded nothing for {silent:,} of {groups:,} keys.")
     yield from _printed(step.reduces)
-
-
-def on_savings(savings: list[Saving]) -> Iterator[Note]:
-    """What combining saves, or would."""
-    if savings[-1].name == "in-mapper combining":
-        plain, own, _ = savings
-        if plain.sent and own.sent >= 0.95 * plain.sent:
-            yield Note(
-                "The combiner saves next to nothing here: keys hardly repeat within a map task. "
-                "With longer splits they repeat more often.",
-            )
-        return
-    plain, best = savings
-    if best.sent < 0.7 * plain.sent:
-        yield Note(
-            f"There is no combiner. If the values of a key can be brought together before the "
-            f"reducer gets them, as sums can, one would send {best.sent:,} records in the place of "
-            f"{plain.sent:,}.",
-        )
 
 
 def advice(failure: Failure) -> Iterator[str]:

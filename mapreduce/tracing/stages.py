@@ -8,10 +8,11 @@ from mapreduce.tracing import summary
 from mapreduce.tracing.blocks import (
     Cell,
     Table,
+    bars,
     code,
     count,
     kinds,
-    matrix,
+    pair_text,
     pairs,
     share,
     table,
@@ -66,9 +67,10 @@ def _lines(task: Task) -> list[list[Any]]:
     rows = []
     for index, line in enumerate(task.lines[:LINES]):
         record = inputs.get(index)
-        got = text_of(line.text)[:160] if record is None else record.value.text
-        if record is not None and record.key.kind != "None":
-            got = f"{record.key.text}: {got}"
+        if record is None:
+            got = text_of(line.text)[:160]
+        else:
+            got = record.value.text if record.key.kind == "None" else pair_text(record)
         rows.append([line_number(line.number), code(got)])
     return rows
 
@@ -146,12 +148,11 @@ def _mark(is_here: bool) -> Cell:
     return Cell("■" if is_here else "·", heat=float(is_here), is_number=True)
 
 
-def traffic_matrix(step: Step) -> Table:
-    """Records from each map task to each reducer."""
-    names = [f"map {n}" for n in range(len(step.maps))]
-    head = [f"to reducer {part}" for part in range(step.reducers)]
-    caption = "Records from each map task to each reducer"
-    return matrix(caption, "from", names, head, summary.traffic(step))
+def load_table(step: Step) -> Table:
+    """The records that each reducer gets."""
+    note = f"The busiest has {summary.skew(step):.2f} times the mean." if step.reducers > 1 else ""
+    loads = {f"reducer {n}": value for n, value in enumerate(summary.received(step))}
+    return bars("Load of the reducers", loads, lambda value: count(int(value), "record"), note)
 
 
 def partition_words(raw: str, step: Step) -> str:
@@ -174,12 +175,9 @@ def group_cell(group: Group) -> Cell:
     )
 
 
-def counter_table(counters: dict[str, dict[str, int]], note: str) -> Table:
-    """Counters of some steps, which have the same ones, by the name of the column."""
-    names = next(iter(counters.values()))
-    rows = [
-        [code(name), *(one[name] for one in counters.values()), summary.MEANING[name]]
-        for name in names
-    ]
-    head = ["counter", *counters, "what it counts"]
+def counter_table(step: Step, note: str) -> Table:
+    """Counters of a step."""
+    found = summary.counters(step).items()
+    rows = [[code(name), amount, summary.MEANING[name]] for name, amount in found]
+    head = ["counter", "amount", "what it counts"]
     return Table("Counted, under Hadoop's names", head, rows, note)

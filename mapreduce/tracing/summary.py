@@ -1,11 +1,11 @@
-"""Figures of a trace: counters under Hadoop's names, what went where, savings, skew, time."""
+"""Figures of a trace: counters under Hadoop's names, what went where, skew, time."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mapreduce.runners.parallel.shuffle import key_of
-from mapreduce.tracing.model import Record, Shown, Step, Task, Trace
+from mapreduce.tracing.model import Record, Shown, Step, Task
 
 
 def raw_key(record: Record, fields: int = 1) -> str:
@@ -15,14 +15,14 @@ def raw_key(record: Record, fields: int = 1) -> str:
 
 def size_of(records: Iterable[Record]) -> int:
     """Bytes of records as lines."""
-    return sum(len(record.line) + 1 for record in records)
+    return sum(record.size for record in records)
 
 
 def counters(step: Step) -> dict[str, int]:
     """What was measured, under the names that Hadoop gives it."""
     found = {
         "MAP_INPUT_RECORDS": sum(len(task.lines) for task in step.maps),
-        "MAP_INPUT_BYTES": sum(len(line.text) + 1 for task in step.maps for line in task.lines),
+        "MAP_INPUT_BYTES": sum(line.size for task in step.maps for line in task.lines),
         "MAP_OUTPUT_RECORDS": sum(len(task.outputs) for task in step.maps),
         "MAP_OUTPUT_BYTES": sum(size_of(task.outputs) for task in step.maps),
     }
@@ -133,57 +133,8 @@ def skew(step: Step) -> float:
     return max(counts) * len(counts) / total if total else 1.0
 
 
-@dataclass(frozen=True)
-class Saving:
-    """A way to combine, and what it costs.
-
-    Attributes
-    ----------
-    name : str
-    made : int
-        Records that the map tasks write down and sort.
-    sent, size : int
-        Records and bytes that go to the reducers.
-    measured : bool
-        Whether that is what happened; else it follows from what happened.
-    """
-
-    name: str
-    made: int
-    sent: int
-    size: int
-    measured: bool
-
-
-def savings(step: Step) -> list[Saving]:
-    """What was sent, beside what would be sent by other ways to combine.
-
-    In-mapper combining sends what a combiner over a whole map task sends, but has less to write
-    down and to sort: a record for each key and map task.
-    """
-    if not step.reducers or step.failure:
-        return []
-    made = sum(len(task.outputs) for task in step.maps)
-    plain = Saving(
-        "no combiner", made, made, sum(size_of(task.outputs) for task in step.maps), True
-    )
-    if any(task.combined is not None for task in step.maps):
-        sent = sum(len(task.sent) for task in step.maps)
-        size = sum(size_of(task.sent) for task in step.maps)
-        return [
-            Saving("no combiner", made, made, plain.size, False),
-            Saving("its combiner", made, sent, size, True),
-            Saving("in-mapper combining", sent, sent, size, False),
-        ]
-    firsts = [{raw_key(record): record for record in reversed(task.outputs)} for task in step.maps]
-    sent = sum(map(len, firsts))
-    size = sum(size_of(found.values()) for found in firsts)
-    return [plain, Saving("a combiner, at best", made, sent, size, False)]
-
-
 #: Phases of a task in their order, and what they are.
 PHASES = {
-    "filter": "the program before the method",
     "map": "the mapper",
     "combine": "the combiner",
     "sort": "sorting by key",
@@ -198,10 +149,3 @@ def phases(tasks: Iterable[Task]) -> dict[str, float]:
     for task in tasks:
         total.update(task.seconds)
     return {phase: total[phase] for phase in PHASES if phase in total}
-
-
-def input_bytes(trace: Trace) -> int:
-    """Bytes of the lines that were taken."""
-    if not trace.steps:
-        return 0
-    return sum(len(line.text) + 1 for task in trace.steps[0].maps for line in task.lines)

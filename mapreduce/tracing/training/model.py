@@ -1,6 +1,8 @@
-"""What is noted of a round, as plain data."""
+"""The trace of a round: that of its job, with what the job's records hold."""
 
 from dataclasses import dataclass, field
+
+from mapreduce.tracing.model import Trace
 
 
 @dataclass
@@ -78,71 +80,19 @@ class NodeNote:
 
 
 @dataclass
-class PairNote:
-    """A pair that went from a task to a reducer.
-
-    Attributes
-    ----------
-    key : str
-    what : str
-        ``gradients`` for a partial sum, ``mean`` or ``scalars`` in the steps after it.
-    block : int
-        Block of the parameters; -1 for a pair of all blocks.
-    start, stop : int
-        Slices, or pages of scalars, that it sums up; equal if it is not a sum of them.
-    size : int
-        Bytes as a line of Hadoop streaming.
-    task, part : int
-        Where it comes from, and the reducer that it goes to.
-    """
-
-    key: str
-    what: str
-    block: int
-    start: int
-    stop: int
-    size: int
-    task: int
-    part: int
-
-
-@dataclass
-class TaskNote:
-    """A task: what it was given and what it made, in records and bytes, and how long it took."""
-
-    number: int
-    inputs: list[str] = field(default_factory=list)
-    input_bytes: int = 0
-    outputs: int = 0
-    output_bytes: int = 0
-    seconds: float = 0.0
-
-
-@dataclass
-class StepNote:
-    """One step of the job: map tasks, what went between, reduce tasks.
-
-    Attributes
-    ----------
-    mapper, reducer : str
-        The strategy's methods; the mapper is ``""`` where records pass as they are.
-    mapper_does, reducer_does : str
-        What they do, in a sentence.
-    """
-
-    number: int
-    mapper: str
-    reducer: str
-    mapper_does: str = ""
-    reducer_does: str = ""
-    maps: list[TaskNote] = field(default_factory=list)
-    pairs: list[PairNote] = field(default_factory=list)
-    reduces: list[TaskNote] = field(default_factory=list)
-
-
-@dataclass
 class BlockNote:
-    """A block of the parameters: elements from ``start`` up to ``stop``, and its file in bytes."""
+    """A block of the parameters.
+
+    Attributes
+    ----------
+    number : int
+    start, stop : int
+        Its elements.
+    part : int
+        The reducer that owns it.
+    published : int
+        Bytes of its file.
+    """
 
     number: int
     start: int
@@ -173,14 +123,7 @@ class ParameterNote:
 
 @dataclass
 class Check:
-    """Something that was compared with what the run left behind.
-
-    Attributes
-    ----------
-    what, text : str
-    is_equal : bool or None
-        None if there was nothing to compare with.
-    """
+    """A comparison with what the run has kept; ``is_equal`` is None if it has kept nothing."""
 
     what: str
     text: str
@@ -189,7 +132,7 @@ class Check:
 
 @dataclass
 class InRow:
-    """What adding slices from left to right gives, beside the sum along the tree.
+    """How a sum of the slices from left to right differs from the sum along the tree.
 
     Attributes
     ----------
@@ -204,38 +147,37 @@ class InRow:
     largest: float
 
 
-@dataclass
-class RoundTrace:
+@dataclass(kw_only=True)
+class RoundTrace(Trace):
     """A round.
 
     Attributes
     ----------
-    run, data, model, optimizer, strategy, summed, executor : str
+    run, data, model, optimizer, summed, executor : str
     number, rounds : int
         The round, from 1, and how many the plan has.
     learning_rate, l1, l2 : float
     started_from : str
     replayed : int
         Rounds that were run again before this one.
-    tasks, fan_in : int
-        Map tasks, and most partial sums that a reducer merges, as the run has them or as asked for.
-    size, itemsize : int
-        Elements of the parameters, and bytes of each.
+    size : int
+        Elements of the parameters.
     row_bytes : int
-        Read of the data in the round.
+        Bytes of the rows, as they are stored.
     loss, norm : float
         Mean over the round's rows, and the norm of their mean gradient.
     skipped : bool
         Whether the optimizer left the model as it was, since the gradient was not finite.
     sha256_before, sha256_after : str
         Digests of the model.
+    profile : list of str
+        Differences between the processors and libraries of the run and those of this machine.
     """
 
     run: str
     data: str
     model: str
     optimizer: str
-    strategy: str
     summed: str
     executor: str
     number: int
@@ -245,26 +187,20 @@ class RoundTrace:
     l2: float
     started_from: str
     replayed: int
-    tasks: int
-    fan_in: int
     size: int
-    itemsize: int
-    row_bytes: int = 0
-    loss: float = 0.0
-    norm: float = 0.0
-    skipped: bool = False
-    sha256_before: str = ""
-    sha256_after: str = ""
-    slices: list[SliceNote] = field(default_factory=list)
-    nodes: list[NodeNote] = field(default_factory=list)
-    steps: list[StepNote] = field(default_factory=list)
-    blocks: list[BlockNote] = field(default_factory=list)
-    parameters: list[ParameterNote] = field(default_factory=list)
-    in_row: InRow | None = None
-    checks: list[Check] = field(default_factory=list)
-    #: What differs between the processors and libraries of the run and those of now.
+    row_bytes: int
+    loss: float
+    norm: float
+    skipped: bool
+    sha256_before: str
+    sha256_after: str
+    slices: list[SliceNote]
+    nodes: list[NodeNote]
+    blocks: list[BlockNote]
+    parameters: list[ParameterNote]
+    in_row: InRow | None
+    checks: list[Check]
     profile: list[str] = field(default_factory=list)
-    seconds: float = 0.0
 
     @property
     def rows(self) -> int:

@@ -1,7 +1,6 @@
-"""The picture of a round: slices, the tree over them, and the blocks of the model (SVG)."""
+"""The picture of a round's tree: slices, the additions over them, and the blocks of the model."""
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from html import escape
 
 from mapreduce.tracing.blocks import count
 from mapreduce.tracing.picture import box, column, edge, svg, words
@@ -10,22 +9,15 @@ from mapreduce.tracing.training.model import NodeNote, RoundTrace, SliceNote, sp
 #: Leaves and blocks that are drawn; of more slices, those of a part of the tree are one leaf.
 _LEAVES, _BLOCKS = 16, 6
 
-#: Characters of the name of a leaf: beside its norm there is no room for more.
-_CHARACTERS = 12
-
 _WIDTH, _TOP = 800, 34
 _ROW, _BOX, _LEAF = 34, 28, 156
 _FIRST, _LAST = 226, 520
 _BLOCK_X, _BLOCK, _BLOCK_HEIGHT, _BLOCK_ROW = 606, 188, 50, 64
 
-
-class _Drawn(NamedTuple):
-    """A sum in the picture: where the line from it starts, and who has it."""
-
-    x: float
-    y: float
-    task: int
-    reduce_step: int
+_LEGEND = (
+    "Numbers are norms of mean gradients. A + is one addition of neighbours, in the colour of its "
+    "map task, or grey in a reducer. Dashed lines go over the network."
+)
 
 
 def leaves(trace: RoundTrace) -> list[NodeNote | SliceNote]:
@@ -43,33 +35,54 @@ def _level(trace: RoundTrace) -> int:
     return max(0, (-(-len(trace.slices) // _LEAVES) - 1).bit_length())
 
 
-def _slices(leaf: NodeNote | SliceNote) -> tuple[int, int]:
-    return (leaf.leaf, leaf.leaf + 1) if isinstance(leaf, SliceNote) else (leaf.start, leaf.stop)
-
-
-def picture(trace: RoundTrace) -> str:
-    """An SVG of the round."""
+def tree_picture(trace: RoundTrace) -> str:
+    """An SVG of the round's tree, with its legend."""
     shown = leaves(trace)
     ends = min(len(trace.blocks), _BLOCKS + 1)
     height = max(len(shown) * _ROW, ends * _BLOCK_ROW) + 10
     parts = [words(6, 16, "slices"), words(_FIRST - 14, 16, "the tree")]
     parts.append(words(_BLOCK_X, 16, "the model"))
-    drawn: dict[tuple[int, int], _Drawn] = {}
+    #: By the slices of a sum: where a line from it starts, and which task of which step has it.
+    drawn: dict[tuple[int, int], tuple[float, float, tuple[int, int]]] = {}
     for leaf, y in zip(shown, column(len(shown), height, _ROW), strict=True):
-        root = _Drawn(4 + _LEAF, _TOP + y, leaf.task, getattr(leaf, "reduce_step", -1))
-        drawn[_slices(leaf)] = root
-        parts.append(_leaf(leaf, root.y))
+        if isinstance(leaf, SliceNote):
+            covered, owner = (leaf.leaf, leaf.leaf + 1), (leaf.task, -1)
+        else:
+            covered, owner = (leaf.start, leaf.stop), (leaf.task, leaf.reduce_step)
+        root = drawn[covered] = (4.0 + _LEAF, _TOP + y, owner)
+        name, top = f"slice {span(*covered)}", _TOP + y - _BOX / 2
+        kind, side = f"map r{leaf.task % 4}" if leaf.task >= 0 else "map", f"{leaf.mean_norm:.3g}"
+        parts.append(box(4, top, _LEAF, _BOX, "input", kind, name, side=side))
     nodes = [node for node in trace.nodes if node.level > _level(trace)]
     levels = [node.level for node in nodes]
     for node in nodes:
         sides = drawn[node.start, node.middle], drawn[node.middle, node.stop]
         part = (node.level - min(levels)) / max(1, max(levels) - min(levels))
-        x, y = _FIRST + (_LAST - _FIRST) * part, (sides[0].y + sides[1].y) / 2
-        root = drawn[node.start, node.stop] = _Drawn(x + 13, y, node.task, node.reduce_step)
-        parts += [edge(side[:2], (x - 13, y), *_way(side, root)) for side in sides]
+        x, y = _FIRST + (_LAST - _FIRST) * part, (sides[0][1] + sides[1][1]) / 2
+        owner = node.task, node.reduce_step
+        root = drawn[node.start, node.stop] = (x + 13, y, owner)
+        for half in sides:
+            kind = "sent" if half[2] != owner else f"to{node.task % 4}" if node.task >= 0 else ""
+            parts.append(edge(half[:2], (x - 13, y), "tree", kind))
         parts.append(_node(node, x, y))
-    parts += _blocks(trace, root, [_TOP + y for y in column(ends, height, _BLOCK_ROW)])
-    return svg(_WIDTH, height + _TOP, _described(trace), parts, "tree")
+    for block, y in zip(trace.blocks, column(ends, height, _BLOCK_ROW), strict=False):
+        if block.number == _BLOCKS:
+            rest = f"and {len(trace.blocks) - _BLOCKS:,} more blocks"
+            parts.append(words(_BLOCK_X + 12, _TOP + y, rest))
+            break
+        kind = "sent" if root[2][0] >= 0 else ""
+        parts.append(edge(root[:2], (_BLOCK_X, _TOP + y), "model", kind))
+        texts = f"block {block.number}: ÷, step", f"{block.stop - block.start:,} parameters"
+        top = _TOP + y - _BLOCK_HEIGHT / 2
+        parts.append(box(_BLOCK_X, top, _BLOCK, _BLOCK_HEIGHT, "model", "reduce", *texts))
+    drawing = svg(_WIDTH, height + _TOP, _described(trace), parts, "tree")
+    legend = _LEGEND
+    if level := _level(trace):
+        legend += (
+            f" There are {len(trace.slices):,} slices: every {1 << level:,} neighbours are one "
+            "box, with their sum."
+        )
+    return f'{drawing}<p class="small">{escape(legend)}</p>'
 
 
 def _described(trace: RoundTrace) -> str:
@@ -84,53 +97,10 @@ def _described(trace: RoundTrace) -> str:
     )
 
 
-def legend(trace: RoundTrace) -> str:
-    """What is what in the picture."""
-    text = (
-        "Numbers are norms of mean gradients. A + is one addition of neighbours, in the colour of "
-        "its map task, or grey in a reducer. Dashed lines go over the network."
-    )
-    if _level(trace):
-        text += (
-            f" There are {len(trace.slices):,} slices: every {1 << _level(trace):,} neighbours are "
-            "one box, with their sum."
-        )
-    return text
-
-
-def _leaf(leaf: NodeNote | SliceNote, y: float) -> str:
-    slices = span(*_slices(leaf))
-    name = f"{'slice' if isinstance(leaf, SliceNote) else 'slices'} {slices}"
-    name = name if len(name) <= _CHARACTERS else slices
-    kind, at = (f"map r{leaf.task % 4}", f" map-{leaf.task}") if leaf.task >= 0 else ("map", "")
-    norm = f"{leaf.mean_norm:.3g}"
-    return box(4, y - _BOX / 2, _LEAF, _BOX, f"input{at}", kind, name, side=norm)
-
-
 def _node(node: NodeNote, x: float, y: float) -> str:
-    at = f"map-{node.task}" if node.task >= 0 else "tree"
     kind = f"add r{node.task % 4}" if node.task >= 0 else "add"
     return (
-        f'<g data-at="{at}" class="{kind}"><circle cx="{x:.0f}" cy="{y:.0f}" r="12"/>'
+        f'<g data-at="tree" class="{kind}"><circle cx="{x:.0f}" cy="{y:.0f}" r="12"/>'
         f"{words(x, y + 5, '+', 't', 'middle')}"
         f"{words(x, y - 16, f'{node.mean_norm:.3g}', 's', 'middle')}</g>"
     )
-
-
-def _way(part: _Drawn, total: _Drawn) -> tuple[str, str]:
-    """How a part gets to its sum: over the network if another task adds than has it."""
-    if part[2:] != total[2:]:
-        return "shuffle", "sent"
-    return (f"map-{part.task}", f"to{part.task % 4}") if part.task >= 0 else ("tree", "")
-
-
-def _blocks(trace: RoundTrace, root: _Drawn, ys: list[float]) -> Iterator[str]:
-    way = ("shuffle", "sent") if root.task >= 0 else ("reduce", "")
-    for block, y in zip(trace.blocks[:_BLOCKS], ys, strict=False):
-        yield edge(root[:2], (_BLOCK_X, y), *way)
-        texts = f"block {block.number}: ÷, step", f"{block.stop - block.start:,} parameters"
-        top = y - _BLOCK_HEIGHT / 2
-        yield box(_BLOCK_X, top, _BLOCK, _BLOCK_HEIGHT, "reduce model", "reduce", *texts)
-    if len(trace.blocks) > _BLOCKS:
-        rest = len(trace.blocks) - _BLOCKS
-        yield words(_BLOCK_X + 12, ys[-1], f"and {rest:,} more blocks")
