@@ -282,17 +282,6 @@ def kinds(items: list[Shown]) -> str:
     return " or ".join(names[:3]) + (" or …" if len(names) > 3 else "")
 
 
-def seconds(value: float) -> str:
-    """A time in the unit that suits it."""
-    if value >= 100:
-        return f"{value:,.0f} s"
-    if value >= 1:
-        return f"{value:.1f} s"
-    if value >= 1e-3:
-        return f"{value * 1e3:.1f} ms"
-    return f"{value * 1e6:.0f} µs"
-
-
 def count(value: int, word: str) -> str:
     """A number with its noun: ``1 line``, ``2 lines``."""
     return f"{value:,} {word}{'' if value == 1 else 's'}"

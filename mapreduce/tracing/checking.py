@@ -1,12 +1,15 @@
 """Tests the laws on a job: runs it differently, compares, and shows the smallest difference."""
 
+import os
+import pickle
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mapreduce.errors import DataError
+from mapreduce.errors import DataError, GradreduceError
 from mapreduce.launch.mistyped import mistyped
 from mapreduce.tracing import summary
 from mapreduce.tracing.engine import TracingRunner, tracing
@@ -15,7 +18,6 @@ from mapreduce.tracing.model import Line, Trace
 from mapreduce.tracing.outcomes import WORDS, Degree, Difference, Outcome, compare
 from mapreduce.tracing.provenance import lines_behind
 from mapreduce.tracing.remarks import advice
-from mapreduce.tracing.seeded import run_seeded
 from mapreduce.tracing.shrinking import shrink
 from mapreduce.tracing.tasks import Variation
 
@@ -25,6 +27,11 @@ Item = tuple[int, Line]
 #: Share of all records from which a key is hot, times the mean key, and keys from which that says
 #: something.
 _HOT, _TIMES, _LEAST_KEYS = 0.05, 10, 20
+
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from mapreduce.tracing.checking import run_reference; run_reference()"
+)
 
 
 @dataclass(frozen=True)
@@ -108,9 +115,6 @@ class Checker:
             self._known[how] = self._trace_on(self._items, how)
         return self._known[how]
 
-    def _run(self, how: Variation) -> Outcome:
-        return Outcome.of(self._trace(how))
-
     def _trace_on(self, items: list[Item], how: Variation) -> Trace:
         lines: list[list[Line]] = [[] for _ in self._lines]
         for number, line in items:
@@ -122,7 +126,7 @@ class Checker:
 
     def _reference_failure(self) -> Finding | None:
         """The finding for a job that does not run at all, perhaps because it breaks a law."""
-        found = self._run(REFERENCE)
+        found = Outcome.of(self._trace(REFERENCE))
         if not found.failure:
             return None
         if found.failure.kind != "TimeLimitReached":
@@ -147,13 +151,13 @@ class Checker:
         reason = law.applies(self._runner) if law.applies else ""
         if reason:
             return Finding(law, "skipped", f"Not tested, since {reason}.")
-        reference = self._run(law.reference)
+        reference = Outcome.of(self._trace(law.reference))
         worst: tuple[Degree, str, Variation] | None = None
         for name, how in law.variations:
             # The same again is another run, also where the runs are the same.
             again = how == law.reference
-            found = self._run_on(self._items, how) if again else self._run(how)
-            degree = self._degree(law, reference, found)
+            found = self._trace_on(self._items, how) if again else self._trace(how)
+            degree = self._degree(law, reference, Outcome.of(found))
             if degree > law.silent and (worst is None or degree > worst[0]):
                 worst = degree, name, how
             if degree > law.harmless:
@@ -201,12 +205,8 @@ class Checker:
         return shrink(items, shows, self._tries)
 
     def _test_seeds(self, law: Law) -> Finding:
-        folder = Path(self._runner._get_local_tmp_dir())
-        seconds = self._runner.seconds
-        here, there = run_seeded(
-            self._target, self._arguments, self._lines, REFERENCE, (1, 2), seconds, folder
-        )
-        difference = compare(here, there)
+        given = self._target, self._arguments, self._lines, self._runner.seconds
+        difference = compare(*(_run_seeded(seed, *given) for seed in "12"))
         if difference.degree <= law.silent:
             return Finding(law, "obeyed", "2 processes agree.")
         text = f"With another seed: {WORDS[difference.degree]}."
@@ -259,6 +259,33 @@ class Checker:
             few = f"no step has {_LEAST_KEYS} keys, from which on one may stand out"
             return Finding(law, "skipped", f"Not tested, since {few}.")
         return Finding(law, "obeyed", "No key stands out.")
+
+
+def _run_seeded(seed: str, *given: Any) -> Outcome:
+    """The outcome of the reference in a Python of its own, whose hash() has a seed."""
+    done = subprocess.run(
+        # -P: a random.py where the command is given is not the one that Python means.
+        [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2])],
+        input=pickle.dumps(given),
+        capture_output=True,
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        check=False,
+    )
+    if done.returncode:
+        error = done.stderr.decode("utf-8", "replace").strip()[-2000:]
+        raise GradreduceError(f"the job could not be run in a Python of its own: {error}")
+    # From this program itself.
+    return pickle.loads(done.stdout)  # type: ignore[no-any-return]  # noqa: S301
+
+
+def run_reference() -> None:
+    """Run the reference as the parent process asks, and send it the outcome."""
+    target, arguments, lines, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301
+    with os.fdopen(os.dup(1), "wb") as reply:
+        # What the job's module prints goes aside.
+        os.dup2(2, 1)
+        with tracing(target, arguments, seconds, 1) as runner:
+            pickle.dump(Outcome.of(runner.trace(REFERENCE, lines)), reply)
 
 
 def _texts(items: list[Item]) -> list[str]:

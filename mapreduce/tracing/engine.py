@@ -10,10 +10,11 @@ import math
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
@@ -30,7 +31,7 @@ from mapreduce.tracing.apart import ProcessLost, run_apart, time_limit
 from mapreduce.tracing.model import Failure, Line, Shown, Source, Step, Task, Trace
 from mapreduce.tracing.sampling import divide, part_name, plain_name, read_lines
 from mapreduce.tracing.showing import show
-from mapreduce.tracing.tasks import Sent, Setup, TracedTask, Variation, failure_of
+from mapreduce.tracing.tasks import Pair, Sent, Setup, TracedTask, Variation, failure_of
 
 #: Lines of input that are remembered, if the user does not say.
 LINES = 2000
@@ -42,6 +43,15 @@ MAPS = 3
 PARTS = ("mapper", "combiner", "reducer")
 
 File = tuple[str, int]
+
+
+@dataclass
+class _State:
+    """What a runner keeps from task to task: objects of lines, and which folders it has made."""
+
+    objects: dict[bytes, Pair] = field(default_factory=dict)
+    steps_with_files: set[int] = field(default_factory=set)
+    folders: Iterator[int] = field(default_factory=itertools.count)
 
 
 class TracingRunner(ParallelMRJobRunner):
@@ -114,7 +124,6 @@ class TracingRunner(ParallelMRJobRunner):
 
     def trace_here(self, how: Variation, lines: list[list[Line]] | None = None) -> Trace:
         """As :meth:`trace`, without a process for all tasks."""
-        start = perf_counter()
         trace = self._new_trace()
         trace.sources, taken = self.input
         if lines is None and not any(source.sampled for source in trace.sources):
@@ -129,12 +138,11 @@ class TracingRunner(ParallelMRJobRunner):
             if step.failure:
                 break
             files, lines = _parts(step)
-        trace.seconds = perf_counter() - start
         return trace
 
     def _written(self, lines: list[list[Line]]) -> tuple[list[File], list[list[Line]]]:
         """Files of their own for some of the input's lines: a job may look at its files."""
-        folder = Path(self._get_local_tmp_dir()) / f"lines-{self._new_number()}"
+        folder = Path(tempfile.mkdtemp(prefix="lines-", dir=self._get_local_tmp_dir()))
         files, found = [], []
         for number, ((path, _), chosen) in enumerate(zip(self.files, lines, strict=True)):
             target = folder / str(number) / plain_name(path)
@@ -149,10 +157,6 @@ class TracingRunner(ParallelMRJobRunner):
 
     # Steps
 
-    @cached_property
-    def _job(self) -> Any:
-        return self._new_job("mapper", 0)
-
     def _new_job(self, mrc: str, number: int) -> Any:
         """An instance of the job, as a task of a step has it."""
         kind: Any = self._mrjob_cls
@@ -161,13 +165,13 @@ class TracingRunner(ParallelMRJobRunner):
 
     def _new_step(self, number: int, how: Variation) -> Step:
         """A step without its tasks."""
-        found = self._get_step(number)
+        found, job = self._get_step(number), self._new_job("mapper", number)
         return Step(
             number,
-            plans.methods_of(self._job, number, found),
+            plans.methods_of(job, number, found),
             self._reducers(number, how),
             plans.partitioner_name(self._partitioning(number, how)),
-            plans.protocols_of(self._job, number, found),
+            plans.protocols_of(job, number, found),
         )
 
     def _reducers(self, number: int, how: Variation) -> int:
@@ -178,11 +182,6 @@ class TracingRunner(ParallelMRJobRunner):
     def own_reducers(self, number: int) -> int:
         """The reducers that a step itself asks for; 0 if it does not say."""
         return jobconf_number(self._jobconf_for_step(number), *REDUCES) or 0
-
-    @property
-    def sorts_values(self) -> bool:
-        """Whether the job wants the values of a key sorted."""
-        return bool(self._sort_values)
 
     def _partitioning(self, number: int, how: Variation) -> Partitioning:
         reducers = max(1, self._reducers(number, how))
@@ -225,9 +224,9 @@ class TracingRunner(ParallelMRJobRunner):
             self._get_step(step.number).keys() & {*PARTS},
             lambda part: self._new_job(part, step.number),
             partitioning,
-            self.sorts_values and not partitioning.order,
+            bool(self._sort_values) and not partitioning.order,
             self.show,
-            None if how.wire else self._objects,
+            None if how.wire else self._state.objects,
             None if how.together else self.seconds,
         )
 
@@ -261,28 +260,16 @@ class TracingRunner(ParallelMRJobRunner):
         return task
 
     @cached_property
-    def _objects(self) -> dict[bytes, tuple[Any, Any]]:
-        return {}
-
-    @cached_property
-    def _folders(self) -> Iterator[int]:
-        return itertools.count()
-
-    def _new_number(self) -> int:
-        """A number for the name of a folder; different in each process."""
-        return os.getpid() * 100_000 + next(self._folders)
-
-    @cached_property
-    def _with_files(self) -> set[int]:
-        """Steps whose files lie ready."""
-        return set()
+    def _state(self) -> "_State":
+        return _State()
 
     def _folder_of(self, mrc: str, number: int) -> str:
         """A new working folder, with the files that the job brings."""
-        if number not in self._with_files:
+        if number not in self._state.steps_with_files:
             self._create_dist_cache_dir(number)
-            self._with_files.add(number)
-        unique = self._new_number()
+            self._state.steps_with_files.add(number)
+        # Different in each process.
+        unique = os.getpid() * 100_000 + next(self._state.folders)
         self.fs.mkdir(self._task_dir(mrc, number, unique))
         return str(self._setup_working_dir(mrc, number, unique))
 

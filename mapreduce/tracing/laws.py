@@ -56,7 +56,7 @@ def _reduces(runner: Any) -> str:
 
 
 def _gathers(runner: Any) -> str:
-    if runner.sorts_values:
+    if runner._sort_values:
         return "it has its values sorted (SORT_VALUES)"
     return _reduces(runner)
 

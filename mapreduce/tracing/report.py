@@ -1,7 +1,6 @@
 """A trace of a job as a view, from the plan to the output, in the order in which it happened."""
 
 import contextlib
-from collections import Counter
 from pathlib import Path
 
 from mapreduce.errors import UsageError
@@ -13,10 +12,8 @@ from mapreduce.tracing.blocks import (
     Section,
     Table,
     View,
-    bars,
     code,
     count,
-    seconds,
 )
 from mapreduce.tracing.following import follow
 from mapreduce.tracing.model import Step, Task, Trace
@@ -55,7 +52,7 @@ def view(trace: Trace, key: str | None = None) -> View:
         flows(trace),
         report(trace),
         [picture(step) for step in trace.steps],
-        "Times are of the run that was traced.",
+        "All figures are of the run that was traced.",
         _followed(trace, key),
     )
 
@@ -72,10 +69,10 @@ def _followed(trace: Trace, wanted: str | None) -> dict[str, list[Section]]:
 
 
 def report(trace: Trace) -> list[Section]:
-    """All sections: a failure, the input, the plan, each step, the output and the time."""
+    """All sections: a failure, the input, the plan, each step, and the output."""
     found = [_failure(trace)] if trace.failure else []
     found += [_input(trace), plan(trace)]
-    return [*found, *steps(trace), _output(trace), time(trace)] if trace.steps else found
+    return [*found, *steps(trace), _output(trace)] if trace.steps else found
 
 
 def flows(trace: Trace) -> dict[str, list[str]]:
@@ -326,14 +323,3 @@ def _output(trace: Trace) -> Section:
     table = Table("", ["file", "line"], rows, note)
     last = len(trace.steps) - 1
     return Section("output", "The output", text, [table], at="output", step=last)
-
-
-def time(trace: Trace) -> Section:
-    """The measured time of the tasks, by phase."""
-    found: Counter[str] = Counter()
-    for step in trace.steps:
-        found.update(summary.phases([*step.maps, *step.reduces]))
-    note = f"With the tracing, which takes longer than the job: {seconds(trace.seconds)}."
-    named = {summary.PHASES[phase]: spent for phase, spent in found.items()}
-    drawn = bars("Measured here, all tasks together", named, seconds, note)
-    return Section("time", "Time", "Where the time went.", [drawn])

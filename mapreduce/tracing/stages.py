@@ -18,33 +18,30 @@ from mapreduce.tracing.blocks import (
     table,
     values_of,
 )
-from mapreduce.tracing.model import FROM_ALL, FROM_FINAL, FROM_INIT, Group, Record, Step, Task
+from mapreduce.tracing.model import FROM_ALL, FROM_FINAL, FROM_INIT, Record, Step, Task
 from mapreduce.tracing.showing import text_of
 
 #: What is shown of more: lines of a task, pairs of a line, keys, values of a key.
 LINES, PAIRS, KEYS, VALUES = 6, 8, 12, 8
 
 
-#: What mrjob calls the method of a task.
-_METHODS = {"map": "mapper", "reduce": "reducer"}
-
-
 def task_table(task: Task, step: Step) -> Table:
     """What a task made of each of its lines or keys."""
-    word, method = ("line" if task.kind == "map" else "key"), _METHODS[task.kind]
+    is_map = task.kind == "map"
+    word, method = ("line", "mapper") if is_map else ("key", "reducer")
     by_source: dict[int, list[Record]] = {}
     for record in task.outputs:
         by_source.setdefault(record.source, []).append(record)
-    given = _lines(task) if task.kind == "map" else _keys(task)
-    total = len(task.lines if task.kind == "map" else task.groups)
+    given = _lines(task) if is_map else _keys(task)
+    total = len(task.lines if is_map else task.groups)
     whole = FROM_ALL in by_source
 
     def apart(note: str, source: int) -> list[list[Any]]:
         made = by_source.get(source)
         return [["–", Cell("", note=note), pairs(made, 3 * PAIRS)]] if made else []
 
-    nothing = "no line starts in its part" if task.kind == "map" else "no key belongs here"
-    rows = [] if total else [["–", Cell("", note=nothing), ""]]
+    nothing = "no line starts in its part" if is_map else "no key belongs here"
+    rows = [] if total or task.outputs else [["–", Cell("", note=nothing), ""]]
     rows += apart(f"before the first {word}", FROM_INIT)
     for index, cells in enumerate(given):
         made = by_source.get(index, [])
@@ -54,10 +51,10 @@ def task_table(task: Task, step: Step) -> Table:
         note = "" if whole else count(len(made), "pair")
         more = f"{count(total - LINES, word)} more"
         rows.append(["…", Cell("", note=more), Cell("", note=note)])
-    rows += apart(f"all {word}s together, as a batch or by a program", FROM_ALL)
+    rows += apart(f"all {word}s together, as a batch", FROM_ALL)
     rows += apart(f"after the last {word}, by {method}_final", FROM_FINAL)
     place = f", {Path(task.path).name}" if task.path else ""
-    types = _map_types(task, step) if task.kind == "map" else _reduce_types(task)
+    types = _map_types(task, step) if is_map else _reduce_types(task)
     caption = f"{task.kind} task {task.number}{place}{types and f' ({types})'}"
     return Table(caption, [word, f"the {method} gets", "it yields"], rows)
 
@@ -71,17 +68,22 @@ def _lines(task: Task) -> list[list[Any]]:
             got = text_of(line.text)[:160]
         else:
             got = record.value.text if record.key.kind == "None" else pair_text(record)
-        rows.append([line_number(line.number), code(got)])
+        # Of a sample the numbers of the lines are not known.
+        number = Cell(f"{line.number:,}" if line.number else "?", is_number=True)
+        rows.append([number, code(got)])
     return rows
 
 
-def line_number(number: int) -> Cell:
-    """A line's number in its file; of a sample it is not known."""
-    return Cell(f"{number:,}" if number else "?", is_number=True)
-
-
 def _keys(task: Task) -> list[list[Any]]:
-    return [[code(group.key.text), group_cell(group)] for group in task.groups[:LINES]]
+    """The keys of a reduce task, with the values and the map tasks that they are from."""
+    rows = []
+    for group in task.groups[:LINES]:
+        origins = sorted({origin for origin in group.origins if origin >= 0})
+        names = f"{', '.join(map(str, origins[:6]))}{', …' if origins[6:] else ''}"
+        values = [value.text for value in group.values]
+        note = f"from map {names}" if origins else ""
+        rows.append([code(group.key.text), values_of(values, VALUES, note=note)])
+    return rows
 
 
 def _map_types(task: Task, step: Step) -> str:
@@ -163,15 +165,6 @@ def partition_words(raw: str, step: Step) -> str:
     return (
         f"The hash of {text_of(raw)} is {value:,}; divided by {step.reducers} it leaves "
         f"{value % step.reducers}."
-    )
-
-
-def group_cell(group: Group) -> Cell:
-    """The values of a group, with the map tasks that they are from."""
-    origins = sorted({origin for origin in group.origins if origin >= 0})
-    names = f"{', '.join(map(str, origins[:6]))}{', …' if origins[6:] else ''}"
-    return values_of(
-        [value.text for value in group.values], VALUES, note=f"from map {names}" if origins else ""
     )
 
 

@@ -1,11 +1,11 @@
-"""Figures of a trace: counters under Hadoop's names, what went where, skew, time."""
+"""Figures of a trace: counters under Hadoop's names, what went where, skew."""
 
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from mapreduce.runners.parallel.shuffle import key_of
-from mapreduce.tracing.model import Record, Shown, Step, Task
+from mapreduce.tracing.model import Record, Shown, Step
 
 
 def raw_key(record: Record, fields: int = 1) -> str:
@@ -131,21 +131,3 @@ def skew(step: Step) -> float:
     counts = received(step)
     total = sum(counts)
     return max(counts) * len(counts) / total if total else 1.0
-
-
-#: Phases of a task in their order, and what they are.
-PHASES = {
-    "map": "the mapper",
-    "combine": "the combiner",
-    "sort": "sorting by key",
-    "reduce": "the reducer",
-    "write": "encoding and dividing what was yielded",
-}
-
-
-def phases(tasks: Iterable[Task]) -> dict[str, float]:
-    """Measured seconds of some tasks together, by phase."""
-    total: Counter[str] = Counter()
-    for task in tasks:
-        total.update(task.seconds)
-    return {phase: total[phase] for phase in PHASES if phase in total}

@@ -5,19 +5,16 @@ everything is remembered. A :class:`Variation` changes what a job must not depen
 """
 
 import copy
-import json
 import random
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
 from operator import itemgetter
-from time import perf_counter
 from typing import Any
 
-from mapreduce.batches import read_batches, reduce_batches
+from mapreduce.batches import blocks_of, read_batches, reduce_batches
 from mapreduce.batches.pairs import decode_lines, encode_columns, is_columns, line_writer
 from mapreduce.errors import GradreduceError
 from mapreduce.job.calls import as_pair, call, is_overridden, mapped
@@ -44,13 +41,16 @@ from mapreduce.tracing.values import Values
 #: Records that a task may yield: what is remembered has to fit into memory.
 MOST_RECORDS = 100_000
 
-#: What is kept of a task that fails.
+#: Records that are kept of a task that fails.
 _KEPT = 1000
 
 Pair = tuple[Any, Any]
 
 #: A line on its way to a reducer, and the number of the map task that it is from.
 Sent = tuple[bytes, int]
+
+#: A key as it is written, and its lines.
+Gathered = tuple[bytes, list[Sent]]
 
 
 @dataclass(frozen=True)
@@ -63,13 +63,12 @@ class Variation:
         Tasks, where the job does not say how many.
     cut : str
         How the input is cut: into ``even`` parts, or ``uneven`` ones, the first of them a quarter.
-    passes : int
-        Times that a combiner runs over a mapper's output.
-    spills : int
-        Parts, of different sizes, of a mapper's output that are combined by themselves first.
+    passes, spills : int
+        Times that a combiner runs over a mapper's output, and parts of it, of different sizes, that
+        are combined separately first.
     order : str
-        Order of a key's values: ``arrived``, ``reversed``, or ``shuffled``, with ``seed``. Where a
-        job wants them sorted they are; as numbers, where they are some, for ``numbers``.
+        Order of a key's values: ``arrived``, ``reversed``, or ``shuffled``, with ``seed``. A job
+        that wants them sorted gets them sorted as text; as ``numbers``, where they are numbers.
     keys : str
         Order of the keys: of their ``bytes``, or as ``numbers``.
     restart : bool
@@ -157,8 +156,6 @@ class TracedTask:
         #: Number of the record or group that is being worked on, and its words.
         self._at = FROM_INIT
         self._where = ""
-        #: Seconds spent on the job's input while its method runs.
-        self._inside = 0.0
 
     def run(self) -> Task:
         """Do the task; a failure is noted in its trace."""
@@ -192,17 +189,13 @@ class TracedTask:
         read, write = job.pick_protocols(setup.number, "mapper")
         has_batches = getattr(job._get_step(setup.number, object), "mapper_batch", None)
         pairs = self._batches(job, lines) if has_batches else self._records(read, lines)
-        self._take("map", mapped(job, setup.number, self._given(pairs)), write)
+        self._take(mapped(job, setup.number, self._given(pairs)), write, self.task.outputs)
         if "combiner" in setup.parts and "reducer" in setup.parts:
             self._combine(write)
 
     def _given(self, items: Iterable[Pair]) -> Iterator[Pair]:
-        """What a method reads; the time until it is there is not the method's own."""
-        start = perf_counter()
-        for item in items:
-            self._inside += perf_counter() - start
-            yield item
-            start = perf_counter()
+        """What a method reads; what it yields after that is from its end."""
+        yield from items
         self._at, self._where = FROM_FINAL, ""
 
     def _records(self, read: Any, lines: list[bytes]) -> Iterator[Pair]:
@@ -213,9 +206,9 @@ class TracedTask:
             yield key, value
 
     def _batches(self, job: Any, lines: list[bytes]) -> Iterator[Pair]:
-        block = block_of(lines) if lines else b""
         size = self._how.batch_bytes or job.BATCH_BYTES
-        for key, batch in read_batches(job, _cut(block, size), self._setup.number):
+        blocks = blocks_of((line + b"\n" for line in lines), size)
+        for key, batch in read_batches(job, blocks, self._setup.number):
             self._at = FROM_ALL
             self._where = f"a batch of {len(batch)} {'bytes' if key is None else f'rows of {key}'}"
             self._note_input(key, batch, "", FROM_ALL)
@@ -223,8 +216,6 @@ class TracedTask:
 
     def _note_input(self, key: Any, value: Any, line: str, source: int) -> None:
         self.task.inputs.append(Record(self._show(key), self._show(value), line, source))
-
-    # Combine
 
     def _combine(self, write: Any) -> None:
         setup, combined = self._setup, self.task.outputs
@@ -234,21 +225,19 @@ class TracedTask:
             for part in _parts(lines, self._how.spills if number == 0 else 1):
                 job = setup.new_job("combiner")
                 read, _ = job.pick_protocols(setup.number, "combiner")
-                with self._timed("sort"):
-                    groups = self._gather((line, self.task.number) for line in part)
-                self._take("combine", self._apply(job, "combiner", groups, read), write, combined)
+                groups = self._gather((line, self.task.number) for line in part)
+                self._take(self._apply(job, "combiner", groups, read), write, combined)
             self.task.combined = combined
 
     # Reduce
 
     def _reduce(self) -> None:
         setup, task = self._setup, self.task
-        with self._timed("sort"):
-            groups = self._gather(self._received)
+        groups = self._gather(self._received)
         job = setup.new_job("reducer")
         read, write = job.pick_protocols(setup.number, "reducer")
         if not getattr(job._get_step(setup.number, object), "reducer_batch", None):
-            self._take("reduce", self._apply(job, "reducer", groups, read), write)
+            self._take(self._apply(job, "reducer", groups, read), write, task.outputs)
             return
         for raw, values in groups:
             self._note_group(raw, self._read_all(read, values), values)
@@ -257,13 +246,13 @@ class TracedTask:
         order = ("lines" if setup.sort_values else "keys") if is_plain else None
         batches = [decode_lines(read, block_of(lines), order)] if lines else []
         self._where = f"a batch of {len(groups)} keys"
-        self._take("reduce", reduce_batches(job, batches, setup.number), write)
+        self._take(reduce_batches(job, batches, setup.number), write, task.outputs)
         # A batch does not say which key an output is of; one with the same key will be it.
         numbers = {group.raw: number for number, group in enumerate(task.groups)}
         for record in task.outputs:
             record.source = numbers.get(raw_key(record), FROM_ALL)
 
-    def _gather(self, sent: Iterable[Sent]) -> list[tuple[bytes, list[Sent]]]:
+    def _gather(self, sent: Iterable[Sent]) -> list[Gathered]:
         """Groups of equal raw keys, in order, with their values in the order asked for."""
         groups: dict[bytes, list[Sent]] = {}
         fields = self._setup.partitioning.key_fields
@@ -273,7 +262,7 @@ class TracedTask:
             if self._setup.sort_values:
                 values.sort(key=itemgetter(0))
                 if self._how.order == "numbers":
-                    values.sort(key=lambda one: _natural(one[0].partition(b"\t")[2]))
+                    values[:] = _by_number(values, lambda one: one[0].partition(b"\t")[2])
             elif self._how.order == "reversed":
                 values.reverse()
             elif self._how.order == "shuffled":
@@ -283,34 +272,27 @@ class TracedTask:
         if order := order_of_keys(self._setup.partitioning):
             keys.sort(key=order)
         elif self._how.keys == "numbers":
-            keys = by_number(keys) or keys
+            keys = _by_number(keys, lambda key: key)
         return [(key, groups[key]) for key in keys]
 
-    def _apply(
-        self, job: Any, mrc: str, groups: list[tuple[bytes, list[Sent]]], read: Any
-    ) -> Iterator[Pair]:
+    def _apply(self, job: Any, mrc: str, groups: list[Gathered], read: Any) -> Iterator[Pair]:
         """What a combiner or reducer yields for groups; those of a reducer are noted."""
         is_noted = mrc == "reducer"
         if is_overridden(type(job), mrc):
             function = job.combine_pairs if mrc == "combiner" else job.reduce_pairs
             pairs = self._all_pairs(groups, read, is_noted)
-            return function(pairs, self._setup.number)  # type: ignore[no-any-return]
+            return function(self._given(pairs), self._setup.number)  # type: ignore[no-any-return]
         decoded = self._given(self._decoded(groups, read, is_noted))
         return call(job, mrc, self._setup.number, decoded)
 
-    def _all_pairs(
-        self, groups: list[tuple[bytes, list[Sent]]], read: Any, is_noted: bool
-    ) -> Iterator[Pair]:
+    def _all_pairs(self, groups: list[Gathered], read: Any, is_noted: bool) -> Iterator[Pair]:
         for self._at, (raw, values) in enumerate(groups):
             pairs = self._read_all(read, values)
             if is_noted:
                 self._note_group(raw, pairs, values)
             yield from pairs
-        self._at = FROM_FINAL
 
-    def _decoded(
-        self, groups: list[tuple[bytes, list[Sent]]], read: Any, is_noted: bool
-    ) -> Iterator[tuple[Any, Iterator[Any]]]:
+    def _decoded(self, groups: list[Gathered], read: Any, is_noted: bool) -> Iterator[Pair]:
         """Groups for the method; neighbours with equal keys, such as 1 and 1.0, are one."""
         read_groups = ((raw, self._read_all(read, values), values) for raw, values in groups)
         merged = groupby(read_groups, lambda one: one[1][0][0])
@@ -345,41 +327,21 @@ class TracedTask:
 
     # Output
 
-    def _take(
-        self, phase: str, pairs: Iterable[Pair], write: Any, into: list[Record] | None = None
-    ) -> None:
+    def _take(self, pairs: Iterable[Pair], write: Any, into: list[Record]) -> None:
         """Encode what a method yields, and note it with the record that it comes from."""
-        into = self.task.outputs if into is None else into
         encode = line_writer(write)
-        found = iter(pairs)
-        # None is not a pair, but a method may yield it.
-        nothing: Any = object()
-        while True:
-            self._inside, start = 0.0, perf_counter()
-            try:
-                pair = next(found, nothing)
-            finally:
-                spent = perf_counter() - start - self._inside
-                self._add(phase, spent)
-            if pair is nothing:
-                break
-            with self._timed("write"):
-                self._take_pair(pair, write, encode, into)
-
-    def _take_pair(self, pair: Any, write: Any, encode: Any, into: list[Record]) -> None:
-        where = self._where
-        key, value = as_pair(pair)
-        self._where = f"the pair ({self._show(key).text}, {self._show(value).text}), yielded" + (
-            f" for {where}" if where else ""
-        )
-        if is_columns(key):
-            lines = [line.rstrip(b"\n") for line in encode_columns(write, key, value).to_pylist()]
-            rows = zip(key.to_pylist(), value.to_pylist(), strict=True)
-            for row, line in zip(rows, lines, strict=True):
-                self._note_output(*row, line, into)
-        else:
-            self._note_output(key, value, encode(key, value)[:-1], into)
-        self._where = where
+        for pair in pairs:
+            where = self._where
+            key, value = as_pair(pair)
+            self._where = f"the pair ({self._show(key).text}, {self._show(value).text}), yielded"
+            self._where += f" for {where}" * bool(where)
+            if is_columns(key):
+                columns = key, value, encode_columns(write, key, value)
+                for row in zip(*(one.to_pylist() for one in columns), strict=True):
+                    self._note_output(row[0], row[1], row[2].rstrip(b"\n"), into)
+            else:
+                self._note_output(key, value, encode(key, value)[:-1], into)
+            self._where = where
 
     def _note_output(self, key: Any, value: Any, line: bytes, into: list[Record]) -> None:
         if self._setup.objects is not None:
@@ -403,19 +365,6 @@ class TracedTask:
             record.part = self._partition(key_of(line, self._setup.partitioning.key_fields))
         into.append(record)
 
-    # Time
-
-    @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        start = perf_counter()
-        try:
-            yield
-        finally:
-            self._add(phase, perf_counter() - start)
-
-    def _add(self, phase: str, seconds: float) -> None:
-        self.task.seconds[phase] = self.task.seconds.get(phase, 0.0) + seconds
-
 
 def failure_of(error: BaseException, what: str, where: str = "") -> Failure:
     """An exception of the user's code, in words."""
@@ -431,42 +380,16 @@ def failure_of(error: BaseException, what: str, where: str = "") -> Failure:
     return Failure(what, type(error).__name__, message, where, "".join(shown).rstrip())
 
 
-def by_number(keys: list[bytes]) -> list[bytes] | None:
-    """Keys in the order of the numbers that they are; None if one of them is none."""
+def _by_number(items: list[Any], text: Callable[[Any], bytes]) -> list[Any]:
+    """Items in the order of the numbers that they are written as, if all are numbers."""
     try:
-        return sorted(keys, key=lambda key: float(key.strip(b'"')))
+        return sorted(items, key=lambda item: float(text(item).strip(b'"')))
     except ValueError:
-        return None
-
-
-def _natural(raw: bytes) -> Any:
-    """Sorts JSON as people would: numbers by their value, all else as it is written."""
-    try:
-        item = json.loads(raw)
-    except ValueError:
-        item = raw
-    return _rank(item)
-
-
-def _rank(item: Any) -> Any:
-    if type(item) in (int, float):
-        return (0, item)
-    if type(item) is list:
-        return (2, [_rank(one) for one in item])
-    return (1, json.dumps(item) if not isinstance(item, bytes) else item.decode("latin-1"))
+        return items
 
 
 def _raw(content: bytes) -> Shown:
     return Shown(text_of(content[:160]) + "…" * (len(content) > 160), "bytes")
-
-
-def _cut(block: bytes, size: int) -> Iterator[bytes]:
-    """Blocks of about ``size`` bytes that end with a line."""
-    start = 0
-    while start < len(block):
-        end = block.find(b"\n", min(start + size, len(block)) - 1) + 1
-        yield block[start : end or len(block)]
-        start = end or len(block)
 
 
 def _parts(items: list[Any], number: int) -> list[list[Any]]:

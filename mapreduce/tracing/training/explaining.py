@@ -1,7 +1,6 @@
 """``gradreduce explain RUN``: one round of a training, run again and explained."""
 
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +56,6 @@ def traced(
     UsageError
         The run has no such round, or an option makes no sense.
     """
-    begun = time.perf_counter()
     run = RunDir(path.absolute())
     config, plan = run.config, run.config.plan
     number = replay.chosen(run, number)
@@ -86,7 +84,6 @@ def traced(
         place=f"{run.path} --round {number}",
         text=f"{plan.model}, trained by {plan.optimizer}: one map/reduce makes one step.",
         steps=found.steps,
-        seconds=time.perf_counter() - begun,
         run=str(run.path),
         data=config.data,
         model=plan.model,

@@ -6,7 +6,20 @@ from mapreduce.tracing.model import Trace
 
 
 @dataclass
-class SliceNote:
+class _Sum:
+    """A sum over rows: its weight, and the Euclidean norm of the sum of their gradients."""
+
+    weight: float
+    norm: float
+
+    @property
+    def mean_norm(self) -> float:
+        """Norm of the mean gradient of the rows."""
+        return self.norm / (self.weight or 1.0)
+
+
+@dataclass
+class SliceNote(_Sum):
     """One leaf of the round's tree.
 
     Attributes
@@ -16,12 +29,8 @@ class SliceNote:
         The map task that computes its gradient.
     shard, start, stop : int
         Its rows in the data.
-    weight : float
-        Sum of the weights of its rows; their number, if they have none.
     loss : float
         Sum over its rows.
-    norm : float
-        Euclidean norm of the sum of the gradients of its rows.
     """
 
     leaf: int
@@ -29,9 +38,7 @@ class SliceNote:
     shard: int
     start: int
     stop: int
-    weight: float
     loss: float
-    norm: float
 
     @property
     def rows(self) -> int:
@@ -41,14 +48,9 @@ class SliceNote:
     def mean_loss(self) -> float:
         return self.loss / (self.weight or 1.0)
 
-    @property
-    def mean_norm(self) -> float:
-        """Norm of the mean gradient of its rows."""
-        return self.norm / (self.weight or 1.0)
-
 
 @dataclass
-class NodeNote:
+class NodeNote(_Sum):
     """One addition: the sum over the slices from ``start`` up to ``stop``, of two parts.
 
     Attributes
@@ -61,8 +63,6 @@ class NodeNote:
         The map task that adds, or -1 if a reducer does.
     reduce_step : int
         Which of the round's reduce steps adds, from 0; -1 in a map task.
-    weight, norm : float
-        The same as for a slice.
     """
 
     start: int
@@ -71,28 +71,11 @@ class NodeNote:
     level: int
     task: int
     reduce_step: int
-    weight: float
-    norm: float
-
-    @property
-    def mean_norm(self) -> float:
-        return self.norm / (self.weight or 1.0)
 
 
 @dataclass
 class BlockNote:
-    """A block of the parameters.
-
-    Attributes
-    ----------
-    number : int
-    start, stop : int
-        Its elements.
-    part : int
-        The reducer that owns it.
-    published : int
-        Bytes of its file.
-    """
+    """A block: its elements, the reducer that owns it, and the bytes of its file."""
 
     number: int
     start: int
@@ -103,15 +86,7 @@ class BlockNote:
 
 @dataclass
 class ParameterNote:
-    """A named array of the model.
-
-    Attributes
-    ----------
-    gradient : float
-        Norm of the mean gradient of the round's rows, without penalties.
-    before, after, change : float
-        Norms.
-    """
+    """A named array: norms of its mean gradient without penalties, and of its values."""
 
     name: str
     shape: list[int]
@@ -134,12 +109,7 @@ class Check:
 class InRow:
     """How a sum of the slices from left to right differs from the sum along the tree.
 
-    Attributes
-    ----------
-    elements, differing : int
-        Elements of the gradient, and those of them whose bits differ.
-    largest : float
-        Largest difference.
+    ``differing`` of its ``elements`` have other bits; ``largest`` is the largest difference.
     """
 
     elements: int

@@ -43,7 +43,7 @@ def report(trace: RoundTrace) -> list[Section]:
     """All sections."""
     found = [_round(trace), checks(trace), slices(trace), job.plan(trace), *job.steps(trace)]
     found += [tree(trace)] if trace.nodes else []
-    return [*found, model(trace), job.time(trace)]
+    return [*found, model(trace)]
 
 
 def _scene(

@@ -183,8 +183,10 @@ def _slices(
         first = parts[0]
         stop = first.start + sum(rows.stop - rows.start for rows in parts)
         task = next(number for number, end in enumerate(stops) if leaf < end)
-        norm_ = float(np.sqrt(squares))
-        notes.append(SliceNote(leaf, task, first.shard, first.start, stop, weight, loss, norm_))
+        found = SliceNote(
+            weight, float(np.sqrt(squares)), leaf, task, first.shard, first.start, stop, loss
+        )
+        notes.append(found)
     return notes, row_bytes
 
 
@@ -255,7 +257,7 @@ class _Seen:
         if key in self.nodes:
             found = float(np.hypot(self.nodes[key].norm, found))
         self.nodes[key] = NodeNote(
-            node.start, middle, stop, node.level, self.task, step, partial.weight, found
+            partial.weight, found, node.start, middle, stop, node.level, self.task, step
         )
 
     def _is_ours(self, fold: TreeFold[Any], node: Node, partial: Any) -> bool:
