@@ -1,5 +1,6 @@
 """A view: sections of text and tables, scenes and pictures, for terminals and pages."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,19 +13,8 @@ from mapreduce.tracing.model import Record, Shown
 class Cell:
     """A cell of a table.
 
-    Attributes
-    ----------
-    text : str
-    is_code : bool
-        Whether it is data, to be set as it is.
-    heat : float or None
-        From 0 to 1: the amount, relative to its neighbours.
-    note : str
-        A dimmed note after the text.
-    is_number : bool
-        Columns with a number are set to the right.
-    bar : float or None
-        From 0 to 1: the length of a bar that is drawn in the place of the text.
+    Code is data, set as it is. ``heat``, from 0 to 1, is an amount relative to its neighbours, and
+    ``bar`` the length of a bar that is drawn in the place of the text. A note is dimmed.
     """
 
     text: str
@@ -66,16 +56,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark that is worth seeing.
-
-    Attributes
-    ----------
-    text : str
-    tone : str
-        ``tip``, ``warning`` or ``error``.
-    code : str
-        Code that belongs to it, shown verbatim.
-    """
+    """A remark, whose tone is ``tip``, ``warning`` or ``error``, with code shown verbatim."""
 
     text: str
     tone: str = "tip"
@@ -87,16 +68,7 @@ Block = Table | Note
 
 @dataclass(frozen=True)
 class Question:
-    """A question before a scene.
-
-    Attributes
-    ----------
-    text : str
-    answer : str
-    because : str
-    choices : tuple of str
-        The possible answers; empty for a number or a text.
-    """
+    """A question before a scene, with its possible answers; none for a number or a text."""
 
     text: str
     answer: str
@@ -120,13 +92,11 @@ class Section:
     ----------
     name : str
         For links.
-    title, text : str
-    blocks : sequence of Block
     question : Question, optional
         The question before a scene.
     at : str
         Of a scene, its place in the picture: ``input``, ``map``, ``combine``, ``shuffle``,
-        ``reduce``, ``output``; of a round also ``tree`` and ``model``. Else "".
+        ``reduce`` or ``output``. Else "".
     step : int
         Number of the picture that is shown with a scene.
     """
@@ -146,9 +116,6 @@ class View:
 
     Attributes
     ----------
-    command : str
-        The command that made it.
-    title, text : str
     flows : dict of str to list of str
         The stations of each step, by its name.
     sections : list of Section
@@ -200,19 +167,9 @@ def table(
     most: int,
     spread: bool = False,
 ) -> Table:
-    """A table of some items, or of a part of them, with a note of how many there are.
+    """A table of the first ``most`` items, or with ``spread`` of items at equal distances.
 
-    Parameters
-    ----------
-    caption, word : str
-        The word is the noun of an item.
-    items : sequence
-    columns : dict
-        What stands in each column, by its head.
-    most : int
-        Rows.
-    spread : bool
-        Whether those at equal distances are shown of more, instead of the first ones.
+    ``word`` is the noun of an item. ``columns`` gives the cell of an item by the head of a column.
     """
     shown, note = items[:most], ""
     if spread and len(items) > most:
@@ -263,23 +220,17 @@ def values_of(texts: Sequence[str], most: int, between: str = ", ", note: str = 
 
 def pairs(records: Sequence[Record], most: int) -> Cell:
     """Some records in one cell, as people write them."""
-    texts = [pair_text(record) for record in records[:most]]
+    texts = [
+        one.key.text if one.value.kind == "nothing" else f"{one.key.text}: {one.value.text}"
+        for one in records[:most]
+    ]
     return values_of([*texts, *[""] * (len(records) - most)], most, "  ")
-
-
-def pair_text(record: Record) -> str:
-    """A record as people write it."""
-    key, value = record.key.text, record.value
-    return key if value.kind == "nothing" else f"{key}: {value.text}"
 
 
 def kinds(items: list[Shown]) -> str:
     """The types of some objects, the most frequent ones first."""
-    found: dict[str, int] = {}
-    for item in items:
-        found[item.kind] = found.get(item.kind, 0) + 1
-    names = sorted(found, key=lambda kind: -found[kind])
-    return " or ".join(names[:3]) + (" or …" if len(names) > 3 else "")
+    names = [kind for kind, _ in Counter(item.kind for item in items).most_common(4)]
+    return " or ".join([*names[:3], *["…"] * (len(names) > 3)])
 
 
 def count(value: int, word: str) -> str:

@@ -16,7 +16,6 @@ from mapreduce.tracing.engine import TracingRunner, tracing
 from mapreduce.tracing.laws import LAWS, REFERENCE, RUNS, Law
 from mapreduce.tracing.model import Line, Trace
 from mapreduce.tracing.outcomes import WORDS, Degree, Difference, Outcome, compare
-from mapreduce.tracing.provenance import lines_behind
 from mapreduce.tracing.remarks import advice
 from mapreduce.tracing.shrinking import shrink
 from mapreduce.tracing.tasks import Variation
@@ -46,12 +45,9 @@ class Finding:
     text : str
         In a line.
     reference, variation : str
-        The two runs that differ, in words.
-    difference : Difference, optional
-    lines : list of str
-        Lines of input on which they differ.
-    of : int
-        Lines from which these were chosen.
+        The names of two runs that differ, by ``difference``.
+    lines, of : list of str, int
+        Lines of input on which they differ, and the number of those that were tried.
     """
 
     law: Law
@@ -67,15 +63,8 @@ class Finding:
 class Checker:
     """Tests a job on some input.
 
-    Parameters
-    ----------
-    runner : TracingRunner
-        A runner that is ready to trace.
-    target : str
-        The job, as the user named it, and its arguments.
-    arguments : sequence of str
-    tries : int
-        Runs to make a counter-example small.
+    ``target`` and ``arguments`` name the job as the user did; ``tries`` are the most runs to make a
+    counter-example small.
     """
 
     def __init__(
@@ -137,7 +126,7 @@ class Checker:
         items = self._smallest(lambda items: self._run_on(items, REFERENCE).error == found.error)
         failure = found.failure
         where = f", working on {failure.where}" if failure.where else ""
-        mend = next(advice(failure), "")
+        mend = advice(failure)
         return Finding(
             replace(RUNS, mend=f"{mend}.") if mend else RUNS,
             "broken",
@@ -187,13 +176,19 @@ class Checker:
         return self._differs(law, degree, text, name, difference, items)
 
     def _behind(self, law: Law, how: Variation) -> list[Item]:
-        """Lines from which an output comes that only one of two runs has."""
+        """Lines with the key of an output that only one of two runs has."""
         traces = [self._trace(law.reference), self._trace(how)]
         sets = [set(Outcome.of(trace).lines) for trace in traces]
         for trace, own, other in zip(traces, sets, reversed(sets), strict=True):
             if trace.failure or not own - other:
                 continue
-            texts = {line.text for line in lines_behind(trace, min(own - other))}
+            key = min(own - other).partition("\t")[0]
+            texts = {
+                task.lines[record.source].text
+                for task in trace.steps[0].maps
+                for record in summary.with_key(task.outputs, key)
+                if record.source >= 0
+            }
             return [(number, line) for number, line in self._items if line.text in texts]
         return []
 

@@ -9,11 +9,10 @@ from mapreduce.errors import UsageError
 from mapreduce.tracing import summary
 from mapreduce.tracing.blocks import Block, Note, Section, count
 from mapreduce.tracing.model import Record, Step, Task, Trace
-from mapreduce.tracing.provenance import with_key
 from mapreduce.tracing.sampling import part_name
 from mapreduce.tracing.showing import text_of
 from mapreduce.tracing.stages import combine_table, partition_words, task_table
-from mapreduce.tracing.summary import raw_key
+from mapreduce.tracing.summary import raw_key, with_key
 
 #: Tasks that are shown, and keys that are followed in later steps.
 _TASKS, _KEYS = 8, 3
@@ -90,12 +89,12 @@ def _in_step(step: Step, raw: str, trace: Trace) -> Section:
     """The tables of a step with the records of one key alone."""
     made = [_mapped(task, raw) for task in step.maps]
     maps = [task for task in made if task.outputs]
-    blocks: list[Block] = [task_table(task, step) for task in maps[:_TASKS]]
+    blocks: list[Block] = [task_table(task) for task in maps[:_TASKS]]
     blocks += [combine_table(task) for task in maps[:_TASKS] if task.combined is not None]
     if step.reducers:
         reduces = [_reduced(task, raw) for task in step.reduces]
         blocks.append(Note(partition_words(raw, step)))
-        blocks += [task_table(task, step) for task in reduces if task.groups]
+        blocks += [task_table(task) for task in reduces if task.groups]
     prefix = f"Step {step.number + 1}: " if len(trace.steps) > 1 else ""
     pairs = count(sum(len(task.outputs) for task in maps), "pair")
     text = f"{pairs} with this key, from {count(len(maps), 'map task')}."
@@ -108,7 +107,6 @@ def _mapped(task: Task, raw: str) -> Task:
     return replace(
         task,
         lines=[task.lines[source] for source in sources],
-        inputs=_renumbered(task.inputs, sources),
         outputs=_renumbered(outputs, sources),
         combined=None if task.combined is None else [*with_key(task.combined, raw)],
     )

@@ -109,8 +109,8 @@ class Task:
     number : int
     path : str
         The file of a map task's split.
-    lines, inputs : list of Line, list of Record
-        The split of a map task, and its records, as the mapper got them.
+    lines : list of Line
+        The split of a map task.
     groups : list of Group
         The groups of a reduce task.
     outputs, combined : list of Record
@@ -128,7 +128,6 @@ class Task:
     number: int
     path: str = ""
     lines: list[Line] = field(default_factory=list)
-    inputs: list[Record] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     outputs: list[Record] = field(default_factory=list)
     combined: list[Record] | None = None

@@ -62,17 +62,11 @@ def _method(part: str, function: Any) -> Method:
 
 def protocols_of(job: Any, number: int, description: dict[str, Any]) -> dict[str, str]:
     """How records are read and written: ``input``, ``internal`` and ``output``."""
-    names = {}
     parts = [part for part in ("mapper", "reducer") if part in description]
-    for part in parts:
-        read, write = job.pick_protocols(number, part)
-        if part == parts[0]:
-            names["input"] = _name(read)
-        if part == parts[-1]:
-            names["output"] = _name(write)
-        if len(parts) == 2:
-            names["internal"] = _name(write if part == "mapper" else read)
-    return names
+    coded = [tuple(map(_name, job.pick_protocols(number, part))) for part in parts]
+    # Without a mapper, the lines of the input are those between.
+    internal = coded[0][1] if len(parts) == 2 else coded[0][0]
+    return {"input": coded[0][0], "internal": internal, "output": coded[-1][1]}
 
 
 def _name(function: Any) -> str:
@@ -87,8 +81,4 @@ def partitioner_name(how: Partitioning) -> str:
         return f"{partitioner_name(how._replace(order=()))}, KeyFieldBasedComparator"
     if how.fields is None:
         return "HashPartitioner" + (f" of {how.key_fields} fields" if how.key_fields > 1 else "")
-    fields = ", ".join(
-        f"{field.first_field}" + (f"-{field.last_field}" if field.last_field else " on")
-        for field in how.fields
-    )
-    return f"KeyFieldBasedPartitioner{f' on field {fields}' if fields else ''}"
+    return "KeyFieldBasedPartitioner"

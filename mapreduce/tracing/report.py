@@ -101,7 +101,8 @@ def _failure(trace: Trace) -> Section:
     where = f" It was working on {failure.where}." if failure.where else ""
     text = f"The {failure.what} failed.{where} What is known until then is below."
     error = Note(f"{failure.kind}: {failure.message}", "error", failure.traceback)
-    return Section("failure", "It failed", text, [error, *map(Note, remarks.advice(failure))])
+    advice = remarks.advice(failure)
+    return Section("failure", "It failed", text, [error, *[Note(advice)] * bool(advice)])
 
 
 def _input(trace: Trace) -> Section:
@@ -145,18 +146,15 @@ def plan(trace: Trace) -> Section:
 
 def _how(step: Step) -> str:
     protocols = step.protocols
-    parts = [f"Input is read by {protocols['input']}."] if "input" in protocols else []
+    parts = [f"Input is read by {protocols['input']}."]
     if step.reducers:
-        between = f"as lines of {protocols['internal']}, " if "internal" in protocols else ""
         parts.append(
-            f"Pairs go from map to reduce {between}divided among "
+            f"Pairs go from map to reduce as lines of {protocols['internal']}, divided among "
             f"{count(step.reducers, 'reducer')} by {step.partitioner}."
         )
     else:
         parts.append("There is no reducer: what a mapper yields is output.")
-    if "output" in protocols:
-        parts.append(f"Output is written by {protocols['output']}.")
-    return " ".join(parts)
+    return " ".join([*parts, f"Output is written by {protocols['output']}."])
 
 
 # Steps
@@ -195,12 +193,12 @@ def _map(step: Step, prefix: str) -> Section:
         f"{count(len(step.maps), 'map task')} read {count(found['MAP_INPUT_RECORDS'], 'line')} and "
         f"yielded {count(found['MAP_OUTPUT_RECORDS'], 'pair')}. Each task knows its own lines only."
     )
-    blocks = [*_tasks(step.maps, step), *remarks.on_map(step)]
+    blocks = [*_tasks(step.maps), *remarks.on_map(step)]
     return _section("map", step, prefix, text, blocks, _ask_map(step))
 
 
-def _tasks(tasks: list[Task], step: Step) -> list[Block]:
-    return [*(task_table(task, step) for task in tasks[:_TASKS]), *_more(tasks)]
+def _tasks(tasks: list[Task]) -> list[Block]:
+    return [*(task_table(task) for task in tasks[:_TASKS]), *_more(tasks)]
 
 
 def _more(tasks: list[Task]) -> list[Block]:
@@ -280,7 +278,7 @@ def _reduce(step: Step, prefix: str) -> Section:
         f"{count(found['REDUCE_INPUT_GROUPS'], 'key')}, sorted, each with all its values, and "
         f"yielded {count(found['REDUCE_OUTPUT_RECORDS'], 'pair')}."
     )
-    blocks = [*_tasks(step.reduces, step), *remarks.on_reduce(step)]
+    blocks = [*_tasks(step.reduces), *remarks.on_reduce(step)]
     questions = (one for task in step.reduces[:_TASKS] if (one := _ask_reduce(task)))
     return _section("reduce", step, prefix, text, blocks, next(questions, None))
 

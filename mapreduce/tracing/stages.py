@@ -1,5 +1,6 @@
 """The tables of a step: what each task made of its lines, of its keys, and what went where."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from mapreduce.tracing.blocks import (
     code,
     count,
     kinds,
-    pair_text,
     pairs,
     share,
     table,
@@ -25,7 +25,7 @@ from mapreduce.tracing.showing import text_of
 LINES, PAIRS, KEYS, VALUES = 6, 8, 12, 8
 
 
-def task_table(task: Task, step: Step) -> Table:
+def task_table(task: Task) -> Table:
     """What a task made of each of its lines or keys."""
     is_map = task.kind == "map"
     word, method = ("line", "mapper") if is_map else ("key", "reducer")
@@ -54,24 +54,17 @@ def task_table(task: Task, step: Step) -> Table:
     rows += apart(f"all {word}s together, as a batch", FROM_ALL)
     rows += apart(f"after the last {word}, by {method}_final", FROM_FINAL)
     place = f", {Path(task.path).name}" if task.path else ""
-    types = _map_types(task, step) if is_map else _reduce_types(task)
-    caption = f"{task.kind} task {task.number}{place}{types and f' ({types})'}"
+    caption = f"{task.kind} task {task.number}{place}{_types(task)}"
     return Table(caption, [word, f"the {method} gets", "it yields"], rows)
 
 
 def _lines(task: Task) -> list[list[Any]]:
-    inputs = {record.source: record for record in task.inputs}
-    rows = []
-    for index, line in enumerate(task.lines[:LINES]):
-        record = inputs.get(index)
-        if record is None:
-            got = text_of(line.text)[:160]
-        else:
-            got = record.value.text if record.key.kind == "None" else pair_text(record)
-        # Of a sample the numbers of the lines are not known.
-        number = Cell(f"{line.number:,}" if line.number else "?", is_number=True)
-        rows.append([number, code(got)])
-    return rows
+    # Of a sample the numbers of the lines are not known.
+    numbers = [f"{line.number:,}" if line.number else "?" for line in task.lines[:LINES]]
+    return [
+        [Cell(number, is_number=True), code(text_of(line.text)[:160])]
+        for number, line in zip(numbers, task.lines, strict=False)
+    ]
 
 
 def _keys(task: Task) -> list[list[Any]]:
@@ -86,19 +79,15 @@ def _keys(task: Task) -> list[list[Any]]:
     return rows
 
 
-def _map_types(task: Task, step: Step) -> str:
-    """The types of what a mapper gets and yields."""
-    made = task.outputs
+def _types(task: Task) -> str:
+    """The types of what a mapper yields, or a reducer gets."""
+    if task.kind == "map":
+        made = [(one.key, one.value) for one in task.outputs]
+    else:
+        made = [(group.key, value) for group in task.groups for value in group.values]
     if not made:
         return ""
-    read = [one.value for one in task.inputs] if not step.number else []
-    name = "its records, " if not task.inputs else f"{kinds(read)} in, " if read else ""
-    return f"{name}{kinds([one.key for one in made])}: {kinds([one.value for one in made])} out"
-
-
-def _reduce_types(task: Task) -> str:
-    values = [value for group in task.groups for value in group.values]
-    return f"{kinds([group.key for group in task.groups])}: {kinds(values)} in" if values else ""
+    return f" ({kinds([key for key, _ in made])}: {kinds([value for _, value in made])})"
 
 
 def combine_table(task: Task) -> Table:
@@ -127,27 +116,20 @@ def combine_table(task: Task) -> Table:
 def key_matrix(step: Step) -> Table:
     """The hottest keys: records from each map task, and the reducer that gets them."""
     keys = summary.keys_of(step)
-    most = max((key.records for key in keys[:KEYS]), default=0)
-    maps, parts = range(len(step.maps))[:8], range(step.reducers)[:8]
-    rows = [
-        [
-            code(key.shown.text),
-            *(share(key.by_map[n], most) for n in maps),
-            key.made,
-            share(key.records, most),
-            *(_mark(key.part == part) for part in parts),
-        ]
-        for key in keys[:KEYS]
-    ]
-    head = ["key", *(f"from map {n}" for n in maps), "yielded", "sent"]
-    head += [f"reducer {part}" for part in parts]
-    rest = len(keys) - KEYS
-    note = f"{count(rest, 'key')} more" if rest > 0 else ""
-    return Table("The hottest keys, and where they went", head, rows, note)
+    most = max((key.records for key in keys), default=0)
+    columns: dict[str, Callable[[summary.Key], Any]] = {"key": lambda key: code(key.shown.text)}
+    for number in range(len(step.maps))[:8]:
+        columns[f"from map {number}"] = _sent_by(number, most)
+    columns |= {
+        "yielded": lambda key: key.made,
+        "sent": lambda key: share(key.records, most),
+        "goes to": lambda key: f"reducer {key.part}",
+    }
+    return table("The hottest keys, and where they went", "key", keys, columns, KEYS)
 
 
-def _mark(is_here: bool) -> Cell:
-    return Cell("■" if is_here else "·", heat=float(is_here), is_number=True)
+def _sent_by(number: int, most: int) -> Callable[[summary.Key], Cell]:
+    return lambda key: share(key.by_map[number], most)
 
 
 def load_table(step: Step) -> Table:

@@ -1,7 +1,7 @@
 """Figures of a trace: counters under Hadoop's names, what went where, skew."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mapreduce.runners.parallel.shuffle import key_of
@@ -11,6 +11,13 @@ from mapreduce.tracing.model import Record, Shown, Step
 def raw_key(record: Record, fields: int = 1) -> str:
     """The bytes of a record's key, as latin-1."""
     return key_of(record.line.encode("latin-1"), fields).decode("latin-1")
+
+
+def with_key(records: Iterable[Record], raw: str) -> Iterator[Record]:
+    """Records whose key is written so."""
+    for record in records:
+        if record.line == raw or record.line.startswith(f"{raw}\t"):
+            yield record
 
 
 def size_of(records: Iterable[Record]) -> int:

@@ -201,9 +201,7 @@ class TracedTask:
     def _records(self, read: Any, lines: list[bytes]) -> Iterator[Pair]:
         for self._at, line in enumerate(lines):
             self._where = f"the record {text_of(line)!r:.200}"
-            key, value = read(line.rstrip(b"\r\n"))
-            self._note_input(key, value, line.decode("latin-1"), self._at)
-            yield key, value
+            yield read(line.rstrip(b"\r\n"))
 
     def _batches(self, job: Any, lines: list[bytes]) -> Iterator[Pair]:
         size = self._how.batch_bytes or job.BATCH_BYTES
@@ -211,11 +209,7 @@ class TracedTask:
         for key, batch in read_batches(job, blocks, self._setup.number):
             self._at = FROM_ALL
             self._where = f"a batch of {len(batch)} {'bytes' if key is None else f'rows of {key}'}"
-            self._note_input(key, batch, "", FROM_ALL)
             yield key, batch
-
-    def _note_input(self, key: Any, value: Any, line: str, source: int) -> None:
-        self.task.inputs.append(Record(self._show(key), self._show(value), line, source))
 
     def _combine(self, write: Any) -> None:
         setup, combined = self._setup, self.task.outputs

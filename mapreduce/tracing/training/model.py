@@ -1,6 +1,7 @@
 """The trace of a round: that of its job, with what the job's records hold."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from mapreduce.tracing.model import Trace
 
@@ -123,17 +124,12 @@ class RoundTrace(Trace):
 
     Attributes
     ----------
-    run, data, model, optimizer, summed, executor : str
-    number, rounds : int
-        The round, from 1, and how many the plan has.
-    learning_rate, l1, l2 : float
-    started_from : str
-    replayed : int
-        Rounds that were run again before this one.
-    size : int
-        Elements of the parameters.
-    row_bytes : int
-        Bytes of the rows, as they are stored.
+    number : int
+        From 1.
+    facts : dict
+        The run, its model and its optimizer, and where the state before the round is from.
+    summed : str
+        What is added up, such as gradients.
     loss, norm : float
         Mean over the round's rows, and the norm of their mean gradient.
     skipped : bool
@@ -144,21 +140,9 @@ class RoundTrace(Trace):
         Differences between the processors and libraries of the run and those of this machine.
     """
 
-    run: str
-    data: str
-    model: str
-    optimizer: str
-    summed: str
-    executor: str
     number: int
-    rounds: int
-    learning_rate: float
-    l1: float
-    l2: float
-    started_from: str
-    replayed: int
-    size: int
-    row_bytes: int
+    facts: dict[str, Any]
+    summed: str
     loss: float
     norm: float
     skipped: bool
@@ -170,7 +154,7 @@ class RoundTrace(Trace):
     parameters: list[ParameterNote]
     in_row: InRow | None
     checks: list[Check]
-    profile: list[str] = field(default_factory=list)
+    profile: list[str]
 
     @property
     def rows(self) -> int:

@@ -4,6 +4,7 @@ A run keeps its last round and a few checkpoints. Between them rounds are run ag
 their own: the run is only read.
 """
 
+import contextlib
 import logging
 import math
 from collections.abc import Callable
@@ -75,25 +76,18 @@ def kept(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | No
             return Start(position, f"the checkpoint after {completed:,} rounds")
         except DataError as error:
             tell(f"warning: {error}. 'gradreduce resume {run.path}' makes it again")
-    blocks = run.complete_rounds().get(completed)
-    if blocks is not None:
-        try:
+    if (blocks := run.complete_rounds().get(completed)) is not None:
+        with contextlib.suppress(MissingInputError, WireError):
             position = run.read_round(completed, blocks)
             return Start(position, f"the blocks of the run after {completed:,} rounds")
-        except (MissingInputError, WireError):
-            pass
-    if completed == 0:
-        return Start(initial(run.config.plan), "the seed of the plan")
-    return None
+    return Start(initial(run.config.plan), "the seed of the plan") if completed == 0 else None
 
 
 def nearest(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start:
     """The last state kept after at most ``completed`` rounds."""
     known = {0, *checkpoint.saved(run), *run.complete_rounds()}
-    for at in sorted((one for one in known if one <= completed), reverse=True):
-        if (found := kept(run, at, tell)) is not None:
-            return found
-    raise AssertionError("before the first round there is always a state")
+    places = sorted((one for one in known if one <= completed), reverse=True)
+    return next(found for at in places if (found := kept(run, at, tell)))
 
 
 def advance(

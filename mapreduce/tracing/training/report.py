@@ -1,8 +1,5 @@
 """The view of a round: sections of its job, and of the slices, the tree and the model."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
 from mapreduce.tracing import report as job
 from mapreduce.tracing.blocks import (
     Block,
@@ -20,10 +17,12 @@ from mapreduce.tracing.blocks import (
 )
 from mapreduce.tracing.picture import picture
 from mapreduce.tracing.training.model import NodeNote, RoundTrace, span
-from mapreduce.tracing.training.picture import tree_picture
 
 #: Rows of a table; of more, those at equal distances are shown.
 ROWS = 24
+
+#: Levels of the tree that are drawn.
+_DEPTH = 4
 
 
 def view(trace: RoundTrace) -> View:
@@ -34,7 +33,7 @@ def view(trace: RoundTrace) -> View:
         trace.text,
         job.flows(trace),
         report(trace),
-        [*map(picture, trace.steps), tree_picture(trace)],
+        [*map(picture, trace.steps)],
         "All figures are of this round, run again; what was compared with the run says so.",
     )
 
@@ -46,49 +45,8 @@ def report(trace: RoundTrace) -> list[Section]:
     return [*found, model(trace)]
 
 
-def _scene(
-    at: str,
-    title: str,
-    text: str,
-    blocks: list[Block],
-    question: Question | None,
-    trace: RoundTrace,
-) -> Section:
-    """A section with the picture of the tree, which comes after those of the steps."""
-    return Section(at, title, text, blocks, question, at, len(trace.steps))
-
-
-def _table(
-    caption: str, word: str, items: Sequence[Any], columns: dict[str, Callable[[Any], Any]]
-) -> Table:
-    return table(caption, word, items, columns, ROWS, spread=True)
-
-
 def _round(trace: RoundTrace) -> Section:
-    again = f", and {count(trace.replayed, 'round')} run again from there" if trace.replayed else ""
-    penalties = [
-        f"{name} {value:g}" for name, value in (("L1", trace.l1), ("L2", trace.l2)) if value
-    ]
-    read = f"in {count(len(trace.slices), 'slice')}, {trace.row_bytes:,} bytes"
-    rows: list[list[Any]] = [
-        ["run", code(trace.run)],
-        ["data", code(trace.data)],
-        ["model", code(trace.model, f"{trace.size:,} parameters")],
-        ["optimizer", code(trace.optimizer, ", ".join(penalties))],
-        ["learning rate of the round", f"{trace.learning_rate:.4g}"],
-        ["model before", code(trace.sha256_before[:16], f"from {trace.started_from}{again}")],
-        ["rows", Cell(f"{trace.rows:,}", note=read)],
-        ["loss before the update", f"{trace.loss:.4g}"],
-        ["norm of the gradient", f"{trace.norm:.4g}"],
-    ]
-    blocks: list[Block] = [Table("What it is", [], rows)]
-    if trace.executor == "gang":
-        blocks.append(
-            Note(
-                "The run's tasks were a gang: they sent each other the same partial sums over "
-                "streams, without a job for each round. Here the sums go through a job"
-            )
-        )
+    blocks: list[Block] = [Table("What it is", [], [*trace.facts.items()])]
     if len(trace.steps[0].maps) == 1:
         blocks.append(
             Note(
@@ -126,6 +84,7 @@ def checks(trace: RoundTrace) -> Section:
 
 def slices(trace: RoundTrace) -> Section:
     """The leaves of the tree: rows, loss and gradient of each."""
+    most = max(one.mean_norm for one in trace.slices) or 1.0
     columns = {
         "slice": lambda one: f"slice {one.leaf}",
         "computed by": lambda one: f"map task {one.task}",
@@ -134,27 +93,21 @@ def slices(trace: RoundTrace) -> Section:
         ),
         "number": lambda one: one.rows,
         "mean loss": lambda one: one.mean_loss,
-        "norm of mean": _norm_of(trace.slices),
+        "norm of mean": lambda one: Cell(
+            f"{one.mean_norm:.4g}", heat=part(one.mean_norm, most), is_number=True
+        ),
         "norm of sum": lambda one: one.norm,
     }
-    blocks: list[Block] = [_table("Gradients of the slices", "slice", trace.slices, columns)]
+    blocks: list[Block] = [
+        table("Gradients of the slices", "slice", trace.slices, columns, ROWS, spread=True)
+    ]
     if len(trace.slices) > 1:
         blocks += _norms(trace)
     text = (
         f"{count(len(trace.slices), 'slice')} of {trace.rows:,} rows. Each gives one "
-        f"{trace.summed} of {trace.size:,} elements, whoever computes it."
+        f"{trace.summed} of {trace.facts['parameters']:,} elements, whoever computes it."
     )
-    return _scene("input", "The slices", text, blocks, _ask_rows(trace), trace)
-
-
-def _norm_of(items: Sequence[Any]) -> Callable[[Any], Cell]:
-    """The norms of the mean gradients of some sums, each with its heat."""
-    most = max((one.mean_norm for one in items), default=0.0) or 1.0
-
-    def cell(one: Any) -> Cell:
-        return Cell(f"{one.mean_norm:.4g}", heat=part(one.mean_norm, most), is_number=True)
-
-    return cell
+    return Section("slices", "The slices", text, blocks, _ask_rows(trace), "input")
 
 
 def _norms(trace: RoundTrace) -> list[Block]:
@@ -180,22 +133,14 @@ def _norms(trace: RoundTrace) -> list[Block]:
 
 def tree(trace: RoundTrace) -> Section:
     """All additions, in the order of the tree."""
-    columns = {
-        "level": lambda node: node.level,
-        "slices": lambda node: code(
-            f"{span(node.start, node.middle)} + {span(node.middle, node.stop)}"
-        ),
-        "added by": lambda node: _who_adds(trace, node),
-        "weight of the rows": lambda node: Cell(f"{node.weight:,.6g}", is_number=True),
-        "norm of mean": _norm_of(trace.nodes),
-    }
     by_map = sum(1 for node in trace.nodes if node.task >= 0)
     text = (
         f"{count(len(trace.nodes), 'addition')}, {by_map:,} of them in map tasks. Only neighbours "
         "are added, the left one on the left, so the sum has the same bits whoever makes which "
         "part of it."
     )
-    blocks: list[Block] = [_table("Additions", "addition", trace.nodes, columns)]
+    note = "Each sum, the task that adds it, and the norm of its mean gradient"
+    blocks: list[Block] = [Note(note, code=drawn(trace))]
     if trace.in_row and trace.in_row.differing:
         found = (
             f"Added from left to right instead, {trace.in_row.differing:,} of "
@@ -207,7 +152,28 @@ def tree(trace: RoundTrace) -> Section:
     elif trace.in_row:
         blocks.append(Note("Added from left to right, this sum happens to have the same bits"))
     title = f"The tree of partial {trace.summed}s"
-    return _scene("tree", title, text, blocks, _ask_tree(trace), trace)
+    last = len(trace.steps) - 1
+    return Section("tree", title, text, blocks, _ask_tree(trace), "reduce", last)
+
+
+def drawn(trace: RoundTrace) -> str:
+    """The upper levels of the tree, a sum on each line, below the one that it is a part of."""
+    nodes = {(one.start, one.stop): one for one in trace.nodes}
+    lines: list[str] = []
+
+    def draw(start: int, stop: int, prefix: str, depth: int) -> None:
+        node = nodes.get((start, stop))
+        if node is None:
+            leaf = trace.slices[start]
+            lines.append(f"{prefix}slice {start}, map task {leaf.task}: {leaf.mean_norm:.3g}")
+            return
+        lines.append(f"{prefix}{span(start, stop)}, {_who_adds(trace, node)}: {node.mean_norm:.3g}")
+        if depth < _DEPTH:
+            draw(start, node.middle, prefix + "   ", depth + 1)
+            draw(node.middle, stop, prefix + "   ", depth + 1)
+
+    draw(0, len(trace.slices), "", 0)
+    return "\n".join(lines)
 
 
 def _who_adds(trace: RoundTrace, node: NodeNote) -> str:
@@ -239,18 +205,20 @@ def model(trace: RoundTrace) -> Section:
         for one in trace.parameters
     ]
     head = ["parameter", "shape", "gradient", "before", "after", "change", "of it"]
-    blocks: list[Block] = [_table("Blocks", "block", trace.blocks, columns)]
+    blocks: list[Block] = [table("Blocks", "block", trace.blocks, columns, ROWS, spread=True)]
     blocks.append(Table("Norms, by named array", head, rows))
     if trace.skipped:
         found = "The gradient was not finite: the round was skipped, the model is as it was"
         blocks.append(Note(found, "warning"))
     text = (
         "The owner of a block completes the tree, divides the sum once by "
-        f"{trace.weight:,.6g}, the weight of all rows, and lets {trace.optimizer} step. It "
-        "publishes the block with the optimizer's state. The digest of the model was "
+        f"{trace.weight:,.6g}, the weight of all rows, and lets {trace.facts['optimizer']} step. "
+        "It publishes the block with the optimizer's state. The digest of the model was "
         f"{trace.sha256_before[:16]}… before, and is {trace.sha256_after[:16]}… after it."
     )
-    return _scene("model", "The step of the model", text, blocks, _ask_mean(trace), trace)
+    last = len(trace.steps) - 1
+    title = "The step of the model"
+    return Section("model", title, text, blocks, _ask_mean(trace), "output", last)
 
 
 # Questions

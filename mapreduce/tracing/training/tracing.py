@@ -167,7 +167,7 @@ def _describe(step: Step, strategy: type[Strategy], phase: Phase) -> None:
     for task in (*step.maps, *step.reduces):
         for line in task.lines:
             line.text = line.text.partition("\t")[0]
-        for record in (*task.inputs, *task.outputs):
+        for record in task.outputs:
             record.line = summary.raw_key(record)
 
 

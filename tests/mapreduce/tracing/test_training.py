@@ -29,8 +29,7 @@ from mapreduce.tracing.notebook import Explained
 from mapreduce.tracing.page import page
 from mapreduce.tracing.training.explaining import traced
 from mapreduce.tracing.training.model import RoundTrace
-from mapreduce.tracing.training.picture import leaves
-from mapreduce.tracing.training.report import report, view
+from mapreduce.tracing.training.report import drawn, report, view
 from mapreduce.training import driver
 
 SOFTMAX = Settings("softmax", batch_size=120, slice_rows=20, rounds=9, checkpoint_every=4)
@@ -153,7 +152,7 @@ class TestFigures:
         elements = 12 * 3 + 3
         assert all(one.size > 4 * elements for one in sent)
         assert summary.counters(step)["REDUCE_SHUFFLE_BYTES"] == sum(one.size for one in sent)
-        assert simple.row_bytes == simple.rows * (12 * 4 + 4)
+        assert simple.facts["bytes of the rows"] == simple.rows * (12 * 4 + 4)
 
     def test_the_trace_holds_no_arrays(self, simple):
         found = Explained(simple, view(simple))
@@ -185,8 +184,8 @@ class TestBits:
         assert trace.sha256_after == checkpoint.model_sha256(named)
 
     def test_of_a_round_between(self, simple):
-        assert simple.replayed == 1
-        assert "after 4 rounds" in simple.started_from
+        assert simple.facts["rounds run again from there"] == 1
+        assert "after 4 rounds" in simple.facts["state before from"]
         texts = {check.what: check.is_equal for check in simple.checks}
         assert texts == {
             "the loss of the round": True,
@@ -231,8 +230,8 @@ class TestBits:
 
     def test_the_first_round_comes_from_the_seed(self, folder):
         trace = traced(folder / "softmax", 1, None, None, None)
-        assert trace.started_from == "the seed of the plan"
-        assert trace.replayed == 0
+        assert trace.facts["state before from"] == "the seed of the plan"
+        assert trace.facts["rounds run again from there"] == 0
 
 
 class TestViews:
@@ -260,13 +259,21 @@ class TestViews:
     def test_many_slices_of_a_large_model_are_sampled(self, folder):
         trace = traced(folder / "adam", 2, 4, 2, 0)
         many = grown(trace, 3000)
-        assert len(leaves(many)) <= 16
+        assert len(drawn(many).splitlines()) < 32
         content = page(view(many))
         assert len(content.encode()) < 500_000
         assert "24 of 3,000 slices" in content
-        # The tree over what is drawn starts beside it, whatever is below.
-        assert content.count("<circle") == len(leaves(many)) - 1
-        assert 'cx="226"' in content
+
+    def test_the_tree_is_drawn_down_to_the_slices(self, simple):
+        lines = [line.partition(":")[0] for line in drawn(simple).splitlines()]
+        assert lines[:5] == [
+            "0–5, the reducer",
+            "   0–3, the reducer",
+            "      0–1, map task 0",
+            "         slice 0, map task 0",
+            "         slice 1, map task 0",
+        ]
+        assert len(lines) == len(simple.nodes) + len(simple.slices)
 
     def test_in_a_browser(self, divided, tmp_path):
         total = len(view(divided).scenes)
