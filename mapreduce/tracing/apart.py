@@ -37,21 +37,9 @@ class ProcessLost(GradreduceError):
 def run_apart(work: Callable[[], Any], seconds: float) -> tuple[Any, dict[str, Any]]:
     """What a function returns in a fork of this process, and what it wrote.
 
-    Parameters
-    ----------
-    work : callable
-        A function whose result can be pickled.
-    seconds : float
-        The time limit of ``work``, which it keeps by :func:`time_limit`; a little later it is
-        killed.
-
-    Returns
-    -------
-    made
-        The result of ``work``.
-    noted : dict
-        ``printed``, the beginning of standard output, and what is noted of standard error by
-        :func:`mapreduce.runners.parallel.worker.noted`.
+    The result is pickled. ``work`` keeps the time limit by :func:`time_limit`; a little later it is
+    killed. What it wrote are ``printed``, the beginning of standard output, and what
+    :func:`mapreduce.runners.parallel.worker.noted` makes of standard error.
 
     Raises
     ------

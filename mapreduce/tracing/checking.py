@@ -89,15 +89,10 @@ class Checker:
         if failed:
             yield failed
             return
-        tests = {
-            "names": self._test_names,
-            "seeds": self._test_seeds,
-            "skew": self._test_skew,
-            "printing": self._test_printing,
-        }
         for law in LAWS:
             if not names or law.name in names:
-                yield tests.get(law.name, self._test)(law)
+                # Laws without variations have tests of their own.
+                yield getattr(self, f"_test_{law.name}", self._test)(law)
 
     def _trace(self, how: Variation) -> Trace:
         if how not in self._known:
@@ -172,8 +167,7 @@ class Checker:
             items = self._smallest(shows, self._behind(law, how))
         reference = self._run_on(items, law.reference)
         difference = compare(reference, self._run_on(items, how))
-        text = f"With {name}: {WORDS[degree]}."
-        return self._differs(law, degree, text, name, difference, items)
+        return self._differs(law, degree, name, difference, items)
 
     def _behind(self, law: Law, how: Variation) -> list[Item]:
         """Lines with the key of an output that only one of two runs has."""
@@ -195,7 +189,7 @@ class Checker:
     def _smallest(
         self, shows: Callable[[list[Item]], bool], first: Sequence[Item] = ()
     ) -> list[Item]:
-        """Few lines that show it still; ``first`` are tried first."""
+        """Few lines that still show it; ``first`` are tried first."""
         items = list(first) if first and shows(list(first)) else self._items
         return shrink(items, shows, self._tries)
 
@@ -204,21 +198,19 @@ class Checker:
         difference = compare(*(_run_seeded(seed, *given) for seed in "12"))
         if difference.degree <= law.silent:
             return Finding(law, "obeyed", "2 processes agree.")
-        text = f"With another seed: {WORDS[difference.degree]}."
-        name = "PYTHONHASHSEED=2"
-        return self._differs(law, difference.degree, text, name, difference, self._items)
+        return self._differs(law, difference.degree, "PYTHONHASHSEED=2", difference, self._items)
 
     def _differs(
         self,
         law: Law,
         degree: Degree,
-        text: str,
         name: str,
         difference: Difference,
         items: list[Item],
     ) -> Finding:
         """What was found where two runs differ; ``name`` is what the second one is called."""
         state = "broken" if degree > law.harmless else "warning"
+        text = f"With {name}: {WORDS[degree]}."
         lines, total = _texts(items), len(self._items)
         return Finding(law, state, text, law.reference_name, name, difference, lines, total)
 
@@ -292,15 +284,12 @@ def check(target: str, arguments: Sequence[str], options: dict[str, Any]) -> Ite
 
     Raises
     ------
-    UsageError
-        There is no such job, its options make no sense, or its steps cannot be followed.
-    MissingInputError
-        An input cannot be read.
+    UsageError, MissingInputError
+        As :func:`mapreduce.tracing.engine.tracing` does.
     DataError
         The input is empty.
     """
     seconds, lines = options["time_limit"], options["lines"]
-    # Whether it does all of its own modules or not, each seed loads the job anew.
     with tracing(target, arguments, seconds, lines) as runner:
         checker = Checker(runner, target, arguments, options["shrink"])
         sampled = any(source.sampled for source in runner.input[0])

@@ -29,7 +29,7 @@ from mapreduce.runners.parallel.runner import ParallelMRJobRunner
 from mapreduce.tracing import plans
 from mapreduce.tracing.apart import ProcessLost, run_apart, time_limit
 from mapreduce.tracing.model import Failure, Line, Shown, Source, Step, Task, Trace
-from mapreduce.tracing.sampling import divide, part_name, plain_name, read_lines
+from mapreduce.tracing.sampling import File, divide, numbered, part_name, plain_name, read_lines
 from mapreduce.tracing.showing import show
 from mapreduce.tracing.tasks import Pair, Sent, Setup, TracedTask, Variation, failure_of
 
@@ -41,8 +41,6 @@ MAPS = 3
 
 #: Parts of a step that are programs or methods.
 PARTS = ("mapper", "combiner", "reducer")
-
-File = tuple[str, int]
 
 
 @dataclass
@@ -91,14 +89,7 @@ class TracingRunner(ParallelMRJobRunner):
         return read_lines(self.files, self.most_lines)
 
     def trace(self, how: Variation, lines: list[list[Line]] | None = None) -> Trace:
-        """Run the job; a failure is part of the trace.
-
-        Parameters
-        ----------
-        how : Variation
-        lines : list of list of Line, optional
-            The lines of each input file to run on; else :attr:`input`.
-        """
+        """Run the job on some lines of each input file; a failure is part of the trace."""
         if not how.together:
             return self.trace_here(how, lines)
         limit = 4 * self.seconds
@@ -108,8 +99,7 @@ class TracingRunner(ParallelMRJobRunner):
                 return self.trace_here(how, lines)
 
         try:
-            made: Trace = run_apart(work, limit)[0]
-            return made
+            return run_apart(work, limit)[0]  # type: ignore[no-any-return]
         except ProcessLost as error:
             trace = self._new_trace()
             trace.failure = failure_of(error, "the job")
@@ -147,12 +137,11 @@ class TracingRunner(ParallelMRJobRunner):
         for number, ((path, _), chosen) in enumerate(zip(self.files, lines, strict=True)):
             target = folder / str(number) / plain_name(path)
             target.parent.mkdir(parents=True)
-            texts = [line.text.encode("latin-1") + b"\n" for line in chosen]
-            target.write_bytes(b"".join(texts))
-            offsets = itertools.accumulate(map(len, texts), initial=0)
-            pairs = zip(chosen, offsets, strict=False)
-            found.append([Line(line.text, offset, line.number) for line, offset in pairs])
-            files.append((str(target), sum(map(len, texts))))
+            size = target.write_bytes(
+                b"".join(line.text.encode("latin-1") + b"\n" for line in chosen)
+            )
+            found.append(numbered((line.text for line in chosen), (line.number for line in chosen)))
+            files.append((str(target), size))
         return files, found
 
     # Steps
@@ -188,11 +177,7 @@ class TracingRunner(ParallelMRJobRunner):
         return self._divided(self._jobconf_for_step(number), reducers, lambda message: None)
 
     def _trace_step(
-        self,
-        step: Step,
-        how: Variation,
-        files: Sequence[File],
-        lines: Sequence[Sequence[Line]],
+        self, step: Step, how: Variation, files: list[File], lines: list[list[Line]]
     ) -> None:
         """Run the map tasks, divide what they send, and run the reduce tasks."""
         conf = self._jobconf_for_step(step.number)
@@ -278,18 +263,10 @@ class TracingRunner(ParallelMRJobRunner):
 def tracing(
     job: type[MRJob] | str, arguments: Sequence[str], seconds: float, lines: int
 ) -> Iterator[TracingRunner]:
-    """A runner that is ready to trace.
+    """A runner that is ready to trace a job, given by its class or as on the command line.
 
-    Parameters
-    ----------
-    job : type or str
-        The job's class, or what names it on the command line.
-    arguments : sequence of str
-        mrjob's and the job's own.
-    seconds : float
-        Time limit of each task.
-    lines : int
-        Most lines of input that are taken.
+    ``arguments`` are mrjob's and the job's own, ``seconds`` the time limit of each task, and
+    ``lines`` the most lines of input that are taken.
 
     Raises
     ------
@@ -331,13 +308,9 @@ def drives_jobs(job_class: type[MRJob]) -> bool:
 
 def _parts(step: Step) -> tuple[list[File], list[list[Line]]]:
     """A step's output, as the files that the next one reads."""
-    files, lines = [], []
-    for task in step.last:
-        found = []
-        offset = 0
-        for number, record in enumerate(task.sent, 1):
-            found.append(Line(record.line, offset, number))
-            offset += len(record.line) + 1
-        files.append((part_name(task.number), offset))
-        lines.append(found)
-    return files, lines
+    parts = [
+        numbered((record.line for record in task.sent), itertools.count(1)) for task in step.last
+    ]
+    sizes = [sum(line.size for line in part) for part in parts]
+    names = [part_name(task.number) for task in step.last]
+    return [*zip(names, sizes, strict=True)], parts

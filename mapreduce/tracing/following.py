@@ -19,13 +19,7 @@ _TASKS, _KEYS = 8, 3
 
 
 def follow(trace: Trace, word: str) -> list[Section]:
-    """What became of a key, step by step.
-
-    Parameters
-    ----------
-    trace : Trace
-    word : str
-        The key, as text or as it is written.
+    """What became of a key, step by step; ``word`` is the key as text or as it is written.
 
     Raises
     ------

@@ -43,14 +43,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run.
-
-    Attributes
-    ----------
-    lines : list of str
-        The output, as latin-1, in the order of its parts.
-    failure : Failure, optional
-    """
+    """The output of a run as latin-1, in the order of its parts, or its failure."""
 
     lines: list[str]
     failure: Failure | None = None
@@ -70,11 +63,8 @@ class Outcome:
 class Difference:
     """How far two outcomes differ.
 
-    Attributes
-    ----------
-    degree : Degree
-    here, there : list of str
-        The lines, as text, if they are few; else those that only one of them has. Or how it failed.
+    ``here`` and ``there`` are their lines, as text, if they are few; else those that only one of
+    them has. Or how it failed.
     """
 
     degree: Degree

@@ -8,17 +8,7 @@ from mapreduce.runners.parallel.partition import Partitioning
 from mapreduce.tracing.model import Method
 
 #: Parts of a step in the order in which they run.
-PARTS = (
-    "mapper_init",
-    "mapper",
-    "mapper_final",
-    "combiner_init",
-    "combiner",
-    "combiner_final",
-    "reducer_init",
-    "reducer",
-    "reducer_final",
-)
+PARTS = [mrc + end for mrc in ("mapper", "combiner", "reducer") for end in ("_init", "", "_final")]
 
 
 def text_of(item: Any) -> str:
@@ -28,16 +18,7 @@ def text_of(item: Any) -> str:
 
 
 def methods_of(job: Any, number: int, description: dict[str, Any]) -> list[Method]:
-    """The methods of a step.
-
-    Parameters
-    ----------
-    job : MRJob
-    number : int
-        Number of the step, from 0 on.
-    description : dict
-        The step's, as runners have it.
-    """
+    """The methods of a step, which runners describe so."""
     step = job._get_step(number, object)
     found = []
     for part in PARTS:

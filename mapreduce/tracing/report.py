@@ -12,6 +12,7 @@ from mapreduce.tracing.blocks import (
     Section,
     Table,
     View,
+    bars,
     code,
     count,
 )
@@ -21,9 +22,7 @@ from mapreduce.tracing.picture import picture
 from mapreduce.tracing.showing import text_of
 from mapreduce.tracing.stages import (
     combine_table,
-    counter_table,
     key_matrix,
-    load_table,
     task_table,
 )
 
@@ -32,13 +31,7 @@ _KEYS, _TASKS, _LINES = 12, 3, 6
 
 
 def view(trace: Trace, key: str | None = None) -> View:
-    """The view of a run, also of one that failed.
-
-    Parameters
-    ----------
-    trace : Trace
-    key : str, optional
-        A key to be followed, first of all.
+    """The view of a run, also of one that failed, with a key to be followed, first of all.
 
     Raises
     ------
@@ -267,7 +260,10 @@ def _shuffle(step: Step, prefix: str) -> Section:
             "The reducer follows from the key alone: equal keys meet, always.",
             ("yes", "no"),
         )
-    blocks: list[Block] = [key_matrix(step), load_table(step), *remarks.on_shuffle(step)]
+    note = f"The busiest has {summary.skew(step):.2f} times the mean." if step.reducers > 1 else ""
+    loads = {f"reducer {n}": value for n, value in enumerate(summary.received(step))}
+    load = bars("Load of the reducers", loads, lambda value: count(int(value), "record"), note)
+    blocks: list[Block] = [key_matrix(step), load, *remarks.on_shuffle(step)]
     return _section("shuffle", step, prefix, text, blocks, question)
 
 
@@ -299,7 +295,10 @@ def _ask_reduce(task: Task) -> Question | None:
 
 def _figures(step: Step, prefix: str) -> Section:
     note = "Bytes are those of the records as lines; Hadoop adds some for each record and file."
-    blocks: list[Block] = [counter_table(step, note)]
+    counted = summary.counters(step).items()
+    rows = [[code(name), amount, summary.MEANING[name]] for name, amount in counted]
+    head = ["counter", "amount", "what it counts"]
+    blocks: list[Block] = [Table("Counted, under Hadoop's names", head, rows, note)]
     if own := summary.job_counters(step):
         rows = [[code(group), code(name), value] for (group, name), value in own.items()]
         blocks.append(Table("The job's own counters", ["group", "counter", "amount"], rows))

@@ -1,6 +1,6 @@
 """The tables of a step: what each task made of its lines, of its keys, and what went where."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,6 @@ from mapreduce.tracing import summary
 from mapreduce.tracing.blocks import (
     Cell,
     Table,
-    bars,
     code,
     count,
     kinds,
@@ -92,25 +91,25 @@ def _types(task: Task) -> str:
 
 def combine_table(task: Task) -> Table:
     """What a combiner made of the values of each key, those with the most values first."""
-    before: dict[str, list[Record]] = {}
-    for record in task.outputs:
-        before.setdefault(summary.raw_key(record), []).append(record)
-    after: dict[str, list[str]] = {}
-    for record in task.combined or []:
-        after.setdefault(summary.raw_key(record), []).append(record.value.text)
-    return table(
-        f"map task {task.number}",
-        "key",
-        sorted(before, key=lambda raw: -len(before[raw])),
-        {
-            "key": lambda raw: code(before[raw][0].key.text),
-            "the combiner gets": lambda raw: values_of(
-                [record.value.text for record in before[raw]], VALUES
-            ),
-            "it yields": lambda raw: values_of(after.get(raw, []), VALUES),
-        },
-        LINES,
-    )
+    before, after = _by_key(task.outputs), _by_key(task.combined or [])
+    columns: dict[str, Callable[[str], Cell]] = {
+        "key": lambda raw: code(before[raw][0].key.text),
+        "the combiner gets": lambda raw: _values(before[raw]),
+        "it yields": lambda raw: _values(after.get(raw, [])),
+    }
+    keys = sorted(before, key=lambda raw: -len(before[raw]))
+    return table(f"map task {task.number}", "key", keys, columns, LINES)
+
+
+def _by_key(records: Iterable[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(summary.raw_key(record), []).append(record)
+    return found
+
+
+def _values(records: list[Record]) -> Cell:
+    return values_of([record.value.text for record in records], VALUES)
 
 
 def key_matrix(step: Step) -> Table:
@@ -132,13 +131,6 @@ def _sent_by(number: int, most: int) -> Callable[[summary.Key], Cell]:
     return lambda key: share(key.by_map[number], most)
 
 
-def load_table(step: Step) -> Table:
-    """The records that each reducer gets."""
-    note = f"The busiest has {summary.skew(step):.2f} times the mean." if step.reducers > 1 else ""
-    loads = {f"reducer {n}": value for n, value in enumerate(summary.received(step))}
-    return bars("Load of the reducers", loads, lambda value: count(int(value), "record"), note)
-
-
 def partition_words(raw: str, step: Step) -> str:
     """How a key's reducer is found, as a sum that can be checked."""
     if step.partitioner != "HashPartitioner":
@@ -148,11 +140,3 @@ def partition_words(raw: str, step: Step) -> str:
         f"The hash of {text_of(raw)} is {value:,}; divided by {step.reducers} it leaves "
         f"{value % step.reducers}."
     )
-
-
-def counter_table(step: Step, note: str) -> Table:
-    """Counters of a step."""
-    found = summary.counters(step).items()
-    rows = [[code(name), amount, summary.MEANING[name]] for name, amount in found]
-    head = ["counter", "amount", "what it counts"]
-    return Table("Counted, under Hadoop's names", head, rows, note)

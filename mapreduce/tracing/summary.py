@@ -81,18 +81,8 @@ def job_counters(step: Step) -> dict[tuple[str, str], int]:
 
 @dataclass(frozen=True)
 class Key:
-    """Where the records of a key came from and went to.
-
-    Attributes
-    ----------
-    shown : Shown
-    raw : str
-    by_map : list of int
-        Records that each map task sent.
-    part : int
-        The reducer.
-    made : int
-        Records that mappers yielded, before a combiner.
+    """A key: the records that each map task sent, the reducer that got them (``part``), and the
+    records that mappers yielded, before a combiner (``made``).
     """
 
     shown: Shown

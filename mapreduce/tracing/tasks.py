@@ -101,14 +101,12 @@ class Setup:
 
     Attributes
     ----------
-    number : int
     parts : set of str
         ``mapper``, ``combiner`` and ``reducer``, as far as the step has them.
     new_job : callable
         Makes the job for one of these.
     partitioning : Partitioning
         One partition without a reducer.
-    sort_values : bool
     show : callable
         Makes a :class:`Shown` of an object.
     objects : dict or None
@@ -132,17 +130,7 @@ class TooMuchError(GradreduceError):
 
 
 class TracedTask:
-    """Does a task and fills its trace.
-
-    Parameters
-    ----------
-    setup : Setup
-    task : Task
-        Its kind, its number and, of a map task, its lines.
-    how : Variation
-    received : sequence of Sent, optional
-        The input of a reduce task.
-    """
+    """Does a task, and fills its trace; ``received`` is the input of a reduce task."""
 
     def __init__(
         self, setup: Setup, task: Task, how: Variation, received: Sequence[Sent] = ()

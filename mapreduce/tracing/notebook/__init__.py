@@ -26,15 +26,7 @@ _HEIGHT = 720
 
 @dataclass(frozen=True, repr=False)
 class Explained:
-    """What happened: a page in a notebook, tables by :meth:`show`.
-
-    Attributes
-    ----------
-    trace : Trace or RoundTrace
-        The trace, as plain data.
-    view : View
-        The presentation of the trace.
-    """
+    """What happened, as plain data and as a view: a page in a notebook, tables by :meth:`show`."""
 
     trace: Trace | RoundTrace
     view: View
@@ -168,15 +160,7 @@ def explain_job(
     lines: int = LINES,
     key: str | None = None,
 ) -> Explained:
-    """Run a job, given by its class or named as on the command line, and show what happened.
-
-    Raises
-    ------
-    UsageError
-        The job or the key does not exist, options are invalid, or its steps cannot be followed.
-    MissingInputError
-        An input cannot be read.
-    """
+    """Run a job, given by its class or named as on the command line, and show what happened."""
     with tracing(job, arguments, time_limit, lines) as runner:
         trace: Trace = runner.trace(how)
     trace.place = runner.place

@@ -35,17 +35,10 @@ def traced(
 ) -> RoundTrace:
     """Run a round again, and note what happens in it.
 
-    Parameters
-    ----------
-    path : Path or RemotePath
-        Folder of the run, which is only read.
-    number : int, optional
-        The round, from 1. Default: the last that is finished.
-    maps, reducers, fan_in : int, optional
-        Map tasks, blocks of the parameters, and most partial sums that one reducer merges.
-        Default: those of the run.
-    tell : callable
-        Called with a message before a long operation.
+    ``path`` is the folder of the run, which is only read. Rounds are counted from 1; the default is
+    the last that is finished. Map tasks, blocks of the parameters (``reducers``) and the most
+    partial sums that one reducer merges are by default those of the run. ``tell`` is called with a
+    message before a long operation.
 
     Raises
     ------
@@ -96,7 +89,6 @@ def traced(
             "L2": plan.l2,
             "state before from": start.place,
             "rounds run again from there": number - 1 - start.position.completed,
-            "bytes of the rows": found.row_bytes,
             "loss before the update": loss,
         },
         summed=strategies.find(plan.strategy).summed,

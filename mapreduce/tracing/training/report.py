@@ -9,7 +9,6 @@ from mapreduce.tracing.blocks import (
     Section,
     Table,
     View,
-    bars,
     code,
     count,
     part,
@@ -102,7 +101,7 @@ def slices(trace: RoundTrace) -> Section:
         table("Gradients of the slices", "slice", trace.slices, columns, ROWS, spread=True)
     ]
     if len(trace.slices) > 1:
-        blocks += _norms(trace)
+        blocks.append(_cancelled(trace))
     text = (
         f"{count(len(trace.slices), 'slice')} of {trace.rows:,} rows. Each gives one "
         f"{trace.summed} of {trace.facts['parameters']:,} elements, whoever computes it."
@@ -110,25 +109,15 @@ def slices(trace: RoundTrace) -> Section:
     return Section("slices", "The slices", text, blocks, _ask_rows(trace), "input")
 
 
-def _norms(trace: RoundTrace) -> list[Block]:
-    """The norms beside that of the round, and how much of them cancels."""
-    values = sorted((one.mean_norm for one in trace.slices), reverse=True)
-    named = {
-        "largest of a slice": values[0],
-        "mean over the slices": sum(values) / len(values),
-        "smallest of a slice": values[-1],
-        "of the round": trace.norm,
-    }
-    drawn = bars("Norms of mean gradients", named, "{:.4g}".format, "")
+def _cancelled(trace: RoundTrace) -> Note:
     mean = sum(one.norm for one in trace.slices) / (trace.weight or 1.0)
     if not mean > 0:
-        return [drawn, Note("All gradients are zero")]
-    text = (
+        return Note("All gradients are zero")
+    return Note(
         f"The slices do not agree: if their gradients were parallel, the mean would have the norm "
         f"{mean:.4g}. {1 - trace.norm / mean:.0%} of it cancels, as noise does, and "
         f"{trace.norm:.4g} is left"
     )
-    return [drawn, Note(text)]
 
 
 def tree(trace: RoundTrace) -> Section:

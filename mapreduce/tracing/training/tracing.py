@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapreduce.data.batch import Batch, Csr
 from mapreduce.executors.chain import ChainJob, Pairs
 from mapreduce.job import MRStep
 from mapreduce.launch import run as launch
@@ -25,7 +24,6 @@ from mapreduce.runners.parallel.records import Split
 from mapreduce.runs.directory import Array, RunDir
 from mapreduce.strategies.base import Layout, Phase, Strategy
 from mapreduce.strategies.leaf_ranges import block_of, leaf_ranges
-from mapreduce.strategies.task_context import task_context
 from mapreduce.tracing import plans, showing, summary
 from mapreduce.tracing.engine import TracingRunner
 from mapreduce.tracing.model import Method, Shown, Step, Task
@@ -34,43 +32,21 @@ from mapreduce.tracing.training.model import InRow, NodeNote, SliceNote, span
 
 
 class Traced(NamedTuple):
-    """A round, as it was seen.
-
-    Attributes
-    ----------
-    steps : list of Step
-    slices : list of SliceNote
-    nodes : list of NodeNote
-        In the order of the tree.
-    total : array (size,)
-        The sum that the reducers have made.
-    in_row : InRow or None
-        None if there is one order of additions only.
-    row_bytes : int
-        Bytes of the rows, as they are stored.
-    """
+    """A round, as it was seen, with the sum that the reducers have made, (size,)."""
 
     steps: list[Step]
     slices: list[SliceNote]
     nodes: list[NodeNote]
     total: Array
     in_row: InRow | None
-    row_bytes: int
 
 
 def trace_round(run: RunDir, completed: int, layout: Layout, folder: Path) -> Traced:
     """Run the steps of a round's job, and note what went where.
 
-    The round is published in ``run``, and the last step emits the ranges of the next one.
-
-    Parameters
-    ----------
-    run : RunDir
-        Holds the state after ``completed`` rounds, in ``layout.blocks`` blocks.
-    completed : int
-    layout : Layout
-    folder : Path
-        For the job's input.
+    ``run`` holds the state after ``completed`` rounds, in ``layout.blocks`` blocks; the round is
+    published there, and the last step emits the ranges of the next one. The job's input is written
+    in ``folder``.
     """
     plan = run.config.plan
     strategy = strategies.find(plan.strategy)
@@ -122,9 +98,15 @@ def trace_round(run: RunDir, completed: int, layout: Layout, folder: Path) -> Tr
     for step, phase in zip(steps, phases, strict=True):
         _describe(step, strategy, phase)
     total, in_row = seen.sums()
-    notes, row_bytes = _slices(run, completed, [each.stop for each in tasks], strategy, seen)
+    slices = []
+    for leaf, (weight, loss, squares) in sorted(seen.leaves.items()):
+        parts = strategy.slices(plan, completed, leaf)
+        task = next(number for number, each in enumerate(tasks) if leaf < each.stop)
+        start, rows = parts[0].start, sum(part.stop - part.start for part in parts)
+        place = parts[0].shard, start, start + rows
+        slices.append(SliceNote(weight, float(np.sqrt(squares)), leaf, task, *place, loss))
     nodes = sorted(seen.nodes.values(), key=lambda node: (node.level, node.start))
-    return Traced(steps, notes, nodes, total, in_row, row_bytes)
+    return Traced(steps, slices, nodes, total, in_row)
 
 
 class _RoundRunner(TracingRunner):
@@ -171,51 +153,12 @@ def _describe(step: Step, strategy: type[Strategy], phase: Phase) -> None:
             record.line = summary.raw_key(record)
 
 
-def _slices(
-    run: RunDir, completed: int, stops: list[int], strategy: type[Strategy], seen: "_Seen"
-) -> tuple[list[SliceNote], int]:
-    """The units of the round, and the bytes of their rows."""
-    context = task_context(run.path, 1)
-    notes, row_bytes = [], 0
-    for leaf, (weight, loss, squares) in sorted(seen.leaves.items()):
-        parts = strategy.slices(context.plan, completed, leaf)
-        row_bytes += sum(_bytes_of(context.batch(rows)) for rows in parts)
-        first = parts[0]
-        stop = first.start + sum(rows.stop - rows.start for rows in parts)
-        task = next(number for number, end in enumerate(stops) if leaf < end)
-        found = SliceNote(
-            weight, float(np.sqrt(squares)), leaf, task, first.shard, first.start, stop, loss
-        )
-        notes.append(found)
-    return notes, row_bytes
-
-
-def _bytes_of(batch: Batch) -> int:
-    features = batch.features
-    arrays = (
-        [features.values, features.indices, features.indptr]
-        if isinstance(features, Csr)
-        else [features]
-    )
-    labels = [] if batch.labels is None else [batch.labels]
-    return sum(array.nbytes for array in (*arrays, *labels))
-
-
 @dataclass
 class _Seen:
     """Listens to the folds of a round.
 
-    Attributes
-    ----------
-    units : int
-    scale : float
-        Scale of the loss.
-    step, task, block : int
-        Where the code that runs belongs: ``task`` is -1 in a reducer, ``block`` in a map task.
-    leaves : dict
-        Weight, loss and squared norm of each leaf.
-    nodes : dict
-        Additions by node, task and step.
+    ``step``, ``task`` and ``block`` say where the code that runs belongs: ``task`` is -1 in a
+    reducer, ``block`` in a map task. Gradients are divided by ``scale``, that of the loss.
     """
 
     units: int
@@ -223,6 +166,7 @@ class _Seen:
     step: int = 0
     task: int = -1
     block: int = -1
+    #: Weight, loss and squared norm of each leaf; additions by node, task and step.
     leaves: dict[int, tuple[float, float, float]] = field(default_factory=dict)
     nodes: dict[tuple[Node, int, int], NodeNote] = field(default_factory=dict)
 

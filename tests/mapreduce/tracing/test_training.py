@@ -152,7 +152,6 @@ class TestFigures:
         elements = 12 * 3 + 3
         assert all(one.size > 4 * elements for one in sent)
         assert summary.counters(step)["REDUCE_SHUFFLE_BYTES"] == sum(one.size for one in sent)
-        assert simple.facts["bytes of the rows"] == simple.rows * (12 * 4 + 4)
 
     def test_the_trace_holds_no_arrays(self, simple):
         found = Explained(simple, view(simple))
