@@ -71,13 +71,6 @@ _OPTIONS: dict[str, Any] = {
     help="Lines of input to take; of a longer one a sample.",
 )
 @click.option(
-    "--nodes",
-    type=click.IntRange(1, 10_000),
-    default=4,
-    show_default=True,
-    help="Of the Hadoop whose time is modelled.",
-)
-@click.option(
     "--time-limit",
     type=click.FloatRange(0.1, 3600),
     default=10.0,
@@ -149,7 +142,7 @@ def _job(
     from mapreduce.tracing.tasks import Variation
 
     how = Variation(maps=options["maps"], reducers=options["reducers"])
-    names = ("time_limit", "lines", "nodes", "key")
+    names = ("time_limit", "lines", "key")
     with own_options(context):
         given = [*arguments, *context.obj]
         return explain_job(job, given, how, **{name: options[name] for name in names})
@@ -173,7 +166,7 @@ def _round(
 ) -> Any:
     if extra := [*arguments, *context.obj]:
         raise UsageError(f"a round needs no input: {extra[0]} makes no sense after {run}")
-    for name in ("key", "lines", "nodes", "time_limit"):
+    for name in ("key", "lines", "time_limit"):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag = "--" + name.replace("_", "-")
             raise UsageError(f"{flag} is for jobs, and {run} is a run")

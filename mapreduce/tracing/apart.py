@@ -5,6 +5,7 @@ environment or in the working folder is gone with it, and what it prints goes as
 """
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import sys
@@ -13,12 +14,13 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from mapreduce.errors import GradreduceError
 from mapreduce.runners.parallel.worker import LOG_BYTES, end_with_parent, noted
+
+_FORK = multiprocessing.get_context("fork")
 
 #: Seconds after the limit until a process that took no notice of it is killed.
 _PATIENCE = 3.0
@@ -35,60 +37,56 @@ class ProcessLost(GradreduceError):
 def run_apart(work: Callable[[], Any], seconds: float) -> tuple[Any, dict[str, Any]]:
     """What a function returns in a fork of this process, and what it wrote.
 
-    Parameters
-    ----------
-    work : callable
-        A function whose result can be pickled.
-    seconds : float
-        That ``work`` gives itself, by :func:`time_limit`; a little later it is killed.
-
-    Returns
-    -------
-    made
-        The result of ``work``.
-    noted : dict
-        ``printed``, the beginning of standard output, and what is noted of standard error by
-        :func:`mapreduce.runners.parallel.worker.noted`.
+    The result is pickled. ``work`` keeps the time limit by :func:`time_limit`; a little later it is
+    killed. What it wrote are ``printed``, the beginning of standard output, and what
+    :func:`mapreduce.runners.parallel.worker.noted` makes of standard error.
 
     Raises
     ------
     ProcessLost
     """
-    ours, theirs = Pipe(duplex=False)
+    ours, theirs = _FORK.Pipe(duplex=False)
     with ours, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        parent = os.getpid()
-        child = _fork()
-        if not child:
-            # Else the pipe would never break, and who writes a long answer would wait for ever.
-            ours.close()
-            end_with_parent(parent)
-            _serve(work, theirs, out.fileno(), err.fileno())
+        given = os.getpid(), work, ours, theirs, out.fileno(), err.fileno()
+        child = _FORK.Process(target=_serve, args=given)
+        with warnings.catch_warnings():
+            # Python 3.12 warns if there are threads: the child uses none of them.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            child.start()
         theirs.close()
         try:
-            made = _reply(ours, seconds + _PATIENCE, seconds)
+            made = _reply(ours, seconds)
         finally:
-            _end(child)
+            # With all that it has started.
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(OSError):
+                    kill(child.pid or 0, signal.SIGKILL)
+            child.join()
         for file in (out, err):
             file.seek(0)
         printed = out.read(LOG_BYTES).decode("latin-1")
         return made, noted(err) | {"printed": printed}
 
 
-def _fork() -> int:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
-    with warnings.catch_warnings():
-        # Python 3.12 warns if there are threads, as test programs have them: the child uses none.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return os.fork()
-
-
-def _serve(work: Callable[[], Any], reply: Connection, out: int, err: int) -> NoReturn:
+def _serve(
+    parent: int,
+    work: Callable[[], Any],
+    ours: Connection,
+    reply: Connection,
+    out: int,
+    err: int,
+) -> NoReturn:
     """The child: work, answer, and end without what the parent has registered for its end."""
+    # Else the pipe would never break, and a process with a long answer would wait forever.
+    ours.close()
+    end_with_parent(parent)
     try:
         os.setpgid(0, 0)
-        _redirect(out, err)
+        for descriptor, target in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
+            os.dup2(descriptor, target)
+        sys.stdin = os.fdopen(0, "r", closefd=False)
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
         answer = work()
         sys.stdout.flush()
         sys.stderr.flush()
@@ -98,15 +96,6 @@ def _serve(work: Callable[[], Any], reply: Connection, out: int, err: int) -> No
             reply.send((None, traceback.format_exc()))
     finally:
         os._exit(0)
-
-
-def _redirect(out: int, err: int) -> None:
-    null = os.open(os.devnull, os.O_RDONLY)
-    for descriptor, target in ((null, 0), (out, 1), (err, 2)):
-        os.dup2(descriptor, target)
-    sys.stdin = os.fdopen(0, "r", closefd=False)
-    sys.stdout = os.fdopen(1, "w", closefd=False)
-    sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
 
 
 @contextlib.contextmanager
@@ -128,9 +117,9 @@ def time_limit(seconds: float | None) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _reply(connection: Connection, patience: float, seconds: float) -> Any:
+def _reply(connection: Connection, seconds: float) -> Any:
     try:
-        if not connection.poll(patience):
+        if not connection.poll(seconds + _PATIENCE):
             raise ProcessLost(
                 f"it did not end within {seconds:g} seconds, nor when it was asked to; it was "
                 "killed. --time-limit gives more"
@@ -141,12 +130,3 @@ def _reply(connection: Connection, patience: float, seconds: float) -> Any:
     if lost:
         raise ProcessLost(f"its process failed:\n{lost}")
     return made
-
-
-def _end(child: int) -> None:
-    """Kill the child, with all that it has started."""
-    for kill in (os.killpg, os.kill):
-        with contextlib.suppress(OSError):
-            kill(child, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(child, 0)

@@ -1,5 +1,6 @@
 """A view: sections of text and tables, scenes and pictures, for terminals and pages."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,19 +13,8 @@ from mapreduce.tracing.model import Record, Shown
 class Cell:
     """A cell of a table.
 
-    Attributes
-    ----------
-    text : str
-    is_code : bool
-        Whether it is data, to be set as it is.
-    heat : float or None
-        From 0 to 1: the amount, relative to its neighbours.
-    note : str
-        A dimmed note after the text.
-    is_number : bool
-        Columns with a number are set to the right.
-    bar : float or None
-        From 0 to 1: the length of a bar that is drawn in the place of the text.
+    Code is data, set as it is. ``heat``, from 0 to 1, is an amount relative to its neighbours, and
+    ``bar`` the length of a bar that is drawn in the place of the text. A note is dimmed.
     """
 
     text: str
@@ -66,16 +56,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Note:
-    """A remark that is worth seeing.
-
-    Attributes
-    ----------
-    text : str
-    tone : str
-        ``tip``, ``warning`` or ``error``.
-    code : str
-        Code that belongs to it, shown verbatim.
-    """
+    """A remark, whose tone is ``tip``, ``warning`` or ``error``, with code shown verbatim."""
 
     text: str
     tone: str = "tip"
@@ -87,16 +68,7 @@ Block = Table | Note
 
 @dataclass(frozen=True)
 class Question:
-    """A question before a scene.
-
-    Attributes
-    ----------
-    text : str
-    answer : str
-    because : str
-    choices : tuple of str
-        The possible answers; empty for a number or a text.
-    """
+    """A question before a scene, with its possible answers; none for a number or a text."""
 
     text: str
     answer: str
@@ -114,19 +86,19 @@ def _bare(text: str) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report, or a scene of a play.
+    """A part of a report, which may be a scene of a play too.
 
     Attributes
     ----------
     name : str
-        For links. Of a scene, the station of the picture: ``input``, ``map-0``, ``combine``,
-        ``shuffle``, ``reduce-0``, ``output``; of a round also ``tree``, ``reduce`` and ``model``.
-    title, text : str
-    blocks : sequence of Block
+        For links.
     question : Question, optional
         The question before a scene.
+    at : str
+        Of a scene, its place in the picture: ``input``, ``map``, ``combine``, ``shuffle``,
+        ``reduce`` or ``output``. Else "".
     step : int
-        The picture that is shown with a scene.
+        Number of the picture that is shown with a scene.
     """
 
     name: str
@@ -134,6 +106,7 @@ class Section:
     text: str
     blocks: Sequence[Block] = ()
     question: Question | None = None
+    at: str = ""
     step: int = 0
 
 
@@ -143,14 +116,10 @@ class View:
 
     Attributes
     ----------
-    command : str
-        The command that made it.
-    title, text : str
     flows : dict of str to list of str
         The stations of each step, by its name.
     sections : list of Section
         The first is named ``failure`` if there was one.
-    scenes : list of Section
     pictures : list of str
         The SVG of each step.
     foot : str
@@ -164,7 +133,6 @@ class View:
     text: str
     flows: dict[str, list[str]]
     sections: list[Section]
-    scenes: list[Section]
     pictures: list[str]
     foot: str
     keys: dict[str, list[Section]] = field(default_factory=dict)
@@ -173,6 +141,11 @@ class View:
     def failure(self) -> list[Section]:
         """The section that says what failed, if something did."""
         return [one for one in self.sections if one.name == "failure"]
+
+    @property
+    def scenes(self) -> list[Section]:
+        """The sections that are played, one after the other."""
+        return [one for one in self.sections if one.at]
 
     @property
     def short(self) -> Section:
@@ -194,19 +167,9 @@ def table(
     most: int,
     spread: bool = False,
 ) -> Table:
-    """A table of some items, or of a part of them, with a note of how many there are.
+    """A table of the first ``most`` items, or with ``spread`` of items at equal distances.
 
-    Parameters
-    ----------
-    caption, word : str
-        The word is the noun of an item.
-    items : sequence
-    columns : dict
-        What stands in each column, by its head.
-    most : int
-        Rows.
-    spread : bool
-        Whether those at equal distances are shown of more, instead of the first ones.
+    ``word`` is the noun of an item. ``columns`` gives the cell of an item by the head of a column.
     """
     shown, note = items[:most], ""
     if spread and len(items) > most:
@@ -216,16 +179,6 @@ def table(
         note = f"{count(len(items) - most, word)} more"
     rows = [[get(one) for get in columns.values()] for one in shown]
     return Table(caption, [*filter(None, columns)], rows, note)
-
-
-def matrix(
-    caption: str, corner: str, names: Sequence[str], head: Sequence[str], rows: list[list[int]]
-) -> Table:
-    """A table of counts, each shaded by its share of the largest one."""
-    most = max((value for row in rows for value in row), default=0)
-    named = zip(names, rows, strict=True)
-    shown = [[name, *(share(value, most) for value in row)] for name, row in named]
-    return Table(caption, [corner, *head], shown)
 
 
 def bars(
@@ -276,30 +229,8 @@ def pairs(records: Sequence[Record], most: int) -> Cell:
 
 def kinds(items: list[Shown]) -> str:
     """The types of some objects, the most frequent ones first."""
-    found: dict[str, int] = {}
-    for item in items:
-        found[item.kind] = found.get(item.kind, 0) + 1
-    names = sorted(found, key=lambda kind: -found[kind])
-    return " or ".join(names[:3]) + (" or …" if len(names) > 3 else "")
-
-
-def seconds(value: float) -> str:
-    """A time in the unit that suits it."""
-    if value >= 100:
-        return f"{value:,.0f} s"
-    if value >= 1:
-        return f"{value:.1f} s"
-    if value >= 1e-3:
-        return f"{value * 1e3:.1f} ms"
-    return f"{value * 1e6:.0f} µs"
-
-
-def size(value: float) -> str:
-    """Bytes in the unit that suits them."""
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value:.0f} bytes"
+    names = [kind for kind, _ in Counter(item.kind for item in items).most_common(4)]
+    return " or ".join([*names[:3], *["…"] * (len(names) > 3)])
 
 
 def count(value: int, word: str) -> str:

@@ -1,21 +1,22 @@
 """Tests the laws on a job: runs it differently, compares, and shows the smallest difference."""
 
+import os
+import pickle
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mapreduce.errors import DataError
+from mapreduce.errors import DataError, GradreduceError
 from mapreduce.launch.mistyped import mistyped
 from mapreduce.tracing import summary
 from mapreduce.tracing.engine import TracingRunner, tracing
 from mapreduce.tracing.laws import LAWS, REFERENCE, RUNS, Law
 from mapreduce.tracing.model import Line, Trace
 from mapreduce.tracing.outcomes import WORDS, Degree, Difference, Outcome, compare
-from mapreduce.tracing.provenance import lines_behind
 from mapreduce.tracing.remarks import advice
-from mapreduce.tracing.seeded import run_seeded
 from mapreduce.tracing.shrinking import shrink
 from mapreduce.tracing.tasks import Variation
 
@@ -25,6 +26,11 @@ Item = tuple[int, Line]
 #: Share of all records from which a key is hot, times the mean key, and keys from which that says
 #: something.
 _HOT, _TIMES, _LEAST_KEYS = 0.05, 10, 20
+
+_PROGRAM = (
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from mapreduce.tracing.checking import run_reference; run_reference()"
+)
 
 
 @dataclass(frozen=True)
@@ -39,12 +45,9 @@ class Finding:
     text : str
         In a line.
     reference, variation : str
-        The two runs that differ, in words.
-    difference : Difference, optional
-    lines : list of str
-        Lines of input on which they differ.
-    of : int
-        Lines from which these were chosen.
+        The names of two runs that differ, by ``difference``.
+    lines, of : list of str, int
+        Lines of input on which they differ, and the number of those that were tried.
     """
 
     law: Law
@@ -60,15 +63,8 @@ class Finding:
 class Checker:
     """Tests a job on some input.
 
-    Parameters
-    ----------
-    runner : TracingRunner
-        A runner that is ready to trace.
-    target : str
-        The job, as the user named it, and its arguments.
-    arguments : sequence of str
-    tries : int
-        Runs to make a counter-example small.
+    ``target`` and ``arguments`` name the job as the user did; ``tries`` are the most runs to make a
+    counter-example small.
     """
 
     def __init__(
@@ -93,23 +89,15 @@ class Checker:
         if failed:
             yield failed
             return
-        tests = {
-            "names": self._test_names,
-            "seeds": self._test_seeds,
-            "skew": self._test_skew,
-            "printing": self._test_printing,
-        }
         for law in LAWS:
             if not names or law.name in names:
-                yield tests.get(law.name, self._test)(law)
+                # Laws without variations have tests of their own.
+                yield getattr(self, f"_test_{law.name}", self._test)(law)
 
     def _trace(self, how: Variation) -> Trace:
         if how not in self._known:
             self._known[how] = self._trace_on(self._items, how)
         return self._known[how]
-
-    def _run(self, how: Variation) -> Outcome:
-        return Outcome.of(self._trace(how))
 
     def _trace_on(self, items: list[Item], how: Variation) -> Trace:
         lines: list[list[Line]] = [[] for _ in self._lines]
@@ -122,7 +110,7 @@ class Checker:
 
     def _reference_failure(self) -> Finding | None:
         """The finding for a job that does not run at all, perhaps because it breaks a law."""
-        found = self._run(REFERENCE)
+        found = Outcome.of(self._trace(REFERENCE))
         if not found.failure:
             return None
         if found.failure.kind != "TimeLimitReached":
@@ -133,7 +121,7 @@ class Checker:
         items = self._smallest(lambda items: self._run_on(items, REFERENCE).error == found.error)
         failure = found.failure
         where = f", working on {failure.where}" if failure.where else ""
-        mend = next(advice(failure), "")
+        mend = advice(failure)
         return Finding(
             replace(RUNS, mend=f"{mend}.") if mend else RUNS,
             "broken",
@@ -147,13 +135,13 @@ class Checker:
         reason = law.applies(self._runner) if law.applies else ""
         if reason:
             return Finding(law, "skipped", f"Not tested, since {reason}.")
-        reference = self._run(law.reference)
+        reference = Outcome.of(self._trace(law.reference))
         worst: tuple[Degree, str, Variation] | None = None
         for name, how in law.variations:
             # The same again is another run, also where the runs are the same.
             again = how == law.reference
-            found = self._run_on(self._items, how) if again else self._run(how)
-            degree = self._degree(law, reference, found)
+            found = self._trace_on(self._items, how) if again else self._trace(how)
+            degree = self._degree(law, reference, Outcome.of(found))
             if degree > law.silent and (worst is None or degree > worst[0]):
                 worst = degree, name, how
             if degree > law.harmless:
@@ -179,51 +167,50 @@ class Checker:
             items = self._smallest(shows, self._behind(law, how))
         reference = self._run_on(items, law.reference)
         difference = compare(reference, self._run_on(items, how))
-        text = f"With {name}: {WORDS[degree]}."
-        return self._differs(law, degree, text, name, difference, items)
+        return self._differs(law, degree, name, difference, items)
 
     def _behind(self, law: Law, how: Variation) -> list[Item]:
-        """Lines from which an output comes that only one of two runs has."""
+        """Lines with the key of an output that only one of two runs has."""
         traces = [self._trace(law.reference), self._trace(how)]
         sets = [set(Outcome.of(trace).lines) for trace in traces]
         for trace, own, other in zip(traces, sets, reversed(sets), strict=True):
             if trace.failure or not own - other:
                 continue
-            texts = {line.text for line in lines_behind(trace, min(own - other))}
+            key = min(own - other).partition("\t")[0]
+            texts = {
+                task.lines[record.source].text
+                for task in trace.steps[0].maps
+                for record in summary.with_key(task.outputs, key)
+                if record.source >= 0
+            }
             return [(number, line) for number, line in self._items if line.text in texts]
         return []
 
     def _smallest(
         self, shows: Callable[[list[Item]], bool], first: Sequence[Item] = ()
     ) -> list[Item]:
-        """Few lines that show it still; ``first`` are tried first."""
+        """Few lines that still show it; ``first`` are tried first."""
         items = list(first) if first and shows(list(first)) else self._items
         return shrink(items, shows, self._tries)
 
     def _test_seeds(self, law: Law) -> Finding:
-        folder = Path(self._runner._get_local_tmp_dir())
-        seconds = self._runner.seconds
-        here, there = run_seeded(
-            self._target, self._arguments, self._lines, REFERENCE, (1, 2), seconds, folder
-        )
-        difference = compare(here, there)
+        given = self._target, self._arguments, self._lines, self._runner.seconds
+        difference = compare(*(_run_seeded(seed, *given) for seed in "12"))
         if difference.degree <= law.silent:
             return Finding(law, "obeyed", "2 processes agree.")
-        text = f"With another seed: {WORDS[difference.degree]}."
-        name = "PYTHONHASHSEED=2"
-        return self._differs(law, difference.degree, text, name, difference, self._items)
+        return self._differs(law, difference.degree, "PYTHONHASHSEED=2", difference, self._items)
 
     def _differs(
         self,
         law: Law,
         degree: Degree,
-        text: str,
         name: str,
         difference: Difference,
         items: list[Item],
     ) -> Finding:
         """What was found where two runs differ; ``name`` is what the second one is called."""
         state = "broken" if degree > law.harmless else "warning"
+        text = f"With {name}: {WORDS[degree]}."
         lines, total = _texts(items), len(self._items)
         return Finding(law, state, text, law.reference_name, name, difference, lines, total)
 
@@ -261,6 +248,33 @@ class Checker:
         return Finding(law, "obeyed", "No key stands out.")
 
 
+def _run_seeded(seed: str, *given: Any) -> Outcome:
+    """The outcome of the reference in a Python of its own, whose hash() has a seed."""
+    done = subprocess.run(
+        # -P: a random.py where the command is given is not the one that Python means.
+        [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2])],
+        input=pickle.dumps(given),
+        capture_output=True,
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        check=False,
+    )
+    if done.returncode:
+        error = done.stderr.decode("utf-8", "replace").strip()[-2000:]
+        raise GradreduceError(f"the job could not be run in a Python of its own: {error}")
+    # From this program itself.
+    return pickle.loads(done.stdout)  # type: ignore[no-any-return]  # noqa: S301
+
+
+def run_reference() -> None:
+    """Run the reference as the parent process asks, and send it the outcome."""
+    target, arguments, lines, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301
+    with os.fdopen(os.dup(1), "wb") as reply:
+        # What the job's module prints goes aside.
+        os.dup2(2, 1)
+        with tracing(target, arguments, seconds, 1) as runner:
+            pickle.dump(Outcome.of(runner.trace(REFERENCE, lines)), reply)
+
+
 def _texts(items: list[Item]) -> list[str]:
     return [line.text for _, line in items]
 
@@ -270,15 +284,12 @@ def check(target: str, arguments: Sequence[str], options: dict[str, Any]) -> Ite
 
     Raises
     ------
-    UsageError
-        There is no such job, its options make no sense, or its steps cannot be followed.
-    MissingInputError
-        An input cannot be read.
+    UsageError, MissingInputError
+        As :func:`mapreduce.tracing.engine.tracing` does.
     DataError
         The input is empty.
     """
     seconds, lines = options["time_limit"], options["lines"]
-    # Whether it does all of its own modules or not, each seed loads the job anew.
     with tracing(target, arguments, seconds, lines) as runner:
         checker = Checker(runner, target, arguments, options["shrink"])
         sampled = any(source.sampled for source in runner.input[0])

@@ -10,10 +10,11 @@ import math
 import os
 import shlex
 import sys
+import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
@@ -27,8 +28,9 @@ from mapreduce.runners.parallel.records import Split
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
 from mapreduce.tracing import plans
 from mapreduce.tracing.apart import ProcessLost, run_apart, time_limit
-from mapreduce.tracing.model import Failure, Line, Source, Step, Task, Trace
-from mapreduce.tracing.sampling import divide, part_name, plain_name, read_lines
+from mapreduce.tracing.model import Failure, Line, Shown, Source, Step, Task, Trace
+from mapreduce.tracing.sampling import File, divide, numbered, part_name, plain_name, read_lines
+from mapreduce.tracing.showing import show
 from mapreduce.tracing.tasks import Pair, Sent, Setup, TracedTask, Variation, failure_of
 
 #: Lines of input that are remembered, if the user does not say.
@@ -40,7 +42,14 @@ MAPS = 3
 #: Parts of a step that are programs or methods.
 PARTS = ("mapper", "combiner", "reducer")
 
-File = tuple[str, int]
+
+@dataclass
+class _State:
+    """What a runner keeps from task to task: objects of lines, and which folders it has made."""
+
+    objects: dict[bytes, Pair] = field(default_factory=dict)
+    steps_with_files: set[int] = field(default_factory=set)
+    folders: Iterator[int] = field(default_factory=itertools.count)
 
 
 class TracingRunner(ParallelMRJobRunner):
@@ -66,8 +75,8 @@ class TracingRunner(ParallelMRJobRunner):
             raise UsageError(f"{name} has a mapper_raw, which reads files by itself. {advice}")
         if self._opts["setup"]:
             raise UsageError(f"the job has a setup script. {advice}")
-        if not self._is_ours(step):
-            raise UsageError(f"{name} has programs around its combiner. {advice}")
+        if any({"command", "pre_filter"} & step.get(part, {}).keys() for part in PARTS):
+            raise UsageError(f"{name} has programs in the place of methods. {advice}")
 
     @cached_property
     def files(self) -> list[File]:
@@ -80,25 +89,17 @@ class TracingRunner(ParallelMRJobRunner):
         return read_lines(self.files, self.most_lines)
 
     def trace(self, how: Variation, lines: list[list[Line]] | None = None) -> Trace:
-        """Run the job; a failure is part of the trace.
-
-        Parameters
-        ----------
-        how : Variation
-        lines : list of list of Line, optional
-            The lines of each input file to run on; else :attr:`input`.
-        """
+        """Run the job on some lines of each input file; a failure is part of the trace."""
         if not how.together:
-            return self._trace(how, lines)
+            return self.trace_here(how, lines)
         limit = 4 * self.seconds
 
         def work() -> Trace:
             with time_limit(limit):
-                return self._trace(how, lines)
+                return self.trace_here(how, lines)
 
         try:
-            made: Trace = run_apart(work, limit)[0]
-            return made
+            return run_apart(work, limit)[0]  # type: ignore[no-any-return]
         except ProcessLost as error:
             trace = self._new_trace()
             trace.failure = failure_of(error, "the job")
@@ -111,8 +112,8 @@ class TracingRunner(ParallelMRJobRunner):
             text = f"{text} One job of those that its run_job starts is shown.".strip()
         return Trace(kind.__name__, "", text)
 
-    def _trace(self, how: Variation, lines: list[list[Line]] | None) -> Trace:
-        start = perf_counter()
+    def trace_here(self, how: Variation, lines: list[list[Line]] | None = None) -> Trace:
+        """As :meth:`trace`, without a process for all tasks."""
         trace = self._new_trace()
         trace.sources, taken = self.input
         if lines is None and not any(source.sampled for source in trace.sources):
@@ -127,29 +128,23 @@ class TracingRunner(ParallelMRJobRunner):
             if step.failure:
                 break
             files, lines = _parts(step)
-        trace.seconds = perf_counter() - start
         return trace
 
     def _written(self, lines: list[list[Line]]) -> tuple[list[File], list[list[Line]]]:
         """Files of their own for some of the input's lines: a job may look at its files."""
-        folder = Path(self._get_local_tmp_dir()) / f"lines-{self._new_number()}"
+        folder = Path(tempfile.mkdtemp(prefix="lines-", dir=self._get_local_tmp_dir()))
         files, found = [], []
         for number, ((path, _), chosen) in enumerate(zip(self.files, lines, strict=True)):
             target = folder / str(number) / plain_name(path)
             target.parent.mkdir(parents=True)
-            texts = [line.text.encode("latin-1") + b"\n" for line in chosen]
-            target.write_bytes(b"".join(texts))
-            offsets = itertools.accumulate(map(len, texts), initial=0)
-            pairs = zip(chosen, offsets, strict=False)
-            found.append([Line(line.text, offset, line.number) for line, offset in pairs])
-            files.append((str(target), sum(map(len, texts))))
+            size = target.write_bytes(
+                b"".join(line.text.encode("latin-1") + b"\n" for line in chosen)
+            )
+            found.append(numbered((line.text for line in chosen), (line.number for line in chosen)))
+            files.append((str(target), size))
         return files, found
 
     # Steps
-
-    @cached_property
-    def _job(self) -> Any:
-        return self._new_job("mapper", 0)
 
     def _new_job(self, mrc: str, number: int) -> Any:
         """An instance of the job, as a task of a step has it."""
@@ -159,13 +154,13 @@ class TracingRunner(ParallelMRJobRunner):
 
     def _new_step(self, number: int, how: Variation) -> Step:
         """A step without its tasks."""
-        found = self._get_step(number)
+        found, job = self._get_step(number), self._new_job("mapper", number)
         return Step(
             number,
-            plans.methods_of(self._job, number, found),
+            plans.methods_of(job, number, found),
             self._reducers(number, how),
             plans.partitioner_name(self._partitioning(number, how)),
-            plans.protocols_of(self._job, number, found),
+            plans.protocols_of(job, number, found),
         )
 
     def _reducers(self, number: int, how: Variation) -> int:
@@ -177,21 +172,12 @@ class TracingRunner(ParallelMRJobRunner):
         """The reducers that a step itself asks for; 0 if it does not say."""
         return jobconf_number(self._jobconf_for_step(number), *REDUCES) or 0
 
-    @property
-    def sorts_values(self) -> bool:
-        """Whether the job wants the values of a key sorted."""
-        return bool(self._sort_values)
-
     def _partitioning(self, number: int, how: Variation) -> Partitioning:
         reducers = max(1, self._reducers(number, how))
         return self._divided(self._jobconf_for_step(number), reducers, lambda message: None)
 
     def _trace_step(
-        self,
-        step: Step,
-        how: Variation,
-        files: Sequence[File],
-        lines: Sequence[Sequence[Line]],
+        self, step: Step, how: Variation, files: list[File], lines: list[list[Line]]
     ) -> None:
         """Run the map tasks, divide what they send, and run the reduce tasks."""
         conf = self._jobconf_for_step(step.number)
@@ -199,55 +185,56 @@ class TracingRunner(ParallelMRJobRunner):
         sent: list[list[Sent]] = [[] for _ in range(step.reducers)]
         splits = divide(files, lines, maps, how.cut == "uneven")
         for number, (split, found) in enumerate(splits):
-            task = Task("map", number, split.path, found)
-            done, pairs = self._trace_task(step, how, task, split)
+            done = self._trace_task(step, how, Task("map", number, split.path, found), split, ())
             step.maps.append(done)
             if step.failure:
                 return
             if step.reducers:
-                for record, pair in itertools.zip_longest(done.sent, pairs):
-                    sent[record.part].append((record.line.encode("latin-1"), number, pair))
+                for record in done.sent:
+                    sent[record.part].append((record.line.encode("latin-1"), number))
         for number, received in enumerate(sent):
-            done, _ = self._trace_task(step, how, Task("reduce", number), None, received)
+            done = self._trace_task(step, how, Task("reduce", number), None, received)
             step.reduces.append(done)
             if step.failure:
                 return
 
-    def _trace_task(
-        self,
-        step: Step,
-        how: Variation,
-        task: Task,
-        split: Split | None,
-        received: Sequence[Sent] = (),
-    ) -> tuple[Task, list[Pair | None]]:
-        """A task with its trace, and where objects are passed as they are, what it sends."""
-        number, mrc = step.number, "mapper" if split else "reducer"
-        partitioning, found = self._partitioning(number, how), self._get_step(number)
-        setup = Setup(
-            number,
-            {part: self._programs(found[part]) for part in PARTS if part in found},
-            lambda part: self._new_job(part, number),
+    def show(self, item: Any) -> Shown:
+        """An object that the job reads or yields, in words."""
+        return show(item)
+
+    def _task_setup(self, step: Step, how: Variation) -> Setup:
+        partitioning = self._partitioning(step.number, how)
+        return Setup(
+            step.number,
+            self._get_step(step.number).keys() & {*PARTS},
+            lambda part: self._new_job(part, step.number),
             partitioning,
-            self.sorts_values and not partitioning.order,
+            bool(self._sort_values) and not partitioning.order,
+            self.show,
+            None if how.wire else self._state.objects,
             None if how.together else self.seconds,
         )
+
+    def _trace_task(
+        self, step: Step, how: Variation, task: Task, split: Split | None, received: Sequence[Sent]
+    ) -> Task:
+        number, mrc = step.number, "mapper" if split else "reducer"
+        setup = self._task_setup(step, how)
         env = self._task_env(number, mrc, task.number, split)
         folder = self._folder_of(mrc, number)
         modules = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
 
-        def work() -> TracedTask:
+        def work() -> Task:
             os.environ.update(env)
             os.chdir(folder)
             sys.path[:0] = [folder, *modules]
             return TracedTask(setup, task, how, received).run()
 
-        pairs: list[Pair | None] = []
         if how.together:
-            pairs = work().sent
+            work()
         else:
             try:
-                task, noted = run_apart(lambda: work().task, self.seconds)
+                task, noted = run_apart(work, self.seconds)
                 task.counters, task.log = noted["counters"], noted["log"]
                 task.printed = noted["printed"]
             except ProcessLost as error:
@@ -255,27 +242,19 @@ class TracingRunner(ParallelMRJobRunner):
         if task.failure:
             task.failure.what = f"{task.kind} task {task.number} of step {number + 1}"
             step.failure = task.failure
-        return task, pairs
+        return task
 
     @cached_property
-    def _folders(self) -> Iterator[int]:
-        return itertools.count()
-
-    def _new_number(self) -> int:
-        """A number for the name of a folder; different in each process."""
-        return os.getpid() * 100_000 + next(self._folders)
-
-    @cached_property
-    def _with_files(self) -> set[int]:
-        """Steps whose files lie ready."""
-        return set()
+    def _state(self) -> "_State":
+        return _State()
 
     def _folder_of(self, mrc: str, number: int) -> str:
         """A new working folder, with the files that the job brings."""
-        if number not in self._with_files:
+        if number not in self._state.steps_with_files:
             self._create_dist_cache_dir(number)
-            self._with_files.add(number)
-        unique = self._new_number()
+            self._state.steps_with_files.add(number)
+        # Different in each process.
+        unique = os.getpid() * 100_000 + next(self._state.folders)
         self.fs.mkdir(self._task_dir(mrc, number, unique))
         return str(self._setup_working_dir(mrc, number, unique))
 
@@ -284,18 +263,10 @@ class TracingRunner(ParallelMRJobRunner):
 def tracing(
     job: type[MRJob] | str, arguments: Sequence[str], seconds: float, lines: int
 ) -> Iterator[TracingRunner]:
-    """A runner that is ready to trace.
+    """A runner that is ready to trace a job, given by its class or as on the command line.
 
-    Parameters
-    ----------
-    job : type or str
-        The job's class, or what names it on the command line.
-    arguments : sequence of str
-        mrjob's and the job's own.
-    seconds : float
-        Time limit of each task.
-    lines : int
-        Most lines of input that are taken.
+    ``arguments`` are mrjob's and the job's own, ``seconds`` the time limit of each task, and
+    ``lines`` the most lines of input that are taken.
 
     Raises
     ------
@@ -337,13 +308,9 @@ def drives_jobs(job_class: type[MRJob]) -> bool:
 
 def _parts(step: Step) -> tuple[list[File], list[list[Line]]]:
     """A step's output, as the files that the next one reads."""
-    files, lines = [], []
-    for task in step.last:
-        found = []
-        offset = 0
-        for number, record in enumerate(task.sent, 1):
-            found.append(Line(record.line, offset, number))
-            offset += len(record.line) + 1
-        files.append((part_name(task.number), offset))
-        lines.append(found)
-    return files, lines
+    parts = [
+        numbered((record.line for record in task.sent), itertools.count(1)) for task in step.last
+    ]
+    sizes = [sum(line.size for line in part) for part in parts]
+    names = [part_name(task.number) for task in step.last]
+    return [*zip(names, sizes, strict=True)], parts

@@ -2,41 +2,24 @@
 
 import difflib
 import json
-from pathlib import Path
+from dataclasses import replace
+from itertools import pairwise
 
 from mapreduce.errors import UsageError
 from mapreduce.tracing import summary
-from mapreduce.tracing.blocks import (
-    Block,
-    Cell,
-    Note,
-    Section,
-    Table,
-    code,
-    count,
-    pairs,
-    table,
-    values_of,
-)
-from mapreduce.tracing.model import FROM_FINAL, Record, Step, Task, Trace
-from mapreduce.tracing.provenance import with_key
+from mapreduce.tracing.blocks import Block, Note, Section, count
+from mapreduce.tracing.model import Record, Step, Task, Trace
 from mapreduce.tracing.sampling import part_name
 from mapreduce.tracing.showing import text_of
-from mapreduce.tracing.stages import group_cell, line_number, partition_words
-from mapreduce.tracing.summary import raw_key
+from mapreduce.tracing.stages import combine_table, partition_words, task_table
+from mapreduce.tracing.summary import raw_key, with_key
 
-#: Rows of a table, and keys that are followed in later steps.
-_ROWS, _KEYS = 8, 3
+#: Tasks that are shown, and keys that are followed in later steps.
+_TASKS, _KEYS = 8, 3
 
 
 def follow(trace: Trace, word: str) -> list[Section]:
-    """What became of a key, step by step.
-
-    Parameters
-    ----------
-    trace : Trace
-    word : str
-        The key, as text or as it is written.
+    """What became of a key, step by step; ``word`` is the key as text or as it is written.
 
     Raises
     ------
@@ -44,7 +27,7 @@ def follow(trace: Trace, word: str) -> list[Section]:
         No key has this name; the message names similar ones.
     """
     for step in trace.steps:
-        raws = [raw for raw in _raws(step) if _is(raw, word)]
+        raws = [raw for raw in _raws(step) if word in (_plain(raw), text_of(raw))]
         if raws:
             return [part for raw in raws[:_KEYS] for part in _from(trace, step, raw)]
     names = [_plain(raw) for step in trace.steps for raw in _raws(step)]
@@ -69,16 +52,11 @@ def _plain(raw: str) -> str:
     return item if isinstance(item, str) else text
 
 
-def _is(raw: str, word: str) -> bool:
-    return word in (_plain(raw), text_of(raw))
-
-
 def _from(trace: Trace, step: Step, raw: str) -> list[Section]:
     """A key in its step, and what comes of its output in those after it."""
-    found = [_in_step(step, raw, trace)]
-    written = _written(step, raw)
-    for later in trace.steps[step.number + 1 :]:
-        lines = {(part_name(task.number), number + 1) for task, number in written}
+    found, raws = [_in_step(step, raw, trace)], [raw]
+    for before, later in pairwise(trace.steps[step.number :]):
+        lines = {place for one in raws for place in _written(before, one)}
         raws = list(
             dict.fromkeys(
                 raw_key(record)
@@ -86,79 +64,60 @@ def _from(trace: Trace, step: Step, raw: str) -> list[Section]:
                 for record in task.outputs
                 if record.source >= 0 and (task.path, task.lines[record.source].number) in lines
             )
-        )
-        if not raws:
-            break
-        found += [_in_step(later, one, trace) for one in raws[:_KEYS]]
-        if len(raws) > _KEYS:
-            text = f"It goes on with {count(len(raws) - _KEYS, 'key')} more."
-            found.append(Section("more", "And so on", text))
-        written = [pair for one in raws[:_KEYS] for pair in _written(later, one)]
+        )[:_KEYS]
+        found += [_in_step(later, one, trace) for one in raws]
     return found
 
 
-def _written(step: Step, raw: str) -> list[tuple[Task, int]]:
-    """Tasks, and the number of records that each made from a key."""
-    found = []
-    for task in step.reduces:
-        groups = {n for n, group in enumerate(task.groups) if group.raw == raw}
-        found += [(task, n) for n, one in enumerate(task.outputs) if one.source in groups]
-    return found
+def _written(step: Step, raw: str) -> set[tuple[str, int]]:
+    """The files and line numbers of what a step made of a key."""
+    return {
+        (part_name(task.number), number)
+        for task in step.reduces
+        for number, one in enumerate(task.outputs, 1)
+        if one.source >= 0 and task.groups[one.source].raw == raw
+    }
 
 
 def _in_step(step: Step, raw: str, trace: Trace) -> Section:
-    blocks: list[Block] = [_lines(step, raw)]
-    if any(task.combined is not None for task in step.maps):
-        blocks.append(_combined(step, raw))
+    """The tables of a step with the records of one key alone."""
+    made = [_mapped(task, raw) for task in step.maps]
+    maps = [task for task in made if task.outputs]
+    blocks: list[Block] = [task_table(task) for task in maps[:_TASKS]]
+    blocks += [combine_table(task) for task in maps[:_TASKS] if task.combined is not None]
     if step.reducers:
-        blocks += [Note(partition_words(raw, step)), _reduced(step, raw)]
-    made = [sum(1 for _ in with_key(task.outputs, raw)) for task in step.maps]
+        reduces = [_reduced(task, raw) for task in step.reduces]
+        blocks.append(Note(partition_words(raw, step)))
+        blocks += [task_table(task) for task in reduces if task.groups]
     prefix = f"Step {step.number + 1}: " if len(trace.steps) > 1 else ""
-    tasks = count(sum(map(bool, made)), "map task")
-    text = f"{count(sum(made), 'pair')} with this key, from {tasks}."
+    pairs = count(sum(len(task.outputs) for task in maps), "pair")
+    text = f"{pairs} with this key, from {count(len(maps), 'map task')}."
     return Section(f"key-{step.number}", f"{prefix}the key {text_of(raw)}", text, blocks)
 
 
-def _lines(step: Step, raw: str) -> Table:
-    found: list[tuple[Task, int, list[Record]]] = []
-    for task in step.maps:
-        by_source: dict[int, list[Record]] = {}
-        for record in with_key(task.outputs, raw):
-            by_source.setdefault(record.source, []).append(record)
-        found += [(task, source, records) for source, records in sorted(by_source.items())]
-    columns = {
-        "task": lambda one: f"map {one[0].number}",
-        "line": lambda one: line_number(one[0].lines[one[1]].number) if one[1] >= 0 else "–",
-        "the mapper gets": lambda one: _line(one[0], one[1]),
-        "it yields": lambda one: pairs(one[2], 4),
-    }
-    return table("Where it comes from", "line", found, columns, _ROWS)
+def _mapped(task: Task, raw: str) -> Task:
+    outputs = [*with_key(task.outputs, raw)]
+    sources = sorted({record.source for record in outputs if record.source >= 0})
+    return replace(
+        task,
+        lines=[task.lines[source] for source in sources],
+        outputs=_renumbered(outputs, sources),
+        combined=None if task.combined is None else [*with_key(task.combined, raw)],
+    )
 
 
-def _line(task: Task, source: int) -> Cell:
-    if source < 0:
-        what = "after the last line" if source == FROM_FINAL else "not from one line"
-        return Cell("", note=f"{what}, {Path(task.path).name}")
-    return code(text_of(task.lines[source].text)[:160])
+def _reduced(task: Task, raw: str) -> Task:
+    sources = [number for number, group in enumerate(task.groups) if group.raw == raw]
+    outputs = [record for record in task.outputs if record.source in sources]
+    groups = [task.groups[source] for source in sources]
+    return replace(task, groups=groups, outputs=_renumbered(outputs, sources))
 
 
-def _combined(step: Step, raw: str) -> Table:
-    rows = []
-    for task in step.maps:
-        before = [record.value.text for record in with_key(task.outputs, raw)]
-        after = [record.value.text for record in with_key(task.combined or [], raw)]
-        if before:
-            become = code(", ".join(after))
-            rows.append([f"map {task.number}", values_of(before, _ROWS), become])
-    return Table("Combined before it is sent", ["task", "values", "become"], rows)
-
-
-def _reduced(step: Step, raw: str) -> Table:
-    rows = []
-    for task in step.reduces:
-        for number, group in enumerate(task.groups):
-            if group.raw == raw:
-                made = [record for record in task.outputs if record.source == number]
-                key = code(group.key.text)
-                rows.append([f"reducer {task.number}", key, group_cell(group), pairs(made, _ROWS)])
-    return Table("All its values meet", ["task", "key", "the reducer gets", "it yields"], rows)
+def _renumbered(records: list[Record], sources: list[int]) -> list[Record]:
+    """Records whose sources are left, by their new places; those from no one line stay."""
+    places = {source: place for place, source in enumerate(sources)}
+    return [
+        replace(record, source=places.get(record.source, record.source))
+        for record in records
+        if record.source < 0 or record.source in places
+    ]

@@ -18,19 +18,12 @@ class Law:
     Attributes
     ----------
     name : str
-    text : str
-        What must not matter.
-    why : str
-        Why it does not hold still on a cluster.
-    mend : str
-        What to do.
-    reference : Variation
+    text, why, mend : str
+        What must not matter, why it varies on a cluster, and how to mend a job.
     variations : list of (str, Variation)
-        Runs, with what they are called, that must give what the reference gives.
-    harmless : Degree
-        Up to which a difference is a warning.
-    silent : Degree
-        Up to which a difference is none.
+        Runs, with their names, that must give what the reference gives.
+    harmless, silent : Degree
+        Up to which a difference is a warning, and up to which it is none.
     applies : callable, optional
         Takes the runner; returns why the law does not apply to its job, or "".
     """
@@ -56,14 +49,12 @@ def _reduces(runner: Any) -> str:
 
 
 def _gathers(runner: Any) -> str:
-    if runner.sorts_values:
-        return "it has its values sorted (SORT_VALUES)"
-    return _reduces(runner)
+    return "it has its values sorted (SORT_VALUES)" if runner._sort_values else _reduces(runner)
 
 
 def _divides(runner: Any) -> str:
     numbers = [n for n, step in enumerate(runner._get_steps()) if "reducer" in step]
-    if numbers and all(runner.own_reducers(n) for n in numbers):
+    if numbers and all(map(runner.own_reducers, numbers)):
         return "it says itself how many reducers it wants"
     return _reduces(runner)
 

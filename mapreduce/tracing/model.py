@@ -1,4 +1,4 @@
-"""The trace of a run, as plain data: the input, output and time of each task.
+"""The trace of a run, as plain data: the input and output of each task.
 
 Everything is made of dataclasses, lists, strings and numbers, so that it can be written as JSON.
 Bytes are held as latin-1 text.
@@ -9,21 +9,13 @@ from dataclasses import dataclass, field
 #: Sources of an output that is not from a record: from the task's init or final method.
 FROM_INIT, FROM_FINAL = -1, -2
 
-#: From somewhere: of a batch or a program it is not known which record an output is from.
+#: From somewhere: of a batch it is not known which record an output is from.
 FROM_ALL = -3
 
 
 @dataclass
 class Shown:
-    """An object as a person reads it.
-
-    Attributes
-    ----------
-    text : str
-        As Python writes it, shortened.
-    kind : str
-        Its type, such as ``list[int]``.
-    """
+    """An object as Python writes it, shortened, and its type, such as ``list[int]``."""
 
     text: str
     kind: str
@@ -31,18 +23,19 @@ class Shown:
 
 @dataclass
 class Record:
-    """A pair of key and value, and the line that it is on the wire.
+    """A pair as the method yielded or read it, and its line on the wire.
 
     Attributes
     ----------
     key, value : Shown
-        As the method yielded them, or as they were read.
     line : str
-        Latin-1, without its line feed.
+        Without its line feed.
     source : int
         Number of the record or of the group that it comes from, or one of the constants above.
     part : int
         The reducer that it goes to; -1 if there is none.
+    size : int
+        Bytes of the line, with its line feed.
     """
 
     key: Shown
@@ -50,29 +43,30 @@ class Record:
     line: str
     source: int = FROM_ALL
     part: int = -1
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = len(self.line) + 1
 
 
 @dataclass
 class Line:
-    """A line of input: where it stands, and its text as latin-1."""
+    """A line of input, its offset and number in the file, and its bytes with the line feed."""
 
     text: str
     offset: int
     number: int
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = len(self.text) + 1
 
 
 @dataclass
 class Group:
-    """A key and its values, as a combiner or reducer gets them.
+    """A key and its values, as a reducer gets them.
 
-    Attributes
-    ----------
-    key : Shown
-    raw : str
-        The bytes of the key.
-    values : list of Shown
-    origins : list of int
-        The map task that each value comes from.
+    ``raw`` are the bytes of the key; ``origins`` are the map tasks that the values come from.
     """
 
     key: Shown
@@ -83,12 +77,12 @@ class Group:
 
 @dataclass
 class Failure:
-    """A failure, and its place.
+    """An exception.
 
     Attributes
     ----------
     what : str
-        The task or the phase.
+        The task or the phase that failed.
     kind, message : str
         Type and message of the exception.
     where : str
@@ -117,16 +111,10 @@ class Task:
         The file of a map task's split.
     lines : list of Line
         The split of a map task.
-    inputs : list of Record
-        The lines of a map task as pairs, as its mapper got them.
     groups : list of Group
         The groups of a reduce task.
-    outputs : list of Record
-        The pairs that the mapper or reducer yielded.
-    combined : list of Record
-        What the combiner made of it; None if there is none.
-    seconds : dict
-        Measured, by phase.
+    outputs, combined : list of Record
+        What the mapper or reducer yielded, and what the combiner made of it; None without one.
     counters : dict
         The job's own counters: group, counter, amount.
     printed, log : str
@@ -140,11 +128,9 @@ class Task:
     number: int
     path: str = ""
     lines: list[Line] = field(default_factory=list)
-    inputs: list[Record] = field(default_factory=list)
     groups: list[Group] = field(default_factory=list)
     outputs: list[Record] = field(default_factory=list)
     combined: list[Record] | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
     printed: str = ""
     log: str = ""
@@ -159,7 +145,7 @@ class Task:
 
 @dataclass
 class Method:
-    """A part of a step: which method or program does it, and what its docstring says."""
+    """A part of a step: the method that does it, its docstring, and where it is defined."""
 
     part: str
     name: str
@@ -202,18 +188,9 @@ class Source:
 
 @dataclass
 class Trace:
-    """A run.
+    """A run: the job's class, how the user named it, and its docstring; files, steps, a failure.
 
-    Attributes
-    ----------
-    job, place, text : str
-        The job's class, how the user named it, and its docstring.
-    sources : list of Source
-    steps : list of Step
-    seconds : float
-        The whole, measured, with the tracing.
-    failure : Failure, optional
-        The run ended with it; the steps before are whole.
+    The steps before a failure are whole.
     """
 
     job: str
@@ -221,7 +198,6 @@ class Trace:
     text: str
     sources: list[Source] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
-    seconds: float = 0.0
     failure: Failure | None = None
 
     @property

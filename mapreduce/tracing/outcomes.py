@@ -4,7 +4,6 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
@@ -14,12 +13,12 @@ from mapreduce.tracing.model import Failure, Trace
 from mapreduce.tracing.showing import text_of
 
 #: Relative and absolute difference of floats that are the same but for rounding.
-_RELATIVE, _ABSOLUTE = 1e-9, 1e-12
+_TOLERANCES = {"rel_tol": 1e-9, "abs_tol": 1e-12}
 
 #: Lines of output that are shown as a whole.
 _FEW = 6
 
-_NUMBER = re.compile(r"[-+]?\d+\.\d*(?:[eE][-+]?\d+)?|[-+]?\d+[eE][-+]?\d+")
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 
 class Degree(IntEnum):
@@ -44,14 +43,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a run.
-
-    Attributes
-    ----------
-    lines : list of str
-        The output, as latin-1, in the order of its parts.
-    failure : Failure, optional
-    """
+    """The output of a run as latin-1, in the order of its parts, or its failure."""
 
     lines: list[str]
     failure: Failure | None = None
@@ -71,11 +63,8 @@ class Outcome:
 class Difference:
     """How far two outcomes differ.
 
-    Attributes
-    ----------
-    degree : Degree
-    here, there : list of str
-        The lines, as text, if they are few; else those that only one of them has. Or how it failed.
+    ``here`` and ``there`` are their lines, as text, if they are few; else those that only one of
+    them has. Or how it failed.
     """
 
     degree: Degree
@@ -118,14 +107,14 @@ def _degree(here: list[Any], there: list[Any]) -> Degree:
         return Degree.DIFFERENT
     if _all_close(here, there):
         return Degree.DIGITS
-    # Numbers of another type are another thing: lists first, then digits in them.
-    ordered = [[*map(_ordered, lines)] for lines in (here, there)]
+    # Lists first, then digits in them. The parts of a line keep their places.
+    ordered = [[[_sorted(part) for part in line] for line in lines] for lines in (here, there)]
     return Degree.LISTS if _all_close(*ordered) else Degree.DIFFERENT
 
 
 def _all_close(here: list[Any], there: list[Any]) -> bool:
     pairs = zip(sorted(here, key=_rounded), sorted(there, key=_rounded), strict=True)
-    return all(_close(one, other) for one, other in pairs)
+    return all(_close(_text(one), _text(other)) for one, other in pairs)
 
 
 def _parsed(line: str) -> list[Any]:
@@ -139,17 +128,8 @@ def _parsed(line: str) -> list[Any]:
     return parts
 
 
-def _rounded(item: Any) -> str:
-    """Text by which lines are sorted so that close ones lie side by side."""
-    return _NUMBER.sub(lambda match: f"{float(match[0]):.6g}", json.dumps(item, sort_keys=True))
-
-
-def _ordered(item: Any) -> Any:
-    """Lists sorted, at any depth but that of the line itself."""
-    return [_sorted(part) for part in item]
-
-
 def _sorted(item: Any) -> Any:
+    """Lists sorted, at any depth."""
     if isinstance(item, list):
         return sorted(map(_sorted, item), key=_rounded)
     if isinstance(item, dict):
@@ -157,35 +137,29 @@ def _sorted(item: Any) -> Any:
     return item
 
 
-def _close(one: Any, other: Any) -> bool:
-    """Equal, but for the last digits of floats."""
-    if isinstance(one, float) or isinstance(other, float):
-        return (
-            isinstance(one, int | float)
-            and isinstance(other, int | float)
-            and (
-                math.isclose(one, other, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
-                or (math.isnan(one) and math.isnan(other))
-            )
-        )
-    if type(one) is not type(other):
-        return False
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(_close, one, other))
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(_close(one[key], other[key]) for key in one)
-    if isinstance(one, str):
-        return one == other or _close_text(one, other)
-    return bool(one == other)
+def _text(item: Any) -> str:
+    return json.dumps(item, sort_keys=True)
 
 
-def _close_text(one: str, other: str) -> bool:
-    """Whether texts differ by the last digits of floats within them only."""
+def _rounded(item: Any) -> str:
+    """Text by which lines are sorted so that close ones lie side by side."""
+    return _NUMBER.sub(lambda one: _short(one[0]), _text(item))
+
+
+def _short(number: str) -> str:
+    return f"{float(number):.6g}" if _is_float(number) else number
+
+
+def _close(one: str, other: str) -> bool:
+    """Whether texts are equal, but for the last digits of floats within them."""
     if _NUMBER.split(one) != _NUMBER.split(other):
         return False
-    numbers = zip(_floats(one), _floats(other), strict=True)
-    return all(math.isclose(a, b, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE) for a, b in numbers)
+    return all(
+        a == b
+        or ((_is_float(a) or _is_float(b)) and math.isclose(float(a), float(b), **_TOLERANCES))
+        for a, b in zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)
+    )
 
 
-def _floats(text: str) -> Iterator[float]:
-    return map(float, _NUMBER.findall(text))
+def _is_float(number: str) -> bool:
+    return not number.lstrip("+-").isdecimal()

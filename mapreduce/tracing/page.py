@@ -16,9 +16,6 @@ _SHORT = 14
 
 _TONES = {"tip": "Note", "warning": "Mind", "error": "Error"}
 
-#: Characters of a command that are shown at once.
-_COMMAND = 120
-
 
 def page(view: View) -> str:
     """The page."""
@@ -61,20 +58,9 @@ def _header(view: View, links: list[tuple[str, str]]) -> str:
     menu = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in links)
     lead = f'<p class="lead">{escape(view.text)}</p>' if view.text else ""
     return (
-        f"<header>{_command(view.command)}"
+        f'<header><p class="eyebrow">{escape(view.command)}</p>'
         f"<h1>{escape(view.title)}</h1>{lead}{''.join(chips)}"
         f'<nav aria-label="Parts of this page"><ul>{menu}</ul></nav></header>'
-    )
-
-
-def _command(command: str) -> str:
-    """The command, shut if it is long."""
-    if len(command) <= _COMMAND:
-        return f'<p class="eyebrow">{escape(command)}</p>'
-    short = command[:_COMMAND].rpartition(" ")[0]
-    return (
-        f'<details class="eyebrow"><summary>{escape(short)} …</summary>'
-        f"<code>{escape(command)}</code></details>"
     )
 
 
@@ -102,10 +88,10 @@ def _play(view: View) -> str:
 
 
 def _scene(scene: Section, number: int) -> str:
-    title = escape(scene.title[:1].upper() + scene.title[1:])
+    title = escape(scene.title)
     question = _question(scene.question, number) if scene.question else ""
     return (
-        f'<article class="scene" data-step="{scene.step}" data-at="{scene.name}" '
+        f'<article class="scene" data-step="{scene.step}" data-at="{scene.at}" '
         f'data-title="{title}" aria-labelledby="scene-{number}">'
         f'<h3 id="scene-{number}">{title}</h3><p>{escape(scene.text)}</p>'
         f'{question}<div class="body">{_blocks(scene.blocks)}</div></article>'
@@ -190,14 +176,8 @@ def _cell(cell: Cell, is_number: bool) -> str:
             '<td class="bar"><svg viewBox="0 0 100 14" preserveAspectRatio="none" '
             f'aria-hidden="true"><rect width="{100 * cell.bar:.1f}" height="14" rx="1"/></svg></td>'
         )
-    if cell.text in ("■", "·"):
-        text = f'<span aria-hidden="true">{cell.text}</span>'
-        text += _hidden("here") if cell.text == "■" else ""
-    elif cell.is_code:
-        # Two spaces divide pairs.
-        text = "".join(map(_code, cell.text.split("  ")))
-    else:
-        text = escape(cell.text)
+    # Two spaces divide pairs.
+    text = "".join(map(_code, cell.text.split("  "))) if cell.is_code else escape(cell.text)
     note = f' <span class="note">{escape(cell.note)}</span>' if cell.note else ""
     is_hot = cell.heat is not None
     heat = f' style="--h:{cell.heat:.2f}"' if is_hot else ""

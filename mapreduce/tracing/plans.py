@@ -8,17 +8,7 @@ from mapreduce.runners.parallel.partition import Partitioning
 from mapreduce.tracing.model import Method
 
 #: Parts of a step in the order in which they run.
-PARTS = (
-    "mapper_init",
-    "mapper",
-    "mapper_final",
-    "combiner_init",
-    "combiner",
-    "combiner_final",
-    "reducer_init",
-    "reducer",
-    "reducer_final",
-)
+PARTS = [mrc + end for mrc in ("mapper", "combiner", "reducer") for end in ("_init", "", "_final")]
 
 
 def text_of(item: Any) -> str:
@@ -28,30 +18,12 @@ def text_of(item: Any) -> str:
 
 
 def methods_of(job: Any, number: int, description: dict[str, Any]) -> list[Method]:
-    """The methods and programs of a step.
-
-    Parameters
-    ----------
-    job : MRJob
-    number : int
-        Number of the step, from 0 on.
-    description : dict
-        The step's, as runners have it.
-    """
+    """The methods of a step, which runners describe so."""
     step = job._get_step(number, object)
     found = []
     for part in PARTS:
         mrc = part.partition("_")[0]
-        given = description.get(mrc)
-        if given is None:
-            continue
-        if part == mrc and given.get("pre_filter"):
-            found.append(Method(f"{mrc}_pre_filter", given["pre_filter"], "A program before it."))
-        if part == mrc and given.get("command"):
-            command = given["command"]
-            text = command if isinstance(command, str) else " ".join(command)
-            found.append(Method(part, text, "A program, which reads and writes lines."))
-        elif function := step[part]:
+        if mrc in description and (function := step[part]):
             found.append(_method(part, function))
     return found
 
@@ -71,19 +43,11 @@ def _method(part: str, function: Any) -> Method:
 
 def protocols_of(job: Any, number: int, description: dict[str, Any]) -> dict[str, str]:
     """How records are read and written: ``input``, ``internal`` and ``output``."""
-    names = {}
     parts = [part for part in ("mapper", "reducer") if part in description]
-    for part in parts:
-        if description[part]["type"] != "script":
-            continue
-        read, write = job.pick_protocols(number, part)
-        if part == parts[0]:
-            names["input"] = _name(read)
-        if part == parts[-1]:
-            names["output"] = _name(write)
-        if len(parts) == 2:
-            names["internal"] = _name(write if part == "mapper" else read)
-    return names
+    coded = [tuple(map(_name, job.pick_protocols(number, part))) for part in parts]
+    # Without a mapper, the lines of the input are those between.
+    internal = coded[0][1] if len(parts) == 2 else coded[0][0]
+    return {"input": coded[0][0], "internal": internal, "output": coded[-1][1]}
 
 
 def _name(function: Any) -> str:
@@ -98,8 +62,4 @@ def partitioner_name(how: Partitioning) -> str:
         return f"{partitioner_name(how._replace(order=()))}, KeyFieldBasedComparator"
     if how.fields is None:
         return "HashPartitioner" + (f" of {how.key_fields} fields" if how.key_fields > 1 else "")
-    fields = ", ".join(
-        f"{field.first_field}" + (f"-{field.last_field}" if field.last_field else " on")
-        for field in how.fields
-    )
-    return f"KeyFieldBasedPartitioner{f' on field {fields}' if fields else ''}"
+    return "KeyFieldBasedPartitioner"

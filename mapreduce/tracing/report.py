@@ -1,55 +1,37 @@
 """A trace of a job as a view, from the plan to the output, in the order in which it happened."""
 
 import contextlib
-from collections import Counter
 from pathlib import Path
 
 from mapreduce.errors import UsageError
 from mapreduce.tracing import remarks, summary
 from mapreduce.tracing.blocks import (
     Block,
-    Cell,
     Note,
+    Question,
     Section,
     Table,
     View,
     bars,
     code,
     count,
-    seconds,
-    size,
 )
-from mapreduce.tracing.cost import assumptions, costs
 from mapreduce.tracing.following import follow
 from mapreduce.tracing.model import Step, Task, Trace
 from mapreduce.tracing.picture import picture
-from mapreduce.tracing.scenes import TASKS, output_section, scenes
 from mapreduce.tracing.showing import text_of
 from mapreduce.tracing.stages import (
     combine_table,
-    counter_table,
     key_matrix,
     task_table,
-    traffic_matrix,
 )
 
-#: Lines whose time says something about that of more.
-_ENOUGH = 500
-
-#: Keys that can be followed on a page.
-_KEYS = 12
+#: Keys that can be followed on a page; tasks, and lines of output, that are shown.
+_KEYS, _TASKS, _LINES = 12, 3, 6
 
 
-def view(trace: Trace, nodes: int, key: str | None = None) -> View:
-    """The view of a run, also of one that failed.
-
-    Parameters
-    ----------
-    trace : Trace
-    nodes : int
-        Number of nodes of the Hadoop whose cost is modelled.
-    key : str, optional
-        A key to be followed, first of all.
+def view(trace: Trace, key: str | None = None) -> View:
+    """The view of a run, also of one that failed, with a key to be followed, first of all.
 
     Raises
     ------
@@ -60,11 +42,10 @@ def view(trace: Trace, nodes: int, key: str | None = None) -> View:
         f"gradreduce explain {trace.place}",
         trace.job,
         trace.text,
-        _flows(trace),
-        report(trace, nodes),
-        scenes(trace),
+        flows(trace),
+        report(trace),
         [picture(step) for step in trace.steps],
-        "Times are of the run that was traced; what is modelled says so.",
+        "All figures are of the run that was traced.",
         _followed(trace, key),
     )
 
@@ -80,16 +61,14 @@ def _followed(trace: Trace, wanted: str | None) -> dict[str, list[Section]]:
     return found
 
 
-def report(trace: Trace, nodes: int) -> list[Section]:
-    """All sections: a failure, the input, the plan, each step, the output and the time."""
-    sections = [_failure(trace)] if trace.failure else []
-    sections += [_input(trace), _plan(trace)]
-    for step in trace.steps:
-        sections += _step(step, f"Step {step.number + 1}: " if len(trace.steps) > 1 else "")
-    return [*sections, output_section(trace), _time(trace, nodes)] if trace.steps else sections
+def report(trace: Trace) -> list[Section]:
+    """All sections: a failure, the input, the plan, each step, and the output."""
+    found = [_failure(trace)] if trace.failure else []
+    found += [_input(trace), plan(trace)]
+    return [*found, *steps(trace), _output(trace)] if trace.steps else found
 
 
-def _flows(trace: Trace) -> dict[str, list[str]]:
+def flows(trace: Trace) -> dict[str, list[str]]:
     """The stations of each step, with what goes between them."""
     flows = {}
     for step in trace.steps:
@@ -102,9 +81,8 @@ def _flows(trace: Trace) -> dict[str, list[str]]:
         if "COMBINE_OUTPUT_RECORDS" in found:
             stations += ["combiners", count(found["COMBINE_OUTPUT_RECORDS"], "pair")]
         if step.reducers and step.reduces:
-            made = count(
-                found["REDUCE_OUTPUT_RECORDS"], "line" if step is trace.steps[-1] else "record"
-            )
+            word = "line" if step is trace.steps[-1] else "record"
+            made = count(found["REDUCE_OUTPUT_RECORDS"], word)
             stations += [count(len(step.reduces), "reduce task"), made]
         flows[f"Step {step.number + 1}" if len(trace.steps) > 1 else "The run"] = stations
     return flows
@@ -116,7 +94,8 @@ def _failure(trace: Trace) -> Section:
     where = f" It was working on {failure.where}." if failure.where else ""
     text = f"The {failure.what} failed.{where} What is known until then is below."
     error = Note(f"{failure.kind}: {failure.message}", "error", failure.traceback)
-    return Section("failure", "It failed", text, [error, *map(Note, remarks.advice(failure))])
+    advice = remarks.advice(failure)
+    return Section("failure", "It failed", text, [error, *[Note(advice)] * bool(advice)])
 
 
 def _input(trace: Trace) -> Section:
@@ -130,83 +109,113 @@ def _input(trace: Trace) -> Section:
         for source in trace.sources
     ]
     lines = sum(source.lines for source in trace.sources)
-    text = f"{count(lines, 'line')} of {count(len(trace.sources), 'file')}."
     blocks: list[Block] = [Table("", ["file", "bytes", "lines", "taken"], rows)]
     if any(source.sampled for source in trace.sources):
-        text_ = (
+        note = (
             "There is more than is shown here: these are lines from all over it. All counts are "
             "those of the sample; --lines N takes more"
         )
-        blocks.append(Note(text_, "warning"))
+        blocks.append(Note(note, "warning"))
     if not lines:
-        text_ = (
+        note = (
             "The input is empty. Hadoop runs no map task then, and every reducer on nothing: what "
             "you see is what the init and final methods do"
         )
-        blocks.append(Note(text_, "warning"))
-    return Section("input", "The input", text, blocks)
+        blocks.append(Note(note, "warning"))
+    text = f"{count(lines, 'line')} of {count(len(trace.sources), 'file')}."
+    return Section("input", "The input", text, blocks, at="input")
 
 
-def _plan(trace: Trace) -> Section:
+def plan(trace: Trace) -> Section:
+    """Which method does what, and how records are written and divided."""
     blocks = []
     for step in trace.steps:
         rows = [[one.part, code(one.name, one.place), one.text] for one in step.methods]
         caption = f"Step {step.number + 1}" if len(trace.steps) > 1 else ""
         blocks.append(Table(caption, ["part", "done by", "in its own words"], rows, _how(step)))
-    steps = count(len(trace.steps), "step")
-    text = f"{trace.job}, in {steps}." + (f" “{trace.text}”" if trace.text else "")
-    return Section("plan", "The plan", text, blocks)
+    text = f"{trace.job}, in {count(len(trace.steps), 'step')}."
+    return Section("plan", "The plan", text + (f" “{trace.text}”" if trace.text else ""), blocks)
 
 
 def _how(step: Step) -> str:
     protocols = step.protocols
-    parts = [f"Input is read by {protocols['input']}."] if "input" in protocols else []
+    parts = [f"Input is read by {protocols['input']}."]
     if step.reducers:
-        between = f"as lines of {protocols['internal']}, " if "internal" in protocols else ""
         parts.append(
-            f"Pairs go from map to reduce {between}divided among "
+            f"Pairs go from map to reduce as lines of {protocols['internal']}, divided among "
             f"{count(step.reducers, 'reducer')} by {step.partitioner}."
         )
     else:
         parts.append("There is no reducer: what a mapper yields is output.")
-    if "output" in protocols:
-        parts.append(f"Output is written by {protocols['output']}.")
-    return " ".join(parts)
+    return " ".join([*parts, f"Output is written by {protocols['output']}."])
 
 
 # Steps
 
 
-def _step(step: Step, prefix: str) -> list[Section]:
-    """What happened in a step: map, combine, shuffle, reduce, and its figures."""
+def steps(trace: Trace) -> list[Section]:
+    """What happened in each step: map, combine, shuffle, reduce, and its figures."""
+    found = []
+    for step in trace.steps:
+        prefix = f"Step {step.number + 1}: " if len(trace.steps) > 1 else ""
+        found.append(_map(step, prefix))
+        if any(task.combined is not None for task in step.maps):
+            found.append(_combine(step, prefix))
+        if step.reducers and step.reduces:
+            found += [_shuffle(step, prefix), _reduce(step, prefix)]
+        found.append(_figures(step, prefix))
+    return found
+
+
+def _section(
+    at: str,
+    step: Step,
+    prefix: str,
+    text: str,
+    blocks: list[Block],
+    question: Question | None = None,
+) -> Section:
+    """A section of a step, which is also a scene."""
+    name, title = f"{at}-{step.number}", prefix + at.capitalize()
+    return Section(name, title, text, blocks, question, at, step.number)
+
+
+def _map(step: Step, prefix: str) -> Section:
     found = summary.counters(step)
     text = (
         f"{count(len(step.maps), 'map task')} read {count(found['MAP_INPUT_RECORDS'], 'line')} and "
         f"yielded {count(found['MAP_OUTPUT_RECORDS'], 'pair')}. Each task knows its own lines only."
     )
-    blocks = [*_tasks(step.maps, step), *remarks.on_map(step)]
-    sections = [Section(f"map-{step.number}", f"{prefix}Map", text, blocks)]
-    if any(task.combined is not None for task in step.maps):
-        sections.append(_combine(step, prefix))
-    if step.reducers and not (step.failure and not step.reduces):
-        sections.append(_shuffle(step, prefix))
-        text = (
-            f"{count(len(step.reduces), 'reduce task')} got "
-            f"{count(found['REDUCE_INPUT_GROUPS'], 'key')}, sorted, each with all its values, and "
-            f"yielded {count(found['REDUCE_OUTPUT_RECORDS'], 'pair')}."
-        )
-        blocks = [*_tasks(step.reduces, step), *remarks.on_reduce(step)]
-        sections.append(Section(f"reduce-{step.number}", f"{prefix}Reduce", text, blocks))
-    return [*sections, _figures(step, prefix)]
+    blocks = [*_tasks(step.maps), *remarks.on_map(step)]
+    return _section("map", step, prefix, text, blocks, _ask_map(step))
 
 
-def _tasks(tasks: list[Task], step: Step) -> list[Block]:
-    return [*(task_table(task, step) for task in tasks[:TASKS]), *_more(tasks)]
+def _tasks(tasks: list[Task]) -> list[Block]:
+    return [*(task_table(task) for task in tasks[:_TASKS]), *_more(tasks)]
 
 
 def _more(tasks: list[Task]) -> list[Block]:
-    rest = len(tasks) - TASKS
+    rest = len(tasks) - _TASKS
     return [Note(f"{count(rest, f'{tasks[0].kind} task')} more, not shown here")] * (rest > 0)
+
+
+def _ask_map(step: Step) -> Question | None:
+    task = next((task for task in step.maps if task.lines and task.outputs), None)
+    if task is None:
+        return None
+    if own := sum(1 for record in task.outputs if record.source == 0):
+        return Question(
+            f"The first line of map task {task.number} is: {text_of(task.lines[0].text)[:100]}\n"
+            "How many pairs will the mapper yield for it?",
+            str(own),
+            "See the first row.",
+        )
+    return Question(
+        f"Map task {task.number} has {count(len(task.lines), 'line')}. How many pairs will it "
+        "yield in all?",
+        str(len(task.outputs)),
+        "See the last column.",
+    )
 
 
 def _combine(step: Step, prefix: str) -> Section:
@@ -217,79 +226,97 @@ def _combine(step: Step, prefix: str) -> Section:
         "Before anything is sent, each map task combines what it has for a key. "
         f"{count(into, 'pair')} went in, {out:,} came out.{saved}"
     )
-    tables = [combine_table(task) for task in step.maps[:TASKS] if task.outputs]
-    return Section(f"combine-{step.number}", f"{prefix}Combine", text, [*tables, *_more(step.maps)])
+    tasks, question = [task for task in step.maps if task.outputs], None
+    if tasks:
+        task = max(tasks, key=lambda one: len(one.outputs))
+        keys = len({*map(summary.raw_key, task.outputs)})
+        question = Question(
+            f"Map task {task.number} yielded {count(len(task.outputs), 'pair')} with "
+            f"{count(keys, 'different key')}. How many pairs does the combiner leave?",
+            str(len(task.sent)),
+            "Most combiners leave one pair for each key.",
+        )
+    blocks: list[Block] = [*map(combine_table, tasks[:_TASKS])]
+    blocks += _more(step.maps)
+    return _section("combine", step, prefix, text, blocks, question)
 
 
 def _shuffle(step: Step, prefix: str) -> Section:
-    counts = summary.received(step)
+    keys = summary.keys_of(step)
     text = (
-        f"Every pair goes to the reducer that its key belongs to: {count(sum(counts), 'pair')} "
-        f"with {count(len(summary.keys_of(step)), 'different key')}, to "
-        f"{count(step.reducers, 'reducer')}. Equal keys meet, whichever task they come from."
+        f"Every pair goes to the reducer that its key belongs to: "
+        f"{count(sum(key.records for key in keys), 'pair')} with "
+        f"{count(len(keys), 'different key')}, to {count(step.reducers, 'reducer')}. Equal keys "
+        "meet, whichever task they come from."
     )
+    shared = next((key for key in keys if sum(1 for n in key.by_map if n) > 1), None)
+    question = None
+    if shared is not None and step.reducers > 1:
+        first, second, *_ = [n for n, value in enumerate(shared.by_map) if value]
+        question = Question(
+            f"Map tasks {first} and {second} both have pairs with the key {shared.shown.text}. "
+            f"Do they go to the same reducer?",
+            "yes",
+            "The reducer follows from the key alone: equal keys meet, always.",
+            ("yes", "no"),
+        )
     note = f"The busiest has {summary.skew(step):.2f} times the mean." if step.reducers > 1 else ""
-    loads = {f"reducer {n}": value for n, value in enumerate(counts)}
+    loads = {f"reducer {n}": value for n, value in enumerate(summary.received(step))}
     load = bars("Load of the reducers", loads, lambda value: count(int(value), "record"), note)
-    blocks: list[Block] = [key_matrix(step), traffic_matrix(step), load, *remarks.on_shuffle(step)]
-    return Section(f"shuffle-{step.number}", f"{prefix}Shuffle", text, blocks)
+    blocks: list[Block] = [key_matrix(step), load, *remarks.on_shuffle(step)]
+    return _section("shuffle", step, prefix, text, blocks, question)
+
+
+def _reduce(step: Step, prefix: str) -> Section:
+    found = summary.counters(step)
+    text = (
+        f"{count(len(step.reduces), 'reduce task')} got "
+        f"{count(found['REDUCE_INPUT_GROUPS'], 'key')}, sorted, each with all its values, and "
+        f"yielded {count(found['REDUCE_OUTPUT_RECORDS'], 'pair')}."
+    )
+    blocks = [*_tasks(step.reduces), *remarks.on_reduce(step)]
+    questions = (one for task in step.reduces[:_TASKS] if (one := _ask_reduce(task)))
+    return _section("reduce", step, prefix, text, blocks, next(questions, None))
+
+
+def _ask_reduce(task: Task) -> Question | None:
+    for index, group in enumerate(task.groups):
+        made = [record.value.text for record in task.outputs if record.source == index]
+        if 2 <= len(group.values) <= 8 and len(made) == 1 and 0 < len(made[0]) <= 20:
+            values = ", ".join(value.text for value in group.values)
+            return Question(
+                f"The key {group.key.text} comes with the values {values}. With which value does "
+                "the reducer yield it?",
+                made[0],
+                "See its row.",
+            )
+    return None
 
 
 def _figures(step: Step, prefix: str) -> Section:
     note = "Bytes are those of the records as lines; Hadoop adds some for each record and file."
-    blocks: list[Block] = [counter_table({"amount": summary.counters(step)}, note)]
+    counted = summary.counters(step).items()
+    rows = [[code(name), amount, summary.MEANING[name]] for name, amount in counted]
+    head = ["counter", "amount", "what it counts"]
+    blocks: list[Block] = [Table("Counted, under Hadoop's names", head, rows, note)]
     if own := summary.job_counters(step):
         rows = [[code(group), code(name), value] for (group, name), value in own.items()]
         blocks.append(Table("The job's own counters", ["group", "counter", "amount"], rows))
-    if savings := summary.savings(step):
-        blocks += [_savings(savings), *remarks.on_savings(savings)]
     text = "What went along each arrow."
     return Section(f"figures-{step.number}", f"{prefix}Figures", text, blocks)
 
 
-def _savings(savings: list[summary.Saving]) -> Table:
-    most = max(saving.size for saving in savings) or 1
-    rows = [
-        [
-            saving.name,
-            saving.made,
-            saving.sent,
-            Cell(f"{saving.size:,}", heat=saving.size / most, is_number=True),
-            "measured" if saving.measured else "computed from it",
-        ]
-        for saving in savings
-    ]
-    head = ["", "records to sort", "records to send", "bytes to send", ""]
-    return Table("What combining saves", head, rows)
-
-
-def _time(trace: Trace, nodes: int) -> Section:
-    found: Counter[str] = Counter()
-    for step in trace.steps:
-        found.update(summary.phases([*step.maps, *step.reduces]))
-    note = (
-        "With the tracing, which takes longer than the job, and a process for each task: "
-        f"{seconds(trace.seconds)}."
-    )
-    named = {summary.PHASES[phase]: spent for phase, spent in found.items()}
-    blocks: list[Block] = [bars("Measured here, all tasks together", named, seconds, note)]
-    own = summary.input_bytes(trace)
-    is_enough = sum(source.lines for source in trace.sources) >= _ENOUGH
-    if modelled := costs(trace, nodes, [own, 10**9, 10**11] if is_enough else [own]):
-        rows = [
-            [
-                size(cost.size) if n else f"this input, {size(own)}",
-                *(
-                    Cell(seconds(value), is_number=True)
-                    for value in (cost.start, cost.map, cost.shuffle, cost.reduce, cost.total)
-                ),
-            ]
-            for n, cost in enumerate(modelled)
-        ]
-        head = ["input", "start", "map", "shuffle", "reduce", "in all"]
-        caption = f"Modelled, not measured: a Hadoop of {nodes} nodes"
-        blocks.append(Table(caption, head, rows, f"Assumed: {assumptions(nodes)}"))
-        if not is_enough:
-            blocks.append(Note("This is too little input to say what more of it would take"))
-    text = "Where the time went here, and where it would go on a cluster."
-    return Section("time", "Time", text, blocks)
+def _output(trace: Trace) -> Section:
+    """The job's output, by part."""
+    if trace.failure:
+        return Section("output", "The output", "There is none, since the job failed.")
+    parts = trace.output
+    shown = [(n, record) for n, part in enumerate(parts[:_TASKS]) for record in part[:_LINES]]
+    rows = [[code(f"part-{n:05d}"), code(text_of(record.line)[:160])] for n, record in shown]
+    records = sum(map(len, parts))
+    rest = records - len(rows)
+    text = f"{count(records, 'line')} in {count(len(parts), 'part')}, a file for each last task."
+    note = f"{count(rest, 'line')} more" if rest > 0 else ""
+    table = Table("", ["file", "line"], rows, note)
+    last = len(trace.steps) - 1
+    return Section("output", "The output", text, [table], at="output", step=last)

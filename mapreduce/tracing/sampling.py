@@ -1,12 +1,15 @@
 """The lines of a job's input: all of them, or a sample where they are too many."""
 
-import bisect
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import count, islice
 from pathlib import Path
 
 from mapreduce.runners.parallel.records import Split, SplitReader, is_compressed, task_splits
 from mapreduce.tracing.model import Line, Source
+
+#: A path, and its bytes.
+File = tuple[str, int]
 
 #: Seed of the places of a sample.
 _SEED = 0
@@ -15,24 +18,11 @@ _SEED = 0
 _LONGEST = 1 << 20
 
 
-def read_lines(
-    files: Iterable[tuple[str, int]], most: int
-) -> tuple[list[Source], list[list[Line]]]:
+def read_lines(files: Sequence[File], most: int) -> tuple[list[Source], list[list[Line]]]:
     """The lines of some files, or a sample if they are more than ``most`` together.
 
-    Parameters
-    ----------
-    files : iterable of (path, bytes)
-    most : int
-        Lines in all. Each file has a share of them, by its size.
-
-    Returns
-    -------
-    sources : list of Source
-    lines : list of list of Line
-        Lines of each file.
+    Each file, given by its path and its bytes, has a share of the lines by its size.
     """
-    files = list(files)
     total = sum(size for _, size in files) or 1
     sources, found = [], []
     for path, size in files:
@@ -47,19 +37,18 @@ def read_lines(
     return sources, found
 
 
-def _first_lines(path: str, size: int, most: int) -> list[Line]:
-    lines: list[Line] = []
-    offset = 0
-    for number, text in enumerate(_lines_of(path, size), 1):
-        lines.append(Line(text.decode("latin-1"), offset, number))
-        offset += len(text) + 1
-        if len(lines) == most:
-            break
+def numbered(texts: Iterable[str], numbers: Iterable[int]) -> list[Line]:
+    """Lines of a file, from its beginning."""
+    lines, offset = [], 0
+    for text, number in zip(texts, numbers, strict=False):
+        lines.append(Line(text, offset, number))
+        offset += lines[-1].size
     return lines
 
 
-def _lines_of(path: str, size: int) -> Iterator[bytes]:
-    return iter(SplitReader(Split(path, 0, size)))
+def _first_lines(path: str, size: int, most: int) -> list[Line]:
+    texts = islice(SplitReader(Split(path, 0, size)), most)
+    return numbered((text.decode("latin-1") for text in texts), count(1))
 
 
 def _sample(path: str, size: int, most: int) -> list[Line]:
@@ -88,10 +77,7 @@ def _sample(path: str, size: int, most: int) -> list[Line]:
 
 
 def divide(
-    files: Sequence[tuple[str, int]],
-    lines: Sequence[Sequence[Line]],
-    maps: int,
-    uneven: bool = False,
+    files: Sequence[File], lines: Sequence[list[Line]], maps: int, uneven: bool = False
 ) -> list[tuple[Split, list[Line]]]:
     """Splits of some files, as the runner ``parallel`` makes them, each with its lines.
 
@@ -105,13 +91,10 @@ def divide(
         halves = [(split._replace(stop=at), split._replace(start=at)) for split, at in edges]
         cut = [part for pair in halves for part in pair if part.start < part.stop] or cut
     for split in cut:
-        found = known[split.path]
-        if is_compressed(split.path):
-            result.append((split, list(found)))
-            continue
-        offsets = [line.offset for line in found]
-        first, last = (bisect.bisect_left(offsets, edge) for edge in (split.start, split.stop))
-        result.append((split, list(found[first:last])))
+        whole = is_compressed(split.path)
+        start, stop = split.start, split.stop
+        own = [one for one in known[split.path] if whole or start <= one.offset < stop]
+        result.append((split, own))
     return result
 
 

@@ -11,16 +11,7 @@ Item = TypeVar("Item")
 
 
 def shrink(items: list[Item], shows: Callable[[list[Item]], bool], most: int) -> list[Item]:
-    """A small sub-list that still shows it; the smallest that was found.
-
-    Parameters
-    ----------
-    items : list
-        A list that shows it.
-    shows : callable
-    most : int
-        Most calls of ``shows``.
-    """
+    """The smallest sub-list found that still shows it, by at most ``most`` calls of ``shows``."""
     pieces = 2
     while len(items) > 1:
         size = -(-len(items) // pieces)

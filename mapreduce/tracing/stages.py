@@ -1,5 +1,6 @@
 """The tables of a step: what each task made of its lines, of its keys, and what went where."""
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -11,39 +12,35 @@ from mapreduce.tracing.blocks import (
     code,
     count,
     kinds,
-    matrix,
     pairs,
     share,
     table,
     values_of,
 )
-from mapreduce.tracing.model import FROM_ALL, FROM_FINAL, FROM_INIT, Group, Record, Step, Task
+from mapreduce.tracing.model import FROM_ALL, FROM_FINAL, FROM_INIT, Record, Step, Task
 from mapreduce.tracing.showing import text_of
 
 #: What is shown of more: lines of a task, pairs of a line, keys, values of a key.
 LINES, PAIRS, KEYS, VALUES = 6, 8, 12, 8
 
 
-#: What mrjob calls the method of a task.
-_METHODS = {"map": "mapper", "reduce": "reducer"}
-
-
-def task_table(task: Task, step: Step) -> Table:
+def task_table(task: Task) -> Table:
     """What a task made of each of its lines or keys."""
-    word, method = ("line" if task.kind == "map" else "key"), _METHODS[task.kind]
+    is_map = task.kind == "map"
+    word, method = ("line", "mapper") if is_map else ("key", "reducer")
     by_source: dict[int, list[Record]] = {}
     for record in task.outputs:
         by_source.setdefault(record.source, []).append(record)
-    given = _lines(task) if task.kind == "map" else _keys(task)
-    total = len(task.lines if task.kind == "map" else task.groups)
+    given = _lines(task) if is_map else _keys(task)
+    total = len(task.lines if is_map else task.groups)
     whole = FROM_ALL in by_source
 
     def apart(note: str, source: int) -> list[list[Any]]:
         made = by_source.get(source)
         return [["–", Cell("", note=note), pairs(made, 3 * PAIRS)]] if made else []
 
-    nothing = "no line starts in its part" if task.kind == "map" else "no key belongs here"
-    rows = [] if total else [["–", Cell("", note=nothing), ""]]
+    nothing = "no line starts in its part" if is_map else "no key belongs here"
+    rows = [] if total or task.outputs else [["–", Cell("", note=nothing), ""]]
     rows += apart(f"before the first {word}", FROM_INIT)
     for index, cells in enumerate(given):
         made = by_source.get(index, [])
@@ -53,105 +50,85 @@ def task_table(task: Task, step: Step) -> Table:
         note = "" if whole else count(len(made), "pair")
         more = f"{count(total - LINES, word)} more"
         rows.append(["…", Cell("", note=more), Cell("", note=note)])
-    rows += apart(f"all {word}s together, as a batch or by a program", FROM_ALL)
+    rows += apart(f"all {word}s together, as a batch", FROM_ALL)
     rows += apart(f"after the last {word}, by {method}_final", FROM_FINAL)
     place = f", {Path(task.path).name}" if task.path else ""
-    types = _map_types(task, step) if task.kind == "map" else _reduce_types(task)
-    caption = f"{task.kind} task {task.number}{place}{types and f' ({types})'}"
+    caption = f"{task.kind} task {task.number}{place}{_types(task)}"
     return Table(caption, [word, f"the {method} gets", "it yields"], rows)
 
 
 def _lines(task: Task) -> list[list[Any]]:
-    inputs = {record.source: record for record in task.inputs}
-    rows = []
-    for index, line in enumerate(task.lines[:LINES]):
-        record = inputs.get(index)
-        got = text_of(line.text)[:160] if record is None else record.value.text
-        if record is not None and record.key.kind != "None":
-            got = f"{record.key.text}: {got}"
-        rows.append([line_number(line.number), code(got)])
-    return rows
-
-
-def line_number(number: int) -> Cell:
-    """A line's number in its file; of a sample it is not known."""
-    return Cell(f"{number:,}" if number else "?", is_number=True)
+    # Of a sample the numbers of the lines are not known.
+    numbers = [f"{line.number:,}" if line.number else "?" for line in task.lines[:LINES]]
+    return [
+        [Cell(number, is_number=True), code(text_of(line.text)[:160])]
+        for number, line in zip(numbers, task.lines, strict=False)
+    ]
 
 
 def _keys(task: Task) -> list[list[Any]]:
-    return [[code(group.key.text), group_cell(group)] for group in task.groups[:LINES]]
+    """The keys of a reduce task, with the values and the map tasks that they are from."""
+    rows = []
+    for group in task.groups[:LINES]:
+        origins = sorted({origin for origin in group.origins if origin >= 0})
+        names = f"{', '.join(map(str, origins[:6]))}{', …' if origins[6:] else ''}"
+        values = [value.text for value in group.values]
+        note = f"from map {names}" if origins else ""
+        rows.append([code(group.key.text), values_of(values, VALUES, note=note)])
+    return rows
 
 
-def _map_types(task: Task, step: Step) -> str:
-    """The types of what a mapper gets and yields."""
-    made = task.outputs
+def _types(task: Task) -> str:
+    """The types of what a mapper yields, or a reducer gets."""
+    if task.kind == "map":
+        made = [(one.key, one.value) for one in task.outputs]
+    else:
+        made = [(group.key, value) for group in task.groups for value in group.values]
     if not made:
         return ""
-    read = [one.value for one in task.inputs] if not step.number else []
-    name = "its records, " if not task.inputs else f"{kinds(read)} in, " if read else ""
-    return f"{name}{kinds([one.key for one in made])}: {kinds([one.value for one in made])} out"
-
-
-def _reduce_types(task: Task) -> str:
-    values = [value for group in task.groups for value in group.values]
-    return f"{kinds([group.key for group in task.groups])}: {kinds(values)} in" if values else ""
+    return f" ({kinds([key for key, _ in made])}: {kinds([value for _, value in made])})"
 
 
 def combine_table(task: Task) -> Table:
     """What a combiner made of the values of each key, those with the most values first."""
-    before: dict[str, list[Record]] = {}
-    for record in task.outputs:
-        before.setdefault(summary.raw_key(record), []).append(record)
-    after: dict[str, list[str]] = {}
-    for record in task.combined or []:
-        after.setdefault(summary.raw_key(record), []).append(record.value.text)
-    return table(
-        f"map task {task.number}",
-        "key",
-        sorted(before, key=lambda raw: -len(before[raw])),
-        {
-            "key": lambda raw: code(before[raw][0].key.text),
-            "the combiner gets": lambda raw: values_of(
-                [record.value.text for record in before[raw]], VALUES
-            ),
-            "it yields": lambda raw: values_of(after.get(raw, []), VALUES),
-        },
-        LINES,
-    )
+    before, after = _by_key(task.outputs), _by_key(task.combined or [])
+    columns: dict[str, Callable[[str], Cell]] = {
+        "key": lambda raw: code(before[raw][0].key.text),
+        "the combiner gets": lambda raw: _values(before[raw]),
+        "it yields": lambda raw: _values(after.get(raw, [])),
+    }
+    keys = sorted(before, key=lambda raw: -len(before[raw]))
+    return table(f"map task {task.number}", "key", keys, columns, LINES)
+
+
+def _by_key(records: Iterable[Record]) -> dict[str, list[Record]]:
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        found.setdefault(summary.raw_key(record), []).append(record)
+    return found
+
+
+def _values(records: list[Record]) -> Cell:
+    return values_of([record.value.text for record in records], VALUES)
 
 
 def key_matrix(step: Step) -> Table:
     """The hottest keys: records from each map task, and the reducer that gets them."""
     keys = summary.keys_of(step)
-    most = max((key.records for key in keys[:KEYS]), default=0)
-    maps, parts = range(len(step.maps))[:8], range(step.reducers)[:8]
-    rows = [
-        [
-            code(key.shown.text),
-            *(share(key.by_map[n], most) for n in maps),
-            key.made,
-            share(key.records, most),
-            *(_mark(key.part == part) for part in parts),
-        ]
-        for key in keys[:KEYS]
-    ]
-    head = ["key", *(f"from map {n}" for n in maps), "yielded", "sent"]
-    head += [f"reducer {part}" for part in parts]
-    rest = len(keys) - KEYS
-    note = f"{count(rest, 'key')} more" if rest > 0 else ""
-    return Table("The hottest keys, and where they went", head, rows, note)
+    most = max((key.records for key in keys), default=0)
+    columns: dict[str, Callable[[summary.Key], Any]] = {"key": lambda key: code(key.shown.text)}
+    for number in range(len(step.maps))[:8]:
+        columns[f"from map {number}"] = _sent_by(number, most)
+    columns |= {
+        "yielded": lambda key: key.made,
+        "sent": lambda key: share(key.records, most),
+        "goes to": lambda key: f"reducer {key.part}",
+    }
+    return table("The hottest keys, and where they went", "key", keys, columns, KEYS)
 
 
-def _mark(is_here: bool) -> Cell:
-    return Cell("■" if is_here else "·", heat=float(is_here), is_number=True)
-
-
-def traffic_matrix(step: Step) -> Table:
-    """Records from each map task to each reducer."""
-    names = [f"map {n}" for n in range(len(step.maps))]
-    head = [f"to reducer {part}" for part in range(step.reducers)]
-    caption = "Records from each map task to each reducer"
-    return matrix(caption, "from", names, head, summary.traffic(step))
+def _sent_by(number: int, most: int) -> Callable[[summary.Key], Cell]:
+    return lambda key: share(key.by_map[number], most)
 
 
 def partition_words(raw: str, step: Step) -> str:
@@ -163,23 +140,3 @@ def partition_words(raw: str, step: Step) -> str:
         f"The hash of {text_of(raw)} is {value:,}; divided by {step.reducers} it leaves "
         f"{value % step.reducers}."
     )
-
-
-def group_cell(group: Group) -> Cell:
-    """The values of a group, with the map tasks that they are from."""
-    origins = sorted({origin for origin in group.origins if origin >= 0})
-    names = f"{', '.join(map(str, origins[:6]))}{', …' if origins[6:] else ''}"
-    return values_of(
-        [value.text for value in group.values], VALUES, note=f"from map {names}" if origins else ""
-    )
-
-
-def counter_table(counters: dict[str, dict[str, int]], note: str) -> Table:
-    """Counters of some steps, which have the same ones, by the name of the column."""
-    names = next(iter(counters.values()))
-    rows = [
-        [code(name), *(one[name] for one in counters.values()), summary.MEANING[name]]
-        for name in names
-    ]
-    head = ["counter", *counters, "what it counts"]
-    return Table("Counted, under Hadoop's names", head, rows, note)

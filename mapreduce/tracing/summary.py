@@ -1,11 +1,11 @@
-"""Figures of a trace: counters under Hadoop's names, what went where, savings, skew, time."""
+"""Figures of a trace: counters under Hadoop's names, what went where, skew."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mapreduce.runners.parallel.shuffle import key_of
-from mapreduce.tracing.model import Record, Shown, Step, Task, Trace
+from mapreduce.tracing.model import Record, Shown, Step
 
 
 def raw_key(record: Record, fields: int = 1) -> str:
@@ -13,16 +13,23 @@ def raw_key(record: Record, fields: int = 1) -> str:
     return key_of(record.line.encode("latin-1"), fields).decode("latin-1")
 
 
+def with_key(records: Iterable[Record], raw: str) -> Iterator[Record]:
+    """Records whose key is written so."""
+    for record in records:
+        if record.line == raw or record.line.startswith(f"{raw}\t"):
+            yield record
+
+
 def size_of(records: Iterable[Record]) -> int:
     """Bytes of records as lines."""
-    return sum(len(record.line) + 1 for record in records)
+    return sum(record.size for record in records)
 
 
 def counters(step: Step) -> dict[str, int]:
     """What was measured, under the names that Hadoop gives it."""
     found = {
         "MAP_INPUT_RECORDS": sum(len(task.lines) for task in step.maps),
-        "MAP_INPUT_BYTES": sum(len(line.text) + 1 for task in step.maps for line in task.lines),
+        "MAP_INPUT_BYTES": sum(line.size for task in step.maps for line in task.lines),
         "MAP_OUTPUT_RECORDS": sum(len(task.outputs) for task in step.maps),
         "MAP_OUTPUT_BYTES": sum(size_of(task.outputs) for task in step.maps),
     }
@@ -74,18 +81,8 @@ def job_counters(step: Step) -> dict[tuple[str, str], int]:
 
 @dataclass(frozen=True)
 class Key:
-    """Where the records of a key came from and went to.
-
-    Attributes
-    ----------
-    shown : Shown
-    raw : str
-    by_map : list of int
-        Records that each map task sent.
-    part : int
-        The reducer.
-    made : int
-        Records that mappers yielded, before a combiner.
+    """A key: the records that each map task sent, the reducer that got them (``part``), and the
+    records that mappers yielded, before a combiner (``made``).
     """
 
     shown: Shown
@@ -131,77 +128,3 @@ def skew(step: Step) -> float:
     counts = received(step)
     total = sum(counts)
     return max(counts) * len(counts) / total if total else 1.0
-
-
-@dataclass(frozen=True)
-class Saving:
-    """A way to combine, and what it costs.
-
-    Attributes
-    ----------
-    name : str
-    made : int
-        Records that the map tasks write down and sort.
-    sent, size : int
-        Records and bytes that go to the reducers.
-    measured : bool
-        Whether that is what happened; else it follows from what happened.
-    """
-
-    name: str
-    made: int
-    sent: int
-    size: int
-    measured: bool
-
-
-def savings(step: Step) -> list[Saving]:
-    """What was sent, beside what would be sent by other ways to combine.
-
-    In-mapper combining sends what a combiner over a whole map task sends, but has less to write
-    down and to sort: a record for each key and map task.
-    """
-    if not step.reducers or step.failure:
-        return []
-    made = sum(len(task.outputs) for task in step.maps)
-    plain = Saving(
-        "no combiner", made, made, sum(size_of(task.outputs) for task in step.maps), True
-    )
-    if any(task.combined is not None for task in step.maps):
-        sent = sum(len(task.sent) for task in step.maps)
-        size = sum(size_of(task.sent) for task in step.maps)
-        return [
-            Saving("no combiner", made, made, plain.size, False),
-            Saving("its combiner", made, sent, size, True),
-            Saving("in-mapper combining", sent, sent, size, False),
-        ]
-    firsts = [{raw_key(record): record for record in reversed(task.outputs)} for task in step.maps]
-    sent = sum(map(len, firsts))
-    size = sum(size_of(found.values()) for found in firsts)
-    return [plain, Saving("a combiner, at best", made, sent, size, False)]
-
-
-#: Phases of a task in their order, and what they are.
-PHASES = {
-    "filter": "the program before the method",
-    "map": "the mapper",
-    "combine": "the combiner",
-    "sort": "sorting by key",
-    "reduce": "the reducer",
-    "write": "encoding and dividing what was yielded",
-}
-
-
-def phases(tasks: Iterable[Task]) -> dict[str, float]:
-    """Measured seconds of some tasks together, by phase."""
-    total: Counter[str] = Counter()
-    for task in tasks:
-        total.update(task.seconds)
-    return {phase: total[phase] for phase in PHASES if phase in total}
-
-
-def input_bytes(trace: Trace) -> int:
-    """Bytes of the lines that were taken."""
-    if not trace.steps:
-        return 0
-    return sum(len(line.text) + 1 for task in trace.steps[0].maps for line in task.lines)

@@ -1,29 +1,25 @@
-"""One task, traced: the job's own methods, with a note of what each of them got and gave.
+"""One task, traced: calls the job's methods, and notes what each of them got and yielded.
 
-The same pairs come out as of :mod:`mapreduce.runners.parallel.tasks`, which is written for
-speed; here nothing is hurried, and everything is remembered. A :class:`Variation` changes what a
-job must not depend on.
+The pairs are those of :mod:`mapreduce.runners.parallel.tasks`, which is written for speed; here
+everything is remembered. A :class:`Variation` changes what a job must not depend on.
 """
 
 import copy
-import json
 import random
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby, pairwise
+from itertools import groupby, pairwise
 from operator import itemgetter
-from time import perf_counter
 from typing import Any
 
-from mapreduce.batches import read_batches, reduce_batches
+from mapreduce.batches import blocks_of, read_batches, reduce_batches
 from mapreduce.batches.pairs import decode_lines, encode_columns, is_columns, line_writer
 from mapreduce.errors import GradreduceError
 from mapreduce.job.calls import as_pair, call, is_overridden, mapped
 from mapreduce.job.tracebacks import user_end, user_part
-from mapreduce.runners.parallel.commands import block_of, piped
+from mapreduce.runners.parallel.commands import block_of
 from mapreduce.runners.parallel.comparator import order_of_keys
 from mapreduce.runners.parallel.partition import Partitioning, partitioner
 from mapreduce.runners.parallel.shuffle import key_of
@@ -38,20 +34,23 @@ from mapreduce.tracing.model import (
     Shown,
     Task,
 )
-from mapreduce.tracing.showing import show, text_of
+from mapreduce.tracing.showing import text_of
+from mapreduce.tracing.summary import raw_key
 from mapreduce.tracing.values import Values
 
 #: Records that a task may yield: what is remembered has to fit into memory.
 MOST_RECORDS = 100_000
 
-#: What is kept of a task that fails.
+#: Records that are kept of a task that fails.
 _KEPT = 1000
 
 Pair = tuple[Any, Any]
 
-#: A line on its way to a reducer: its bytes, the map task that it is from, and, where objects are
-#: to be passed as they are, the pair itself.
-Sent = tuple[bytes, int, Pair | None]
+#: A line on its way to a reducer, and the number of the map task that it is from.
+Sent = tuple[bytes, int]
+
+#: A key as it is written, and its lines.
+Gathered = tuple[bytes, list[Sent]]
 
 
 @dataclass(frozen=True)
@@ -64,13 +63,12 @@ class Variation:
         Tasks, where the job does not say how many.
     cut : str
         How the input is cut: into ``even`` parts, or ``uneven`` ones, the first of them a quarter.
-    passes : int
-        Times that a combiner runs over a mapper's output.
-    spills : int
-        Parts, of different sizes, of a mapper's output that are combined by themselves first.
+    passes, spills : int
+        Times that a combiner runs over a mapper's output, and parts of it, of different sizes, that
+        are combined separately first.
     order : str
-        Order of a key's values: ``arrived``, ``reversed``, or ``shuffled``, with ``seed``. Where a
-        job wants them sorted they are; as numbers, where they are some, for ``numbers``.
+        Order of a key's values: ``arrived``, ``reversed``, or ``shuffled``, with ``seed``. A job
+        that wants them sorted gets them sorted as text; as ``numbers``, where they are numbers.
     keys : str
         Order of the keys: of their ``bytes``, or as ``numbers``.
     restart : bool
@@ -103,23 +101,27 @@ class Setup:
 
     Attributes
     ----------
-    number : int
-    parts : dict
-        ``command`` and ``pre_filter`` of the step's ``mapper``, ``combiner`` and ``reducer``.
+    parts : set of str
+        ``mapper``, ``combiner`` and ``reducer``, as far as the step has them.
     new_job : callable
         Makes the job for one of these.
     partitioning : Partitioning
         One partition without a reducer.
-    sort_values : bool
+    show : callable
+        Makes a :class:`Shown` of an object.
+    objects : dict or None
+        The objects of each line, if they are to be passed on as they are.
     seconds : float or None
         Time limit of the task.
     """
 
     number: int
-    parts: dict[str, dict[str, Any]]
+    parts: Set[str]
     new_job: Callable[[str], Any]
     partitioning: Partitioning
     sort_values: bool
+    show: Callable[[Any], Shown]
+    objects: dict[bytes, Pair] | None = None
     seconds: float | None = None
 
 
@@ -128,168 +130,111 @@ class TooMuchError(GradreduceError):
 
 
 class TracedTask:
-    """Does a task and fills its trace; :meth:`run` does not raise.
-
-    Parameters
-    ----------
-    setup : Setup
-    task : Task
-        Its kind, its number and, of a map task, its lines.
-    how : Variation
-    received : sequence of Sent, optional
-        What a reduce task gets.
-
-    Attributes
-    ----------
-    sent : list of (key, value) or None
-        The objects of each record that it sends, if ``how`` asks for them.
-    """
+    """Does a task, and fills its trace; ``received`` is the input of a reduce task."""
 
     def __init__(
         self, setup: Setup, task: Task, how: Variation, received: Sequence[Sent] = ()
     ) -> None:
         self.task = task
-        self.sent: list[Pair | None] = []
         self._setup = setup
         self._how = how
         self._received = received
         self._partition = partitioner(setup.partitioning)
+        self._show = setup.show
         #: Number of the record or group that is being worked on, and its words.
         self._at = FROM_INIT
         self._where = ""
-        #: Seconds spent on the job's input while its method runs.
-        self._inside = 0.0
 
-    def run(self) -> "TracedTask":
+    def run(self) -> Task:
         """Do the task; a failure is noted in its trace."""
         try:
             with time_limit(self._setup.seconds):
-                if self.task.kind == "map":
-                    self._map()
-                else:
-                    self._reduce()
+                self.work()
         except BaseException as error:  # also SystemExit: it ends the task
             self.task.failure = failure_of(error, f"{self.task.kind} task", self._where)
             del self.task.outputs[_KEPT:]
-        return self
+        return self.task
+
+    def work(self) -> None:
+        """Do the task."""
+        if self.task.kind == "map":
+            self._map()
+        else:
+            self._reduce()
 
     # Map
 
     def _map(self) -> None:
-        setup, task = self._setup, self.task
-        lines = [line.text.encode("latin-1") for line in task.lines]
-        programs = setup.parts.get("mapper", {})
-        if programs.get("command"):
-            self._run_program("map", programs["command"], block_of(lines))
-            return
-        lines = self._filtered(programs, lines)
+        setup = self._setup
+        lines = [line.text.encode("latin-1") for line in self.task.lines]
         if "mapper" not in setup.parts:
-            for number, line in enumerate(lines):
-                self._at = number
-                self._take_line(line)
+            for self._at, line in enumerate(lines):
+                key, tab, value = line.partition(b"\t")
+                shown = _raw(value) if tab else Shown("", "nothing")
+                self._append(_raw(key), shown, line, self.task.outputs)
             return
         job = setup.new_job("mapper")
         read, write = job.pick_protocols(setup.number, "mapper")
-        if getattr(job._get_step(setup.number, object), "mapper_batch", None):
-            pairs = self._batches(job, lines)
-        else:
-            pairs = self._records(read, lines, bool(programs.get("pre_filter")))
-        self._take("map", mapped(job, setup.number, self._given(pairs)), write)
+        has_batches = getattr(job._get_step(setup.number, object), "mapper_batch", None)
+        pairs = self._batches(job, lines) if has_batches else self._records(read, lines)
+        self._take(mapped(job, setup.number, self._given(pairs)), write, self.task.outputs)
         if "combiner" in setup.parts and "reducer" in setup.parts:
             self._combine(write)
 
-    def _filtered(self, programs: dict[str, Any], lines: list[bytes]) -> list[bytes]:
-        """What the program before a method makes of lines, if there is one."""
-        if not programs.get("pre_filter"):
-            return lines
-        with self._timed("filter"):
-            return _lines(piped(programs["pre_filter"], [block_of(lines)], ignore_status=True))
-
     def _given(self, items: Iterable[Pair]) -> Iterator[Pair]:
-        """What a method reads; the time until it is there is not the method's own."""
-        start = perf_counter()
-        for item in items:
-            self._inside += perf_counter() - start
-            yield item
-            start = perf_counter()
+        """What a method reads; what it yields after that is from its end."""
+        yield from items
         self._at, self._where = FROM_FINAL, ""
 
-    def _records(self, read: Any, lines: list[bytes], filtered: bool) -> Iterator[Pair]:
-        for number, line in enumerate(lines):
-            self._at = number
+    def _records(self, read: Any, lines: list[bytes]) -> Iterator[Pair]:
+        for self._at, line in enumerate(lines):
             self._where = f"the record {text_of(line)!r:.200}"
-            key, value = read(line.rstrip(b"\r\n"))
-            source = FROM_ALL if filtered else number
-            self.task.inputs.append(Record(show(key), show(value), line.decode("latin-1"), source))
-            yield key, value
+            yield read(line.rstrip(b"\r\n"))
 
     def _batches(self, job: Any, lines: list[bytes]) -> Iterator[Pair]:
-        block = block_of(lines) if lines else b""
         size = self._how.batch_bytes or job.BATCH_BYTES
-        for key, batch in read_batches(job, _cut(block, size), self._setup.number):
+        blocks = blocks_of((line + b"\n" for line in lines), size)
+        for key, batch in read_batches(job, blocks, self._setup.number):
             self._at = FROM_ALL
             self._where = f"a batch of {len(batch)} {'bytes' if key is None else f'rows of {key}'}"
-            self.task.inputs.append(Record(show(key), show(batch), ""))
             yield key, batch
-
-    # Combine
 
     def _combine(self, write: Any) -> None:
         setup, combined = self._setup, self.task.outputs
         for number in range(self._how.passes):
             lines = [record.line.encode("latin-1") for record in combined]
-            found = list(zip(lines, self.sent or [None] * len(lines), strict=True))
-            combined, self.sent = [], []
-            for part in _parts(found, self._how.spills if number == 0 else 1):
+            combined = []
+            for part in _parts(lines, self._how.spills if number == 0 else 1):
                 job = setup.new_job("combiner")
                 read, _ = job.pick_protocols(setup.number, "combiner")
-                with self._timed("sort"):
-                    groups = self._gather((line, self.task.number, pair) for line, pair in part)
-                self._take("combine", self._apply(job, "combiner", groups, read), write, combined)
+                groups = self._gather((line, self.task.number) for line in part)
+                self._take(self._apply(job, "combiner", groups, read), write, combined)
             self.task.combined = combined
 
     # Reduce
 
     def _reduce(self) -> None:
         setup, task = self._setup, self.task
-        programs = setup.parts.get("reducer", {})
-        with self._timed("sort"):
-            groups = self._gather(self._received)
-        lines = [line for _, values in groups for line, _, _ in values]
-        if programs.get("command"):
-            for raw, values in groups:
-                shown = [_raw(line[len(raw) + 1 :]) for line, _, _ in values]
-                origins = [origin for _, origin, _ in values]
-                task.groups.append(Group(_raw(raw), raw.decode("latin-1"), shown, origins))
-            self._run_program("reduce", programs["command"], block_of(lines))
-            return
+        groups = self._gather(self._received)
         job = setup.new_job("reducer")
         read, write = job.pick_protocols(setup.number, "reducer")
-        if programs.get("pre_filter"):
-            fields = setup.partitioning.key_fields
-            sent = [(line, -1, None) for line in self._filtered(programs, lines)]
-            grouped = groupby(sent, lambda one: key_of(one[0], fields))
-            groups = [(key, list(values)) for key, values in grouped]
-            lines = [line for line, _, _ in sent]
-        if getattr(job._get_step(setup.number, object), "reducer_batch", None):
-            task.groups += [
-                _group(raw, [self._read(read, one) for one in values], values)
-                for raw, values in groups
-            ]
-            is_plain = not setup.partitioning.order and setup.partitioning.key_fields == 1
-            order = ("lines" if setup.sort_values else "keys") if is_plain else None
-            batches = [decode_lines(read, block_of(lines), order)] if lines else []
-            self._where = f"a batch of {len(groups)} keys"
-            self._take("reduce", reduce_batches(job, batches, setup.number), write)
-            # A batch does not say which key an output is of; one with the same key will be it.
-            numbers = {group.raw: number for number, group in enumerate(task.groups)}
-            for record in task.outputs:
-                raw_key = key_of(record.line.encode("latin-1")).decode("latin-1")
-                record.source = numbers.get(raw_key, FROM_ALL)
-        else:
-            self._take("reduce", self._apply(job, "reducer", groups, read), write)
+        if not getattr(job._get_step(setup.number, object), "reducer_batch", None):
+            self._take(self._apply(job, "reducer", groups, read), write, task.outputs)
+            return
+        for raw, values in groups:
+            self._note_group(raw, self._read_all(read, values), values)
+        lines = [line for _, values in groups for line, _ in values]
+        is_plain = not setup.partitioning.order and setup.partitioning.key_fields == 1
+        order = ("lines" if setup.sort_values else "keys") if is_plain else None
+        batches = [decode_lines(read, block_of(lines), order)] if lines else []
+        self._where = f"a batch of {len(groups)} keys"
+        self._take(reduce_batches(job, batches, setup.number), write, task.outputs)
+        # A batch does not say which key an output is of; one with the same key will be it.
+        numbers = {group.raw: number for number, group in enumerate(task.groups)}
+        for record in task.outputs:
+            record.source = numbers.get(raw_key(record), FROM_ALL)
 
-    def _gather(self, sent: Iterable[Sent]) -> list[tuple[bytes, list[Sent]]]:
+    def _gather(self, sent: Iterable[Sent]) -> list[Gathered]:
         """Groups of equal raw keys, in order, with their values in the order asked for."""
         groups: dict[bytes, list[Sent]] = {}
         fields = self._setup.partitioning.key_fields
@@ -299,7 +244,7 @@ class TracedTask:
             if self._setup.sort_values:
                 values.sort(key=itemgetter(0))
                 if self._how.order == "numbers":
-                    values.sort(key=lambda one: _natural(one[0].partition(b"\t")[2]))
+                    values[:] = _by_number(values, lambda one: one[0].partition(b"\t")[2])
             elif self._how.order == "reversed":
                 values.reverse()
             elif self._how.order == "shuffled":
@@ -309,57 +254,54 @@ class TracedTask:
         if order := order_of_keys(self._setup.partitioning):
             keys.sort(key=order)
         elif self._how.keys == "numbers":
-            keys = by_number(keys) or keys
+            keys = _by_number(keys, lambda key: key)
         return [(key, groups[key]) for key in keys]
 
-    def _apply(
-        self, job: Any, mrc: str, groups: list[tuple[bytes, list[Sent]]], read: Any
-    ) -> Iterator[Pair]:
+    def _apply(self, job: Any, mrc: str, groups: list[Gathered], read: Any) -> Iterator[Pair]:
         """What a combiner or reducer yields for groups; those of a reducer are noted."""
+        is_noted = mrc == "reducer"
         if is_overridden(type(job), mrc):
             function = job.combine_pairs if mrc == "combiner" else job.reduce_pairs
-            pairs = self._all_pairs(groups, read, mrc == "reducer")
-            return function(pairs, self._setup.number)  # type: ignore[no-any-return]
-        decoded = self._given(self._decoded(groups, read, mrc == "reducer"))
+            pairs = self._all_pairs(groups, read, is_noted)
+            return function(self._given(pairs), self._setup.number)  # type: ignore[no-any-return]
+        decoded = self._given(self._decoded(groups, read, is_noted))
         return call(job, mrc, self._setup.number, decoded)
 
-    def _all_pairs(
-        self, groups: list[tuple[bytes, list[Sent]]], read: Any, is_noted: bool
-    ) -> Iterator[Pair]:
-        for number, (raw, values) in enumerate(groups):
-            self._at = number
-            pairs = [self._read(read, one) for one in values]
+    def _all_pairs(self, groups: list[Gathered], read: Any, is_noted: bool) -> Iterator[Pair]:
+        for self._at, (raw, values) in enumerate(groups):
+            pairs = self._read_all(read, values)
             if is_noted:
-                self.task.groups.append(_group(raw, pairs, values))
+                self._note_group(raw, pairs, values)
             yield from pairs
-        self._at = FROM_FINAL
 
-    def _decoded(
-        self, groups: list[tuple[bytes, list[Sent]]], read: Any, is_noted: bool
-    ) -> Iterator[tuple[Any, Iterator[Any]]]:
+    def _decoded(self, groups: list[Gathered], read: Any, is_noted: bool) -> Iterator[Pair]:
         """Groups for the method; neighbours with equal keys, such as 1 and 1.0, are one."""
-        read_groups = (
-            (raw, [self._read(read, one) for one in values], values) for raw, values in groups
-        )
+        read_groups = ((raw, self._read_all(read, values), values) for raw, values in groups)
         merged = groupby(read_groups, lambda one: one[1][0][0])
-        for number, (key, same) in enumerate(merged):
+        for self._at, (key, same) in enumerate(merged):
             members = list(same)
             raw = members[0][0]
             pairs = [pair for _, pairs, _ in members for pair in pairs]
             if is_noted:
-                sent = [one for _, _, values in members for one in values]
-                self.task.groups.append(_group(raw, pairs, sent))
-            self._at = number
+                self._note_group(raw, pairs, [one for _, _, values in members for one in values])
             self._where = f"the key {key!r:.200}"
             # Noted at once: the method may fail by it.
             again = partial(self.task.again.append, raw.decode("latin-1"))
             values = [value for _, value in pairs]
             yield key, Values(values, self._how.restart, again if is_noted else lambda: None)
 
-    def _read(self, read: Any, one: Sent) -> Pair:
-        line, _, pair = one
-        if pair is not None:
-            return pair
+    def _note_group(self, raw: bytes, pairs: list[Pair], sent: list[Sent]) -> None:
+        values = [self._show(value) for _, value in pairs]
+        origins = [origin for _, origin in sent]
+        group = Group(self._show(pairs[0][0]), raw.decode("latin-1"), values, origins)
+        self.task.groups.append(group)
+
+    def _read_all(self, read: Any, values: list[Sent]) -> list[Pair]:
+        return [self._read(read, line) for line, _ in values]
+
+    def _read(self, read: Any, line: bytes) -> Pair:
+        if self._setup.objects and line in self._setup.objects:
+            return copy.deepcopy(self._setup.objects[line])
         where, self._where = self._where, f"the record {text_of(line)!r:.200}"
         key, value = read(line.rstrip(b"\r\n"))
         self._where = where
@@ -367,49 +309,29 @@ class TracedTask:
 
     # Output
 
-    def _take(
-        self, phase: str, pairs: Iterable[Pair], write: Any, into: list[Record] | None = None
-    ) -> None:
+    def _take(self, pairs: Iterable[Pair], write: Any, into: list[Record]) -> None:
         """Encode what a method yields, and note it with the record that it comes from."""
-        into = self.task.outputs if into is None else into
         encode = line_writer(write)
-        found = iter(pairs)
-        # None is not a pair, but a method may yield it.
-        nothing: Any = object()
-        while True:
-            self._inside, start = 0.0, perf_counter()
-            try:
-                pair = next(found, nothing)
-            finally:
-                spent = perf_counter() - start - self._inside
-                self._add(phase, spent)
-            if pair is nothing:
-                break
-            with self._timed("write"):
-                self._take_pair(pair, write, encode, into)
-
-    def _take_pair(self, pair: Any, write: Any, encode: Any, into: list[Record]) -> None:
-        where = self._where
-        key, value = as_pair(pair)
-        self._where = f"the pair ({show(key).text}, {show(value).text}), yielded" + (
-            f" for {where}" if where else ""
-        )
-        if is_columns(key):
-            lines = [line.rstrip(b"\n") for line in encode_columns(write, key, value).to_pylist()]
-            rows = zip(key.to_pylist(), value.to_pylist(), strict=True)
-            for row, line in zip(rows, lines, strict=True):
-                self._note_output(*row, line, into)
-        else:
-            self._note_output(key, value, encode(key, value)[:-1], into)
-        self._where = where
+        for pair in pairs:
+            where = self._where
+            key, value = as_pair(pair)
+            self._where = f"the pair ({self._show(key).text}, {self._show(value).text}), yielded"
+            self._where += f" for {where}" * bool(where)
+            if is_columns(key):
+                columns = key, value, encode_columns(write, key, value)
+                for row in zip(*(one.to_pylist() for one in columns), strict=True):
+                    self._note_output(row[0], row[1], row[2].rstrip(b"\n"), into)
+            else:
+                self._note_output(key, value, encode(key, value)[:-1], into)
+            self._where = where
 
     def _note_output(self, key: Any, value: Any, line: bytes, into: list[Record]) -> None:
-        if not self._how.wire:
+        if self._setup.objects is not None:
             # As they are now: a mapper may go on with its own.
-            self.sent.append(copy.deepcopy((key, value)))
-        self._append(Record(show(key), show(value), line.decode("latin-1"), self._at), line, into)
+            self._setup.objects[line] = copy.deepcopy((key, value))
+        self._append(self._show(key), self._show(value), line, into)
 
-    def _append(self, record: Record, line: bytes, into: list[Record]) -> None:
+    def _append(self, key: Shown, value: Shown, line: bytes, into: list[Record]) -> None:
         if b"\n" in line:
             raise GradreduceError(
                 "the protocol wrote a line feed within a record, which ends it: the next task "
@@ -420,36 +342,10 @@ class TracedTask:
                 f"the {self.task.kind} task yields more than {MOST_RECORDS:,} records, which is "
                 "more than is remembered here. Give less input: --lines N takes a sample"
             )
+        record = Record(key, value, line.decode("latin-1"), self._at)
         if "reducer" in self._setup.parts and self.task.kind == "map":
             record.part = self._partition(key_of(line, self._setup.partitioning.key_fields))
         into.append(record)
-
-    def _take_line(self, line: bytes) -> None:
-        key, tab, value = line.partition(b"\t")
-        record = Record(_raw(key), _raw(value) if tab else Shown("", "nothing"), "", self._at)
-        record.line = line.decode("latin-1")
-        self._append(record, line, self.task.outputs)
-
-    def _run_program(self, phase: str, command: Sequence[str], block: bytes) -> None:
-        self._where = f"the program {' '.join(command)}"
-        self._at = FROM_ALL
-        with self._timed(phase):
-            lines = _lines(piped(command, [block] if block else []))
-        for line in lines:
-            self._take_line(line)
-
-    # Time
-
-    @contextmanager
-    def _timed(self, phase: str) -> Iterator[None]:
-        start = perf_counter()
-        try:
-            yield
-        finally:
-            self._add(phase, perf_counter() - start)
-
-    def _add(self, phase: str, seconds: float) -> None:
-        self.task.seconds[phase] = self.task.seconds.get(phase, 0.0) + seconds
 
 
 def failure_of(error: BaseException, what: str, where: str = "") -> Failure:
@@ -466,52 +362,16 @@ def failure_of(error: BaseException, what: str, where: str = "") -> Failure:
     return Failure(what, type(error).__name__, message, where, "".join(shown).rstrip())
 
 
-def by_number(keys: list[bytes]) -> list[bytes] | None:
-    """Keys in the order of the numbers that they are; None if one of them is none."""
+def _by_number(items: list[Any], text: Callable[[Any], bytes]) -> list[Any]:
+    """Items in the order of the numbers that they are written as, if all are numbers."""
     try:
-        return sorted(keys, key=lambda key: float(key.strip(b'"')))
+        return sorted(items, key=lambda item: float(text(item).strip(b'"')))
     except ValueError:
-        return None
-
-
-def _natural(raw: bytes) -> Any:
-    """Sorts JSON as people would: numbers by their value, all else as it is written."""
-    try:
-        item = json.loads(raw)
-    except ValueError:
-        item = raw
-    return _rank(item)
-
-
-def _rank(item: Any) -> Any:
-    if type(item) in (int, float):
-        return (0, item)
-    if type(item) is list:
-        return (2, [_rank(one) for one in item])
-    return (1, json.dumps(item) if not isinstance(item, bytes) else item.decode("latin-1"))
-
-
-def _group(raw: bytes, pairs: list[Pair], sent: list[Sent]) -> Group:
-    values = [show(value) for _, value in pairs]
-    origins = [origin for _, origin, _ in sent]
-    return Group(show(pairs[0][0]), raw.decode("latin-1"), values, origins)
+        return items
 
 
 def _raw(content: bytes) -> Shown:
-    return Shown(text_of(content), "bytes")
-
-
-def _lines(lists: Iterable[list[bytes]]) -> list[bytes]:
-    return list(chain.from_iterable(lists))
-
-
-def _cut(block: bytes, size: int) -> Iterator[bytes]:
-    """Blocks of about ``size`` bytes that end with a line."""
-    start = 0
-    while start < len(block):
-        end = block.find(b"\n", min(start + size, len(block)) - 1) + 1
-        yield block[start : end or len(block)]
-        start = end or len(block)
+    return Shown(text_of(content[:160]) + "…" * (len(content) > 160), "bytes")
 
 
 def _parts(items: list[Any], number: int) -> list[list[Any]]:

@@ -34,39 +34,35 @@ class View:
     def add(self, finding: Finding) -> None:
         """One law, in a line."""
         mark, style = _MARKS[finding.state]
-        line = Text.assemble(
-            (f"{mark} ", style), (f"{finding.law.name:<11}", style), finding.law.text
-        )
-        self._console.print(line, soft_wrap=True)
+        self._say(f"{mark} {finding.law.name:<11}", style, finding.law.text)
         if finding.state != "obeyed":
-            self._say(finding.text, "dim" if finding.state == "skipped" else style)
+            text = Text(finding.text, "dim" if finding.state == "skipped" else style)
+            self._console.print(Padding(text, (0, 0, 0, 2)))
 
     def close(self, findings: Sequence[Finding]) -> None:
         """What is wrong, in full: the first broken law, else the warnings."""
         broken = [finding for finding in findings if finding.state == "broken"]
         warnings = [finding for finding in findings if finding.state == "warning"]
-        for finding in broken[:1] or warnings:
-            terminal.show(self._console, [_section(finding)])
+        terminal.show(self._console, map(_section, broken[:1] or warnings))
         self._console.print()
         if broken:
             more = f", and {len(broken) - 1} more: --law NAME shows one" if broken[1:] else ""
-            self._console.print(Text(f"{broken[0].law.name} is broken{more}.", "bold red"))
+            self._say(f"{broken[0].law.name} is broken{more}.", "bold red")
         elif warnings:
             names = ", ".join(finding.law.name for finding in warnings)
-            self._console.print(Text(f"No law is broken. Look at: {names}.", "yellow"))
+            self._say(f"No law is broken. Look at: {names}.", "yellow")
         elif number := sum(finding.state == "obeyed" for finding in findings):
             laws = "law that was" if number == 1 else f"{number} laws that were"
-            self._console.print(Text(f"It obeys the {laws} tested, on this input.", "green"))
+            self._say(f"It obeys the {laws} tested, on this input.", "green")
         reasons: dict[str, list[str]] = {}
         for finding in findings:
             if finding.state == "skipped":
                 reasons.setdefault(finding.text.rstrip("."), []).append(finding.law.name)
-        for reason, laws_of_it in reasons.items():
-            line = Text(f"{reason}: {', '.join(laws_of_it)}.", "dim")
-            self._console.print(line, soft_wrap=True)
+        for reason, names_of_it in reasons.items():
+            self._say(f"{reason}: {', '.join(names_of_it)}.", "dim")
 
-    def _say(self, text: str, style: str = "") -> None:
-        self._console.print(Padding(Text(text, style), (0, 0, 0, 2)))
+    def _say(self, text: str, style: str, more: str = "") -> None:
+        self._console.print(Text.assemble((text, style), more), soft_wrap=True)
 
 
 def _section(finding: Finding) -> Section:

@@ -20,24 +20,13 @@ from mapreduce.tracing.page import page
 from mapreduce.tracing.tasks import Variation
 from mapreduce.tracing.training.model import RoundTrace
 
-#: Nodes of the Hadoop whose time is modelled.
-_NODES = 4
-
 #: Height of the page within a notebook, in pixels.
 _HEIGHT = 720
 
 
 @dataclass(frozen=True, repr=False)
 class Explained:
-    """What happened: a page in a notebook, tables by :meth:`show`.
-
-    Attributes
-    ----------
-    trace : Trace or RoundTrace
-        The trace, as plain data.
-    view : View
-        The presentation of the trace.
-    """
+    """What happened, as plain data and as a view: a page in a notebook, tables by :meth:`show`."""
 
     trace: Trace | RoundTrace
     view: View
@@ -169,28 +158,20 @@ def explain_job(
     how: Variation,
     time_limit: float,
     lines: int = LINES,
-    nodes: int = _NODES,
     key: str | None = None,
 ) -> Explained:
-    """Run a job, given by its class or named as on the command line, and show what happened.
-
-    Raises
-    ------
-    UsageError
-        The job or the key does not exist, options are invalid, or its steps cannot be followed.
-    MissingInputError
-        An input cannot be read.
-    """
+    """Run a job, given by its class or named as on the command line, and show what happened."""
     with tracing(job, arguments, time_limit, lines) as runner:
         trace: Trace = runner.trace(how)
     trace.place = runner.place
-    return Explained(trace, report.view(trace, nodes, key))
+    return Explained(trace, report.view(trace, key))
 
 
 def explain_round(path: AnyPath, *arguments: Any) -> Explained:
     """Run a round again, and show what happened; takes what ``training.explaining.traced`` does."""
     # Jobs need nothing of what a training imports.
     from mapreduce.tracing.training import explaining
+    from mapreduce.tracing.training import report as rounds
 
     trace = explaining.traced(path, *arguments)
-    return Explained(trace, explaining.view(trace))
+    return Explained(trace, rounds.view(trace))

@@ -1,9 +1,10 @@
-"""From a run's folder to the state before one of its rounds, and what is known of that after it.
+"""From a run's folder to the state before one of its rounds, and the comparison of that after it.
 
 A run keeps its last round and a few checkpoints. Between them rounds are run again, in a folder of
 their own: the run is only read.
 """
 
+import contextlib
 import logging
 import math
 from collections.abc import Callable
@@ -37,24 +38,6 @@ class Start(NamedTuple):
     place: str
 
 
-def finished(run: RunDir) -> int:
-    """Rounds that the run has finished.
-
-    Raises
-    ------
-    UsageError
-        None.
-    """
-    ended = {result.completed} if (result := run.result()) is not None else set()
-    rounds = max({*run.complete_rounds(), *checkpoint.saved(run), *ended}, default=0)
-    if not rounds:
-        raise UsageError(
-            f"{run.path} has finished no round yet, so there is none to explain. Go on with "
-            f"'gradreduce resume {run.path}'"
-        )
-    return rounds
-
-
 def chosen(run: RunDir, number: int | None) -> int:
     """The round to explain: the one asked for, or the last with as many slices as a round has.
 
@@ -63,10 +46,16 @@ def chosen(run: RunDir, number: int | None) -> int:
     Raises
     ------
     UsageError
-        The run has not got there.
+        The run has not finished that round, or none.
     """
-    last = finished(run)
-    plan = run.config.plan
+    plan, result = run.config.plan, run.result()
+    ended = {result.completed} if result is not None else set()
+    last = max({*run.complete_rounds(), *checkpoint.saved(run), *ended}, default=0)
+    if not last:
+        raise UsageError(
+            f"{run.path} has finished no round yet, so there is none to explain. Go on with "
+            f"'gradreduce resume {run.path}'"
+        )
     if number is None:
         whole = (one for one in (last, last - 1) if one and plan.leaves(one - 1) > 1)
         return next(whole, last)
@@ -87,25 +76,18 @@ def kept(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | No
             return Start(position, f"the checkpoint after {completed:,} rounds")
         except DataError as error:
             tell(f"warning: {error}. 'gradreduce resume {run.path}' makes it again")
-    blocks = run.complete_rounds().get(completed)
-    if blocks is not None:
-        try:
+    if (blocks := run.complete_rounds().get(completed)) is not None:
+        with contextlib.suppress(MissingInputError, WireError):
             position = run.read_round(completed, blocks)
             return Start(position, f"the blocks of the run after {completed:,} rounds")
-        except (MissingInputError, WireError):
-            pass
-    if completed == 0:
-        return Start(initial(run.config.plan), "the seed of the plan")
-    return None
+    return Start(initial(run.config.plan), "the seed of the plan") if completed == 0 else None
 
 
 def nearest(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start:
     """The last state kept after at most ``completed`` rounds."""
     known = {0, *checkpoint.saved(run), *run.complete_rounds()}
-    for at in sorted((one for one in known if one <= completed), reverse=True):
-        if (found := kept(run, at, tell)) is not None:
-            return found
-    raise AssertionError("before the first round there is always a state")
+    places = sorted((one for one in known if one <= completed), reverse=True)
+    return next(found for at in places if (found := kept(run, at, tell)))
 
 
 def advance(
@@ -138,88 +120,63 @@ def _run(scratch: RunDir, start: int, stop: int, blocks: int) -> None:
 # What the run left behind
 
 
-def comparable(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | None:
-    """The first state that the run has after at least ``completed`` rounds, if it is not far."""
-    known = {*checkpoint.saved(run), *run.complete_rounds()}
-    for at in sorted(known):
-        is_near = completed <= at <= completed + _ROUNDS_PER_JOB
-        if is_near and (found := kept(run, at, tell)):
-            return found
-    return None
+def compare_states(
+    run: RunDir, scratch: RunDir, after: Position, blocks: int, tell: Callable[[str], None]
+) -> list[Check]:
+    """Compare the state with the first one that the run has kept from there on, if it is near.
 
-
-def on_to(scratch: RunDir, after: Position, completed: int, blocks: int) -> Position:
-    """The state some rounds on from that after the round."""
-    if completed == after.completed:
-        return after
-    _run(scratch, after.completed, completed, blocks)
-    return scratch.read_round(completed, blocks)
-
-
-def compare_states(found: Start, number: int, ours: Position) -> list[Check]:
-    """What was computed beside what the run has after as many rounds.
-
-    ``number`` is the round that is explained.
+    Rounds up to that one are run again in ``scratch``, which holds ``after``, the state after the
+    round that is explained, in ``blocks`` blocks.
     """
-    theirs, place = found
-    later = ours.completed - number
-    when = f", {later:,} round{'s' * (later > 1)} later" if later else ""
+    number = after.completed
+    for at in sorted({*checkpoint.saved(run), *run.complete_rounds()}):
+        if number <= at <= number + _ROUNDS_PER_JOB and (found := kept(run, at, tell)):
+            break
+    else:
+        saved = ", ".join(f"{one:,}" for one in checkpoint.saved(run)) or "none"
+        text = f"the run has not kept it, nor one soon after it: its checkpoints are {saved}"
+        return [Check("the model", text, None)]
+    (theirs, place), ours, when = found, after, ""
+    if at > number:
+        _run(scratch, number, at, blocks)
+        ours = scratch.read_round(at, blocks)
+        when = f", {at - number:,} round{'s' * (at > number + 1)} later"
     if theirs.params.shape != ours.params.shape:
         return [Check("the model", f"{place} is of another size", False)]
-    checks = [_comparison(f"the model{when}", place, [theirs.params], [ours.params])]
-    names = sorted(theirs.state)
-    if names or theirs.scalars.size:
-        pairs = [
-            [*(position.state[name] for name in names), position.scalars]
-            for position in (theirs, ours)
+    checks = [_compared(f"the model{when}", place, theirs.params, ours.params)]
+    if theirs.state or theirs.scalars.size:
+        states = [
+            np.concatenate([*(one.state[name] for name in sorted(theirs.state)), one.scalars])
+            for one in (theirs, ours)
         ]
-        checks.append(_comparison(f"the optimizer's state{when}", place, *pairs))
+        checks.append(_compared(f"the optimizer's state{when}", place, *states))
     return checks
 
 
-def _comparison(what: str, place: str, theirs: list[Array], ours: list[Array]) -> Check:
-    is_equal = all(same_bits(a, b) for a, b in zip(theirs, ours, strict=True))
-    return Check(what, _difference(place, theirs, ours), is_equal)
-
-
-def _difference(place: str, theirs: list[Array], ours: list[Array]) -> str:
-    elements = sum(one.size for one in ours)
-    bits = sum(
-        int(np.count_nonzero(_bits(a) != _bits(b))) for a, b in zip(theirs, ours, strict=True)
-    )
-    if not bits:
-        return f"each of its {elements:,} elements has the bits that are in {place}"
+def _compared(what: str, place: str, theirs: Array, ours: Array) -> Check:
+    """A comparison to the bit: ``0.0`` is not ``-0.0``, and a NaN equals itself."""
+    kind = f"u{ours.itemsize}"
+    differing = int(np.count_nonzero(theirs.view(kind) != ours.view(kind)))
+    if not differing:
+        text = f"each of its {ours.size:,} elements has the bits that are in {place}"
+        return Check(what, text, True)
     with np.errstate(all="ignore"):
-        largest = max(
-            float(np.max(np.abs(a.astype(float) - b.astype(float)), initial=0.0))
-            for a, b in zip(theirs, ours, strict=True)
-        )
-    return (
-        f"{bits:,} of {elements:,} elements differ from those in {place}, by at most {largest:.3g}"
-    )
+        largest = float(np.max(np.abs(theirs.astype(float) - ours.astype(float))))
+    text = f"{differing:,} of {ours.size:,} elements differ from those in {place}"
+    return Check(what, f"{text}, by at most {largest:.3g}", False)
 
 
 def compare_loss(run: RunDir, completed: int, loss: float) -> Check:
     """The loss of a round beside the loss that the run reported."""
+    what = "the loss of the round"
     recorded = [
         event["loss"]
         for event in events.read(run.path / "events.jsonl")
         if event["event"] == "RoundCompleted" and event["completed"] == completed
     ]
     if not recorded:
-        return Check("the loss of the round", "not in the events of the run", None)
+        return Check(what, "not in the events of the run", None)
     # JSON has no NaN.
     if recorded[-1] == (loss if math.isfinite(loss) else None):
-        return Check("the loss of the round", f"{loss!r}, as the events of the run say", True)
-    text = f"{loss!r}, where the events of the run say {recorded[-1]!r}"
-    return Check("the loss of the round", text, False)
-
-
-def same_bits(left: Array, right: Array) -> bool:
-    """Whether two arrays are the same to the bit: ``0.0`` is not ``-0.0``, NaN equals itself."""
-    return left.shape == right.shape and bool(np.array_equal(_bits(left), _bits(right)))
-
-
-def _bits(array: Array) -> Array:
-    whole = np.ascontiguousarray(array)
-    return whole.view(f"u{whole.itemsize}")
+        return Check(what, f"{loss!r}, as the events of the run say", True)
+    return Check(what, f"{loss!r}, where the events of the run say {recorded[-1]!r}", False)

@@ -246,31 +246,38 @@ def test_shrinking_stops_in_time():
 
 
 class TestValues:
-    def test_once(self):
-        values = Values([1, 2, 3])
-        assert (sum(values), list(values)) == (6, [])
-        assert values.asked_again
+    @pytest.fixture
+    def asked(self):
+        return []
 
-    def test_again(self):
-        values = Values([1, 2, 3], restart=True)
+    def values(self, asked, items, restart=False):
+        return Values(items, restart, lambda: asked.append("again"))
+
+    def test_once(self, asked):
+        values = self.values(asked, [1, 2, 3])
+        assert (sum(values), list(values)) == (6, [])
+        assert asked
+
+    def test_again(self, asked):
+        values = self.values(asked, [1, 2, 3], restart=True)
         total = sum(values)
         assert [total, *(value for value in values)] == [6, 1, 2, 3]
 
-    def test_part_by_part(self):
-        values = Values([1, 2, 3, 4])
+    def test_part_by_part(self, asked):
+        values = self.values(asked, [1, 2, 3, 4])
         first = next(values)
         assert [first, *values] == [1, 2, 3, 4]
-        assert not values.asked_again
+        assert not asked
         chunks = []
-        values = Values([1, 2, 3])
+        values = self.values(asked, [1, 2, 3])
         while chunk := list(islice(values, 2)):
             chunks.append(chunk)
         assert chunks == [[1, 2], [3]]
-        assert not values.asked_again
+        assert not asked
 
-    def test_not_what_iter_gave(self):
-        values = Values([3, 1, 2], restart=True)
+    def test_not_what_iter_gave(self, asked):
+        values = self.values(asked, [3, 1, 2], restart=True)
         assert nsmallest(5, values) == [1, 2, 3]
-        assert not values.asked_again
+        assert not asked
         left = iter(Values([1, 2, 3, 4]))
         assert list(zip(left, left, strict=True)) == [(1, 2), (3, 4)]

@@ -44,7 +44,6 @@ JOBS = [
     stock_jobs.ReducerOnly,
     batch_jobs.Both,
     batch_jobs.Words,
-    test_commands.Commands,
 ]
 
 
@@ -106,19 +105,6 @@ def test_counters_are_those_of_a_count_by_hand(tmp_path):
         "REDUCE_OUTPUT_RECORDS": 2,
         "REDUCE_OUTPUT_BYTES": 2 * 6,
     }
-
-
-def test_what_combining_saves(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text("a a b\n" * 4)
-    (step,) = trace_of(taught.Combined, path, Variation(maps=2)).steps
-    assert [(one.made, one.sent, one.size, one.measured) for one in summary.savings(step)] == [
-        (12, 12, 72, False),
-        (12, 4, 24, True),
-        (4, 4, 24, False),
-    ]
-    (step,) = trace_of(taught.Count, path, Variation(maps=2)).steps
-    assert [(one.sent, one.measured) for one in summary.savings(step)] == [(12, True), (4, False)]
 
 
 def test_hot_keys_and_skew(tmp_path):
@@ -203,6 +189,8 @@ def test_steps_that_cannot_be_followed(tmp_path):
     path.write_text("a\n")
     with pytest.raises(UsageError, match=r"jar step|does not take this"):
         trace_of(MRJarStepExample, path)
+    with pytest.raises(UsageError, match="programs in the place of methods"):
+        trace_of(test_commands.Commands, path)
 
 
 class TestSampling:

@@ -16,11 +16,9 @@ from test_engine import trace_of
 from mapreduce.cli.main import main
 from mapreduce.errors import UsageError
 from mapreduce.tracing import terminal
-from mapreduce.tracing.cost import costs
 from mapreduce.tracing.following import follow
 from mapreduce.tracing.page import page
 from mapreduce.tracing.report import report, view
-from mapreduce.tracing.scenes import scenes
 from mapreduce.tracing.tasks import Variation
 
 TEXT = "to be or not to be\nthat is the question\n<b>to</b> be & so on\nto be\n"
@@ -58,16 +56,15 @@ def drawn(sections):
 
 class TestReport:
     def test_every_stage_is_shown(self, counted):
-        found = view(counted, 4)
+        found = view(counted)
         shown = drawn([found.short, *found.sections])
         for title in ("in short", "The plan", "Map", "Combine", "Shuffle", "Reduce", "The output"):
             assert f"\n{title}" in shown or title in shown
         assert "REDUCE_SHUFFLE_BYTES" in shown
-        assert "Modelled, not measured: a Hadoop of 4 nodes" in shown
         assert "'be'" in shown
 
     def test_a_failure_comes_first_and_what_was_before_is_there(self, failed):
-        first, *rest = report(failed, 4)
+        first, *rest = report(failed)
         assert first.name == "failure"
         assert "the key 'bad'" in first.text
         shown = drawn([first, *rest])
@@ -77,28 +74,22 @@ class TestReport:
     def test_remarks(self, tmp_path):
         path = tmp_path / "numbers.txt"
         path.write_text("9\n10\n")
-        shown = drawn(report(trace_of(taught.Count, path), 4))
+        shown = drawn(report(trace_of(taught.Count, path)))
         assert "10 comes before 9" in shown
         path.write_text("")
-        shown = drawn(report(trace_of(taught.Count, path), 4))
+        shown = drawn(report(trace_of(taught.Count, path)))
         assert "The input is empty" in shown
         path.write_text("a\n" * 50)
-        shown = drawn(report(trace_of(taught.Count, path, lines=10), 4))
+        assert "one would send 3 records in the place of 50" in " ".join(
+            drawn(report(trace_of(taught.Count, path))).split()
+        )
+        shown = drawn(report(trace_of(taught.Count, path, lines=10)))
         assert "There is more than is shown here" in shown
 
     def test_what_a_reducer_that_fails_did_before(self, tmp_path):
         (tmp_path / "words").write_text("be\n")
-        shown = drawn(report(trace_of(taught.ReadsTwice, tmp_path / "words"), 4))
+        shown = drawn(report(trace_of(taught.ReadsTwice, tmp_path / "words")))
         assert "wants to read them again" in " ".join(shown.split())
-
-    def test_more_nodes_do_not_cost_more(self, two_steps):
-        sizes = [10**9, 10**12]
-        few, many = (costs(two_steps, nodes, sizes) for nodes in (2, 50))
-        for slow, fast in zip(few, many, strict=True):
-            assert fast.total <= slow.total
-        assert few[0].total < few[1].total
-        # A step with nothing to do: its start, and one wave of each kind.
-        assert costs(two_steps, 4, [1])[0].start == pytest.approx(2 * 19)
 
 
 class TestFollow:
@@ -129,7 +120,7 @@ class TestPlay:
         monkeypatch.setattr("builtins.input", lambda prompt="": next(left))
         for stream in ("stdin", "stdout"):
             monkeypatch.setattr(f"sys.{stream}.isatty", lambda: is_terminal, raising=False)
-        terminal.play(console, scenes(trace), quiz)
+        terminal.play(console, view(trace).scenes, quiz)
         assert next(left, None) is None
         return console.file.getvalue()
 
@@ -140,15 +131,15 @@ class TestPlay:
     def test_all_at_once_without_a_terminal(self, monkeypatch, counted):
         shown = self.play(monkeypatch, counted, [], is_terminal=False)
         numbers = re.findall(r"Scene (\d+) of", shown)
-        assert numbers == [str(n + 1) for n in range(len(scenes(counted)))]
+        assert numbers == [str(n + 1) for n in range(len(view(counted).scenes))]
 
     def test_a_quiz_counts_right_answers(self, monkeypatch, counted):
         answers = []
-        for number, scene in enumerate(scenes(counted)):
+        for number, scene in enumerate(view(counted).scenes):
             if scene.question:
                 answers.append("none" if number == 1 else scene.question.answer.upper())
             answers.append("")
-        asked = sum(1 for scene in scenes(counted) if scene.question)
+        asked = sum(1 for scene in view(counted).scenes if scene.question)
         shown = self.play(monkeypatch, counted, answers, quiz=True)
         assert f"{asked - 1} of {asked} right." in shown
         assert "it is 6." in shown
@@ -178,7 +169,7 @@ class Tags(HTMLParser):
 class TestPage:
     @pytest.mark.parametrize("name", ["counted", "two_steps", "failed"])
     def test_is_well_formed_and_fetches_nothing(self, name, request):
-        content = page(view(request.getfixturevalue(name), 4))
+        content = page(view(request.getfixturevalue(name)))
         tags = Tags()
         tags.feed(content)
         tags.close()
@@ -189,12 +180,12 @@ class TestPage:
         assert len(content.encode()) < 500_000
 
     def test_data_is_no_markup(self, counted):
-        content = page(view(counted, 4))
+        content = page(view(counted))
         assert "<b>to</b>" not in content
         assert "&lt;b&gt;to&lt;/b&gt;" in content
 
     def test_a_failure_is_on_it(self, failed):
-        content = page(view(failed, 4))
+        content = page(view(failed))
         assert 'role="alert"' in content
         assert "cannot count it" in content
 
@@ -215,8 +206,8 @@ def answer(tab):
 
 
 def test_in_a_browser(counted, tmp_path):
-    total = len(scenes(counted))
-    with browser() as chromium, opened(chromium, page(view(counted, 4)), tmp_path) as tab:
+    total = len(view(counted).scenes)
+    with browser() as chromium, opened(chromium, page(view(counted)), tmp_path) as tab:
         seen = [place(tab)]
         for key in ("ArrowRight", "ArrowRight", "ArrowLeft", "End", "Home"):
             tab.keyboard.press(key)
@@ -233,7 +224,7 @@ def test_in_a_browser(counted, tmp_path):
 
 @pytest.mark.parametrize("name", ["counted", "failed"])
 def test_is_accessible(name, request, tmp_path):
-    require_accessible(page(view(request.getfixturevalue(name), 4)), tmp_path)
+    require_accessible(page(view(request.getfixturevalue(name))), tmp_path)
 
 
 class TestCommand:
