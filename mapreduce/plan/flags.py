@@ -1,7 +1,4 @@
-"""The options of a plan, once, for the command line and for jobs run by mrjob's convention.
-
-Imports nothing that is slow to load: ``--help`` needs this module.
-"""
+"""The table of the options of a plan. ``--help`` needs it, so it imports nothing slow."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,12 +11,12 @@ from mapreduce.optim import OPTIMIZERS, SCHEDULES
 from mapreduce.plan.strategies import STRATEGIES
 from mapreduce.support.registry import Registry
 
-#: Most steps that L-BFGS remembers: it keeps two vectors and a square of scalar products of them.
+#: Most steps that L-BFGS remembers: it keeps two vectors of each, and all their products.
 MOST_STEPS = 1000
 
 
 class Bound(NamedTuple):
-    """What the values of an option have to be, in words and as a test."""
+    """The condition for the values of an option, in words and as a test."""
 
     text: str
     holds: Callable[[Any], bool]
@@ -47,15 +44,12 @@ class Option:
     flag : str
     type : type
     default : object
-        None where the default depends on other things; ``help`` says on which.
+        None where it depends on other things, which ``help`` says.
     help : str
     choices : tuple of str
     family : Registry, optional
-        Of which the value names a member.
+        The family of which the value names a member.
     bound : Bound, optional
-    since : str
-        The version in which it came. A plan of an earlier one opens with the default that
-        :class:`mapreduce.plan.plan.Plan` has for it, by which nothing changes.
     """
 
     flag: str
@@ -65,20 +59,13 @@ class Option:
     choices: tuple[str, ...] = ()
     family: Registry | None = None
     bound: Bound | None = None
-    since: str = "0.1.0"
 
     @property
     def name(self) -> str:
         return self.flag.lstrip("-").replace("-", "_")
 
     def check(self, value: Any) -> None:
-        """Refuse a value that cannot be.
-
-        Raises
-        ------
-        UsageError
-            It is none of the choices, out of bounds, or names no member of the family.
-        """
+        """Refuse a value with a UsageError: not a choice, out of bounds, or an unknown member."""
         if value is None and self.default is None:
             return
         if self.choices:
@@ -89,7 +76,7 @@ class Option:
         self.members(value)
 
     def members(self, value: str) -> list[str]:
-        """The members of the family that a value names; a schedule is made of several."""
+        """The members of the family that a value names, which may be several for a schedule."""
         parts = value.split("+") if self.family is SCHEDULES else [value]
         return [self.family.split(part.strip())[0] for part in parts] if self.family else []
 
@@ -106,10 +93,9 @@ def _set(default: Any, text: str, bound: Bound | None = None, **more: Any) -> An
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the result, as the user chooses it: the table of these options.
+    """The user's choice of everything that decides the result.
 
-    :func:`mapreduce.plan.settings.make` completes it and makes a
-    :class:`mapreduce.plan.plan.Plan` of it.
+    :func:`mapreduce.plan.settings.make` makes a :class:`mapreduce.plan.plan.Plan` of it.
     """
 
     model: str = _set("softmax", "what is trained", family=MODELS)
@@ -201,12 +187,12 @@ PLAN = _table()
 
 
 def checked(given: Mapping[str, Any], *tables: tuple[Option, ...]) -> dict[str, Any]:
-    """Values that come from Python or from a file, if they are of the options' types and choices.
+    """Values from Python or from a file, if they are right for the options of some tables.
 
     Raises
     ------
     UsageError
-        A name is unknown, or a value is of another type or not among the choices.
+        A name is unknown, a value is of another type, or :meth:`Option.check` refuses it.
     """
     from mapreduce.support.suggest import did_you_mean
 
@@ -216,15 +202,15 @@ def checked(given: Mapping[str, Any], *tables: tuple[Option, ...]) -> dict[str, 
         if name not in known:
             raise UsageError(f"there is no keyword {name!r}.{did_you_mean(name, known)}")
         option = known[name]
-        # NumPy's numbers are as good as Python's.
+        # NumPy's numbers are accepted too.
         value = value.item() if hasattr(value, "dtype") and hasattr(value, "item") else value
         if option.type is float and type(value) is int:
             value = float(value)
         is_default = value is None and option.default is None
-        is_choice = not option.choices or value in option.choices
-        if not is_default and not (type(value) is option.type and is_choice):
+        if not is_default and type(value) is not option.type:
             expected = " or ".join(option.choices) or option.type.__name__
             raise UsageError(f"{option.flag}: expected {expected}, found {value!r:.60}")
+        option.check(value)
         values[name] = value
     return values
 

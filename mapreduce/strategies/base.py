@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
-from mapreduce.reduction.aggregator import CURVATURE, MeanAggregator, VectorSum
+from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, ShuffledFold
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key
@@ -75,7 +75,6 @@ class Strategy(ABC):
         self.context = context
         self.state = state
         self.layout = layout
-        self._aggregator = MeanAggregator()
 
     # As data
 
@@ -144,7 +143,7 @@ class Strategy(ABC):
 
     def message(self, node: Node, partial: VectorSum) -> Message:
         """The partial sum of a node, as :meth:`fold` takes it in."""
-        message = self._aggregator.to_message(partial)
+        message = partial.to_message()
         return Message({**message.meta, "node": [*node]}, message.arrays)
 
     def fold(
@@ -159,10 +158,10 @@ class Strategy(ABC):
         """
         units = self.units(self.context.plan, completed)
         what = f"round {completed}, block {number}"
-        fold: ShuffledFold[VectorSum] = ShuffledFold(units, self._aggregator.combine, what)
+        fold: ShuffledFold[VectorSum] = ShuffledFold(units, combine, what)
         for message in messages:
             node = Node(*message.meta["node"])
-            fold.receive(node, self._aggregator.from_message(message), message.digest or 0)
+            fold.receive(node, VectorSum.from_message(message), message.digest or 0)
         return fold
 
     # For those who look on

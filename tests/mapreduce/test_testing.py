@@ -119,7 +119,7 @@ class Skipping(optim.Guarded):
         (optimizer(lambda g, s, p, t: (-g, s), lambda p: {"v": p[1:]}), "shape of v: expected"),
         (optimizer(lambda g, s, p, t: (-g, s), lambda p: {"memory": p}), "something else"),
         (
-            lambda: Skipping(optim.create("sgd", lambda step: 0.1), 1.0),
+            lambda: Skipping(optim.find("sgd").create(lambda step: 0.1, optim.Options()), 1.0),
             "different scalars of blocks: expected 1, found 2",
         ),
     ],

@@ -10,7 +10,7 @@ from mapreduce.models.base import device_errors
 from mapreduce.models.context import Key
 from mapreduce.optim.contract import GlobalTransformation
 from mapreduce.plan.plan import Slice
-from mapreduce.reduction.aggregator import CURVATURE, MeanAggregator, VectorSum
+from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import SparseVector, dense
 from mapreduce.runs.directory import Array
@@ -33,7 +33,6 @@ class Gradients:
     def __init__(self, context: TaskContext, state: State) -> None:
         self._context = context
         self._state = state
-        self._aggregator = MeanAggregator()
         self._spare: list[Array] = []
         self._lent: list[Array] = []
 
@@ -85,7 +84,7 @@ class Gradients:
         mine = range(part.start, part.stop)
         partials = context.map(gradient, (slices[leaf] for leaf in mine))
         for leaf, partial in zip(mine, partials, strict=True):
-            fold.add(Node(0, leaf), self._aggregator.lift(partial))
+            fold.add(Node(0, leaf), partial)
         return fold
 
     def _stored(self, completed: int) -> tuple[Array, float]:
@@ -106,7 +105,7 @@ class Gradients:
             return np.empty(self._context.model.size, self._context.model.dtype)
 
     def _combine(self, left: VectorSum, right: VectorSum) -> VectorSum:
-        combined = self._aggregator.combine(left, right)
+        combined = combine(left, right)
         for part in (left, right):
             if part.vector is not combined.vector and not isinstance(part.vector, SparseVector):
                 self._spare.append(part.vector)

@@ -20,12 +20,13 @@ from collections.abc import Iterable, Iterator
 
 from mapreduce.errors import MissingNodesError
 from mapreduce.plan.plan import Plan
+from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, ShuffledFold
 from mapreduce.strategies.base import Layout, Pair, Phase, Strategy
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key, block_of, merge_levels
 from mapreduce.strategies.state import State
-from mapreduce.strategies.sync.blocks import BlockGradient, BlockOwner
+from mapreduce.strategies.sync.blocks import BlockOwner
 from mapreduce.strategies.sync.gradients import Gradients
 from mapreduce.strategies.task_context import TaskContext
 
@@ -86,19 +87,21 @@ class Sync(Strategy):
     def update(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
         """Step a block, and publish it."""
         number = block_of(key)
-        total = self.fold(completed, number, messages).result()
-        mean = self._owner.mean(completed, number, total)
+        mean = self._mean(completed, number, messages)
         sums = None
         if self.context.plan.needs_scalars:
             sums = self._owner.scalars(completed, number, mean).result()
         self._owner.step(completed, number, mean, sums)
         return ()
 
+    def _mean(self, completed: int, number: int, messages: Iterable[Message]) -> VectorSum:
+        total = self.fold(completed, number, messages).result()
+        return self._owner.mean(completed, number, total)
+
     def average(self, completed: int, key: str, messages: Iterable[Message]) -> Iterator[Pair]:
         """The mean gradient of a block, for itself, and what is added up over blocks, for all."""
         number = block_of(key)
-        total = self.fold(completed, number, messages).result()
-        mean = self._owner.mean(completed, number, total)
+        mean = self._mean(completed, number, messages)
         yield key, mean.to_message()
         for node, sums in self._owner.scalars(completed, number, mean).nodes():
             for other in range(self.layout.blocks):
@@ -107,12 +110,12 @@ class Sync(Strategy):
     def finish(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
         """As :meth:`update`, with the block's mean gradient and the scalars of all blocks."""
         number = block_of(key)
-        mean: BlockGradient | None = None
+        mean: VectorSum | None = None
         fold: ShuffledFold[Array] = self._owner.fold_scalars(completed)
         for message in messages:
-            if "gradient" in message.arrays:
-                # A repeated task gives the same again.
-                mean = BlockGradient.from_message(message)
+            if "node" not in message.meta:
+                # A repeated task sends the same mean again.
+                mean = VectorSum.from_message(message)
             else:
                 node = Node(*message.meta["node"])
                 fold.receive(node, message.arrays["sums"], message.digest or 0)
@@ -124,7 +127,7 @@ class Sync(Strategy):
     @classmethod
     def label(cls, message: Message) -> str:
         """Gradients of slices, the mean of a block, or scalars."""
-        if "gradient" in message.arrays:
+        if "node" not in message.meta:
             return "mean"
         return "scalars" if [*message.arrays] == ["sums"] else "gradients"
 

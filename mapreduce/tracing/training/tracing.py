@@ -19,7 +19,7 @@ from mapreduce.executors.chain import ChainJob
 from mapreduce.job import MRStep
 from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
-from mapreduce.reduction.aggregator import MeanAggregator, VectorSum
+from mapreduce.reduction.aggregator import VectorSum, combine
 from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.reduction.tree import Node, TreeFold, watcher
 from mapreduce.reduction.vectors import SparseVector, Vector, dense
@@ -147,7 +147,6 @@ class _Seen:
     nodes: dict[tuple[Node, int, int], NodeNote] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._aggregator = MeanAggregator()
         self._roots: dict[int, Array] = {}
         self._apart: dict[int, TreeFold[VectorSum]] = {}
         self._in_row: dict[int, Array] = {}
@@ -170,7 +169,7 @@ class _Seen:
         if block not in self._apart:
             # Not watched: this fold is ours.
             token = watcher.set(None)
-            self._apart[block] = TreeFold(self.units, self._aggregator.combine, "the sum")
+            self._apart[block] = TreeFold(self.units, combine, "the sum")
             watcher.reset(token)
         with np.errstate(all="ignore"):
             known = self._in_row.get(block)
