@@ -1,4 +1,4 @@
-"""What an optimizer is: pure functions of a block of the flat parameter vector and its state."""
+"""The contract of an optimizer: pure functions of a block of the parameters and its state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,16 +14,16 @@ State = dict[str, Array]
 Schedule = Callable[[int], float]
 
 #: Elements of the flat parameter vector that are never divided between two blocks, and over which
-#: a scalar is first added up.
+#: scalars are added up first.
 PAGE = 16_384
 
-#: What a block holds beside an optimizer's state; ``memory`` are the optimizer's scalars.
+#: Arrays of a block beside an optimizer's state; ``memory`` are the optimizer's scalars.
 RESERVED = ("params", "memory", "history")
 
 
 @dataclass(frozen=True)
 class Options:
-    """The settings of an optimizer, beside its learning rate; each has its own of them.
+    """Settings of optimizers beside the learning rate; each uses some of them.
 
     ``clip_norm``, ``skip_non_finite`` and ``loss_scale`` are those of
     :class:`mapreduce.optim.guarded.Guarded`; ``pairs``, ``rounds`` and ``tol`` those of
@@ -41,15 +41,9 @@ class Options:
 
 
 class Defaults(NamedTuple):
-    """The defaults of a training's settings.
+    """The defaults of a training: epochs, rows of a round, and epochs between evaluations.
 
-    Attributes
-    ----------
-    epochs : int
-    batch_size : int
-        Rows of a round; 0 for all of them.
-    eval_epochs : int
-        Epochs between evaluations; 0 for one evaluation, at the end.
+    ``batch_size`` is 0 for all rows, ``eval_epochs`` for one evaluation at the end.
     """
 
     epochs: int = 1
@@ -67,7 +61,8 @@ class Search(NamedTuple):
     norm : float
         Euclidean norm of the gradient at the best point.
     has_failed : bool
-        Whether no point was better than the first, though by more than rounding one should be.
+        Whether no point was better than the first, although its gradient promised more than
+        rounding.
     state : {"converged", "stalled", "unfinished"}
     """
 
@@ -78,7 +73,7 @@ class Search(NamedTuple):
 
 
 class Optimizer:
-    """What a training asks of its optimizer apart from a step, with answers that suit most.
+    """What a training asks its optimizer apart from a step, with answers that suit most.
 
     An optimizer may keep scalars from round to round, the same in every block.
 
@@ -121,7 +116,7 @@ class Optimizer:
         return 1.0
 
     def tolerates_non_finite(self, completed: int, is_loss_finite: bool) -> bool:
-        """Whether the gradient of a round, or its loss too, may have a NaN or an infinity."""
+        """Whether the gradient of a round, and its loss, may be NaN or infinite."""
         return False
 
     def cures(self, dtype: str) -> list[str]:
@@ -152,7 +147,7 @@ class Shared(NamedTuple):
     Attributes
     ----------
     sums : array (k,), float64
-        Of :meth:`GlobalTransformation.sums`, over all pages.
+        Those of :meth:`GlobalTransformation.sums`, over all pages.
     value : float
         The objective before the update: the rows' mean loss, and the penalties.
     scalars : array (m,), float64

@@ -90,7 +90,7 @@ class Guarded(GlobalTransformation):
         overflows = bad > 0 and math.isfinite(shared.value) and self.loss_scale(shared.scalars) > 1
         is_bad = bad > 0 or not math.isfinite(shared.value)
         if overflows or (is_bad and self._skips):
-            return params, state, self._after_a_skip(shared.scalars, overflows)
+            return params, state, self._next(shared.scalars, True, overflows)
         if is_bad and self._first_scale is not None:
             raise NonFiniteError(
                 f"round {step}: the gradient has {bad:,.0f} elements that float16 cannot hold, "
@@ -101,18 +101,14 @@ class Guarded(GlobalTransformation):
         if self._clip_norm is not None and norm > self._clip_norm:
             gradient = gradient * gradient.dtype.type(self._clip_norm / norm)
         updates, state = self._inner.update(gradient, state, params, step)
-        return params + updates, state, self._after_a_step(shared.scalars)
+        return params + updates, state, self._next(shared.scalars, False, False)
 
-    def _after_a_skip(self, scalars: Scalars, overflows: bool) -> Scalars:
+    def _next(self, scalars: Scalars, is_skipped: bool, overflows: bool) -> Scalars:
         if self._first_scale is None:
-            return scalars + 1
-        skipped, scale, _ = scalars
-        return np.array([skipped + 1, scale / 2 if overflows else scale, 0])
-
-    def _after_a_step(self, scalars: Scalars) -> Scalars:
-        if self._first_scale is None:
-            return scalars
+            return scalars + is_skipped
         skipped, scale, good = scalars
+        if is_skipped:
+            return np.array([skipped + 1, scale / 2 if overflows else scale, 0])
         if good + 1 < self._growth_rounds:
             return np.array([skipped, scale, good + 1])
         return np.array([skipped, min(2 * scale, LARGEST_SCALE), 0])

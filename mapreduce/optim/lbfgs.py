@@ -110,7 +110,7 @@ class LBFGS(GlobalTransformation):
 
     def sums(self, gradient: Array, state: State, params: Array, scalars: Scalars) -> Scalars:
         """Products of the candidate's step, change and gradient with the basis and each other."""
-        # In double precision: the squares of numbers that float32 can hold may be beyond it.
+        # In double precision: float32 may hold the elements and not their squares.
         candidates = np.stack(_candidates(gradient, state, params)).astype(np.float64)
         pairs, known = self._pairs, int(scalars[_PAIRS])
         products = np.zeros((3, 2 * pairs + 3))
@@ -223,7 +223,7 @@ def _count(after: Scalars, trials: int, step: int) -> bool:
 
 
 def _shorten(after: Scalars, value: float, matrix: Scalars, step: int, epsilon: float) -> None:
-    """Nearer to the base: at the minimum of the parabola through what is known, within bounds."""
+    """Try a point nearer to the base: the minimum of a parabola, within bounds."""
     promised = -after[_STEP] * after[_SLOPE]
     is_noisy = math.isfinite(value) and promised <= _noise(after, epsilon)
     if _count(after, NOISY_TRIAL if is_noisy else 1, step):
@@ -238,7 +238,7 @@ def _shorten(after: Scalars, value: float, matrix: Scalars, step: int, epsilon: 
 
 
 def _store(after: Scalars, matrix: Scalars, products: Scalars, pairs: int) -> int | None:
-    """Take in the pair of the new point, in place of the oldest; returns its slot."""
+    """Store the pair of the new point in place of the oldest; returns its slot."""
     own = 2 * pairs
     curvature = products[0, own + 1]
     lengths = math.sqrt(products[0, own] * products[1, own + 1])

@@ -18,7 +18,7 @@ from mapreduce.optim.transforms import (
 
 @dataclass(frozen=True)
 class OptimizerFactory:
-    """What ``--optimizer`` names.
+    """A member of :data:`mapreduce.optim.OPTIMIZERS`.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class OptimizerFactory:
         ``create(schedule, options)`` makes the optimizer. The schedule gives the learning rate of a
         step; the options are :class:`mapreduce.optim.Options`.
     takes : tuple of str
-        The settings that have an effect on it, of those that have none on some optimizers.
+        The settings that have an effect on this optimizer and not on all.
     """
 
     create: Callable[[Schedule, Options], Transformation | GlobalTransformation]

@@ -37,19 +37,9 @@ def up_to(most: int, text: str = "a positive number up to {:,}") -> Bound:
 
 @dataclass(frozen=True)
 class Option:
-    """One option.
+    """One option; its value may have to be one of some choices, or name a member of a family.
 
-    Attributes
-    ----------
-    flag : str
-    type : type
-    default : object
-        None where it depends on other things, which ``help`` says.
-    help : str
-    choices : tuple of str
-    family : Registry, optional
-        The family of which the value names a member.
-    bound : Bound, optional
+    ``default`` is None if it depends on other things, which ``help`` explains.
     """
 
     flag: str
@@ -98,9 +88,9 @@ class Settings:
     :func:`mapreduce.plan.settings.make` makes a :class:`mapreduce.plan.plan.Plan` of it.
     """
 
-    model: str = _set("softmax", "what is trained", family=MODELS)
-    strategy: str = _set("sync", "what a round means", family=STRATEGIES)
-    optimizer: str = _set("sgd", "what is done with a gradient", family=OPTIMIZERS)
+    model: str = _set("softmax", "model to train", family=MODELS)
+    strategy: str = _set("sync", "kind of round", family=STRATEGIES)
+    optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
     learning_rate: float = _set(0.1, "step size", _OVER_0)
     momentum: float = _set(
         0.9,
@@ -108,23 +98,23 @@ class Settings:
         Bound("a number in [0, 1)", lambda number: 0 <= number < 1),
     )
     schedule: str = _set(
-        "constant", "of the learning rate, one or several joined by +", family=SCHEDULES
+        "constant", "one or several schedules of the learning rate, joined by +", family=SCHEDULES
     )
     l1: float = _set(0.0, "L1 penalty on the weights, not on biases; for sgd and momentum", _FROM_0)
     l2: float = _set(0.0, "L2 penalty on the weights, not on biases", _FROM_0)
     weight_decay: float = _set(
         0.0,
         "share of all parameters, biases too, that is added to the gradient, or for adamw "
-        "subtracted apart from it",
+        "subtracted separately",
         _FROM_0,
     )
     class_weight: str | None = _set(
-        None, "how much rows count: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"
+        None, "weights of the rows: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"
     )
-    clip_norm: float | None = _set(None, "scale a gradient of a larger norm down to it", _OVER_0)
+    clip_norm: float | None = _set(None, "scale gradients down to this norm", _OVER_0)
     non_finite: str = _set(
         "error",
-        "a round whose gradient is not finite: end with an error, or skip the round",
+        "if the gradient of a round is not finite: end with an error, or skip the round",
         choices=("error", "skip"),
     )
     history_size: int = _set(
@@ -146,10 +136,10 @@ class Settings:
     limit_rows: int | None = _set(None, "train on the first N rows only", _FROM_1)
     seed: int = _set(
         0,
-        "of the initial parameters and the order of the slices",
+        "seed of the initial parameters and of the order of the slices",
         Bound("a number from 0 to 2**63 - 1", lambda number: 0 <= number < 2**63),
     )
-    dtype: str = _set("float32", "of the parameters", choices=("float32", "float64"))
+    dtype: str = _set("float32", "dtype of the parameters", choices=("float32", "float64"))
     precision: str = _set(
         "full",
         "mixed: gradients from float16, with a scaled loss; parameters and sums stay float32",

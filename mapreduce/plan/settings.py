@@ -35,10 +35,8 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
     Parameters
     ----------
     settings : Settings
-    data : Manifest
-        The training data.
-    evaluation : Manifest, optional
-        The evaluation data.
+    data, evaluation : Manifest
+        The training data, and optionally the evaluation data.
 
     Raises
     ------
@@ -313,20 +311,10 @@ def check_fits(
     standardised: str | None,
     columns: Columns | None,
 ) -> None:
-    """Refuse data that a model cannot take.
+    """Refuse data with a :class:`DataError` if a model cannot be used on them.
 
-    Parameters
-    ----------
-    data : Manifest
-    features, classes, standardised, columns
-        Those of the training data; see :class:`mapreduce.plan.plan.DataReference` and
-        :class:`mapreduce.data.manifest.Manifest`.
-
-    Raises
-    ------
-    DataError
-        The data have other features or columns, a class that the model does not know, or features
-        that were standardised in another way.
+    The other parameters are those of the training data; see
+    :class:`mapreduce.plan.plan.DataReference` and :class:`mapreduce.data.manifest.Manifest`.
     """
     if wrong := misfit(data.columns, columns):
         raise DataError(

@@ -5,14 +5,14 @@ A :class:`Message` is a small JSON object and named arrays. :func:`encode` makes
     GRW1 | header length, 8 hex digits | CRC-32, 8 hex digits | header, JSON | arrays
 
 in which every array starts at a multiple of 64 bytes and is little-endian and C-contiguous. The
-header holds a checksum for each array; its own covers all before the first array, and the key if
-the frame travels with one. Thus some arrays of a file can be read and checked without the others.
+header holds a checksum for each array; its own covers everything before the first array, and the
+key if the frame travels with one. So some arrays of a file can be read without the others.
 
 Hadoop streaming ends a record at LF and at CR, so a frame cannot travel on a line as it is.
 :func:`protect` makes it line-safe at a fixed cost of one byte in 64: each block of 64 bytes is
-combined by exclusive or with a mask, chosen so that neither LF nor CR is left in the block. There
-always is one: 64 bytes rule out at most 128 of the 254 masks that are not LF or CR themselves. All
-masks come first, then all blocks.
+combined by exclusive or with a mask that leaves neither LF nor CR in the block. There always is
+one: 64 bytes rule out at most 128 of the 254 masks that are not LF or CR themselves. All masks come
+first, then all blocks.
 """
 
 import json
@@ -58,7 +58,7 @@ class Message:
     arrays : dict of str to ndarray
         Boolean, integer or floating dtypes of any shape, zero-dimensional and empty ones too.
     digest : int or None
-        Checksum of the header that the message was read from, which holds those of the arrays.
+        Checksum of the message's header when it was read, which covers those of the arrays.
     """
 
     meta: Mapping[str, Any] = field(default_factory=dict)
@@ -78,7 +78,7 @@ def encode_parts(message: Message, key: bytes = b"") -> list[Buffer]:
     ----------
     message : Message
     key : bytes
-        The key that the frame travels with; it only enters the checksum.
+        The key that the frame travels with, which is part of the checksum only.
 
     Raises
     ------
@@ -125,9 +125,9 @@ def decode(frame: Buffer, what: str = "a record", key: bytes = b"") -> Message:
     ----------
     frame : bytes-like
     what : str
-        Names the record in an error: its file or its key.
+        The name of the record in errors: its file or its key.
     key : bytes
-        What :func:`encode` was given.
+        As for :func:`encode`.
 
     Raises
     ------
@@ -261,7 +261,7 @@ def protect(frame: Buffer) -> bytes:
 
 
 def unprotect(line: Buffer, what: str = "a record") -> memoryview:
-    """The frame that :func:`protect` made line-safe, in memory of its own.
+    """The frame of a record that :func:`protect` has made.
 
     Raises
     ------

@@ -2,12 +2,12 @@
 
 The ``n`` slices of a round are the leaves of one binary tree. Node ``(level, number)`` covers
 the leaves ``number * 2**level`` up to ``(number + 1) * 2**level``, cut off at ``n``; its children
-are ``(level - 1, 2 * number)`` and ``(level - 1, 2 * number + 1)``. Where the right child would lie
+are ``(level - 1, 2 * number)`` and ``(level - 1, 2 * number + 1)``. Where the right child would be
 beyond ``n`` the node *is* its left child: there are no padding leaves, and nothing is added.
 
-Only siblings are ever combined, the left one on the left. So the root is the same sequence of
-additions whether one process adds everything or many add parts of it in any order, and floating
-point sums come out with the same bits.
+Only siblings are combined, the left one on the left. So the root is the same sequence of additions
+whether one process adds everything or many add parts of it in any order, and floating-point sums
+have the same bits.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,12 +27,12 @@ class Node(NamedTuple):
 
     @property
     def start(self) -> int:
-        """First leaf covered."""
+        """The first leaf covered."""
         return self.number << self.level
 
     @property
     def stop(self) -> int:
-        """Leaf after the last one covered, were the tree complete."""
+        """The leaf after the last one covered in a complete tree."""
         return (self.number + 1) << self.level
 
 
@@ -51,21 +51,21 @@ class Watcher(Protocol):
         """Called when a fold has added the two children of a node."""
 
 
-#: Observers of the folds that are made in this context.
+#: The observer of the folds that are made in this context.
 watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
 class TreeFold(Generic[Partial]):
-    """Combines partial results along the canonical tree, in whatever order they come.
+    """Combines partial results along the canonical tree, in any order of arrival.
 
     Parameters
     ----------
     leaves : int
         Number of leaves of the whole tree, at least 1.
     combine : callable
-        ``combine(left, right)``, called with siblings only.
+        ``combine(left, right)`` of two siblings.
     what : str
-        Names the sum in an error.
+        The name of the sum in errors.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class TreeFold(Generic[Partial]):
         self._watcher = watcher.get()
 
     def add(self, node: Node, partial: Partial) -> None:
-        """Take in the partial result of a node, owned by the fold from now on.
+        """Add the partial result of a node, which the fold may change.
 
         Raises
         ------
         ConflictingNodesError
-            The node lies outside of the tree, or has been added already.
+            The node is outside of the tree, or has been added already.
         """
         level, number = node
         if not 0 <= level <= self.root.level or not 0 <= node.start < self.leaves:
@@ -106,7 +106,7 @@ class TreeFold(Generic[Partial]):
                 partial = self._combine(*pair)
                 if self._watcher is not None:
                     self._watcher.combined(self, Node(level + 1, number >> 1), partial)
-            # else there is no right sibling: the parent is this node.
+            # Without a right sibling, the parent is this node.
             level, number = level + 1, number >> 1
         node = Node(level, number)
         if node in self._pending:
@@ -123,7 +123,7 @@ class TreeFold(Generic[Partial]):
         Raises
         ------
         MissingNodesError
-            Not all leaves have come; the message names the missing ones.
+            Leaves are missing; the message names them.
         """
         if self.root not in self._pending:
             missing = ", ".join(_range(start, stop) for start, stop in self._gaps())
@@ -149,10 +149,10 @@ class TreeFold(Generic[Partial]):
 
 
 class ShuffledFold(TreeFold[Partial]):
-    """A fold of what arrived through a shuffle, where tasks may have been repeated.
+    """A fold of partial results from a shuffle, where tasks may have been repeated.
 
-    A node that arrives again from a retry or a speculative attempt counts once, if its bytes are
-    the same; anything else is an error.
+    A node that arrives again from a retry or a speculative attempt counts once if its bytes are the
+    same; otherwise it is an error.
     """
 
     def __init__(
@@ -163,20 +163,12 @@ class ShuffledFold(TreeFold[Partial]):
         self._ancestors: set[Node] = set()
 
     def receive(self, node: Node, partial: Partial, digest: int) -> None:
-        """Take in the partial result of a node.
-
-        Parameters
-        ----------
-        node : Node
-        partial
-            Owned by the fold from now on.
-        digest : int
-            Digest of the partial's bytes.
+        """Add the partial result of a node, which the fold may change; ``digest`` is of its bytes.
 
         Raises
         ------
         ConflictingNodesError
-            The node came before with other bytes, or some of its slices came in other nodes.
+            The node has arrived with other bytes, or some of its slices in other nodes.
         """
         if node in self._digests:
             if digest == self._digests[node]:

@@ -183,12 +183,7 @@ def _encoded(content: dict[str, Any]) -> bytes:
 
 
 class RunDir:
-    """A run's directory.
-
-    Parameters
-    ----------
-    path : Path or RemotePath
-    """
+    """A run's directory, on this machine or in another filesystem."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path

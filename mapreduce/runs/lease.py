@@ -199,7 +199,7 @@ def _is_mine(found: Holder | None, me: Holder) -> bool:
 
 
 def _check_free(run: AnyPath, previous: Holder, take_over: bool, is_locked: bool) -> None:
-    # If a driver of this host lived, it would have the lock that this process has.
+    # If a driver of this host were alive, it would hold the lock that this process holds.
     if is_locked and previous.host == myself().host and not _is_visible(previous):
         return
     if is_alive(previous) if _is_visible(previous) else not take_over:
@@ -273,7 +273,7 @@ def _lock(run: AnyPath, lock: int) -> bool:
             return False
 
 
-#: Seconds in which a driver that ends, or the workers of a killed one, may still hold the lock.
+#: Seconds for which a driver that ends, or the workers of a killed one, may still hold the lock.
 _ENDING_SECONDS = 1
 
 

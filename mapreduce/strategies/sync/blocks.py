@@ -1,4 +1,4 @@
-"""The reducer's part of a round: what the owner of a block of the parameters does with it."""
+"""The reducer's part of a round: a step of a block of the parameters."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,13 +19,7 @@ _first_non_finite = dispatch.get("first_non_finite")
 
 
 class BlockOwner:
-    """The blocks of the parameters, as their owners see them.
-
-    Parameters
-    ----------
-    context : TaskContext
-    state : State
-    """
+    """The steps of the blocks that a task owns."""
 
     def __init__(self, context: TaskContext, state: State) -> None:
         self._context = context
@@ -60,10 +54,9 @@ class BlockOwner:
     def _with_buffers(
         self, number: int, params: Array, value: Callable[[str, slice, slice], Any]
     ) -> Array:
-        """A block's parameters with other values in the place of buffers; they are not changed.
+        """A block's parameters with other values in the place of buffers; a copy, if there are any.
 
-        ``value`` gets a buffer's name, which of its elements these are, and their place in the
-        block.
+        ``value`` gets a buffer's name, a part of its elements, and their place in the block.
         """
         model = self._context.model
         if not model.has_buffers:
@@ -87,14 +80,14 @@ class BlockOwner:
         return params, trained, arrays, scalars
 
     def fold_scalars(self, completed: int) -> ShuffledFold[Array]:
-        """Adds up scalars along a tree over all pages of the parameters."""
+        """A sum of scalars along a tree over all pages of the parameters."""
         pages = -(-self._context.model.size // PAGE)
         return ShuffledFold(pages, np.add, f"round {completed}, the scalars")
 
     def scalars(self, completed: int, number: int, mean: VectorSum) -> TreeFold[Array]:
-        """The scalars of a block's pages: leaves of the tree of :meth:`fold_scalars`.
+        """The scalars of a block's pages, which are leaves of the tree of :meth:`fold_scalars`.
 
-        The first is the squared norm of what the L2 penalty applies to.
+        The first scalar is the squared norm of the elements that the L2 penalty applies to.
         """
         assert self._global is not None
         _, params, arrays, scalars = self._parts(completed, number, mean)
@@ -117,12 +110,10 @@ class BlockOwner:
 
         Parameters
         ----------
-        completed : int
-            Rounds before.
-        number : int
+        completed, number : int
         mean : VectorSum
         sums : array or None
-            The scalars of all blocks, where the optimizer needs them.
+            The scalars of all blocks, if the optimizer needs them.
 
         Raises
         ------

@@ -22,13 +22,7 @@ _first_non_finite = dispatch.get("first_non_finite")
 
 
 class Gradients:
-    """Gradients of the slices of a range.
-
-    Parameters
-    ----------
-    context : TaskContext
-    state : State
-    """
+    """Gradients of the slices of a range."""
 
     def __init__(self, context: TaskContext, state: State) -> None:
         self._context = context
@@ -39,7 +33,7 @@ class Gradients:
     def nodes(self, part: LeafRange) -> Iterator[tuple[Node, VectorSum]]:
         """The largest complete nodes over some slices, from left to right.
 
-        Their vectors keep their values until the next call, which uses their memory again.
+        Their vectors are valid until the next call, which uses their memory again.
 
         Raises
         ------
@@ -68,7 +62,7 @@ class Gradients:
         def gradient(rows: Slice) -> VectorSum:
             batch = context.batch(rows)
             extras: dict[str, Array] = {}
-            # A value that is not finite is looked for in the sum, and reported with its place.
+            # The sum is checked for values that are not finite.
             with np.errstate(all="ignore"), device_errors(context.model.device):
                 key = self._key(completed, rows)
                 loss, vector = context.gradient(params, batch, self._vector, scale, key, extras)
@@ -88,7 +82,7 @@ class Gradients:
         return fold
 
     def _stored(self, completed: int) -> tuple[Array, float]:
-        """The parameters after some rounds, and what the loss of the next one is scaled by."""
+        """The parameters after some rounds, and the scale of the next round's loss."""
         params = self._state.params(completed)
         if not self._context.plan.is_mixed:
             return params, 1.0
@@ -98,7 +92,7 @@ class Gradients:
         return Key(self._context.plan.seed, completed, shard=rows.shard, row=rows.start)
 
     def _vector(self) -> Array:
-        """Memory for a gradient; what was added to another one is used again."""
+        """Memory for a gradient, if possible that of one which was added to another."""
         try:
             return self._spare.pop()
         except IndexError:

@@ -56,7 +56,7 @@ def run(transformation, params, gradients):
 
 def test_a_chain_refuses_two_states_of_one_name():
     """One would be taken for the other."""
-    with pytest.raises(ValueError, match="chain: velocity: a state of this name is there already"):
+    with pytest.raises(ValueError, match="chain: velocity: a state of this name exists already"):
         optim.chain(optim.trace(0.9), optim.scale_by_learning_rate(rates), optim.trace(0.5))
     taken = optim.Transformation(lambda params: {"memory": params}, lambda *given: given[:2])
     with pytest.raises(ValueError, match="chain: memory"):
