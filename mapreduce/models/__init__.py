@@ -27,13 +27,7 @@ MODELS = Registry(
 
 
 def parse(spec: str) -> tuple[str, tuple[int, ...]]:
-    """Name and arguments of a specification like ``mlp:256,128``.
-
-    Raises
-    ------
-    UsageError
-        The model is unknown or its arguments are malformed.
-    """
+    """Name and arguments of a specification like ``mlp:256,128``, or a UsageError."""
     name, rest = MODELS.split(spec)
     try:
         arguments = () if rest is None else tuple(int(part) for part in rest.split(","))

@@ -60,13 +60,7 @@ class Key(NamedTuple):
     layer: int = 0
 
     def fold(self, layer: int) -> "Key":
-        """The key of a layer, or of a layer within this key's layer.
-
-        Raises
-        ------
-        ValueError
-            The number is not from 0 to 65,534, or layers are more than four deep.
-        """
+        """The key of a layer, or of a layer within this key's layer: up to 65,534, four deep."""
         if not 0 <= layer < (1 << _LAYER_BITS) - 1 or self.layer >> 64 - _LAYER_BITS:
             raise ValueError(f"layer {layer} of key {self}: expected 0 to 65,534, four levels deep")
         return self._replace(layer=(self.layer << _LAYER_BITS) + layer + 1)

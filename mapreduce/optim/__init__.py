@@ -61,13 +61,7 @@ def __getattr__(name: str) -> Any:
 
 
 def find(name: str) -> "OptimizerFactory":
-    """The optimizer of a name, which is created with its schedule and :class:`Options`.
-
-    Raises
-    ------
-    UsageError, MemberError
-        The name is unknown, or what it names cannot be used.
-    """
+    """The factory of an optimizer; errors are those of :meth:`Registry.load`."""
     member: OptimizerFactory = OPTIMIZERS.load(name)
     return member
 

@@ -78,6 +78,8 @@ class TreeFold(Generic[Partial]):
         self._combine = combine
         self._what = what
         self._pending: dict[Node, Partial] = {}
+        self._digests: dict[Node, int] = {}
+        self._ancestors: set[Node] = set()
         self._watcher = watcher.get()
 
     def add(self, node: Node, partial: Partial) -> None:
@@ -113,6 +115,37 @@ class TreeFold(Generic[Partial]):
             raise ConflictingNodesError(f"{self._what}: {self.describe(node)} came twice")
         self._pending[node] = partial
 
+    def receive(self, node: Node, partial: Partial, digest: int) -> None:
+        """Add a partial result from a shuffle, where tasks may have been repeated.
+
+        A node that arrives again from a retry or a speculative attempt counts once if the digest of
+        its bytes is the same.
+
+        Raises
+        ------
+        ConflictingNodesError
+            The node has arrived with another digest, or some of its slices in other nodes.
+        """
+        if node in self._digests:
+            if digest == self._digests[node]:
+                return
+            raise ConflictingNodesError(
+                f"{self._what}: two different partial results arrived for {self.describe(node)} "
+                f"A repeated task must give the same bytes: does the job depend on time, on random "
+                f"numbers without a seed, or on the machine's processor?"
+            )
+        ancestors = [
+            Node(node.level + up, node.number >> up)
+            for up in range(1, self.root.level - node.level + 1)
+        ]
+        if node in self._ancestors or any(other in self._digests for other in ancestors):
+            raise ConflictingNodesError(
+                f"{self._what}: {self.describe(node)} overlaps another node that arrived"
+            )
+        self.add(node, partial)
+        self._digests[node] = digest
+        self._ancestors.update(ancestors)
+
     def nodes(self) -> Iterator[tuple[Node, Partial]]:
         """The largest nodes that are complete, from left to right."""
         yield from sorted(self._pending.items(), key=lambda item: item[0].start)
@@ -146,49 +179,6 @@ class TreeFold(Generic[Partial]):
             position = min(node.stop, self.leaves)
         if position < self.leaves:
             yield position, self.leaves
-
-
-class ShuffledFold(TreeFold[Partial]):
-    """A fold of partial results from a shuffle, where tasks may have been repeated.
-
-    A node that arrives again from a retry or a speculative attempt counts once if its bytes are the
-    same; otherwise it is an error.
-    """
-
-    def __init__(
-        self, leaves: int, combine: Callable[[Partial, Partial], Partial], what: str = "the sum"
-    ) -> None:
-        super().__init__(leaves, combine, what)
-        self._digests: dict[Node, int] = {}
-        self._ancestors: set[Node] = set()
-
-    def receive(self, node: Node, partial: Partial, digest: int) -> None:
-        """Add the partial result of a node, which the fold may change; ``digest`` is of its bytes.
-
-        Raises
-        ------
-        ConflictingNodesError
-            The node has arrived with other bytes, or some of its slices in other nodes.
-        """
-        if node in self._digests:
-            if digest == self._digests[node]:
-                return
-            raise ConflictingNodesError(
-                f"{self._what}: two different partial results arrived for {self.describe(node)} "
-                f"A repeated task must give the same bytes: does the job depend on time, on random "
-                f"numbers without a seed, or on the machine's processor?"
-            )
-        ancestors = [
-            Node(node.level + up, node.number >> up)
-            for up in range(1, self.root.level - node.level + 1)
-        ]
-        if node in self._ancestors or any(other in self._digests for other in ancestors):
-            raise ConflictingNodesError(
-                f"{self._what}: {self.describe(node)} overlaps another node that arrived"
-            )
-        self.add(node, partial)
-        self._digests[node] = digest
-        self._ancestors.update(ancestors)
 
 
 def _range(start: int, stop: int) -> str:

@@ -15,7 +15,7 @@ from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
 from mapreduce.reduction.message import Array, Message
-from mapreduce.reduction.tree import Node, ShuffledFold
+from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
@@ -133,9 +133,7 @@ class Strategy(ABC):
         message = partial.to_message()
         return Message({**message.meta, "node": [*node]}, message.arrays)
 
-    def fold(
-        self, completed: int, number: int, messages: Iterable[Message]
-    ) -> ShuffledFold[VectorSum]:
+    def fold(self, completed: int, number: int, messages: Iterable[Message]) -> TreeFold[VectorSum]:
         """Add up the messages of :meth:`cut` for a block.
 
         Raises
@@ -145,7 +143,7 @@ class Strategy(ABC):
         """
         units = self.units(self.context.plan, completed)
         what = f"round {completed}, block {number}"
-        fold: ShuffledFold[VectorSum] = ShuffledFold(units, combine, what)
+        fold: TreeFold[VectorSum] = TreeFold(units, combine, what)
         for message in messages:
             node = Node(*message.meta["node"])
             fold.receive(node, VectorSum.from_message(message), message.digest or 0)

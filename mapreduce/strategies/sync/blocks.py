@@ -9,7 +9,7 @@ from kernels import dispatch
 from mapreduce.errors import NonFiniteError
 from mapreduce.optim.contract import PAGE, GlobalTransformation, Shared
 from mapreduce.reduction.aggregator import CURVATURE, VectorSum
-from mapreduce.reduction.tree import Node, ShuffledFold, TreeFold
+from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs.directory import Array
 from mapreduce.strategies.state import State
@@ -79,10 +79,10 @@ class BlockOwner:
         trained = self._with_buffers(number, params, lambda *_: 0)
         return params, trained, arrays, scalars
 
-    def fold_scalars(self, completed: int) -> ShuffledFold[Array]:
+    def fold_scalars(self, completed: int) -> TreeFold[Array]:
         """A sum of scalars along a tree over all pages of the parameters."""
         pages = -(-self._context.model.size // PAGE)
-        return ShuffledFold(pages, np.add, f"round {completed}, the scalars")
+        return TreeFold(pages, np.add, f"round {completed}, the scalars")
 
     def scalars(self, completed: int, number: int, mean: VectorSum) -> TreeFold[Array]:
         """The scalars of a block's pages, which are leaves of the tree of :meth:`fold_scalars`.

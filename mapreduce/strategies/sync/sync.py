@@ -22,7 +22,7 @@ from mapreduce.errors import MissingNodesError
 from mapreduce.plan.plan import Plan
 from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.message import Array, Message
-from mapreduce.reduction.tree import Node, ShuffledFold
+from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.strategies.base import Layout, Pair, Phase, Strategy
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key, block_of, merge_levels
 from mapreduce.strategies.state import State
@@ -107,7 +107,7 @@ class Sync(Strategy):
         """As :meth:`update`, from the block's mean gradient and the scalars of all blocks."""
         number = block_of(key)
         mean: VectorSum | None = None
-        fold: ShuffledFold[Array] = self._owner.fold_scalars(completed)
+        fold: TreeFold[Array] = self._owner.fold_scalars(completed)
         for message in messages:
             if "node" not in message.meta:
                 # A repeated task sends the same mean again.

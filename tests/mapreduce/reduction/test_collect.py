@@ -13,7 +13,7 @@ import naive
 from mapreduce.errors import ConflictingNodesError, MissingNodesError
 from mapreduce.reduction.aggregator import VectorSum, combine
 from mapreduce.reduction.message import WireProtocol
-from mapreduce.reduction.tree import Node, ShuffledFold, TreeFold, root
+from mapreduce.reduction.tree import Node, TreeFold, root
 
 
 def pair(left, right):
@@ -68,7 +68,7 @@ class TestTree:
     def test_any_division_in_any_order(self, division, data):
         leaves, ranges = division
         nodes = fold_ranges(leaves, ranges, range(leaves), pair)
-        fold = ShuffledFold(leaves, pair)
+        fold = TreeFold(leaves, pair)
         for digest, (node, part) in enumerate(data.draw(st.permutations(nodes))):
             fold.receive(node, part, digest)
         assert fold.result() == naive.tree_sum(list(range(leaves)), pair)
@@ -79,7 +79,7 @@ class TestTree:
         rows = vectors(leaves, dtype, seed)
         losses = vectors(leaves, "float64", seed + 1)[:, 0]
         nodes = fold_ranges(leaves, ranges, sums(rows, losses), combine)
-        fold = ShuffledFold(leaves, combine)
+        fold = TreeFold(leaves, combine)
         for digest, (node, part) in enumerate(nodes):
             fold.receive(node, part, digest)
         total = fold.result()
@@ -123,7 +123,7 @@ class TestMissing:
     def test_names_the_missing_slices(self, data):
         leaves = data.draw(st.integers(1, 40))
         there = data.draw(st.sets(st.integers(0, leaves - 1), max_size=leaves - 1))
-        fold = ShuffledFold(leaves, pair, "round 3, block 1")
+        fold = TreeFold(leaves, pair, "round 3, block 1")
         for leaf in data.draw(st.permutations(sorted(there))):
             fold.receive(Node(0, leaf), leaf, leaf)
         with pytest.raises(MissingNodesError) as error:
@@ -147,7 +147,7 @@ class TestConflicts:
         leaves, ranges = division
         nodes = list(enumerate(fold_ranges(leaves, ranges, range(leaves), pair)))
         again = data.draw(st.lists(st.sampled_from(nodes), max_size=10))
-        fold = ShuffledFold(leaves, pair)
+        fold = TreeFold(leaves, pair)
         for digest, (node, part) in data.draw(st.permutations(nodes + again)):
             fold.receive(node, part, digest)
         assert fold.result() == naive.tree_sum(list(range(leaves)), pair)
@@ -156,7 +156,7 @@ class TestConflicts:
     def test_other_bytes_for_the_same_node(self, division, data):
         leaves, ranges = division
         nodes = list(enumerate(fold_ranges(leaves, ranges, range(leaves), pair)))
-        fold = ShuffledFold(leaves, pair, "round 3, block 1")
+        fold = TreeFold(leaves, pair, "round 3, block 1")
         for digest, (node, part) in nodes:
             fold.receive(node, part, digest)
         digest, (node, part) = data.draw(st.sampled_from(nodes))
@@ -172,7 +172,7 @@ class TestConflicts:
         number = data.draw(st.integers(0, leaves - 1))
         line = [Node(level, number >> level) for level in range(root(leaves).level + 1)]
         first, second = data.draw(st.permutations(line))[:2]
-        fold = ShuffledFold(leaves, pair)
+        fold = TreeFold(leaves, pair)
         fold.receive(first, "first", 1)
         for leaf in data.draw(st.permutations(range(leaves))):
             if not any(node.start <= leaf < node.stop for node in (first, second)):
@@ -180,13 +180,13 @@ class TestConflicts:
         with pytest.raises(ConflictingNodesError, match="overlaps another node that arrived"):
             fold.receive(second, "second", 1)
 
-    @pytest.mark.parametrize("fold", [TreeFold, ShuffledFold])
+    @pytest.mark.parametrize("receives", [False, True])
     @pytest.mark.parametrize(
         "node", [(0, 5), (0, -1), (1, 3), (2, 2), (3, 1), (4, 0), (-1, 0), (-1, 9), (2, -1)]
     )
-    def test_outside_of_the_tree(self, fold, node):
-        fold = fold(5, pair, "round 3, block 1")
-        add = partial(fold.receive, digest=1) if hasattr(fold, "receive") else fold.add
+    def test_outside_of_the_tree(self, receives, node):
+        fold = TreeFold(5, pair, "round 3, block 1")
+        add = partial(fold.receive, digest=1) if receives else fold.add
         place = rf"round 3, block 1: node \({node[0]}, {node[1]}\) lies outside of the tree"
         with pytest.raises(ConflictingNodesError, match=place):
             add(Node(*node), "x")
