@@ -148,7 +148,7 @@ class _ModelSuite:
         weighted = self.gradient(self.params, replace(self.batch, weights=weights))
         single = [self.gradient(self.params, self.batch[i : i + 1], i) for i in range(_ROWS)]
         for total, factors in ((self.whole, np.ones(_ROWS)), (weighted, weights)):
-            what = f"beside the sum of single rows with the weights {factors.tolist()}"
+            what = f"compared with the sum of single rows with the weights {factors.tolist()}"
             for name in ("loss", "vector", *total.extras):
                 found, *parts = [{**vars(one), **one.extras}[name] for one in (total, *single)]
                 expected = sum(w * part for w, part in zip(factors, parts, strict=True))
@@ -181,7 +181,7 @@ class _ModelSuite:
         loss, correct = model.score(params, batch, Context())
         out = np.empty_like(params)
         used = model.gradient(params, batch, out, Context())
-        _close("loss of score, beside that of gradient", loss, used, self.tolerance)
+        _close("loss of score, compared with that of gradient", loss, used, self.tolerance)
         logits = model.logits(params, batch, Context()).copy()
         _same("shape of logits", logits.shape, (_ROWS, 1 if model.regression else model.classes))
         best = 0 if model.regression else int((logits.argmax(axis=1) == batch.labels).sum())
@@ -218,7 +218,8 @@ class _ModelSuite:
         sparse, dense = (replace(self.batch, features=one) for one in (rows, rows.to_dense()))
         found = self.gradient(self.params, sparse)
         expected = self.gradient(self.params, dense).vector
-        _close("gradient of sparse rows, beside dense ones", found.vector, expected, self.tolerance)
+        what = "gradient of sparse rows, compared with dense ones"
+        _close(what, found.vector, expected, self.tolerance)
         loss_and_vector: Any = self.model.sparse_gradient(self.params, sparse, Context())
         if loss_and_vector is not None:
             _bits("sparse gradient of sparse rows", loss_and_vector[1].to_dense(), found.vector)
@@ -233,9 +234,8 @@ class _ModelSuite:
                 direction[place] = 0
             ends = [self.gradient(params + h * direction, self.batch).loss for h in (1e-6, -1e-6)]
             slope = (ends[0] - ends[1]) / 2e-6
-            _close(
-                "gradient, beside central differences", self.whole.vector @ direction, slope, 1e-5
-            )
+            found = self.whole.vector @ direction
+            _close("gradient, compared with central differences", found, slope, 1e-5)
 
 
 # Optimizers
@@ -426,7 +426,7 @@ def check_reader(make: Callable[[], Source]) -> None:
     Parameters
     ----------
     make : callable
-        Reads the same small source anew with each call.
+        Reads the same small source again with each call.
     """
     source = make()
     first, again = list(source.chunks), list(make().chunks)

@@ -59,7 +59,7 @@ class Model(ABC):
         Shape of a row, whose elements are the columns of a batch.
     classes : int
     dtype : {"float32", "float64"}
-        Of the parameters.
+        The dtype of the parameters.
     device : str
         Where the kernels run.
 
@@ -68,7 +68,7 @@ class Model(ABC):
     features : int
         Columns of a batch.
     parameters : list of Parameter
-        In the order in which they lie in the flat vector.
+        The parts of the flat vector, in order.
     size : int
         Length of the flat vector.
     takes_shape : bool

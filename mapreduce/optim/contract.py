@@ -17,13 +17,13 @@ Schedule = Callable[[int], float]
 #: scalars are added up first.
 PAGE = 16_384
 
-#: Arrays of a block beside an optimizer's state; ``memory`` are the optimizer's scalars.
+#: Arrays of a block in addition to an optimizer's state; ``memory`` are the optimizer's scalars.
 RESERVED = ("params", "memory", "history")
 
 
 @dataclass(frozen=True)
 class Options:
-    """Settings of optimizers beside the learning rate; each uses some of them.
+    """Settings of optimizers, except the learning rate; each uses some of them.
 
     ``clip_norm``, ``skip_non_finite`` and ``loss_scale`` are those of
     :class:`mapreduce.optim.guarded.Guarded`; ``pairs``, ``rounds`` and ``tol`` those of
@@ -187,7 +187,7 @@ class GlobalTransformation(Optimizer, ABC):
     ) -> tuple[Array, State, Scalars]:
         """New parameters, state and scalars.
 
-        The scalars may depend on ``shared`` and ``step`` alone, so that they are the same in every
+        The scalars may depend only on ``shared`` and ``step``, so that they are the same in every
         block. A round that changes nothing returns the very ``params``.
         """
 

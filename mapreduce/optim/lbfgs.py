@@ -1,7 +1,7 @@
 """L-BFGS in its vector-free form: one reduction of scalar products per round.
 
 The method (J. Nocedal, Updating Quasi-Newton Matrices with Limited Storage, 1980) multiplies the
-gradient with an estimate of the inverse Hessian that is made of the last ``m`` steps ``s`` and
+gradient by an estimate of the inverse Hessian from the last ``m`` steps ``s`` and
 changes of the gradient ``y``. Its recursion only needs scalar products of these vectors, and its
 result is a linear combination of them (W. Chen, Z. Wang, J. Zhou, Large-scale L-BFGS using
 MapReduce, NIPS 2014). So a reducer that owns a block of every vector adds up its part of the
@@ -67,7 +67,7 @@ class LBFGS(GlobalTransformation):
     """
 
     title = "L-BFGS"
-    # Evaluated at the end alone: points on the way may be worse than the best.
+    # Evaluated only at the end: points on the way may be worse than the best.
     defaults = Defaults(epochs=100, batch_size=0, eval_epochs=0)
     needs_all_rows = True
     takes_curvature = True

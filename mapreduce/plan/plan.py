@@ -190,7 +190,7 @@ class Plan:
         return optim.find(self.optimizer).create(self.create_schedule(), options)
 
     def initial_arrays(self, params: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """The strategy's arrays before the first round, beside the parameters."""
+        """The strategy's arrays before the first round, in addition to the parameters."""
         found: dict[str, npt.NDArray[Any]]
         found = strategies.find(self.strategy).initial_arrays(self, params)
         return found

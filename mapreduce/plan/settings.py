@@ -111,7 +111,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
 
 
 def check(plan: Plan) -> None:
-    """Refuse a plan that :func:`make` cannot have made: plans are read from anybody's files.
+    """Refuse a plan that :func:`make` cannot have made, since anybody may have written it.
 
     Raises
     ------
@@ -259,7 +259,7 @@ def _check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manife
 
 
 def _device(wanted: str) -> str:
-    """The device of a plan: ``auto`` is what there is where the plan is made."""
+    """The device of a plan; ``auto`` chooses one on the machine that makes the plan."""
     if wanted == "cuda" and (reason := dispatch.lacking()):
         raise UsageError(
             f"--device cuda: this machine has no CUDA device that can be used: {reason}"

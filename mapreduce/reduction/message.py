@@ -107,7 +107,7 @@ def encode_parts(message: Message, key: bytes = b"") -> list[Buffer]:
 
 
 class _Entry(NamedTuple):
-    """An array as the header describes it, and where it lies in the frame."""
+    """An array as the header describes it, and its place in the frame."""
 
     name: str
     dtype: np.dtype[Any]

@@ -93,7 +93,7 @@ class TreeFold(Generic[Partial]):
         level, number = node
         if not 0 <= level <= self.root.level or not 0 <= node.start < self.leaves:
             raise ConflictingNodesError(
-                f"{self._what}: node ({level}, {number}) lies outside of the tree of its "
+                f"{self._what}: node ({level}, {number}) is outside of the tree of its "
                 f"{self.leaves} slices"
             )
         if self._watcher is not None:

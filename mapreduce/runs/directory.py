@@ -10,8 +10,8 @@
     evaluations/    one file for each evaluation
     events.jsonl    what happened, a JSON object on each line
     result.json     digest and number of rounds, when the training has ended
-    gang/           where the tasks of a gang meet, while one is at work
-    lease.json      who is at work
+    gang/           where the tasks of a gang meet, while one runs
+    lease.json      the driver that works on the run
 
 Except for ``execution.json`` and the events, files take their names when complete and never
 change. So after any crash the names alone show what was finished.

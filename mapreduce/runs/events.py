@@ -66,7 +66,7 @@ class Evaluated(Event):
 
 @dataclass(frozen=True)
 class Warned(Event):
-    """A warning to the user; the training goes on."""
+    """A warning to the user; the training continues."""
 
     message: str
 

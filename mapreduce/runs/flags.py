@@ -21,7 +21,7 @@ EXECUTION = (
         "--executor",
         str,
         "chain",
-        "who runs the rounds. chain: each is a step of a job. gang: the tasks of one job, which "
+        "what runs the rounds. chain: each is a step of a job. gang: the tasks of one job, which "
         "stay and exchange gradients themselves; rounds take milliseconds, on clusters too",
         ("chain", "gang"),
     ),
@@ -57,7 +57,7 @@ EXECUTION = (
         "--gang-fallback",
         str,
         "error",
-        "if the tasks of a gang do not all run at once: end with an error, or go on as a chain",
+        "if the tasks of a gang do not all run at once: end with an error, or continue as a chain",
         ("error", "chain"),
     ),
     Option(
@@ -80,7 +80,7 @@ PROFILE = Option(
 
 #: Options that decide where a job runs. A run may name a runner that is not installed here.
 RUNNER = (
-    Option("--runner", str, "parallel", "who runs the steps"),
+    Option("--runner", str, "parallel", "what runs the steps"),
     Option(
         "--workers",
         int,

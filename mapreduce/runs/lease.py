@@ -183,7 +183,7 @@ def check(run: AnyPath) -> None:
     by = "was removed" if other is None else "is another driver's"
     raise LeaseError(
         f"the lease of {run} {by}: this driver stops here, and deletes nothing. When no driver "
-        f"works on the run any more, go on with 'gradreduce resume {run}'"
+        f"works on the run any more, continue with 'gradreduce resume {run}'"
     )
 
 
@@ -253,7 +253,7 @@ def _locked(run: AnyPath) -> Iterator[bool]:
     try:
         yield _lock(run, lock)
     finally:
-        # Processes that were forked meanwhile hold it too.
+        # Forked processes hold it too.
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)

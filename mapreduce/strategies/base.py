@@ -91,7 +91,7 @@ class Strategy(ABC):
 
     @classmethod
     def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
-        """Names of the arrays that mappers read beside the parameters."""
+        """Names of the arrays that mappers read in addition to the parameters."""
         return ()
 
     @classmethod

@@ -53,7 +53,7 @@ class State:
         parts = [block.arrays[name] for block in blocks]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    # Blocks, for those who own them
+    # Blocks, for their owners
 
     def block(self, completed: int, number: int) -> Block:
         """A block after some rounds, kept in memory for the next call."""

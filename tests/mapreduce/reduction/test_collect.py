@@ -187,7 +187,7 @@ class TestConflicts:
     def test_outside_of_the_tree(self, receives, node):
         fold = TreeFold(5, pair, "round 3, block 1")
         add = partial(fold.receive, digest=1) if receives else fold.add
-        place = rf"round 3, block 1: node \({node[0]}, {node[1]}\) lies outside of the tree"
+        place = rf"round 3, block 1: node \({node[0]}, {node[1]}\) is outside of the tree"
         with pytest.raises(ConflictingNodesError, match=place):
             add(Node(*node), "x")
         assert list(fold.nodes()) == []
