@@ -39,13 +39,13 @@ class Execution:
         """What the runner can do."""
         return traits.of(self.runner)
 
-    def on(self, *paths: AnyPath) -> "Execution":
+    def for_paths(self, *paths: AnyPath) -> "Execution":
         """The same for data at these paths; remote clients have threads, which forbid forks."""
         if any(isinstance(path, RemotePath) for path in paths):
             return replace(self, start_method="forkserver")
         return self
 
-    def of(self, model: Model) -> "Execution":
+    def with_blocks_for(self, model: Model) -> "Execution":
         """The same for a model, with a number of blocks if none is given.
 
         Each block costs a message from and to every task of a gang, so blocks are few unless an
