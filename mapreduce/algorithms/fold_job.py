@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from mapreduce.executors.jobs import run_job
 from mapreduce.job import Job, MRStep
 from mapreduce.reduction.message import Message, WireProtocol
-from mapreduce.reduction.tree import Node, ShuffledFold
+from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.leaf_ranges import ranges
 
@@ -38,9 +38,9 @@ class Monoid(Generic[Partial]):
     to_message: Callable[[Partial], Message]
     from_message: Callable[[Message], Partial]
 
-    def fold(self, leaves: int) -> ShuffledFold[Partial]:
+    def fold(self, leaves: int) -> TreeFold[Partial]:
         """Combines the contributions of ``leaves`` slices."""
-        return ShuffledFold(leaves, self.combine, self.what)
+        return TreeFold(leaves, self.combine, self.what)
 
     def nodes(
         self, leaves: int, slices: Iterable[int], lift: Callable[[int], Partial]
@@ -82,7 +82,7 @@ class FoldJob(Job):
             yield "sum", Message({**message.meta, **place}, message.arrays)
 
     def combine_nodes(self, key: str, messages: Iterable[Message]) -> Pairs:
-        fold: ShuffledFold[Any] | None = None
+        fold: TreeFold[Any] | None = None
         for message in messages:
             fold = fold or self.MONOID.fold(message.meta["leaves"])
             partial = self.MONOID.from_message(message)

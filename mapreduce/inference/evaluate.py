@@ -103,7 +103,7 @@ def evaluate(run: RunDir, completed: int, data: AnyPath, execution: Execution) -
     """
     leaves = first_slices(Dataset(data).manifest)[-1]
     options = described(run, completed, data)
-    score: Score = run_fold(EvaluateJob, options, leaves, execution.on(run.path, data))
+    score: Score = run_fold(EvaluateJob, options, leaves, execution.for_paths(run.path, data))
     check_finite(score, completed, data)
     return score
 

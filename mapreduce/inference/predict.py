@@ -149,7 +149,7 @@ def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution:
         keys = [f"{shard:08d}" for shard in range(len(manifest.shards))]
         options = {**described(run, completed, data), "--out": out}
         reducers = min(execution.workers, len(_first_rows(manifest)))
-        run_job(PredictJob, options, keys, execution.on(run.path, data, out), reducers)
+        run_job(PredictJob, options, keys, execution.for_paths(run.path, data, out), reducers)
         put_if_absent(out / SUCCESS, b"", sync=True)
     if (out / _SHARDS).exists():
         remove_folder(out / _SHARDS, SUCCESS)

@@ -1,4 +1,4 @@
-"""Models by the name that ``--model`` takes."""
+"""Models by the names that ``--model`` takes."""
 
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING
@@ -27,13 +27,7 @@ MODELS = Registry(
 
 
 def parse(spec: str) -> tuple[str, tuple[int, ...]]:
-    """Name and arguments of a specification like ``mlp:256,128``.
-
-    Raises
-    ------
-    UsageError
-        The model is unknown or its arguments are malformed.
-    """
+    """Name and arguments of a specification like ``mlp:256,128``, or a UsageError."""
     name, rest = MODELS.split(spec)
     try:
         arguments = () if rest is None else tuple(int(part) for part in rest.split(","))
@@ -52,13 +46,7 @@ def _malformed(spec: str, name: str) -> UsageError:
 
 
 def find(spec: str) -> "type[Model]":
-    """The class of a specification.
-
-    Raises
-    ------
-    UsageError, MemberError
-        The specification is unknown or malformed, or what it names cannot be used.
-    """
+    """The class of a specification; errors are those of :func:`parse` and of the registry."""
     kind: type[Model] = MODELS.find(parse(spec)[0])
     return kind
 
@@ -71,15 +59,13 @@ def create(
     Parameters
     ----------
     spec : str
-        ``softmax`` or ``mlp:256,128``; the numbers are given to the constructor, as a tuple by its
-        parameter that is keyword-only.
+        ``softmax`` or ``mlp:256,128``; the constructor gets the numbers as a tuple, by its
+        keyword-only parameter.
     shape : int or tuple of int
-        Of a row; the number of features, if it is flat.
+        Shape of a row, or the number of features.
     classes : int
-        A model that predicts numbers has no use for classes.
-    dtype : {"float32", "float64"}
-    device : {"cpu", "cuda"}
-        Where its kernels run.
+        Not used by a model that predicts numbers.
+    dtype, device : str
 
     Raises
     ------
@@ -88,7 +74,7 @@ def create(
     """
     name, arguments = parse(spec)
     kind = find(spec)
-    # A model says by such a parameter of its constructor that it takes arguments.
+    # A constructor with such a parameter takes arguments.
     named = [one for one in signature(kind).parameters.values() if one.kind is one.KEYWORD_ONLY]
     needed = [one for one in named if one.default is Parameter.empty]
     if (arguments and not named) or (needed and not arguments):
@@ -96,7 +82,7 @@ def create(
     options = {named[0].name: arguments} if arguments else {}
     shape = (shape,) if isinstance(shape, int) else shape
     model = kind(shape, classes, dtype, device, **options)
-    # While it is read from a checkpoint it is there three times.
+    # Memory holds it three times while it is read from a checkpoint.
     if 3 * model.size * model.dtype.itemsize > MEMORY:
-        raise UsageError(f"model {spec[:60]!r}: {MEMORY >> 30} GiB of memory are too small for it")
+        raise UsageError(f"model {spec[:60]!r}: it does not fit into {MEMORY >> 30} GiB of memory")
     return model

@@ -1,4 +1,4 @@
-"""What a model is: a shape of its parameters, and pure functions of a flat vector of them."""
+"""The contract of a model: named parameters, and pure functions of a flat vector of them."""
 
 import contextlib
 import math
@@ -21,17 +21,10 @@ Array = npt.NDArray[Any]
 
 @contextlib.contextmanager
 def device_errors(device: str) -> Iterator[None]:
-    """Have what is wrong with a device told as an error of ours, in one line.
-
-    Raises
-    ------
-    DeviceError
-        In the place of :class:`kernels.cuda.errors.CudaError`.
-    """
+    """Raise a :class:`DeviceError` instead of a :class:`kernels.cuda.errors.CudaError`."""
     if device == "cpu":
         yield
         return
-    # Here, since no job on the CPU needs it.
     from kernels.cuda.errors import CudaError
 
     try:
@@ -63,10 +56,10 @@ class Model(ABC):
     Parameters
     ----------
     shape : tuple of int
-        Of a row. A batch has its elements as columns.
+        Shape of a row, whose elements are the columns of a batch.
     classes : int
     dtype : {"float32", "float64"}
-        Of the parameters. What is computed from parameters stored as float16 is stored so too.
+        The dtype of the parameters.
     device : str
         Where the kernels run.
 
@@ -75,11 +68,11 @@ class Model(ABC):
     features : int
         Columns of a batch.
     parameters : list of Parameter
-        In the order in which they lie in the flat vector.
+        The parts of the flat vector, in order.
     size : int
         Length of the flat vector.
     takes_shape : bool
-        Whether rows of several dimensions have a meaning; else all are taken as flat ones.
+        Whether the model uses the shape of a row; else rows are flat.
     takes_sparse : bool
         Whether a batch's features may be :class:`mapreduce.data.batch.Csr`.
     binary : bool
@@ -112,7 +105,7 @@ class Model(ABC):
         self._kernels: dict[str, Any] = {}
 
     def _kernel(self, name: str) -> Any:
-        # Not before it is called: a process that has started CUDA cannot hand it on.
+        # Found when it is called: a process that has started CUDA cannot be forked.
         if name not in self._kernels:
             self._kernels[name] = dispatch.get(name, self.device)
         return self._kernels[name]
@@ -132,13 +125,13 @@ class Model(ABC):
         Parameters
         ----------
         params : array (size,), of the model's dtype or float16
-            With float16, the rows, activations and their gradients are stored as float16 as well;
-            sums, the outputs and the loss are not.
+            With float16, rows, activations and their gradients are stored as float16 too; sums,
+            the outputs and the loss are not.
         batch : Batch
             With labels.
         out : array (size,), of the dtype of ``params``
-            Overwritten by the sum of the rows' gradients, times the context's ``loss_scale``; by 0
-            where a buffer is.
+            Overwritten by the sum of the rows' gradients times the context's ``loss_scale``, and by
+            0 in the place of buffers.
         context : Context
 
         Returns
@@ -150,26 +143,20 @@ class Model(ABC):
     def sparse_gradient(
         self, params: Array, batch: Batch, context: Context
     ) -> tuple[float, Vector] | None:
-        """Loss and gradient as :meth:`gradient` gives them, the gradient sparse.
-
-        None, and nothing computed, if a dense one takes less memory.
-        """
+        """Loss and sparse gradient of a batch; None if a dense gradient takes less memory."""
         return None
 
     def curvature(self, batch: Batch) -> Array | None:
-        """Second derivatives of the loss by each parameter, at the initial ones, summed over rows.
+        """Second derivatives of the loss by each of the initial parameters, summed over the rows.
 
-        Returns
-        -------
-        array (size,), or None
-            None if the model has no estimate.
+        An array (size,), or None if the model has no estimate.
         """
         return None
 
     def extras(self, completed: int) -> tuple[str, ...]:
-        """Names of the sums over rows that :meth:`gradient` gives beside the gradient in a round.
+        """Names of the extra sums over rows that :meth:`gradient` computes in a round.
 
-        They are added up along the same tree, and their means reach :meth:`update_buffer`.
+        They are added up along the same tree, and :meth:`update_buffer` gets their means.
         """
         return ()
 
@@ -181,13 +168,13 @@ class Model(ABC):
         Parameters
         ----------
         name : str
-            Of the buffer.
+            Name of the buffer.
         part : slice
-            Which of its elements, flattened: those of one block of the parameters.
+            Its elements, flattened, that are in one block of the parameters.
         values : array (n,)
-            Of this part; not to be changed.
+            Values of this part, which must not be changed.
         means : dict of str to array
-            Of :meth:`extras`, weighted means over all rows of the round.
+            Weighted means of :meth:`extras` over all rows of the round.
         """
         return values
 
@@ -223,9 +210,9 @@ class Model(ABC):
         ------
         parameter : Parameter
         elements : slice
-            Which of its elements, flattened.
+            Its elements, flattened, that are in the part.
         place : slice
-            Where they lie in the part.
+            Their place in the part.
         """
         for parameter, (first, last) in zip(self.parameters, pairwise(self._ends), strict=True):
             low, high = max(start, first), min(stop, last)
@@ -239,19 +226,13 @@ class Model(ABC):
         raise IndexError("beyond the last parameter")
 
     def feature_at(self, index: int) -> int | None:
-        """The feature that an element of the flat vector weighs; None for any other parameter."""
-        # In all models the first parameter has a row for each feature.
+        """The feature that an element of the flat vector weighs, or None."""
+        # The first parameter of all models has a row for each feature.
         first = self.parameters[0].shape
         return index // math.prod(first[1:]) if index < math.prod(first) else None
 
     def penalised(self, start: int, stop: int) -> Array:
-        """Which elements of a part of the flat vector an L1 or L2 penalty applies to.
-
-        Returns
-        -------
-        array (stop - start,), of the parameters' dtype
-            1 for weights, else 0.
-        """
+        """The mask of a part of the flat vector, (stop - start,): 1 for weights, else 0."""
         mask = np.zeros(stop - start, self.dtype)
         for parameter, _, place in self.parts(start, stop):
             mask[place] = parameter.role == "weight"
@@ -261,7 +242,7 @@ class Model(ABC):
         """The features in the parameters' dtype, scaled; not copied if that changes nothing."""
         features = batch.features
         if isinstance(features, Csr):
-            raise UsageError(f"{type(self).__name__.lower()} takes no sparse features")
+            raise UsageError(f"{type(self).__name__.lower()} does not take sparse features")
         if features.dtype == params.dtype and batch.scale == 1.0:
             return features
         out = context.workspace.array("inputs", features.shape, params.dtype)
@@ -269,7 +250,7 @@ class Model(ABC):
         return result
 
     def _stored(self, delta: Array, params: Array, context: Context) -> Array:
-        """The loss's gradient by the outputs (rows, outputs), as the layers below them take it."""
+        """The loss's gradient by the outputs (rows, outputs), in the dtype of the parameters."""
         if delta.dtype == params.dtype:
             return delta
         out = context.workspace.array("delta", delta.shape, params.dtype)

@@ -1,4 +1,4 @@
-"""What a model is called with beside parameters and rows: memory, random numbers, extra sums."""
+"""The context of a call of a model: memory, random numbers, extra sums."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,13 +15,7 @@ _LAYER_BITS = 16
 
 
 class Workspace:
-    """Arrays that one thread uses again for every slice.
-
-    Parameters
-    ----------
-    device : str
-        Where they are.
-    """
+    """Arrays on a device that one thread uses again for every slice."""
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
@@ -37,11 +31,11 @@ class Workspace:
 
 
 class Key(NamedTuple):
-    """Where random numbers are drawn: they are a function of the place, and there is no state.
+    """A generator of random numbers that are a function of its fields alone.
 
-    So a row draws the same numbers in whichever slice, task and process it is. The generator is
-    Philox 4x64-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, 2011), keyed by the
-    seed and the round, with the other places in its counter.
+    So a row draws the same numbers in every slice, task and process. The generator is Philox
+    4x64-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, 2011), keyed by the seed
+    and the round, with the other fields in its counter.
 
     Attributes
     ----------
@@ -50,9 +44,9 @@ class Key(NamedTuple):
     round : int
         Below 2**64, counted from 0.
     replica, step : int
-        Of a strategy that lets several models take steps of their own; each below 2**32.
+        For a strategy whose replicas take steps of their own; each below 2**32.
     shard, row : int
-        Of the batch's first row: the shard, and the row in it.
+        The shard of the batch, and its first row there.
     layer : int
         See :meth:`fold`.
     """
@@ -66,21 +60,15 @@ class Key(NamedTuple):
     layer: int = 0
 
     def fold(self, layer: int) -> "Key":
-        """The key of a layer, or of a layer within the layer that the key is of.
-
-        Raises
-        ------
-        ValueError
-            The number is not from 0 to 65,534, or there are more than four layers in one another.
-        """
+        """The key of a layer, or of a layer within this key's layer: up to 65,534, four deep."""
         if not 0 <= layer < (1 << _LAYER_BITS) - 1 or self.layer >> 64 - _LAYER_BITS:
             raise ValueError(f"layer {layer} of key {self}: expected 0 to 65,534, four levels deep")
         return self._replace(layer=(self.layer << _LAYER_BITS) + layer + 1)
 
     def uniform(self, rows: int, n: int) -> Array:
-        """Random numbers (rows, n), float64 in [0, 1), for the rows of a batch from ``row`` on.
+        """Random numbers (rows, n), float64 in [0, 1), for the rows of a batch.
 
-        They are consecutive ones of NumPy's ``Philox``, ``n`` for each row of the shard.
+        They are consecutive numbers of NumPy's ``Philox``, ``n`` for each row of the shard.
         """
         start = self.row * n
         place = self.layer + (self.shard << 64) + ((self.replica << 32 | self.step) << 128)
@@ -91,27 +79,26 @@ class Key(NamedTuple):
         return (bits >> np.uint64(11)).reshape(rows, n) * 2.0**-53
 
 
-#: The key of what draws no random numbers.
+#: The key for calls that draw no random numbers.
 NOWHERE = Key()
 
 
 @dataclass
 class Context:
-    """What a call of a model's method may use and has to respect.
+    """The context of a call of a model's method.
 
     Attributes
     ----------
     workspace : Workspace
-        Of the calling thread.
+        That of the calling thread.
     loss_scale : float
-        For float16, in which small gradients would vanish; 1 for others.
+        The factor of the loss for float16; otherwise 1.
     key : Key
-        Of the batch's random numbers.
+        Gives the batch's random numbers.
     training : bool
-        Whether layers that differ between training and use, such as dropout, are to train.
+        Whether layers such as dropout train.
     extras : dict of str to array
-        Filled by :meth:`mapreduce.models.base.Model.gradient` with those sums over the rows that
-        :meth:`mapreduce.models.base.Model.extras` names; float64, in the host's memory.
+        Takes the sums that :meth:`mapreduce.models.base.Model.extras` names; float64, on the host.
     """
 
     workspace: Workspace = field(default_factory=Workspace)

@@ -11,9 +11,9 @@ from mapreduce.reduction.vectors import DENSITY, SparseVector, Vector
 
 
 class LinearModel(Model):
-    """``x @ weight + bias``, with a loss of the one number that comes out; starts from zeros.
+    """``x @ weight + bias`` with a loss of this score; starts from zeros.
 
-    Takes dense rows and sparse ones. On sparse rows the gradient is sparse, if few columns occur.
+    Takes dense and sparse rows. The gradient of sparse rows is sparse, if they have few columns.
 
     Attributes
     ----------
@@ -22,7 +22,7 @@ class LinearModel(Model):
     """
 
     takes_sparse = True
-    # Scores are few: what is done with them between two kernels is done on the host.
+    # The scores, which are few, are used on the host between two kernels.
     stays_on_device = False
     loss: ClassVar[str]
     #: Second derivative of the loss by the score, where the score is 0.
@@ -71,7 +71,7 @@ class LinearModel(Model):
         )
 
     def curvature(self, batch: Batch) -> Array:
-        # In double precision: the squares of features that float32 can hold may be beyond it.
+        # In double precision: float32 may hold the features and not their squares.
         weights = np.ones(batch.rows) if batch.weights is None else batch.weights
         delta = self.second * weights
         features = batch.features
@@ -90,7 +90,7 @@ class LinearModel(Model):
     def _derivative(self, params: Array, batch: Batch, context: Context) -> tuple[Array, float]:
         """The loss's derivative by each row's score, (rows,), and its sum over the rows.
 
-        Both times the rows' weights. A model whose loss is its own overrides this method.
+        Both are times the rows' weights. A model with a loss of its own overrides this method.
         """
         scores = self._scores(params, batch, context)
         loss: float = self._kernel("linear_loss")(self.loss, scores, batch.labels, batch.weights)
@@ -114,7 +114,7 @@ class LinearModel(Model):
     def _rescale(self, sums: Array, scale: float) -> None:
         if scale != 1.0:
             sums *= self.dtype.type(scale)
-            # Not -0.0 where it underflows: a sum of sparse vectors takes what is absent for 0.0.
+            # An underflow gives 0.0 and not -0.0, as elements that a sparse vector lacks.
             sums += 0
 
     def _entries(self, rows: Csr) -> tuple[Array, Array, Array]:
@@ -122,7 +122,7 @@ class LinearModel(Model):
 
 
 class BinaryModel(LinearModel):
-    """A linear classifier of two classes: the second one if the score is above 0."""
+    """A linear classifier of two classes; the second is predicted if the score is above 0."""
 
     binary = True
 
@@ -171,7 +171,7 @@ class HingeSvm(BinaryModel):
     """
 
     loss = "hinge"
-    # There is none: that of a parabola of the same height.
+    # It has none; this is that of a parabola of the same height.
     second = 1.0
 
 
@@ -187,5 +187,5 @@ class Linear(LinearModel):
         return self._scores(params, batch, context).reshape(-1, 1)
 
     def score(self, params: Array, batch: Batch, context: Context) -> tuple[float, int]:
-        """Sum of the losses, and 0: there is nothing to be right."""
+        """Sum of the losses, and 0."""
         return self._derivative(params, batch, context)[1], 0

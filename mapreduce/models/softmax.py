@@ -17,7 +17,7 @@ class Softmax(Model):
         ]
 
     def init(self, seed: int) -> Array:
-        # The loss is convex: every starting point leads to the same minimum.
+        # The loss is convex, so every starting point leads to the same minimum.
         return np.zeros(self.size, self.dtype)
 
     def logits(self, params: Array, batch: Batch, context: Context) -> Array:

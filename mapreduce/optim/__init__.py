@@ -3,8 +3,8 @@
 A :class:`Transformation` has ``init(params)``, which gives its state, and ``update(updates, state,
 params, step)``, which gives new updates and a new state; neither changes its arguments. They are
 elementwise, so that a reducer can own a block and its state and nothing else. :func:`chain` puts
-them together, as optax does (DeepMind, 2020); :func:`create` names the usual chains. What needs a
-scalar over all blocks is a :class:`GlobalTransformation`.
+them together, as optax does (DeepMind, 2020). An optimizer that needs a scalar over all blocks is a
+:class:`GlobalTransformation`.
 
 The tables of names are here, so that listing them loads nothing that is slow.
 """
@@ -14,16 +14,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from mapreduce.errors import UsageError
-from mapreduce.optim.options import Options as Options
 from mapreduce.support.registry import Registry
 
 if TYPE_CHECKING:
     from mapreduce.optim.contract import GlobalTransformation as GlobalTransformation
+    from mapreduce.optim.contract import Options as Options
     from mapreduce.optim.contract import Schedule as Schedule
     from mapreduce.optim.contract import Transformation as Transformation
     from mapreduce.optim.guarded import Guarded as Guarded
     from mapreduce.optim.lbfgs import LBFGS as LBFGS
-    from mapreduce.optim.members import Optimizer as Optimizer
+    from mapreduce.optim.members import OptimizerFactory
 
 OPTIMIZERS = Registry(
     "optimizer",
@@ -35,7 +35,7 @@ OPTIMIZERS = Registry(
         },
         "lbfgs": "mapreduce.optim.members:search",
     },
-    base="mapreduce.optim.members:Optimizer",
+    base="mapreduce.optim.members:OptimizerFactory",
 )
 
 SCHEDULES = Registry(
@@ -48,7 +48,7 @@ SCHEDULES = Registry(
     {"step": "step[:EVERY[,FACTOR]]", "warmup": "warmup[:ROUNDS]"},
 )
 
-#: Where the other names of this package are: what needs NumPy is loaded when it is used.
+#: Modules of the package's other names; they need NumPy, and are loaded when they are used.
 _PARTS = ("contract", "transforms", "members", "guarded", "lbfgs")
 
 
@@ -60,41 +60,14 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def find(name: str) -> "Optimizer":
-    """The member of a name.
-
-    Raises
-    ------
-    UsageError, MemberError
-        The name is unknown, or what it names cannot be used.
-    """
-    member: Optimizer = OPTIMIZERS.load(name)
+def find(name: str) -> "OptimizerFactory":
+    """The factory of an optimizer; errors are those of :meth:`Registry.load`."""
+    member: OptimizerFactory = OPTIMIZERS.load(name)
     return member
 
 
-def create(
-    name: str, schedule: "Schedule", options: Options | None = None
-) -> "Transformation | GlobalTransformation":
-    """An optimizer by name.
-
-    Parameters
-    ----------
-    name : str
-        One of :data:`OPTIMIZERS`.
-    schedule : callable
-        Learning rate of a step; ``lbfgs`` has none.
-    options : Options
-
-    Raises
-    ------
-    UsageError, MemberError
-        As :func:`find`.
-    """
-    return find(name).create(schedule, options or Options())
-
-
 def schedule(spec: str, learning_rate: float, rounds: int) -> "Schedule":
-    """A learning-rate schedule from its specification.
+    """A learning-rate schedule: from the round, counted from 0, to the learning rate.
 
     Parameters
     ----------
@@ -102,14 +75,9 @@ def schedule(spec: str, learning_rate: float, rounds: int) -> "Schedule":
         Members of :data:`SCHEDULES` joined by ``+``, which are multiplied; see
         :mod:`mapreduce.optim.schedules`.
     learning_rate : float
-        What the factors are multiplied with.
+        The factor of all of them.
     rounds : int
         Rounds of the whole run.
-
-    Returns
-    -------
-    callable
-        From the round, counted from 0, to the learning rate.
 
     Raises
     ------

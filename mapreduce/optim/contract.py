@@ -1,4 +1,4 @@
-"""What an optimizer is: pure functions of a block of the flat parameter vector and its state."""
+"""The contract of an optimizer: pure functions of a block of the parameters and its state."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -14,23 +14,36 @@ State = dict[str, Array]
 Schedule = Callable[[int], float]
 
 #: Elements of the flat parameter vector that are never divided between two blocks, and over which
-#: a scalar is first added up.
+#: scalars are added up first.
 PAGE = 16_384
 
-#: What a block holds beside an optimizer's state; ``memory`` are the optimizer's scalars.
+#: Arrays of a block in addition to an optimizer's state; ``memory`` are the optimizer's scalars.
 RESERVED = ("params", "memory", "history")
 
 
-class Defaults(NamedTuple):
-    """What a training takes where its user does not choose.
+@dataclass(frozen=True)
+class Options:
+    """Settings of optimizers, except the learning rate; each uses some of them.
 
-    Attributes
-    ----------
-    epochs : int
-    batch_size : int
-        Rows of a round; 0 for all of them.
-    eval_epochs : int
-        Epochs between evaluations; 0 for one evaluation, at the end.
+    ``clip_norm``, ``skip_non_finite`` and ``loss_scale`` are those of
+    :class:`mapreduce.optim.guarded.Guarded`; ``pairs``, ``rounds`` and ``tol`` those of
+    :class:`mapreduce.optim.lbfgs.LBFGS`.
+    """
+
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    clip_norm: float | None = None
+    skip_non_finite: bool = False
+    loss_scale: float | None = None
+    pairs: int = 10
+    rounds: int = 1
+    tol: float = 0.0
+
+
+class Defaults(NamedTuple):
+    """The defaults of a training: epochs, rows of a round, and epochs between evaluations.
+
+    ``batch_size`` is 0 for all rows, ``eval_epochs`` for one evaluation at the end.
     """
 
     epochs: int = 1
@@ -39,7 +52,7 @@ class Defaults(NamedTuple):
 
 
 class Search(NamedTuple):
-    """How far an optimizer is that searches a minimum and knows when it has found it.
+    """The progress of an optimizer that searches for a minimum and knows when it is found.
 
     Attributes
     ----------
@@ -48,7 +61,8 @@ class Search(NamedTuple):
     norm : float
         Euclidean norm of the gradient at the best point.
     has_failed : bool
-        Whether no point was better than the first, though by more than rounding one should be.
+        Whether no point was better than the first, although its gradient promised more than
+        rounding.
     state : {"converged", "stalled", "unfinished"}
     """
 
@@ -59,23 +73,20 @@ class Search(NamedTuple):
 
 
 class Optimizer:
-    """What a training asks of its optimizer apart from a step; these answers suit most of them.
+    """What a training asks its optimizer apart from a step, with answers that suit most.
 
     An optimizer may keep scalars from round to round, the same in every block.
 
     Attributes
     ----------
     title : str
-        Its name in messages; empty for the name that it is chosen by.
-    scalar_names : tuple of str
-        Of the scalars, in order. More that have no names may follow.
+        Its name in messages, if that is not the name it is chosen by.
     defaults : Defaults
     needs_all_rows : bool
         Whether every round has to take all rows.
     """
 
     title: ClassVar[str] = ""
-    scalar_names: tuple[str, ...] = ()
     defaults: ClassVar[Defaults] = Defaults()
     needs_all_rows: ClassVar[bool] = False
 
@@ -83,12 +94,8 @@ class Optimizer:
         """The scalars before the first round, (m,)."""
         return np.empty(0)
 
-    def named(self, scalars: Scalars) -> dict[str, float]:
-        """The scalars that have names."""
-        return dict(zip(self.scalar_names, scalars.tolist(), strict=False))
-
     def search(self, scalars: Scalars) -> Search | None:
-        """How far the search is; None if the optimizer does not know what it is looking for."""
+        """The progress of a search; None for an optimizer that does not know when to end."""
         return None
 
     def is_done(self, scalars: Scalars) -> bool:
@@ -97,36 +104,36 @@ class Optimizer:
         return found is not None and found.done > 0
 
     def slopes(self, state: State) -> Array:
-        """Of a search that has failed, the gradient at its best point, (size,)."""
+        """The gradient at the best point of a search that has failed, (size,)."""
         raise NotImplementedError(f"{type(self).__name__} does not search a minimum")
 
     def skipped(self, scalars: Scalars) -> int:
-        """The number of rounds that were skipped, since their gradient was not finite."""
+        """The number of rounds that were skipped because their gradient was not finite."""
         return 0
 
     def loss_scale(self, scalars: Scalars) -> float:
-        """What the loss of the next round is multiplied with; the gradient is divided by it."""
+        """The factor of the next round's loss, by which the gradient is divided."""
         return 1.0
 
     def tolerates_non_finite(self, completed: int, is_loss_finite: bool) -> bool:
-        """Whether the gradient of a round, or its loss too, may have a NaN or an infinity."""
+        """Whether the gradient of a round, and its loss, may be NaN or infinite."""
         return False
 
     def cures(self, dtype: str) -> list[str]:
-        """What to try when numbers grow beyond all bounds."""
+        """What to try if the training diverges."""
         return ["try a smaller --learning-rate or --schedule warmup"]
 
 
 @dataclass(frozen=True)
 class Transformation(Optimizer):
-    """A step on the way from a gradient to what is added to the parameters; elementwise.
+    """An elementwise step on the way from a gradient to what is added to the parameters.
 
     Attributes
     ----------
     init : callable
-        ``init(params) -> state``; arrays by name, each of the shape of ``params``.
+        ``init(params) -> state``: arrays by name, each of the shape of ``params``.
     update : callable
-        ``update(updates, state, params, step) -> (updates, state)``; ``step`` counts the rounds
+        ``update(updates, state, params, step) -> (updates, state)``; ``step`` is the round, counted
         from 0.
     """
 
@@ -135,16 +142,16 @@ class Transformation(Optimizer):
 
 
 class Shared(NamedTuple):
-    """What every block of a round knows of all of them.
+    """What every block of a round knows about all of them.
 
     Attributes
     ----------
     sums : array (k,), float64
-        Of :meth:`GlobalTransformation.sums`, over all pages.
+        Those of :meth:`GlobalTransformation.sums`, over all pages.
     value : float
         The objective before the update: the rows' mean loss, and the penalties.
     scalars : array (m,), float64
-        The optimizer's, after the round before.
+        The optimizer's, after the previous round.
     """
 
     sums: Scalars
@@ -153,7 +160,7 @@ class Shared(NamedTuple):
 
 
 class GlobalTransformation(Optimizer, ABC):
-    """An optimizer that needs scalars of all blocks: the plan adds a reduce step for them.
+    """An optimizer that needs scalars of all blocks, for which a round has another reduce step.
 
     Attributes
     ----------
@@ -172,7 +179,7 @@ class GlobalTransformation(Optimizer, ABC):
 
     @abstractmethod
     def sums(self, gradient: Array, state: State, params: Array, scalars: Scalars) -> Scalars:
-        """What is added up over the pages of all blocks: (k,), of one page."""
+        """The sums over one page, (k,), which are added up over the pages of all blocks."""
 
     @abstractmethod
     def update(
@@ -180,10 +187,10 @@ class GlobalTransformation(Optimizer, ABC):
     ) -> tuple[Array, State, Scalars]:
         """New parameters, state and scalars.
 
-        The scalars may depend on ``shared`` and ``step`` alone, so that they are the same in every
-        block. The very ``params`` come back from a round that changes nothing.
+        The scalars may depend only on ``shared`` and ``step``, so that they are the same in every
+        block. A round that changes nothing returns the very ``params``.
         """
 
     def precondition(self, state: State, curvature: Array) -> State:
-        """Take in an estimate of the objective's second derivatives at the initial parameters."""
+        """The state with an estimate of the second derivatives at the initial parameters."""
         return state

@@ -1,9 +1,9 @@
 """Looking at the whole gradient before a step: clipping, skipping, and the scale of the loss.
 
-What is stored as float16 has no room for numbers below 2**-24, which gradients often are. So the
-loss is multiplied with a power of two, which costs no bit, before its gradient is stored, and the
-gradient divided by it before the step (Micikevicius et al., Mixed Precision Training, 2018). The
-scale is halved whenever the gradient overflows, and doubled after many rounds in which it did not.
+float16 cannot hold numbers below 2**-24, which gradients often are. So the loss is multiplied by a
+power of two before its gradient is stored, and the gradient is divided by it before the step
+(Micikevicius et al., Mixed Precision Training, 2018). The scale is halved whenever the gradient
+overflows, and doubled after many rounds in which it did not.
 """
 
 import math
@@ -27,7 +27,7 @@ LARGEST_SCALE = 2.0**24
 
 
 class Guarded(GlobalTransformation):
-    """An optimizer that looks at the whole gradient first.
+    """An optimizer that looks at the whole gradient before a step.
 
     Parameters
     ----------
@@ -40,8 +40,8 @@ class Guarded(GlobalTransformation):
         as they are.
     first_scale : float, optional
         Scale of the loss in the first round, a power of two. Gradients come divided by the scale.
-        With one, a round whose loss is finite but its gradient is not is always skipped, and the
-        scale halved.
+        A round whose loss is finite and whose gradient is not is then skipped, and the scale
+        halved. If the scale is 1 already, it is a :class:`mapreduce.errors.NonFiniteError`.
     growth_rounds : int
         Good rounds after which the scale is doubled.
     """
@@ -61,20 +61,19 @@ class Guarded(GlobalTransformation):
         self._skips = skip_non_finite
         self._first_scale = first_scale
         self._growth_rounds = growth_rounds
-        # Good rounds are counted since the scale changed last.
-        self.scalar_names = ("skipped",) if first_scale is None else ("skipped", "scale", "good")
 
     def init(self, params: Array) -> State:
         return self._inner.init(params)
 
     def first_scalars(self) -> Scalars:
+        # Rounds skipped; the scale, if there is one, and the good rounds since it last changed.
         return np.array([0.0] if self._first_scale is None else [0.0, self._first_scale, 0.0])
 
     def skipped(self, scalars: Scalars) -> int:
-        return int(self.named(scalars)["skipped"])
+        return int(scalars[0])
 
     def loss_scale(self, scalars: Scalars) -> float:
-        return self.named(scalars).get("scale", 1.0)
+        return 1.0 if self._first_scale is None else float(scalars[1])
 
     def tolerates_non_finite(self, completed: int, is_loss_finite: bool) -> bool:
         return self._skips or (self._first_scale is not None and is_loss_finite)
@@ -87,40 +86,29 @@ class Guarded(GlobalTransformation):
     def update(
         self, gradient: Array, state: State, params: Array, step: int, shared: Shared
     ) -> tuple[Array, State, Scalars]:
-        """As the contract says.
-
-        Raises
-        ------
-        NonFiniteError
-            The gradient is not finite although the scale is 1, and it is not to be skipped.
-        """
         squares, bad = shared.sums
         overflows = bad > 0 and math.isfinite(shared.value) and self.loss_scale(shared.scalars) > 1
         is_bad = bad > 0 or not math.isfinite(shared.value)
         if overflows or (is_bad and self._skips):
-            return params, state, self._after_a_skip(shared.scalars, overflows)
+            return params, state, self._next(shared.scalars, True, overflows)
         if is_bad and self._first_scale is not None:
             raise NonFiniteError(
                 f"round {step}: the gradient has {bad:,.0f} elements that float16 cannot hold, "
-                f"though the loss is not scaled any more. The training diverged: try a smaller "
+                f"though the loss is no longer scaled. The training diverged: try a smaller "
                 f"--learning-rate or --schedule warmup, or take --precision full"
             )
         norm = math.sqrt(squares)
         if self._clip_norm is not None and norm > self._clip_norm:
             gradient = gradient * gradient.dtype.type(self._clip_norm / norm)
         updates, state = self._inner.update(gradient, state, params, step)
-        return params + updates, state, self._after_a_step(shared.scalars)
+        return params + updates, state, self._next(shared.scalars, False, False)
 
-    def _after_a_skip(self, scalars: Scalars, overflows: bool) -> Scalars:
+    def _next(self, scalars: Scalars, is_skipped: bool, overflows: bool) -> Scalars:
         if self._first_scale is None:
-            return scalars + 1
-        skipped, scale, _ = scalars
-        return np.array([skipped + 1, scale / 2 if overflows else scale, 0])
-
-    def _after_a_step(self, scalars: Scalars) -> Scalars:
-        if self._first_scale is None:
-            return scalars
+            return scalars + is_skipped
         skipped, scale, good = scalars
+        if is_skipped:
+            return np.array([skipped + 1, scale / 2 if overflows else scale, 0])
         if good + 1 < self._growth_rounds:
             return np.array([skipped, scale, good + 1])
         return np.array([skipped, min(2 * scale, LARGEST_SCALE), 0])

@@ -1,21 +1,21 @@
 """L-BFGS in its vector-free form: one reduction of scalar products per round.
 
 The method (J. Nocedal, Updating Quasi-Newton Matrices with Limited Storage, 1980) multiplies the
-gradient with an estimate of the inverse Hessian that is made of the last ``m`` steps ``s`` and
+gradient by an estimate of the inverse Hessian from the last ``m`` steps ``s`` and
 changes of the gradient ``y``. Its recursion only needs scalar products of these vectors, and its
 result is a linear combination of them (W. Chen, Z. Wang, J. Zhou, Large-scale L-BFGS using
 MapReduce, NIPS 2014). So a reducer that owns a block of every vector adds up its part of the
 products, and when the sums are known it makes its part of the next point by itself.
 
-All of this happens in coordinates in which the diagonal of the Hessian, as estimated before the
-first round, is 1: ``root`` times the parameters. Without an estimate ``root`` is 1.
+All of this happens in the coordinates ``root`` times the parameters, in which the diagonal of the
+Hessian, as estimated before the first round, is 1. Without an estimate ``root`` is 1.
 
 Every round evaluates one point. It is taken if the loss falls enough there (L. Armijo's condition,
 1966); else the next round tries a point nearer to the last one that was taken. Where losses differ
-by their rounding alone, the slope decides in their place (W. Hager, H. Zhang, A New Conjugate
-Gradient Method with Guaranteed Descent, 2005), whose relative precision is better by far. The
-search has converged when the gradient's norm is at most ``tol``, and not otherwise: where no point
-is better any more as far as the parameters' precision can tell, it has stalled.
+only by rounding, the slope decides instead, whose relative precision is far better (W. Hager,
+H. Zhang, A New Conjugate Gradient Method with Guaranteed Descent, 2005). The search has converged
+when the gradient's norm is at most ``tol``. It has stalled when, at the parameters' precision, no
+better point can be found.
 """
 
 import math
@@ -33,27 +33,23 @@ from mapreduce.optim.contract import (
     State,
 )
 
-#: How much of the decrease that the slope promises is enough.
+#: The share of the decrease promised by the slope that is enough.
 ARMIJO = 1e-4
-#: A trial step is shortened at least and at most so much.
+#: Bounds of the factor by which a trial step is shortened.
 SHORTEST, LONGEST = 0.1, 0.5
 #: Trials without a gain before the pairs are forgotten, and after that before the search ends.
 MOST_TRIALS = 20
-#: For how many a trial counts that only rounding tells from the base.
+#: A trial whose value differs from the base's only by rounding counts as this many.
 NOISY_TRIAL = 4
-#: A first step too short for the gradient to change is followed by one so many times as long.
+#: A first step too short for the gradient to change is followed by one this many times as long.
 GROWTH = 100
-#: A value that falls by more times what the slope promises does so by rounding.
+#: A value that falls by more than this many times what the slope promises does so by rounding.
 PLAUSIBLE = 10
-#: Pairs with a smaller curvature, by the lengths of both vectors, say nothing about the Hessian.
+#: A pair's curvature divided by the lengths of both vectors, below which it is not stored.
 LEAST_CURVATURE = 1e-10
 
 #: The scalars before the matrix of products.
-NAMES = (
-    *("pairs", "next", "step", "value", "slope"),
-    *("trials", "done", "norm", "least_norm", "gains"),
-)
-_HEAD = len(NAMES)
+_HEAD = 10
 _PAIRS, _NEXT, _STEP, _VALUE, _SLOPE, _TRIALS, _DONE, _NORM, _LEAST, _GAINS = range(_HEAD)
 
 
@@ -65,14 +61,13 @@ class LBFGS(GlobalTransformation):
     pairs : int
         Steps that are remembered, ``m``.
     rounds : int
-        Of the whole training: the last one ends with the best point, not with a new one.
+        Rounds of the training; the last one ends with the best point, not with a new one.
     tol : float
-        The search has converged when the Euclidean norm of the gradient is at most this.
+        The Euclidean norm of the gradient at which the search has converged.
     """
 
     title = "L-BFGS"
-    scalar_names = NAMES
-    # Points that are tried on the way are nobody's result.
+    # Evaluated only at the end: points on the way may be worse than the best.
     defaults = Defaults(epochs=100, batch_size=0, eval_epochs=0)
     needs_all_rows = True
     takes_curvature = True
@@ -88,7 +83,7 @@ class LBFGS(GlobalTransformation):
         return {**state, "root": np.ones_like(params)}
 
     def precondition(self, state: State, curvature: Array) -> State:
-        # What no row has moves by its penalty alone, and without one not at all.
+        # The curvature is 0 where no row has a feature.
         known = np.where(curvature > 0, curvature, 1)
         return {**state, "root": np.sqrt(known).astype(state["root"].dtype)}
 
@@ -107,7 +102,7 @@ class LBFGS(GlobalTransformation):
             return state["base_gradient"] * state["root"]
 
     def tolerates_non_finite(self, completed: int, is_loss_finite: bool) -> bool:
-        # A trial step may be too long; where the search begins there is nothing to fall back on.
+        # A trial step may be too long, but before the first round there is nothing to fall back on.
         return completed > 0
 
     def cures(self, dtype: str) -> list[str]:
@@ -115,7 +110,7 @@ class LBFGS(GlobalTransformation):
 
     def sums(self, gradient: Array, state: State, params: Array, scalars: Scalars) -> Scalars:
         """Products of the candidate's step, change and gradient with the basis and each other."""
-        # In double precision: the squares of numbers that float32 can hold may be beyond it.
+        # In double precision: float32 may hold the elements and not their squares.
         candidates = np.stack(_candidates(gradient, state, params)).astype(np.float64)
         pairs, known = self._pairs, int(scalars[_PAIRS])
         products = np.zeros((3, 2 * pairs + 3))
@@ -163,7 +158,7 @@ def _matrix(scalars: Scalars, pairs: int) -> Scalars:
 def _decide(
     before: Scalars, shared: Shared, pairs: int, step: int, tol: float, epsilon: float
 ) -> tuple[Scalars, bool, int | None]:
-    """What to remember, whether the point is taken, and the slot that its pair is kept in."""
+    """The new scalars, whether the point is taken, and the slot that its pair is stored in."""
     after = before.copy()
     matrix = _matrix(after, pairs)
     sums, value = shared.sums, shared.value
@@ -195,7 +190,7 @@ def _decide(
 
 
 def _noise(scalars: Scalars, epsilon: float) -> float:
-    """Nearer than this to the base's, rounding cannot tell another point's value apart."""
+    """The largest difference of a value from the base's that rounding may cause."""
     return float(4 * epsilon * abs(scalars[_VALUE]))
 
 
@@ -210,13 +205,13 @@ def _is_enough(before: Scalars, value: float, along: float, epsilon: float) -> b
 def _is_gain(before: Scalars, after: Scalars, epsilon: float) -> bool:
     """Whether a point that was taken is better by more than its rounding."""
     promised, fall = -before[_STEP] * before[_SLOPE], before[_VALUE] - after[_VALUE]
-    # Along a line that bends upwards a value cannot fall by more than promised; rounded, it can.
+    # On a convex function a value cannot fall by more than promised, except by rounding.
     is_plausible = fall <= PLAUSIBLE * promised or fall > _noise(before, epsilon)
     return bool(after[_NORM] < before[_LEAST] or (fall >= ARMIJO * promised and is_plausible))
 
 
 def _count(after: Scalars, trials: int, step: int) -> bool:
-    """Count trials without a gain; tells whether the pairs are forgotten now."""
+    """Count trials without a gain; returns whether the pairs are forgotten now."""
     counted = after[_TRIALS]
     after[_TRIALS] += trials
     is_over = bool(counted < MOST_TRIALS <= after[_TRIALS])
@@ -228,7 +223,7 @@ def _count(after: Scalars, trials: int, step: int) -> bool:
 
 
 def _shorten(after: Scalars, value: float, matrix: Scalars, step: int, epsilon: float) -> None:
-    """Nearer to the base: at the minimum of the parabola through what is known, within bounds."""
+    """Try a point nearer to the base: the minimum of a parabola, within bounds."""
     promised = -after[_STEP] * after[_SLOPE]
     is_noisy = math.isfinite(value) and promised <= _noise(after, epsilon)
     if _count(after, NOISY_TRIAL if is_noisy else 1, step):
@@ -243,7 +238,7 @@ def _shorten(after: Scalars, value: float, matrix: Scalars, step: int, epsilon: 
 
 
 def _store(after: Scalars, matrix: Scalars, products: Scalars, pairs: int) -> int | None:
-    """Take in the pair of the new point, in place of the oldest; returns its slot."""
+    """Store the pair of the new point in place of the oldest; returns its slot."""
     own = 2 * pairs
     curvature = products[0, own + 1]
     lengths = math.sqrt(products[0, own] * products[1, own + 1])
@@ -270,7 +265,7 @@ def _aim(after: Scalars, matrix: Scalars, pairs: int, longer: float = 0.0) -> No
     """Slope and length of the first trial along the direction from the base."""
     after[_SLOPE] = matrix[-1] @ _direction(matrix, after, pairs)
     if not after[_SLOPE] < 0:
-        # By rounding it leads uphill. The gradient itself does not.
+        # Rounding made it lead uphill; the gradient itself does not.
         after[_PAIRS] = after[_NEXT] = 0
         after[_SLOPE] = -matrix[-1, -1]
     norm = math.sqrt(matrix[-1, -1])
@@ -301,7 +296,7 @@ def _direction(matrix: Scalars, scalars: Scalars, pairs: int) -> Scalars:
 
 
 def _moved(base: Array, root: Array, coefficients: Scalars, vectors: list[Array]) -> Array:
-    """``base`` plus a linear combination of scaled vectors, page by page, to stay in a cache."""
+    """``base`` plus a linear combination of scaled vectors, page by page, to use the cache."""
     moved = np.empty_like(base)
     terms = [
         (base.dtype.type(coefficient), vector)

@@ -1,12 +1,11 @@
-"""The optimizers of the toolkit: each is a chain of transformations, and says what it takes."""
+"""The optimizers of the toolkit: chains of transformations, and the settings that they take."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mapreduce.optim.contract import GlobalTransformation, Schedule, Transformation
+from mapreduce.optim.contract import GlobalTransformation, Options, Schedule, Transformation
 from mapreduce.optim.guarded import Guarded
 from mapreduce.optim.lbfgs import LBFGS
-from mapreduce.optim.options import Options
 from mapreduce.optim.transforms import (
     add_decayed_weights,
     chain,
@@ -18,16 +17,16 @@ from mapreduce.optim.transforms import (
 
 
 @dataclass(frozen=True)
-class Optimizer:
-    """What ``--optimizer`` names.
+class OptimizerFactory:
+    """A member of :data:`mapreduce.optim.OPTIMIZERS`.
 
     Attributes
     ----------
     create : callable
-        ``create(schedule, options)`` makes the optimizer, of the learning rate of a step and
-        :class:`mapreduce.optim.Options`.
+        ``create(schedule, options)`` makes the optimizer. The schedule gives the learning rate of a
+        step; the options are :class:`mapreduce.optim.Options`.
     takes : tuple of str
-        The settings of some optimizers that have an effect on this one.
+        The settings that have an effect on this optimizer and not on all.
     """
 
     create: Callable[[Schedule, Options], Transformation | GlobalTransformation]
@@ -36,17 +35,18 @@ class Optimizer:
 
 def elementwise(
     steps: Callable[[Options], list[Transformation]], *takes: str, decays_apart: bool = False
-) -> Optimizer:
-    """An optimizer that looks at each element alone: some steps, and then the learning rate.
+) -> OptimizerFactory:
+    """An optimizer that takes each element by itself: some steps, and then the learning rate.
 
     Parameters
     ----------
     steps : callable
-        ``steps(options)``: what is done with a gradient.
+        ``steps(options)`` gives the transformations of a gradient.
     *takes : str
-        Settings beside those that all such optimizers take.
+        Settings in addition to those that all such optimizers take.
     decays_apart : bool
-        Whether weights decay apart from the gradient, after the steps.
+        Whether weights decay after the steps, and not as a term of the gradient (I. Loshchilov and
+        F. Hutter 2019).
     """
 
     def create(schedule: Schedule, options: Options) -> Transformation | GlobalTransformation:
@@ -57,7 +57,7 @@ def elementwise(
         return inner if guards == (None, False, None) else Guarded(inner, *guards)
 
     common = ("learning_rate", "schedule", "weight_decay", "clip_norm", "non_finite", "precision")
-    return Optimizer(create, (*common, *takes))
+    return OptimizerFactory(create, (*common, *takes))
 
 
 sgd = elementwise(lambda options: [], "l1")
@@ -65,7 +65,7 @@ momentum = elementwise(lambda options: [trace(options.momentum)], "momentum", "l
 adagrad = elementwise(lambda options: [scale_by_adagrad()])
 adam = elementwise(lambda options: [scale_by_adam()])
 adamw = elementwise(lambda options: [scale_by_adam()], decays_apart=True)
-search = Optimizer(
+search = OptimizerFactory(
     lambda schedule, options: LBFGS(options.pairs, options.rounds, options.tol),
     ("history_size", "tol"),
 )

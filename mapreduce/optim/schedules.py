@@ -1,7 +1,7 @@
-"""Schedules of the learning rate: functions from the number of rounds to a factor of each round.
+"""Schedules of the learning rate, which give a factor for each round.
 
-A schedule is made by ``schedule(rounds, *arguments)``, with the arguments as they were written; it
-raises a ValueError if one makes no sense.
+A schedule is made by ``schedule(rounds, *arguments)``, with the arguments as strings. It raises a
+ValueError if one is wrong.
 """
 
 import math
@@ -16,7 +16,7 @@ def constant(rounds: int) -> Factor:
 
 
 def step(rounds: int, every: str | None = None, factor: str = "0.1") -> Factor:
-    """``factor`` to the number of times that ``every`` rounds have passed, a third of all."""
+    """Multiplied by ``factor`` whenever ``every`` rounds have passed, by default a third of all."""
     length = max(1, rounds // 3) if every is None else _positive(every)
     base = _finite(factor)
     return lambda step: power(base, step // length)
@@ -47,8 +47,8 @@ def _finite(text: str) -> float:
     return value
 
 
-# The platform's mathematical library may round its powers and cosines differently on another
-# machine; additions and multiplications are the same everywhere.
+# Powers and cosines of the platform's mathematical library may be rounded differently on another
+# machine; additions and multiplications are not.
 
 
 def power(base: float, exponent: int) -> float:

@@ -1,4 +1,4 @@
-"""Steps from a gradient to what is added to the parameters, elementwise, and their composition."""
+"""Elementwise steps from a gradient to an update of the parameters, and their composition."""
 
 from collections.abc import Callable
 
@@ -14,12 +14,12 @@ def chain(*transformations: Transformation) -> Transformation:
     Raises
     ------
     ValueError
-        Two of them have states of one name, or one has the name of what a block holds beside them.
+        Two of them have states of the same name, or a name is in ``RESERVED``.
     """
     names = [*RESERVED, *(name for one in transformations for name in one.init(np.empty(0)))]
     if len(set(names)) != len(names):
         twice = sorted({name for name in names if names.count(name) > 1})
-        raise ValueError(f"chain: {', '.join(twice)}: a state of this name is there already")
+        raise ValueError(f"chain: {', '.join(twice)}: a state of this name exists already")
 
     def init(params: Array) -> State:
         state: State = {}

@@ -1,1 +1,1 @@
-"""What is trained, as data that does not change."""
+"""Plans: the immutable description of a training."""

@@ -1,7 +1,4 @@
-"""The options of a plan, once, for the command line and for jobs run by mrjob's convention.
-
-Imports nothing that is slow to load: ``--help`` needs this module.
-"""
+"""The table of the options of a plan. ``--help`` needs it, so it imports nothing slow."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,12 +11,12 @@ from mapreduce.optim import OPTIMIZERS, SCHEDULES
 from mapreduce.plan.strategies import STRATEGIES
 from mapreduce.support.registry import Registry
 
-#: Most steps that L-BFGS remembers: it keeps two vectors and a square of scalar products of them.
+#: Most steps that L-BFGS remembers: it keeps two vectors of each, and all their products.
 MOST_STEPS = 1000
 
 
 class Bound(NamedTuple):
-    """What the values of an option have to be, in words and as a test."""
+    """The condition for the values of an option, in words and as a test."""
 
     text: str
     holds: Callable[[Any], bool]
@@ -40,22 +37,9 @@ def up_to(most: int, text: str = "a positive number up to {:,}") -> Bound:
 
 @dataclass(frozen=True)
 class Option:
-    """One option.
+    """One option; its value may have to be one of some choices, or name a member of a family.
 
-    Attributes
-    ----------
-    flag : str
-    type : type
-    default : object
-        None where the default depends on other things; ``help`` says on which.
-    help : str
-    choices : tuple of str
-    family : Registry, optional
-        Of which the value names a member.
-    bound : Bound, optional
-    since : str
-        The version in which it came. A plan of an earlier one opens with the default that
-        :class:`mapreduce.plan.plan.Plan` has for it, by which nothing changes.
+    ``default`` is None if it depends on other things, which ``help`` explains.
     """
 
     flag: str
@@ -65,20 +49,13 @@ class Option:
     choices: tuple[str, ...] = ()
     family: Registry | None = None
     bound: Bound | None = None
-    since: str = "0.1.0"
 
     @property
     def name(self) -> str:
         return self.flag.lstrip("-").replace("-", "_")
 
     def check(self, value: Any) -> None:
-        """Refuse a value that cannot be.
-
-        Raises
-        ------
-        UsageError
-            It is none of the choices, out of bounds, or names no member of the family.
-        """
+        """Refuse a value with a UsageError: not a choice, out of bounds, or an unknown member."""
         if value is None and self.default is None:
             return
         if self.choices:
@@ -89,7 +66,7 @@ class Option:
         self.members(value)
 
     def members(self, value: str) -> list[str]:
-        """The members of the family that a value names; a schedule is made of several."""
+        """The members of the family that a value names, which may be several for a schedule."""
         parts = value.split("+") if self.family is SCHEDULES else [value]
         return [self.family.split(part.strip())[0] for part in parts] if self.family else []
 
@@ -106,15 +83,14 @@ def _set(default: Any, text: str, bound: Bound | None = None, **more: Any) -> An
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the result, as the user chooses it: the table of these options.
+    """The user's choice of everything that decides the result.
 
-    :func:`mapreduce.plan.settings.make` completes it and makes a
-    :class:`mapreduce.plan.plan.Plan` of it.
+    :func:`mapreduce.plan.settings.make` makes a :class:`mapreduce.plan.plan.Plan` of it.
     """
 
-    model: str = _set("softmax", "what is trained", family=MODELS)
-    strategy: str = _set("sync", "what a round means", family=STRATEGIES)
-    optimizer: str = _set("sgd", "what is done with a gradient", family=OPTIMIZERS)
+    model: str = _set("softmax", "model to train", family=MODELS)
+    strategy: str = _set("sync", "kind of round", family=STRATEGIES)
+    optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
     learning_rate: float = _set(0.1, "step size", _OVER_0)
     momentum: float = _set(
         0.9,
@@ -122,23 +98,23 @@ class Settings:
         Bound("a number in [0, 1)", lambda number: 0 <= number < 1),
     )
     schedule: str = _set(
-        "constant", "of the learning rate, one or several joined by +", family=SCHEDULES
+        "constant", "one or several schedules of the learning rate, joined by +", family=SCHEDULES
     )
     l1: float = _set(0.0, "L1 penalty on the weights, not on biases; for sgd and momentum", _FROM_0)
     l2: float = _set(0.0, "L2 penalty on the weights, not on biases", _FROM_0)
     weight_decay: float = _set(
         0.0,
         "share of all parameters, biases too, that is added to the gradient, or for adamw "
-        "subtracted apart from it",
+        "subtracted separately",
         _FROM_0,
     )
     class_weight: str | None = _set(
-        None, "how much rows count: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"
+        None, "weights of the rows: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"
     )
-    clip_norm: float | None = _set(None, "scale a gradient of a larger norm down to it", _OVER_0)
+    clip_norm: float | None = _set(None, "scale gradients down to this norm", _OVER_0)
     non_finite: str = _set(
         "error",
-        "a round whose gradient is not finite: end with an error, or skip the round",
+        "if the gradient of a round is not finite: end with an error, or skip the round",
         choices=("error", "skip"),
     )
     history_size: int = _set(
@@ -160,10 +136,10 @@ class Settings:
     limit_rows: int | None = _set(None, "train on the first N rows only", _FROM_1)
     seed: int = _set(
         0,
-        "of the initial parameters and the order of the slices",
+        "seed of the initial parameters and of the order of the slices",
         Bound("a number from 0 to 2**63 - 1", lambda number: 0 <= number < 2**63),
     )
-    dtype: str = _set("float32", "of the parameters", choices=("float32", "float64"))
+    dtype: str = _set("float32", "dtype of the parameters", choices=("float32", "float64"))
     precision: str = _set(
         "full",
         "mixed: gradients from float16, with a scaled loss; parameters and sums stay float32",
@@ -201,12 +177,12 @@ PLAN = _table()
 
 
 def checked(given: Mapping[str, Any], *tables: tuple[Option, ...]) -> dict[str, Any]:
-    """Values that come from Python or from a file, if they are of the options' types and choices.
+    """Values from Python or from a file, if they are right for the options of some tables.
 
     Raises
     ------
     UsageError
-        A name is unknown, or a value is of another type or not among the choices.
+        A name is unknown, a value is of another type, or :meth:`Option.check` refuses it.
     """
     from mapreduce.support.suggest import did_you_mean
 
@@ -216,15 +192,15 @@ def checked(given: Mapping[str, Any], *tables: tuple[Option, ...]) -> dict[str, 
         if name not in known:
             raise UsageError(f"there is no keyword {name!r}.{did_you_mean(name, known)}")
         option = known[name]
-        # NumPy's numbers are as good as Python's.
+        # NumPy's numbers are accepted too.
         value = value.item() if hasattr(value, "dtype") and hasattr(value, "item") else value
         if option.type is float and type(value) is int:
             value = float(value)
         is_default = value is None and option.default is None
-        is_choice = not option.choices or value in option.choices
-        if not is_default and not (type(value) is option.type and is_choice):
+        if not is_default and type(value) is not option.type:
             expected = " or ".join(option.choices) or option.type.__name__
             raise UsageError(f"{option.flag}: expected {expected}, found {value!r:.60}")
+        option.check(value)
         values[name] = value
     return values
 

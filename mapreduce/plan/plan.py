@@ -1,7 +1,7 @@
 """The plan: everything that can change the result of a training, and nothing else.
 
-A plan says which slices of the data each round takes and what is done with their gradients. The
-runner, the number of workers, blocks and rounds per job are not in it, since they must not matter.
+A plan says which slices of the data each round takes and how their gradients are used. It does not
+hold the runner or the number of workers, blocks and rounds per job, which must not matter.
 """
 
 import hashlib
@@ -20,7 +20,6 @@ from mapreduce.data import order
 from mapreduce.data.batch import Batch
 from mapreduce.models.base import Model
 from mapreduce.plan import strategies
-from mapreduce.support.jsonfiles import build
 
 
 class Slice(NamedTuple):
@@ -33,7 +32,7 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True)
 class DataReference:
-    """What a plan knows of its data.
+    """The training data, as a plan describes them.
 
     Attributes
     ----------
@@ -45,9 +44,9 @@ class DataReference:
     classes : int
         0 if the labels are numbers.
     standardised : str or None
-        Digest of the statistics that the features were standardised by.
+        Digest of the statistics by which the features were standardised.
     shape : tuple of int or None
-        Of a row, for a model that takes more than its features in a row.
+        Shape of a row, for a model that uses it.
     """
 
     sha256: str
@@ -62,30 +61,30 @@ class DataReference:
 class Plan:
     """An immutable description of the rounds of a training.
 
-    Attributes that are not listed are as the user chose them, or the defaults that follow from the
-    data: see :class:`mapreduce.plan.flags.Settings`. The last round always ends with a checkpoint
-    and, if there are data for it, an evaluation. The objective is the mean loss of the rows, ``l1``
-    times the sum of the weights' magnitudes and ``l2 / 2`` times that of their squares.
+    For attributes that are not listed see :class:`mapreduce.plan.flags.Settings`. The last round
+    always ends with a checkpoint and, if there are evaluation data, an evaluation. The objective is
+    the mean loss of the rows plus ``l1`` times the sum of the weights' magnitudes and ``l2 / 2``
+    times the sum of their squares.
 
     Attributes
     ----------
     data : DataReference
     class_weight : tuple of float, or None
-        How much a row of each class counts.
+        The weight of a row of each class.
     batch_size : int
-        Rows of a round; all rows if it is not below their number.
+        Rows of a round; at least the number of rows for a full batch.
     slice_rows : int
-        Rows of a slice; divides ``batch_size``, but for a full batch.
+        Rows of a slice; divides ``batch_size``, except for a full batch.
     eval_sha256 : str or None
-        Digest of the dataset that is evaluated on.
+        Digest of the evaluation data.
     sources : tuple of str
-        Of each member of an open family that is not the toolkit's own, ``NAME=DIGEST``: of the
-        source files that it comes from.
+        ``NAME=DIGEST`` of the source files of each model, optimizer and so on that is not the
+        toolkit's own.
 
     Notes
     -----
-    An attribute that came in a later version has a default, which is what earlier versions did. It
-    is not in the file if it has that value, so that the digests of plans do not change.
+    An attribute of a later version has a default, which is what earlier versions did. The file
+    leaves it out if it has that value, so that the digests of plans do not change.
     """
 
     data: DataReference
@@ -124,7 +123,7 @@ class Plan:
 
     @property
     def first_loss_scale(self) -> float | None:
-        """Of the sum of the losses of a slice: 2**16 for a mean over its rows, rounded down."""
+        """Scale of a slice's sum of losses: 2**16 divided by its rows, to a power of two below."""
         if not self.is_mixed:
             return None
         return max(1.0, 2.0 ** (16 - (self.slice_rows - 1).bit_length()))
@@ -149,11 +148,11 @@ class Plan:
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
-        """The number of the slice after the last one of each shard."""
+        """The number of slices up to the end of each shard."""
         return tuple(accumulate(-(-rows // self.slice_rows) for rows in self.data.shard_rows))
 
     def leaves(self, round_number: int) -> int:
-        """Slices of a round: fewer in the last one of an epoch, if they do not come out even."""
+        """Slices of a round, which may be fewer in the last round of an epoch."""
         position = round_number % self.rounds_per_epoch
         return min(self.slices_per_round, self.slices_per_epoch - position * self.slices_per_round)
 
@@ -163,9 +162,8 @@ class Plan:
         Every epoch draws all slices once, in an order of its own.
         """
         epoch, position = divmod(round_number, self.rounds_per_epoch)
-        drawn = _epoch_order(self, epoch)[position * self.slices_per_round :][
-            : self.slices_per_round
-        ]
+        first = position * self.slices_per_round
+        drawn = _epoch_order(self, epoch)[first : first + self.slices_per_round]
         return [_slice(self, int(number)) for number in np.sort(drawn)]
 
     def create_model(self) -> Model:
@@ -189,10 +187,10 @@ class Plan:
             rounds=self.rounds,
             tol=self.tol,
         )
-        return optim.create(self.optimizer, self.create_schedule(), options)
+        return optim.find(self.optimizer).create(self.create_schedule(), options)
 
     def initial_arrays(self, params: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """What the strategy keeps before the first round, beside the parameters."""
+        """The strategy's arrays before the first round, in addition to the parameters."""
         found: dict[str, npt.NDArray[Any]]
         found = strategies.find(self.strategy).initial_arrays(self, params)
         return found
@@ -204,7 +202,7 @@ class Plan:
 
     @property
     def cures(self) -> str:
-        """What to try when numbers grow beyond all bounds."""
+        """What to try if the training diverges."""
         tries = []
         if self.data.standardised is None:
             tries.append("standardise the features with 'gradreduce data standardise'")
@@ -221,16 +219,15 @@ class Plan:
         return replace(batch, weights=weights)
 
     def is_checkpoint(self, completed: int) -> bool:
-        """Whether a checkpoint is taken after so many rounds."""
+        """Whether a checkpoint is saved after this number of rounds."""
         return completed == self.rounds or (
             completed > 0 and completed % self.checkpoint_every == 0
         )
 
     def is_evaluation(self, completed: int) -> bool:
-        """Whether the model is evaluated after so many rounds."""
-        if self.eval_sha256 is None:
-            return False
-        return completed == self.rounds or (completed > 0 and completed % self.eval_every == 0)
+        """Whether the model is evaluated after this number of rounds."""
+        is_due = completed == self.rounds or (completed > 0 and completed % self.eval_every == 0)
+        return is_due and self.eval_sha256 is not None
 
     def next_stop(self, completed: int) -> int:
         """The next number of completed rounds at which a checkpoint or an evaluation is due."""
@@ -242,19 +239,15 @@ class Plan:
     # As a file
 
     def to_dict(self) -> dict[str, Any]:
+        """The content of the plan's file, which ``jsonfiles.build(Plan, ...)`` reads."""
         later = {one.name: one.default for one in fields(self) if one.default is not MISSING}
         content = asdict(self)
         if self.data.shape is None:
-            # As in earlier versions, so that such a plan keeps its digest.
+            # As in earlier versions, so that the digest does not change.
             del content["data"]["shape"]
         return {
             name: content[name] for name in content if content[name] != later.get(name, MISSING)
         }
-
-    @classmethod
-    def from_dict(cls, content: dict[str, Any]) -> "Plan":
-        """The plan of :meth:`to_dict`; see :func:`mapreduce.support.jsonfiles.build` for errors."""
-        return build(cls, content)
 
     @property
     def sha256(self) -> str:
@@ -265,7 +258,7 @@ class Plan:
 
 @lru_cache(maxsize=8)
 def _epoch_order(plan: Plan, epoch: int) -> npt.NDArray[np.int64]:
-    # Stream 0 belongs to the rows of an import.
+    # Stream 0 is that of the rows of an import.
     return order.permutation(plan.seed, epoch + 1, plan.slices_per_epoch)
 
 

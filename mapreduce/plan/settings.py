@@ -1,11 +1,10 @@
-"""From what a user chooses to a plan: defaults, and what does not fit together.
-
-What follows from the data is filled in here, once; the plan holds the result.
-"""
+"""From a user's settings to a plan: defaults, and settings that do not fit together."""
 
 import contextlib
 import math
+from collections.abc import Iterable
 from dataclasses import fields, replace
+from itertools import accumulate, islice
 from typing import Any
 
 from kernels import dispatch
@@ -23,10 +22,10 @@ from mapreduce.support.registry import Registry
 
 #: Rows of a slice when a round takes the whole data.
 FULL_BATCH_SLICE = 2048
-#: A batch is cut into at least so many slices of at least so many rows, if it has such a divisor.
+#: The least number of slices of a batch, and of rows of a slice, if there is such a divisor.
 LEAST_SLICES = 4
 LEAST_SLICE_ROWS = 16
-#: Rounds between checkpoints, if the plan does not say.
+#: Default of the rounds between checkpoints.
 CHECKPOINT_EVERY = 500
 
 
@@ -36,32 +35,27 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
     Parameters
     ----------
     settings : Settings
-        ``batch_size`` 0 means all rows, and that is L-BFGS's default; for others it is 128.
-        Neither ``epochs`` nor ``rounds``: one epoch, or for L-BFGS 100 rounds at most.
-    data : Manifest
-        Of the training data.
-    evaluation : Manifest, optional
-        Of the data that is evaluated on.
+    data, evaluation : Manifest
+        The training data, and optionally the evaluation data.
 
     Raises
     ------
     UsageError
         A setting is out of range, unknown, or contradicts another.
     DataError
-        The data have no labels, or only one class; or the data evaluated on have other features
-        or classes that are not among those trained on.
+        The model cannot be trained on the training data or evaluated on the evaluation data.
     """
     _check_settings(settings)
-    # What the user names here is the user's own.
+    # The user trusts the modules that the settings name.
     trust.trust(*(name for _, name in _members(settings) if ":" in name))
     _check_l1(settings)
     _check_used(settings)
     kind = models.find(settings.model)
-    check_kind(kind, settings.model, data, evaluation)
+    _check_kind(kind, settings.model, data, evaluation)
     if settings.precision == "mixed" and data.layout == "sparse":
         raise UsageError(
             "--precision mixed: the training data are sparse, and mixed precision is for dense "
-            "rows, whose products it makes faster. Take --precision full"
+            "rows. Take --precision full"
         )
     shard_rows = _limit(tuple(shard.rows for shard in data.shards), settings.limit_rows)
     rows = sum(shard_rows)
@@ -117,7 +111,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
 
 
 def check(plan: Plan) -> None:
-    """Refuse a plan that :func:`make` has not made: it may be a stranger's.
+    """Refuse a plan that :func:`make` cannot have made, since anybody may have written it.
 
     Raises
     ------
@@ -128,7 +122,7 @@ def check(plan: Plan) -> None:
     _check_settings(settings)
     with contextlib.suppress(UntrustedError):
         _check_l1(settings)
-        # Others simply do not look at what is not theirs, which earlier versions took.
+        # Other optimizers ignore settings that are not theirs, which earlier versions accepted.
         if _optimizer(plan.optimizer).needs_all_rows:
             _check_used(settings)
     data, size, weights = plan.data, plan.batch_size, plan.class_weight or ()
@@ -144,23 +138,23 @@ def check(plan: Plan) -> None:
 
 def _check_plan(plan: Plan) -> None:
     for option, count in (("--rounds", plan.rounds), ("slices in a round", plan.leaves(0))):
-        # Names of files and references have eight digits for them.
+        # Names of files and ranges have eight digits for them.
         expect(count < 10**8, option, "less than 100,000,000", f"{count:,}")
     # Malformed specifications are errors now, and not in a reducer.
     for create in (plan.create_optimizer, plan.create_model):
-        # Whoever needs it, will be asked; a list of runs does not.
+        # A list of runs needs no code of the user's; other commands ask for it later.
         with contextlib.suppress(UntrustedError):
             create()
 
 
 def _shared(chosen: Settings | Plan) -> dict[str, Any]:
-    """The values that settings and a plan both have."""
+    """The values of the fields that settings and plans have in common."""
     names = {field.name for field in fields(Settings)} & {field.name for field in fields(Plan)}
     return {name: getattr(chosen, name) for name in names}
 
 
 def _members(chosen: Settings | Plan) -> list[tuple[Registry, str]]:
-    """The members of open families that are named."""
+    """The members of open families that settings or a plan name."""
     return [
         (option.family, name)
         for option in PLAN
@@ -175,7 +169,7 @@ def _sources(chosen: Settings | Plan) -> tuple[str, ...]:
 
 
 def changed_sources(plan: Plan) -> list[str]:
-    """Members of the user's own whose code is not what it was when the plan was made.
+    """Members that are not the toolkit's, and whose code has changed since the plan was made.
 
     Raises
     ------
@@ -193,21 +187,17 @@ def _check_settings(settings: Settings) -> None:
             f"--precision mixed: parameters and sums are float32, found --dtype {settings.dtype}. "
             f"Leave out one of them"
         )
-    expect(
-        settings.epochs is None or settings.rounds is None,
-        "--epochs and --rounds",
-        "only one of them",
-        "both",
-    )
+    is_one = settings.epochs is None or settings.rounds is None
+    expect(is_one, "--epochs and --rounds", "only one of them", "both")
 
 
 def _optimizer(name: str) -> Transformation | GlobalTransformation:
-    """An optimizer, to be asked what it needs."""
-    return optim.create(name, lambda step: 0.0)
+    """An optimizer that is asked what it needs, and takes no step."""
+    return optim.find(name).create(lambda step: 0.0, optim.Options())
 
 
 def _check_used(settings: Settings) -> None:
-    """Refuse what is chosen for another optimizer: it would have no effect."""
+    """Refuse settings that have no effect on the chosen optimizer."""
     takes, title = optim.find(settings.optimizer).takes, _optimizer(settings.optimizer).title
     users: dict[str, list[str]] = {}
     for name in optim.OPTIMIZERS:
@@ -232,25 +222,18 @@ def _check_l1(settings: Settings) -> None:
         )
 
 
-def check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifest | None) -> None:
-    """Refuse data that a kind of model cannot be trained on.
-
-    Raises
-    ------
-    DataError
-        Labels of another kind, or none; sparse rows for a model that takes dense ones alone; or the
-        data evaluated on do not fit those trained on.
-    """
+def _check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifest | None) -> None:
+    """Refuse data that a kind of model cannot be trained or evaluated on."""
     if data.target is None:
         raise DataError("the training data have no labels. Import them with --labels or --label")
     wanted = "number" if kind.regression else "class"
     if data.target != wanted:
-        found = "numbers" if data.target == "number" else "classes"
-        other = "linear" if data.target == "number" else "logistic, softmax"
+        found, task, other = "numbers", "classification", "linear"
+        if kind.regression:
+            found, task, other = "classes", "regression", "logistic, softmax"
         raise DataError(
             f"{name} predicts a {wanted}, the labels of the training data are {found}: train "
-            f"another model ({other}), or import the data with --task "
-            f"{'regression' if kind.regression else 'classification'}"
+            f"another model ({other}), or import the data with --task {task}"
         )
     classes = data.classes or ()
     if not kind.regression and len(classes) < 2:
@@ -258,28 +241,25 @@ def check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifes
     if kind.binary and len(classes) != 2:
         raise DataError(
             f"{name} knows two classes, the training data have {len(classes)}: "
-            f"{', '.join(map(repr, classes[:5]))}{', …' if len(classes) > 5 else ''}. Train softmax"
+            f"{_listed(map(repr, classes))}. Train softmax"
         )
     if data.layout == "sparse" and not kind.takes_sparse:
         able = [name for name in models.MODELS if models.MODELS.find(name).takes_sparse]
         raise DataError(
-            f"{name} takes dense rows alone, the training data are sparse. Models that take them: "
+            f"{name} takes only dense rows, the training data are sparse. Models that take them: "
             f"{', '.join(able)}"
         )
     if evaluation is not None:
         check_fits(evaluation, data.features, classes, _statistics(data), data.columns)
-        if evaluation.target is None:
-            raise DataError("the data to evaluate on have no labels")
-        if evaluation.target != data.target:
-            raise DataError("the data to evaluate on have labels of another kind")
-        if evaluation.layout != data.layout:
-            raise DataError(
-                f"the data to evaluate on are {evaluation.layout}, those to train on {data.layout}"
-            )
+        kinds = [
+            f"{one.layout} rows with {one.target or 'no'} labels" for one in (evaluation, data)
+        ]
+        if kinds[0] != kinds[1]:
+            raise DataError(f"the evaluation data have {kinds[0]}, the training data {kinds[1]}")
 
 
 def _device(wanted: str) -> str:
-    """The device of a plan: ``auto`` is what there is where the plan is made."""
+    """The device of a plan; ``auto`` chooses one on the machine that makes the plan."""
     if wanted == "cuda" and (reason := dispatch.lacking()):
         raise UsageError(
             f"--device cuda: this machine has no CUDA device that can be used: {reason}"
@@ -292,7 +272,7 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
     if spec is None:
         return None
     if data.classes is None or data.class_rows is None:
-        raise UsageError("--class-weight: the labels of the training data are no classes")
+        raise UsageError("--class-weight: the labels of the training data are not classes")
     if spec == "balanced":
         return tuple(data.rows / (len(data.classes) * rows) for rows in data.class_rows)
     weights = dict.fromkeys(map(str, data.classes), 1.0)
@@ -303,10 +283,9 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
             raise UsageError(f"--class-weight: {label!r} has two weights, the second in {part!r}")
         named.add(label)
         if not separator or label not in weights:
-            known = ", ".join(list(weights)[:5])
             raise UsageError(
                 f"--class-weight: {part!r} is neither 'balanced' nor LABEL=WEIGHT with a label of "
-                f"the data: {known}{', …' if len(weights) > 5 else ''}"
+                f"the data: {_listed(weights)}"
             )
         try:
             weights[label] = float(number)
@@ -319,6 +298,12 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
     return tuple(weights.values())
 
 
+def _listed(labels: Iterable[str]) -> str:
+    """The first of some labels, for a message."""
+    first = [*islice(labels, 6)]
+    return ", ".join(first if len(first) < 6 else [*first[:5], "…"])
+
+
 def check_fits(
     data: Manifest,
     features: int,
@@ -326,26 +311,15 @@ def check_fits(
     standardised: str | None,
     columns: Columns | None,
 ) -> None:
-    """Refuse data that a model cannot take.
+    """Refuse data with a :class:`DataError` if a model cannot be used on them.
 
-    Parameters
-    ----------
-    data : Manifest
-    features, classes, standardised, columns
-        Of the data that the model was trained on; see
-        :class:`mapreduce.plan.plan.DataReference` and :class:`mapreduce.data.manifest.Manifest`.
-
-    Raises
-    ------
-    DataError
-        Other features or columns than the model's, a class that was not among those trained on, or
-        features that were not standardised as those were.
+    The other parameters are those of the training data; see
+    :class:`mapreduce.plan.plan.DataReference` and :class:`mapreduce.data.manifest.Manifest`.
     """
     if wrong := misfit(data.columns, columns):
         raise DataError(
             f"the columns of the data do not fit those that the model was trained on: {wrong}. "
-            f"Import the columns that it was trained on, in that order; with --like they have the "
-            f"types of the training data"
+            f"Import the columns that it was trained on, in that order, with --like TRAIN"
         )
     if data.features != features:
         raise DataError(
@@ -355,32 +329,29 @@ def check_fits(
     unseen = [label for label in data.classes or () if label not in classes]
     if unseen:
         raise DataError(
-            f"the data have classes that were not trained on: {', '.join(map(repr, unseen[:5]))}"
-            f"{', …' if len(unseen) > 5 else ''}. The model knows {len(classes)} classes"
+            f"the data have classes that were not trained on: {_listed(map(repr, unseen))}. The "
+            f"model knows {len(classes)} classes"
         )
     if _statistics(data) != standardised:
         raise DataError(
-            "the data were not standardised as those that the model was trained on. Use "
+            "the data were not standardised as the training data were. Use "
             "'gradreduce data standardise DATA OUT --like TRAIN'"
             if standardised
-            else "the data are standardised, those that the model was trained on were not"
+            else "the data are standardised, and the training data were not"
         )
 
 
 def _statistics(data: Manifest) -> str | None:
-    """Digest of what the features of a dataset were standardised by."""
+    """Digest of the statistics by which the features of a dataset were standardised."""
     return data.standardised.sha256 if data.standardised else None
 
 
 def _limit(shard_rows: tuple[int, ...], limit: int | None) -> tuple[int, ...]:
     """The rows of each shard, cut off after ``limit`` rows in all."""
-    limited = []
-    left = sum(shard_rows) if limit is None else limit
-    for rows in shard_rows:
-        if left > 0:
-            limited.append(min(rows, left))
-        left -= rows
-    return tuple(limited)
+    starts = accumulate(shard_rows, initial=0)
+    most = sum(shard_rows) if limit is None else limit
+    limited = (min(rows, most - start) for rows, start in zip(shard_rows, starts, strict=False))
+    return tuple(rows for rows in limited if rows > 0)
 
 
 def _full_batch_slice(data: Manifest) -> int:
@@ -402,11 +373,8 @@ def _slice_rows(wanted: int | None, batch_size: int, full: bool, data: Manifest)
     if wanted is None:
         return default_slice_rows(batch_size)
     if batch_size % wanted:
-        divisors = [n for n in range(1, batch_size + 1) if batch_size % n == 0]
-        nearest = sorted(divisors, key=lambda n: abs(n - wanted))[:3]
         raise UsageError(
-            f"--slice-rows {wanted}: expected a divisor of the batch size {batch_size}, for "
-            f"example {', '.join(map(str, sorted(nearest)))}"
+            f"--slice-rows {wanted}: expected a divisor of the batch size {batch_size}"
         )
     return wanted
 

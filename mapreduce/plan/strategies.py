@@ -13,12 +13,6 @@ STRATEGIES = Registry(
 
 
 def find(name: str) -> type[Any]:
-    """The class of a strategy.
-
-    Raises
-    ------
-    UsageError, MemberError
-        The name is unknown, or what it names cannot be used.
-    """
+    """The class of a strategy; errors are those of :meth:`Registry.load`."""
     kind: type[Any] = STRATEGIES.load(name)
     return kind

@@ -1,1 +1,1 @@
-"""How partial results become one: the aggregator's contract and the canonical tree."""
+"""How partial results become one: their messages, their sums and the canonical tree."""

@@ -2,12 +2,12 @@
 
 The ``n`` slices of a round are the leaves of one binary tree. Node ``(level, number)`` covers
 the leaves ``number * 2**level`` up to ``(number + 1) * 2**level``, cut off at ``n``; its children
-are ``(level - 1, 2 * number)`` and ``(level - 1, 2 * number + 1)``. Where the right child would lie
+are ``(level - 1, 2 * number)`` and ``(level - 1, 2 * number + 1)``. Where the right child would be
 beyond ``n`` the node *is* its left child: there are no padding leaves, and nothing is added.
 
-Only siblings are ever combined, the left one on the left. So the root is the same sequence of
-additions whether one process adds everything or many add parts of it in any order, and floating
-point sums come out with the same bits.
+Only siblings are combined, the left one on the left. So the root is the same sequence of additions
+whether one process adds everything or many add parts of it in any order, and floating-point sums
+have the same bits.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,12 +27,12 @@ class Node(NamedTuple):
 
     @property
     def start(self) -> int:
-        """First leaf covered."""
+        """The first leaf covered."""
         return self.number << self.level
 
     @property
     def stop(self) -> int:
-        """Leaf after the last one covered, were the tree complete."""
+        """The leaf after the last one covered in a complete tree."""
         return (self.number + 1) << self.level
 
 
@@ -51,21 +51,21 @@ class Watcher(Protocol):
         """Called when a fold has added the two children of a node."""
 
 
-#: Observers of the folds that are made in this context.
+#: The observer of the folds that are made in this context.
 watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
 class TreeFold(Generic[Partial]):
-    """Combines partial results along the canonical tree, in whatever order they come.
+    """Combines partial results along the canonical tree, in any order of arrival.
 
     Parameters
     ----------
     leaves : int
         Number of leaves of the whole tree, at least 1.
     combine : callable
-        ``combine(left, right)``, called with siblings only.
+        ``combine(left, right)`` of two siblings.
     what : str
-        Names the sum in an error.
+        The name of the sum in errors.
     """
 
     def __init__(
@@ -78,20 +78,22 @@ class TreeFold(Generic[Partial]):
         self._combine = combine
         self._what = what
         self._pending: dict[Node, Partial] = {}
+        self._digests: dict[Node, int] = {}
+        self._ancestors: set[Node] = set()
         self._watcher = watcher.get()
 
     def add(self, node: Node, partial: Partial) -> None:
-        """Take in the partial result of a node, owned by the fold from now on.
+        """Add the partial result of a node, which the fold may change.
 
         Raises
         ------
         ConflictingNodesError
-            The node lies outside of the tree, or has been added already.
+            The node is outside of the tree, or has been added already.
         """
         level, number = node
         if not 0 <= level <= self.root.level or not 0 <= node.start < self.leaves:
             raise ConflictingNodesError(
-                f"{self._what}: node ({level}, {number}) lies outside of the tree of its "
+                f"{self._what}: node ({level}, {number}) is outside of the tree of its "
                 f"{self.leaves} slices"
             )
         if self._watcher is not None:
@@ -106,12 +108,43 @@ class TreeFold(Generic[Partial]):
                 partial = self._combine(*pair)
                 if self._watcher is not None:
                     self._watcher.combined(self, Node(level + 1, number >> 1), partial)
-            # else there is no right sibling: the parent is this node.
+            # Without a right sibling, the parent is this node.
             level, number = level + 1, number >> 1
         node = Node(level, number)
         if node in self._pending:
             raise ConflictingNodesError(f"{self._what}: {self.describe(node)} came twice")
         self._pending[node] = partial
+
+    def receive(self, node: Node, partial: Partial, digest: int) -> None:
+        """Add a partial result from a shuffle, where tasks may have been repeated.
+
+        A node that arrives again from a retry or a speculative attempt counts once if the digest of
+        its bytes is the same.
+
+        Raises
+        ------
+        ConflictingNodesError
+            The node has arrived with another digest, or some of its slices in other nodes.
+        """
+        if node in self._digests:
+            if digest == self._digests[node]:
+                return
+            raise ConflictingNodesError(
+                f"{self._what}: two different partial results arrived for {self.describe(node)} "
+                f"A repeated task must give the same bytes: does the job depend on time, on random "
+                f"numbers without a seed, or on the machine's processor?"
+            )
+        ancestors = [
+            Node(node.level + up, node.number >> up)
+            for up in range(1, self.root.level - node.level + 1)
+        ]
+        if node in self._ancestors or any(other in self._digests for other in ancestors):
+            raise ConflictingNodesError(
+                f"{self._what}: {self.describe(node)} overlaps another node that arrived"
+            )
+        self.add(node, partial)
+        self._digests[node] = digest
+        self._ancestors.update(ancestors)
 
     def nodes(self) -> Iterator[tuple[Node, Partial]]:
         """The largest nodes that are complete, from left to right."""
@@ -123,7 +156,7 @@ class TreeFold(Generic[Partial]):
         Raises
         ------
         MissingNodesError
-            Not all leaves have come; the message names the missing ones.
+            Leaves are missing; the message names them.
         """
         if self.root not in self._pending:
             missing = ", ".join(_range(start, stop) for start, stop in self._gaps())
@@ -146,57 +179,6 @@ class TreeFold(Generic[Partial]):
             position = min(node.stop, self.leaves)
         if position < self.leaves:
             yield position, self.leaves
-
-
-class ShuffledFold(TreeFold[Partial]):
-    """A fold of what arrived through a shuffle, where tasks may have been repeated.
-
-    A node that arrives again from a retry or a speculative attempt counts once, if its bytes are
-    the same; anything else is an error.
-    """
-
-    def __init__(
-        self, leaves: int, combine: Callable[[Partial, Partial], Partial], what: str = "the sum"
-    ) -> None:
-        super().__init__(leaves, combine, what)
-        self._digests: dict[Node, int] = {}
-        self._ancestors: set[Node] = set()
-
-    def receive(self, node: Node, partial: Partial, digest: int) -> None:
-        """Take in the partial result of a node.
-
-        Parameters
-        ----------
-        node : Node
-        partial
-            Owned by the fold from now on.
-        digest : int
-            Digest of the partial's bytes.
-
-        Raises
-        ------
-        ConflictingNodesError
-            The node came before with other bytes, or some of its slices came in other nodes.
-        """
-        if node in self._digests:
-            if digest == self._digests[node]:
-                return
-            raise ConflictingNodesError(
-                f"{self._what}: two different partial results arrived for {self.describe(node)} "
-                f"A repeated task must give the same bytes: does the job depend on time, on random "
-                f"numbers without a seed, or on the machine's processor?"
-            )
-        ancestors = [
-            Node(node.level + up, node.number >> up)
-            for up in range(1, self.root.level - node.level + 1)
-        ]
-        if node in self._ancestors or any(other in self._digests for other in ancestors):
-            raise ConflictingNodesError(
-                f"{self._what}: {self.describe(node)} overlaps another node that arrived"
-            )
-        self.add(node, partial)
-        self._digests[node] = digest
-        self._ancestors.update(ancestors)
 
 
 def _range(start: int, stop: int) -> str:

@@ -1,8 +1,8 @@
 """Sparse vectors, and sums of sparse and dense ones.
 
 A gradient on sparse rows has an element for each column that some row has. It stays sparse through
-the shuffle and the tree as long as that takes less memory: which kind a sum is follows from the two
-vectors that are added, and so it is the same however the work was divided.
+the shuffle and the tree as long as that takes less memory. The kind of a sum follows from the two
+vectors that are added, so it is the same however the work was divided.
 """
 
 from dataclasses import dataclass
@@ -42,7 +42,7 @@ class SparseVector:
         return self.size
 
     def __getitem__(self, part: slice) -> "SparseVector":
-        """Consecutive elements, counted from 0; no copies of values."""
+        """Consecutive elements, counted from 0; their values are not copied."""
         start, stop, _ = part.indices(self.size)
         first, last = np.searchsorted(self.indices, (start, stop))
         indices = self.indices[first:last]
@@ -66,18 +66,18 @@ def dense(vector: Vector) -> Array:
 
 
 def add(left: Vector, right: Vector) -> Vector:
-    """The sum of two vectors of one size; a dense one's memory is used again.
+    """The sum of two vectors of one size, in the memory of a dense one.
 
-    The sum of two sparse vectors is dense beyond a certain density.
+    The sum of two sparse vectors is dense beyond :data:`DENSITY`.
     """
     if isinstance(left, SparseVector) and isinstance(right, SparseVector):
         return _merge(left, right)
     if isinstance(left, SparseVector):
-        # The sum of two numbers is the same in either order.
+        # Addition of two numbers is commutative.
         left, right = right, left
     assert not isinstance(left, SparseVector)
     if not left.flags.writeable:
-        # What arrived is a view of the record; the sum needs memory of its own.
+        # A view of a record; the sum needs memory of its own.
         left = left.copy()
     if isinstance(right, SparseVector):
         with np.errstate(all="ignore"):
@@ -94,12 +94,12 @@ def _merge(left: SparseVector, right: SparseVector) -> Vector:
     indices = ordered[is_new]
     if len(indices) > DENSITY * left.size:
         return add(left.to_dense(), right)
-    # Only those entries of the table that are looked up are ever written.
+    # Only the entries that are looked up are written.
     table = np.empty(left.size, np.int32)
     table[indices] = np.arange(len(indices), dtype=np.int32)
     values = np.zeros(len(indices), left.values.dtype)
     values[table[left.indices]] = left.values
-    # The sum of all is checked for numbers that are not finite.
+    # The sum of all is checked for values that are not finite.
     with np.errstate(all="ignore"):
         values[table[right.indices]] += right.values
     return SparseVector(indices, values, left.size)

@@ -1,1 +1,1 @@
-"""What a training keeps in its folder."""
+"""Runs: the folder of a training."""

@@ -7,8 +7,8 @@ A checkpoint is a folder ``checkpoints/NNNNNNNN`` named by the rounds completed:
     checkpoint.json        digests of both files and of the model
 
 The folder is written under a temporary name, synced and renamed; on S3 its marker,
-``checkpoint.json``, is written last. safetensors does not notice a
-flipped bit, so a checkpoint is compared with its digests when it is read.
+``checkpoint.json``, is written last. safetensors does not notice a flipped bit, so a checkpoint is
+compared with its digests when it is read.
 """
 
 import hashlib
@@ -36,33 +36,31 @@ Array = npt.NDArray[Any]
 MODEL, OPTIMIZER, MARKER = "model.safetensors", "optimizer.safetensors", "checkpoint.json"
 
 _NAME = re.compile("[0-9]{8}")
+_GONE = (FileNotFoundError, NotADirectoryError)
 
 
 def model_sha256(params: Mapping[str, Array]) -> str:
     """Digest of a model's parameters, and of nothing else.
 
-    Of the list of (name, dtype, shape), sorted by name, as JSON, then of the arrays' bytes in that
-    order, little-endian and C-contiguous.
+    It covers the list of (name, dtype, shape), sorted by name, as JSON, and then the arrays' bytes
+    in that order, little-endian and C-contiguous.
     """
-    names = sorted(params)
-    little = {
-        name: np.ascontiguousarray(params[name], params[name].dtype.newbyteorder("<"))
-        for name in names
-    }
-    entries = [[name, params[name].dtype.name, list(params[name].shape)] for name in names]
+    arrays = dict(sorted(params.items()))
+    entries = [[name, array.dtype.name, list(array.shape)] for name, array in arrays.items()]
     digest = hashlib.sha256(json.dumps(entries).encode())
-    for name in names:
-        digest.update(little[name].data if little[name].size else b"")
+    for array in arrays.values():
+        little = np.ascontiguousarray(array, array.dtype.newbyteorder("<"))
+        digest.update(little.data if little.size else b"")
     return digest.hexdigest()
 
 
 def save(run: RunDir, model: Model, position: Position) -> str:
-    """Save a checkpoint, if it is not there already; returns the model's digest.
+    """Save a checkpoint, if there is none yet; returns the model's digest.
 
     Raises
     ------
     StorageError
-        It could not be written. Earlier checkpoints are as they were.
+        It could not be written. Earlier checkpoints are not changed.
     """
     named = model.named(position.params)
     digest = model_sha256(named)
@@ -94,17 +92,13 @@ def saved(run: RunDir) -> list[int]:
     return sorted(int(path.name) for path in folders if is_published(path, MARKER))
 
 
-#: What tells that a file is not there, and not that it cannot be read.
-_GONE = (FileNotFoundError, NotADirectoryError)
-
-
 def load(run: RunDir, model: Model, completed: int) -> Position:
     """Read a checkpoint.
 
     Raises
     ------
     DataError
-        It is not there, damaged, or belongs to another model.
+        It is missing, damaged, or belongs to another model.
     OSError, StorageError
         It cannot be read.
     """
@@ -115,7 +109,7 @@ def load(run: RunDir, model: Model, completed: int) -> Position:
         marker = json.loads((folder / MARKER).read_bytes())
         contents = {name: (folder / name).read_bytes() for name in (MODEL, OPTIMIZER)}
         if marker["completed"] != completed:
-            raise DataError(f"{folder} is damaged: it is that after {marker['completed']} rounds")
+            raise DataError(f"{folder} is damaged: it is of round {marker['completed']}")
         for name, content in contents.items():
             found = hashlib.sha256(content).hexdigest()
             if found != marker["files"][name]:
@@ -140,19 +134,17 @@ def load(run: RunDir, model: Model, completed: int) -> Position:
 
 
 def check_result(model: Model, position: Position, result: RunEnded) -> None:
-    """Raise a :class:`DataError` if a state does not have the model that a run ended with."""
+    """Raise a :class:`DataError` if a state does not hold the model that a run ended with."""
     digest = model_sha256(model.named(position.params))
     if digest != result.model_sha256:
         raise DataError(
-            f"the model after {position.completed:,} rounds is {digest[:16]}…, the run's "
-            f"result.json says {result.model_sha256[:16]}…"
+            f"the model after {position.completed:,} rounds is {digest[:16]}…, expected "
+            f"{result.model_sha256[:16]}…, as in the run's result.json"
         )
 
 
 def latest(run: RunDir) -> int:
-    """Rounds completed of the model to evaluate and to predict with.
-
-    That of the run's result if it has ended, else the last checkpoint.
+    """Rounds completed of the run's result if it has ended, else of the last checkpoint.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A run's directory: everything a training leaves on the way, and what it can go on from.
+"""A run's directory: everything that a training writes, and from which it can be resumed.
 
 ::
 
@@ -10,11 +10,11 @@
     evaluations/    one file for each evaluation
     events.jsonl    what happened, a JSON object on each line
     result.json     digest and number of rounds, when the training has ended
-    gang/           where the tasks of a gang meet, while one is at work
-    lease.json      who is at work
+    gang/           where the tasks of a gang meet, while one runs
+    lease.json      the driver that works on the run
 
-Files take their names when they are complete and never change, but for ``execution.json`` and the
-events. So what was finished can be told from the names alone, after any crash.
+Except for ``execution.json`` and the events, files take their names when complete and never
+change. So after any crash the names alone show what was finished.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
@@ -52,10 +52,10 @@ Array = npt.NDArray[Any]
 FORMAT = "gradreduce-run"
 FORMAT_VERSION = 2
 
-#: Arrays of a block that are not of its length.
+#: Arrays of a block whose length is not the block's.
 SHORT = ("memory", "history")
 
-#: What an evaluation adds up.
+#: The sums of an evaluation, and their types.
 _SCORE = {"rows": int, "correct": int, "weight": float, "loss": float}
 
 _BLOCK_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.block")
@@ -63,18 +63,18 @@ _BLOCK_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.block")
 
 @dataclass
 class Position:
-    """The parameters after some rounds, and what the optimizer needs to go on.
+    """The parameters after some rounds, and the state that the optimizer continues with.
 
     Attributes
     ----------
     completed : int
-        Rounds.
+        Rounds completed.
     params : array (size,)
     state : dict of str to array (size,)
     history : array (rounds since the last checkpoint of the plan, 3), float64
         Number of rows, their weight and the sum of their losses in each of those rounds.
     scalars : array (m,), float64
-        The optimizer's; in files their name is ``memory``.
+        The optimizer's; called ``memory`` in files.
     """
 
     completed: int
@@ -85,7 +85,7 @@ class Position:
 
     @classmethod
     def of(cls, completed: int, arrays: dict[str, Array], plan: Plan) -> "Position":
-        """The state that was read from files; a DataError if it is not of the plan's kind."""
+        """The state that was read from files; a DataError if it is not that of the plan."""
         model, optimizer = plan.create_model(), plan.create_optimizer()
         state = plan.initial_arrays(np.empty(0, model.dtype))
         rounds = len(arrays["history"]) if np.ndim(arrays.get("history", 0)) else 0
@@ -96,15 +96,11 @@ class Position:
             "history": f"float64 ({rounds}, 3)",
         }
         found = {name: f"{array.dtype} {array.shape}" for name, array in arrays.items()}
-        wrong = [
-            f"{name}: {found.get(name, 'missing')}, expected {expected.get(name, 'none')}"
-            for name in sorted(found.keys() | expected.keys())
-            if found.get(name) != expected.get(name)
-        ]
-        if wrong:
+        if found != expected:
             raise DataError(
                 f"the state after {completed} rounds is not that of the plan's model and "
-                f"optimizer: {'; '.join(wrong)}"
+                f"optimizer: expected {dict(sorted(expected.items() - found.items()))}, "
+                f"found {dict(sorted(found.items() - expected.items()))}"
             )
         state = {name: arrays[name] for name in state}
         return cls(completed, arrays["params"], state, arrays["history"], arrays["memory"])
@@ -119,8 +115,8 @@ class Block:
     arrays : dict of str to array
         ``params``, the state's arrays by name, ``memory``, and in block 0 ``history``.
     origins : dict of str to int
-        The round in whose file each of them lies: one that a round does not change is not written
-        again, if it is of the block's length.
+        The round in whose file each array is. An array of the block's length that a round does not
+        change is not written again.
     """
 
     arrays: dict[str, Array]
@@ -128,10 +124,7 @@ class Block:
 
     @classmethod
     def of(cls, completed: int, arrays: dict[str, Array], before: "Block | None" = None) -> "Block":
-        """A block to be published; arrays that the one before has too stay where they are.
-
-        But for the short ones: for them it is not worth to keep a whole file.
-        """
+        """A block to be published; arrays of the previous one stay where they are, if not short."""
         origins = dict.fromkeys(arrays, completed)
         if before is not None:
             for name, array in arrays.items():
@@ -140,15 +133,12 @@ class Block:
         return cls(arrays, origins)
 
     def rounds(self) -> set[int]:
-        """All rounds whose files hold a part of it."""
+        """The rounds whose files hold its arrays."""
         return set(self.origins.values())
 
 
 def block_bounds(size: int, blocks: int) -> list[tuple[int, int]]:
-    """First element and the one after the last of each block; blocks are whole pages.
-
-    There are fewer blocks than asked for if there are fewer pages.
-    """
+    """The (start, stop) of at most ``blocks`` blocks, which are whole pages of the parameters."""
     pages = -(-size // PAGE)
     blocks = min(blocks, pages)
     edges = [pages * i // blocks * PAGE for i in range(blocks)] + [size]
@@ -157,7 +147,7 @@ def block_bounds(size: int, blocks: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What does not change over a run.
+    """The part of a run that never changes.
 
     Attributes
     ----------
@@ -165,14 +155,14 @@ class RunConfig:
     data : str
         Path of the training data.
     evaluation : str or None
-        Path of the data that is evaluated on.
+        Path of the evaluation data.
     classes : tuple of int or str
         Label of each class.
     shape : tuple of int
         Shape of one example.
     numeric_profile : {"native", "portable"}
     columns : tuple of Column, or None
-        Of the training data; see :class:`mapreduce.data.manifest.Manifest`.
+        See :class:`mapreduce.data.manifest.Manifest`.
     """
 
     plan: Plan
@@ -184,27 +174,16 @@ class RunConfig:
     columns: Columns | None = None
 
     def to_bytes(self) -> bytes:
-        content = {
-            "format": FORMAT,
-            "format_version": FORMAT_VERSION,
-            "plan": self.plan.to_dict(),
-            "data": self.data,
-            "evaluation": self.evaluation,
-            "classes": list(self.classes),
-            "shape": list(self.shape),
-            "columns": self.columns,
-            "numeric_profile": self.numeric_profile,
-        }
-        return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+        content = {**vars(self), "plan": self.plan.to_dict()}
+        return _encoded({"format": FORMAT, "format_version": FORMAT_VERSION, **content})
+
+
+def _encoded(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 class RunDir:
-    """A run's directory.
-
-    Parameters
-    ----------
-    path : Path or RemotePath
-    """
+    """A run's directory, on this machine or in another filesystem."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -220,7 +199,7 @@ class RunDir:
         Raises
         ------
         OutputError
-            A run is there already, or something else is.
+            The path exists.
         """
         if (self.path / "run.json").exists():
             raise OutputError(
@@ -229,19 +208,19 @@ class RunDir:
             )
         if self.path.exists() and not self._is_leftover():
             raise OutputError(
-                f"{self.path} exists and is no run. Name another folder, or remove it first"
+                f"{self.path} exists and is not a run. Name another folder, or remove it first"
             )
         self.make_folders()
         put_if_absent(self.path / "run.json", config.to_bytes(), sync=True)
 
     def make_folders(self) -> None:
-        """Make what is not there: copies of a run often lack its empty folders."""
+        """Make the folders that are missing: copies of a run often lack the empty ones."""
         with storage_errors("create", self.path):
             for folder in (self.rounds, self.checkpoints, self.evaluations):
                 folder.mkdir(parents=True, exist_ok=True)
 
     def _is_leftover(self) -> bool:
-        """Whether the path holds no more than a creation that was cut short."""
+        """Whether the path holds only the files of an interrupted creation."""
         if isinstance(self.path, Path) and first_special(self.path) is not None:
             return False
         return self.path.is_dir() and not any(
@@ -250,7 +229,7 @@ class RunDir:
         )
 
     def remove_if_unused(self) -> None:
-        """Delete a run of which no round was finished and nobody works on."""
+        """Delete a run if no round was finished and no driver works on it."""
         holder = lease.holder(self.path)
         if holder is not None and lease.is_alive(holder):
             return
@@ -266,13 +245,13 @@ class RunDir:
         MissingInputError
             There is no run.
         DataError
-            Its file is damaged, or of a version that this program does not know.
+            Its file is damaged, or of an unknown version.
         """
         self._refuse_links()
         path, content = self.path / "run.json", read(self.path / "run.json")
         if content is None:
             raise MissingInputError(
-                f"{self.path} is no run: it holds no run.json. Start one with 'gradreduce train'"
+                f"{self.path} is not a run: it has no run.json. Start one with 'gradreduce train'"
             )
         form, version = content.pop("format", None), content.pop("format_version", None)
         if form == FORMAT and version != FORMAT_VERSION:
@@ -286,11 +265,11 @@ class RunDir:
             config = build(RunConfig, content)
             check_columns(config.columns)
             settings.check(config.plan)
-            # What no file can be called.
+            # A ValueError if no file can have this name.
             os.fsencode(config.data + (config.evaluation or ""))
             if config.numeric_profile not in numeric.PROFILES:
-                raise ValueError(f"numeric_profile: {config.numeric_profile!r} is not known")
-            # Numbers and texts among them are a TypeError.
+                raise ValueError(f"numeric_profile: {config.numeric_profile!r} is unknown")
+            # A TypeError if there are both numbers and texts.
             classes = sorted(set(config.classes))
             if classes != list(config.classes) or len(classes) != config.plan.data.classes:
                 raise ValueError("classes: they are not in order, or not those of the plan")
@@ -299,79 +278,73 @@ class RunDir:
             raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from error
 
     def _refuse_links(self) -> None:
-        # What is in gang/ is deleted unread.
+        # The content of gang/ is deleted without being read.
         found = first_special(self.path, "gang") if isinstance(self.path, Path) else None
         if found is not None:
             raise DataError(
-                f"{found[0]} is {found[1]}: a run holds nothing but files and folders, since what "
-                f"is written to a link changes something elsewhere. Put a copy in its place"
+                f"{found[0]} is {found[1]}: a run holds only files and folders, since writing to a "
+                f"link would change something elsewhere. Put a copy in its place"
             )
 
-    def read_json(self, name: str) -> dict[str, Any] | None:
-        """A JSON file of the run that it can do without, or None if it is not there."""
-        with self._advice(name) as path:
-            return read(path)
+    def read_json(self, name: str, kind: type[Any] = dict) -> Any:
+        """A JSON file that the run can do without, as a dict or a dataclass; None if it is missing.
 
-    def result(self) -> events.RunEnded | None:
-        """How the run ended, or None if it has not."""
-        with self._advice("result.json") as path:
-            content = read(path)
-            return None if content is None else build(events.RunEnded, content)
-
-    @contextlib.contextmanager
-    def _advice(self, name: str) -> Iterator[AnyPath]:
+        Raises
+        ------
+        DataError
+            It is damaged.
+        """
         path = self.path / name
         try:
-            yield path
+            content = read(path)
+            return None if content is None else build(kind, content)
         except (DataError, ValueError) as error:
             what = error if isinstance(error, DataError) else f"{path} is damaged: {error}"
             raise DataError(
                 f"{what}. Remove {path}; 'gradreduce resume {self.path}' makes it again"
             ) from error
 
+    def result(self) -> events.RunEnded | None:
+        """How the run ended, or None if it has not."""
+        found: events.RunEnded | None = self.read_json("result.json", events.RunEnded)
+        return found
+
     def write_json(self, name: str, content: dict[str, Any], *, once: bool = True) -> None:
         """Publish a JSON file of the run."""
         lease.check(self.path)
-        data = (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
         if once:
-            put_if_absent(self.path / name, data, sync=True)
+            put_if_absent(self.path / name, _encoded(content), sync=True)
         else:
-            replace(self.path / name, data)
+            replace(self.path / name, _encoded(content))
 
     def summary(self, warn: Callable[[str], None] | None = None) -> dict[str, Any]:
-        """What there is to say of the run in a line: model, state, rounds, losses, digest."""
-        plan = self.config.plan
-        result = self.result()
+        """The run in a line: model, state, rounds, losses, digest and the like."""
+        plan, result = self.config.plan, self.result()
         recorded = events.read(self.path / "events.jsonl", warn)
 
-        def last(event: str) -> dict[str, Any]:
-            found = [record for record in recorded if record["event"] == event]
-            return found[-1] if found else {}
+        def by_round(event: str) -> dict[int, dict[str, Any]]:
+            return {one["completed"]: one for one in recorded if one["event"] == event}
 
-        if result is not None:
-            state = "ended"
-        else:
+        state = "ended"
+        if result is None:
             holder = lease.holder(self.path)
             state = "running" if holder is not None and lease.is_alive(holder) else "stopped"
-        saved = vars(result) if result is not None else last("CheckpointSaved")
-        evaluations = {
-            record["completed"]: record for record in recorded if record["event"] == "Evaluated"
-        }
-        at = result.completed if result else max(evaluations, default=0)
-        evaluation = evaluations.get(at, {})
-        losses = {
-            record["completed"]: (record["rows"], record["loss"])
-            for record in recorded
-            if record["event"] == "RoundCompleted"
-            and record["completed"] <= (result.completed if result else plan.rounds)
-        }
+        rounds, evaluations = by_round("RoundCompleted"), by_round("Evaluated")
+        checkpoints = by_round("CheckpointSaved")
+        last = rounds.get(max(rounds, default=0), {})
+        saved = vars(result) if result else checkpoints.get(max(checkpoints, default=0), {})
+        evaluation = evaluations.get(
+            result.completed if result else max(evaluations, default=0), {}
+        )
+        end = result.completed if result else plan.rounds
+        losses = {at: (one["rows"], one["loss"]) for at, one in rounds.items() if at <= end}
         return {
             "run": str(self.path),
             "state": state,
             "model": plan.model,
-            "completed": last("RoundCompleted").get("completed", 0),
+            "completed": last.get("completed", 0),
             "rounds": plan.rounds,
-            "loss": last("RoundCompleted").get("loss"),
+            "loss": last.get("loss"),
             "pass_loss": outcome.pass_loss(plan, losses),
             "model_sha256": saved.get("model_sha256"),
             "model_rounds": saved.get("completed"),
@@ -420,7 +393,7 @@ class RunDir:
         elsewhere = message.meta.get("elsewhere")
         if not isinstance(elsewhere, dict) or any(type(at) is not int for at in elsewhere.values()):
             path = self.block_path(completed, number, blocks)
-            raise WireError(f"{path} names rounds that make no sense: {elsewhere!r:.60}")
+            raise WireError(f"{path} is damaged: its arrays are in the rounds {elsewhere!r:.60}")
         for at in sorted(set(elsewhere.values())):
             there = {name for name, where in elsewhere.items() if where == at}
             there = there if wanted is None else there & wanted
@@ -443,20 +416,12 @@ class RunDir:
                     f"finished, or was removed while the run went on"
                 ) from None
 
-    def read_params(self, completed: int, blocks: int) -> Array:
-        """All blocks of the parameters after a round, as a flat vector (size,)."""
-        parts = [
-            self.read_block(completed, number, blocks, ["params"]).arrays["params"]
-            for number in range(blocks)
-        ]
-        return parts[0] if blocks == 1 else np.concatenate(parts)
-
     def complete_rounds(self) -> dict[int, int]:
-        """Rounds whose blocks are all there, with their number of blocks."""
+        """The complete rounds, with their number of blocks."""
         return dict(sorted(self._complete()))
 
     def _complete(self) -> list[tuple[int, int]]:
-        """Rounds and their number of blocks; a resumed run may have one in two numbers of them."""
+        """The complete rounds and their numbers of blocks, of which a resumed run may have two."""
         found: dict[tuple[int, int], int] = defaultdict(int)
         for path in self.rounds.glob("*.block"):
             if match := _BLOCK_NAME.fullmatch(path.name):
@@ -464,7 +429,7 @@ class RunDir:
         return [(completed, blocks) for (completed, blocks), n in found.items() if n == blocks]
 
     def read_round(self, completed: int, blocks: int) -> Position:
-        """The whole state after a round; as :meth:`read_block` if it is not that of the plan."""
+        """The whole state after a round; errors are those of :meth:`read_block`."""
         parts = [self.read_block(completed, number, blocks).arrays for number in range(blocks)]
         try:
             joined = {
@@ -478,33 +443,29 @@ class RunDir:
     def publish_round(self, position: Position, blocks: int) -> int:
         """Publish the whole state after a round; returns the number of blocks.
 
-        If it is there already, in as many blocks, it stays as it is; what is left of a damaged one
-        is replaced.
+        If it is there already, in this number of blocks, it is kept unless it is damaged.
         """
         lease.check(self.path)
         bounds = block_bounds(position.params.size, blocks)
         if (position.completed, len(bounds)) in self._complete():
-            try:
+            with contextlib.suppress(MissingInputError, DataError):
                 self.read_round(position.completed, len(bounds))
                 return len(bounds)
-            except (MissingInputError, DataError):
-                pass
-        for number in range(len(bounds)):
-            path = self.block_path(position.completed, number, len(bounds))
-            path.unlink(missing_ok=True)
         for number, (start, stop) in enumerate(bounds):
             arrays = {"params": position.params[start:stop], "memory": position.scalars}
             arrays.update({name: array[start:stop] for name, array in position.state.items()})
             if number == 0:
                 arrays["history"] = position.history
+            path = self.block_path(position.completed, number, len(bounds))
+            path.unlink(missing_ok=True)
             block = Block.of(position.completed, arrays)
             self.publish_block(position.completed, number, len(bounds), block)
         return len(bounds)
 
     def remove_blocks(self, number: int, blocks: int, keep: set[int], before: int) -> None:
-        """Delete the files of a block of all rounds before one, but of those to be kept."""
+        """Delete the files of a block in all rounds before one, except the rounds to keep."""
         if min(keep) >= before:
-            # Nothing lies in earlier rounds, and those before the last are gone already.
+            # No array is in an earlier round, and of those only the last is still there.
             self.block_path(before - 1, number, blocks).unlink(missing_ok=True)
             return
         for path in self.rounds.glob(f"*.{number:05d}-of-{blocks:05d}.block"):
@@ -513,7 +474,7 @@ class RunDir:
                 path.unlink(missing_ok=True)
 
     def remove_leftovers(self) -> None:
-        """Delete what killed writers left, and evaluations that are damaged."""
+        """Delete unfinished files of killed writers, and evaluations that are damaged."""
         lease.check(self.path)
         for completed in self._evaluated():
             if self.evaluation(completed) is None:
@@ -522,7 +483,7 @@ class RunDir:
             remove_leftovers(folder)
 
     def prune_rounds(self, keep: int, blocks: int) -> None:
-        """Delete all blocks but those of a round and what they need, and what killed tasks left."""
+        """Delete all blocks that a round does not need, and unfinished files of killed tasks."""
         lease.check(self.path)
         remove_leftovers(self.rounds)
         needed = set()
@@ -542,8 +503,14 @@ class RunDir:
     ) -> Position | None:
         """The state after the last round that is complete and undamaged, or None.
 
-        ``warn`` is told of damaged ones. With ``in_blocks``, of those in that number of blocks;
-        with ``at_most``, of those after at most so many rounds.
+        Parameters
+        ----------
+        warn : callable
+            Called with a message for each damaged round.
+        in_blocks : int, optional
+            Only rounds in this number of blocks are considered.
+        at_most : int, optional
+            The largest number of rounds completed.
         """
         for completed, blocks in sorted(self._complete(), reverse=True):
             if in_blocks not in (None, blocks) or (at_most is not None and completed > at_most):
@@ -555,7 +522,7 @@ class RunDir:
         return None
 
     def history(self, completed: int, blocks: int) -> Position | None:
-        """A complete round without its parameters, or None if it was removed meanwhile."""
+        """A complete round without its parameters, or None if it has been removed."""
         try:
             block = self.read_block(completed, 0, blocks, ["history"])
         except (MissingInputError, DataError):
@@ -563,15 +530,12 @@ class RunDir:
         return Position(completed, np.empty(0), {}, block.arrays["history"])
 
     def latest_history(self) -> Position | None:
-        """The last complete round, without parameters: while a job runs, its progress."""
+        """The last complete round, without parameters: the progress of a job that runs."""
         rounds = self.complete_rounds()
-        if not rounds:
-            return None
-        # The job may be faster than we are, and has removed the round.
-        return self.history(max(rounds), rounds[max(rounds)])
+        return self.history(max(rounds), rounds[max(rounds)]) if rounds else None
 
     def evaluation(self, completed: int) -> dict[str, Any] | None:
-        """The sums of an evaluation, or None if it is not there or damaged."""
+        """The sums of an evaluation, or None if it is missing or damaged."""
         with contextlib.suppress(DataError):
             sums = self.read_json(f"evaluations/{completed:08d}.json") or {}
             with contextlib.suppress(ValueError):
@@ -580,7 +544,7 @@ class RunDir:
         return None
 
     def evaluation_losses(self, completed: int | None = None) -> dict[int, float]:
-        """Mean loss of each evaluation, by completed rounds; of those after at most so many."""
+        """Mean loss of each evaluation by rounds completed, up to ``completed`` if it is given."""
         found = {at: self.evaluation(at) for at in self._evaluated()}
         return {
             at: sums["loss"] / sums["weight"]
@@ -593,15 +557,12 @@ class RunDir:
         return [int(path.stem) for path in paths if path.stem.isdecimal()]
 
     def best(self, completed: int) -> int:
-        """Rounds of the model that a training ends with here: with patience, the best evaluated.
-
-        Evaluations of later rounds, which a run has gone back before, do not count.
-        """
+        """Rounds of the model that a training ends with here: with patience, the best evaluated."""
         losses = self.evaluation_losses(completed) if self.config.plan.patience else {}
         return min(losses, key=losses.__getitem__) if losses else completed
 
     def is_out_of_patience(self, completed: int) -> bool:
-        """Whether the evaluations have not got better for as often as the plan allows."""
+        """Whether the loss has not improved for the number of evaluations that the plan allows."""
         patience = self.config.plan.patience
         losses = self.evaluation_losses(completed) if patience else {}
         if not losses:

@@ -1,4 +1,4 @@
-"""What happens while a model is trained: typed events that anybody may subscribe to."""
+"""Events of a training: typed, for subscribers and for the log."""
 
 import json
 import math
@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, get_type_hints
 
 from hdfs_utils.paths import AnyPath, RemotePath
@@ -21,7 +20,7 @@ class Event:
 
 @dataclass(frozen=True)
 class RunStarted(Event):
-    """A driver begins to work, or goes on."""
+    """A driver starts a training or resumes it."""
 
     run: str
     completed: int
@@ -33,16 +32,7 @@ class RunStarted(Event):
 
 @dataclass(frozen=True)
 class RoundCompleted(Event):
-    """A round is published.
-
-    Attributes
-    ----------
-    completed : int
-        Rounds completed, this one included.
-    rows : int
-    loss : float
-        Mean over the round's rows, before the update.
-    """
+    """A round is published. The loss is the mean over its rows, before the update."""
 
     completed: int
     rows: int
@@ -51,13 +41,7 @@ class RoundCompleted(Event):
 
 @dataclass(frozen=True)
 class JobSubmitted(Event):
-    """A job of the training was given to a cluster.
-
-    Attributes
-    ----------
-    application : str
-        Its identifier there.
-    """
+    """A job of the training was submitted to a cluster, where ``application`` identifies it."""
 
     application: str
 
@@ -72,15 +56,7 @@ class CheckpointSaved(Event):
 
 @dataclass(frozen=True)
 class Evaluated(Event):
-    """The model was evaluated on other data; sums over the whole set, divided once.
-
-    Attributes
-    ----------
-    completed, rows : int
-    accuracy : float or None
-        None for a model that predicts numbers.
-    loss : float
-    """
+    """The model was evaluated: its mean loss, and its accuracy unless it predicts numbers."""
 
     completed: int
     rows: int
@@ -90,7 +66,7 @@ class Evaluated(Event):
 
 @dataclass(frozen=True)
 class Warned(Event):
-    """Something that the user should know, though the training goes on."""
+    """A warning to the user; the training continues."""
 
     message: str
 
@@ -105,12 +81,12 @@ class RunEnded(Event):
         Rounds of the model that is the result.
     model_sha256 : str
     stopped_early : bool
-        Whether the evaluations stopped getting better.
+        Whether the evaluations stopped improving.
     search : {"converged", "stalled", "unfinished"} or None
-        For an optimizer that searches: whether the gradient's norm is at most the plan's ``tol``;
-        or no better point could be found; or the rounds were over.
+        For an optimizer that searches: the gradient's norm is at most the plan's ``tol``, no better
+        point was found, or the rounds were over.
     gradient_norm : float or None
-        For such an optimizer, in the end.
+        For such an optimizer, at the end.
     """
 
     completed: int
@@ -124,7 +100,7 @@ Subscriber = Callable[[Event], None]
 
 
 class Events:
-    """Passes events on to subscribers, in the order in which they subscribed."""
+    """Passes events to subscribers, in the order in which they subscribed."""
 
     def __init__(self, *subscribers: Subscriber) -> None:
         self._subscribers = list(subscribers)
@@ -141,7 +117,7 @@ class JsonLines:
     """Appends events to a file, one JSON object on each line.
 
     Rounds that the file has already, from before a crash, are not written again. A file of another
-    filesystem is written anew about once in a second, since not all of them can append.
+    filesystem is written as a whole, about once a second, since not all of them can append.
 
     Parameters
     ----------
@@ -149,7 +125,12 @@ class JsonLines:
     """
 
     def __init__(self, path: AnyPath) -> None:
-        self._lines = _Remote(path) if isinstance(path, RemotePath) else _Local(path)
+        self._path = path
+        content = _content(path)
+        self._written = content if isinstance(path, RemotePath) else b""
+        # A killed writer may have cut its last line short.
+        self._waiting = b"" if content[-1:] in (b"", b"\n") else b"\n"
+        self._at = time.monotonic()
         self._recorded = max(
             (event["completed"] for event in read(path) if event["event"] == "RoundCompleted"),
             default=0,
@@ -159,78 +140,48 @@ class JsonLines:
         if isinstance(event, RoundCompleted) and event.completed <= self._recorded:
             return
         if isinstance(event, RunStarted):
-            # Rounds that it goes back before are told again.
+            # A driver that starts from an earlier round reports the following ones again.
             self._recorded = min(self._recorded, event.completed)
         record = {"event": type(event).__name__, "time": round(time.time(), 3), **asdict(event)}
-        # JSON has no NaN: of a round that was skipped the loss is null.
+        # JSON has no NaN: the loss of a skipped round is null.
         record = {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
             for name, value in record.items()
         }
-        self._lines.write(json.dumps(record) + "\n", soon=not isinstance(event, RoundCompleted))
+        self._waiting += json.dumps(record).encode() + b"\n"
+        can_wait = isinstance(self._path, RemotePath) and isinstance(event, RoundCompleted)
+        # A longer file is written less often.
+        if not can_wait or time.monotonic() - self._at > 1 + len(self._written) / 1e6:
+            self.close()
 
     def close(self) -> None:
-        """Write what has not been written yet."""
-        self._lines.flush()
+        """Write the events that have not been written yet."""
+        if not self._waiting:
+            return
+        if isinstance(self._path, RemotePath):
+            replace(self._path, self._written + self._waiting)
+            self._written += self._waiting
+        else:
+            # Links are not followed.
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
+            with os.fdopen(os.open(self._path, flags, 0o666), "ab") as file:
+                file.write(self._waiting)
+        self._waiting, self._at = b"", time.monotonic()
 
 
-class _Local:
-    """Lines of a file that can be appended to."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        # A last line that a killed writer cut short: the next one stands by itself.
-        if path.exists() and path.stat().st_size:
-            with path.open("rb+") as file:
-                file.seek(-1, os.SEEK_END)
-                if file.read(1) != b"\n":
-                    file.write(b"\n")
-
-    def write(self, line: str, *, soon: bool) -> None:
-        # Not what a link leads to.
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
-        with os.fdopen(os.open(self._path, flags, 0o666), "a") as file:
-            file.write(line)
-
-    def flush(self) -> None:
-        pass
-
-
-class _Remote:
-    """Lines of a file that can only be written as a whole."""
-
-    def __init__(self, path: RemotePath) -> None:
-        self._path = path
-        try:
-            self._content = path.read_bytes()
-        except FileNotFoundError:
-            self._content = b""
-        self._written = len(self._content)
-        self._at = time.monotonic()
-
-    def write(self, line: str, *, soon: bool) -> None:
-        self._content += line.encode()
-        # The longer the file is, the less often.
-        if soon or time.monotonic() - self._at > 1 + len(self._content) / 1e6:
-            self.flush()
-
-    def flush(self) -> None:
-        if len(self._content) > self._written:
-            replace(self._path, self._content)
-            self._written = len(self._content)
-        self._at = time.monotonic()
+def _content(path: AnyPath) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def read(path: AnyPath, warn: Callable[[str], None] | None = None) -> list[dict[str, Any]]:
-    """The events of a file; ``warn`` is told how many lines are none, and were left out.
+    """The events of a file; ``warn`` gets a message if there are lines that are not events.
 
-    A driver that goes back before some rounds, since what it had of them is damaged, takes back
-    what was told of them.
+    If a driver started from an earlier round, the events of later rounds before it are left out.
     """
-    try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
-        return []
+    lines = _content(path).splitlines()
     found: list[dict[str, Any]] = []
     others = 0
     for line in lines:
@@ -249,8 +200,8 @@ def read(path: AnyPath, warn: Callable[[str], None] | None = None) -> list[dict[
     return found
 
 
-#: Types of each kind's fields, but of those with a default, which a log may lack. The loss of a
-#: round that was skipped is null.
+#: Types of the fields of each event that have no default; a log may lack the others. The loss of a
+#: skipped round is null.
 _FIELDS = {
     kind.__name__: {
         name: wanted | None if wanted is float else wanted

@@ -9,7 +9,7 @@ from mapreduce.runners import traits
 from mapreduce.runs.directory import block_bounds
 from mapreduce.support import numeric
 
-#: Most bytes that one task of a gang takes in for its block in a round, before it gets help.
+#: Bytes that one task of a gang receives for its block in a round, above which there are more.
 _OWNER_BYTES = 4 << 20
 
 
@@ -17,30 +17,9 @@ _OWNER_BYTES = 4 << 20
 class Execution:
     """How rounds are run; nothing in it changes the result.
 
-    Attributes
-    ----------
-    runner : str
-        mrjob's ``-r``.
-    workers : int
-        Map tasks wanted at once; worker processes of ``-r parallel``.
-    threads : int
-        Units that one map task computes at once.
-    blocks : int
-        Blocks wanted of the parameters, and reducers; 0 for as many as suit a gang.
-    fan_in : int
-        Most partial sums that one reducer merges; 0 for no limit.
-    rounds_per_job : int
-        Most rounds in one job.
-    start_method : str
-        How ``-r parallel`` starts its workers.
-    mrjob_arguments : tuple of str
-        More of mrjob's own arguments for every job.
-    executor : {"chain", "gang"}
-        Whether rounds are steps of jobs, or one job's tasks stay for all of them.
-    gang_wait : float
-        Seconds that the tasks of a gang wait for each other.
-    gang_fallback : {"error", "chain"}
-        What becomes of the training if they do not all come.
+    The attributes are the options of :data:`mapreduce.runs.flags.EXECUTION` and
+    :data:`mapreduce.runs.flags.RUNNER`. ``blocks`` is 0 for the number that suits a gang, and
+    ``mrjob_arguments`` are more of mrjob's own arguments for every job.
     """
 
     runner: str = "parallel"
@@ -60,20 +39,17 @@ class Execution:
         """What the runner can do."""
         return traits.of(self.runner)
 
-    def on(self, *paths: AnyPath) -> "Execution":
-        """The same on data that lie there: clients of other filesystems have threads.
-
-        A process with threads cannot be forked.
-        """
+    def for_paths(self, *paths: AnyPath) -> "Execution":
+        """The same for data at these paths; remote clients have threads, which forbid forks."""
         if any(isinstance(path, RemotePath) for path in paths):
             return replace(self, start_method="forkserver")
         return self
 
-    def of(self, model: Model) -> "Execution":
-        """The same for a model, with a number of blocks if none is wanted.
+    def with_blocks_for(self, model: Model) -> "Execution":
+        """The same for a model, with a number of blocks if none is given.
 
-        A block more is a message more from and to each task of a gang, which costs more than it
-        spreads unless its owner has much to take in.
+        Each block costs a message from and to every task of a gang, so blocks are few unless an
+        owner would receive much.
         """
         if self.blocks:
             return self
@@ -82,7 +58,7 @@ class Execution:
         return replace(self, blocks=len(block_bounds(model.size, wanted)))
 
     def runner_arguments(self) -> list[str]:
-        """mrjob's arguments for the runner; processors are pinned in its tasks as they are here."""
+        """mrjob's arguments for the runner; its tasks get this process's numeric profile."""
         arguments = ["--runner", self.runner]
         if self.traits.forks:
             arguments += ["--workers", str(self.workers), "--start-method", self.start_method]
@@ -92,13 +68,7 @@ class Execution:
         return [*arguments, *self.mrjob_arguments]
 
     def check_places(self, *places: object) -> None:
-        """Raise an error if tasks could not open files that they need.
-
-        Raises
-        ------
-        UsageError
-            A path is one of this machine, and the runner's tasks run on others.
-        """
+        """Raise a UsageError if a path is of this machine, and the runner's tasks run on others."""
         for place in places:
             if place is not None:
                 self.traits.check_place(str(place))

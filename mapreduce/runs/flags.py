@@ -1,7 +1,4 @@
-"""The options of executions: how fast a result comes, and where. None of them changes it.
-
-Imports nothing that is slow to load: ``--help`` needs this module.
-"""
+"""The table of the options of executions. ``--help`` needs it, so it imports nothing slow."""
 
 import math
 from collections.abc import Mapping
@@ -17,14 +14,14 @@ if TYPE_CHECKING:
     from mapreduce.runs.directory import RunDir
     from mapreduce.runs.execution import Execution
 
-#: Options that decide how fast the result comes, and where. None: as before, when resuming.
+#: Options that decide how fast a result is computed. When resuming, None means as before.
 EXECUTION = (
     Option("--threads", int, 1, "slices that one worker computes at once", bound=up_to(1024)),
     Option(
         "--executor",
         str,
         "chain",
-        "who runs the rounds. chain: each is a step of a job. gang: the tasks of one job, which "
+        "what runs the rounds. chain: each is a step of a job. gang: the tasks of one job, which "
         "stay and exchange gradients themselves; rounds take milliseconds, on clusters too",
         ("chain", "gang"),
     ),
@@ -60,7 +57,7 @@ EXECUTION = (
         "--gang-fallback",
         str,
         "error",
-        "if the tasks of a gang do not all run at once: end with an error, or go on as a chain",
+        "if the tasks of a gang do not all run at once: end with an error, or continue as a chain",
         ("error", "chain"),
     ),
     Option(
@@ -81,9 +78,9 @@ PROFILE = Option(
 )
 
 
-#: Where to run, and on how many workers; a run may name a runner that this program does not have.
+#: Options that decide where a job runs. A run may name a runner that is not installed here.
 RUNNER = (
-    Option("--runner", str, "parallel", "who runs the steps"),
+    Option("--runner", str, "parallel", "what runs the steps"),
     Option(
         "--workers",
         int,
@@ -102,14 +99,14 @@ RUNNER = (
 
 
 def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
-    """What a run says of its last execution: data, from anybody.
+    """The last execution of a run, from a file that anybody may have written.
 
     Returns
     -------
     dict
-        Numbers and choices, by the names of options; there may be none.
+        Numbers and choices, by the names of options.
     list of str
-        Arguments for mrjob. They can run programs: nobody takes them but the command line.
+        Arguments for mrjob, to be shown. They can run programs, so they are not used.
 
     Raises
     ------
@@ -125,7 +122,7 @@ def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
         arguments = content.get("mrjob_arguments", [])
         if type(arguments) is not list or not all(type(part) is str for part in arguments):
             raise UsageError(f"mrjob_arguments: expected texts, found {arguments!r:.60}")
-        # Another runner may not be here, and nothing is asked of a cluster yet.
+        # The runner may not be installed here, and no cluster is asked yet.
         is_harmless = traits.is_harmless(found.get("runner", "parallel"))
         execution(found, None if is_harmless else Traits())
     except (UsageError, OverflowError) as error:
@@ -134,10 +131,9 @@ def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
 
 
 def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execution":
-    """How to run, from values of :data:`EXECUTION` and :data:`RUNNER` and ``mrjob_arguments``.
+    """The execution of some values of :data:`EXECUTION`, :data:`RUNNER` and ``mrjob_arguments``.
 
-    What is not given is as its option's default. A ``runner`` is asked in the place of the one that
-    has the given name.
+    Other values are the defaults. ``runner`` replaces the traits of the runner of the given name.
 
     Raises
     ------

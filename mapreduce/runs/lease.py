@@ -1,15 +1,15 @@
 """The lease of a run: one driver at a time.
 
-``lease.json`` says who works on the run. ``lease.lock`` is locked for as long as the driver lives,
-where the filesystem has locks: whoever finds it locked is refused, from any container. If it is not
-locked, a lease whose process can be seen from here, by its host, boot and namespace, and has ended
-is stale at once; so is any lease of this host's name, whose driver would hold the lock. Any other,
-such as one from another host, can only be taken over by hand, since nobody here can see its
-process. In a filesystem without locks, as HDFS, only one driver can create the file; on S3 too
-where boto3 is installed.
+``lease.json`` says who works on the run. Where the filesystem has locks, a driver also holds
+``lease.lock`` for as long as it lives, and another one is refused, from any container. Without the
+lock, a lease is stale at once if its process has ended, which can be seen if host, boot and
+namespace are this process's own; so is any lease with this host's name, whose driver would hold the
+lock. Any other lease can only be taken over by hand, since its process cannot be seen from here. In
+a filesystem without locks, such as HDFS, only one driver can create the file; on S3 too if boto3 is
+installed.
 
-A driver looks at its lease before it publishes or deletes (:func:`check`), and stops if it is
-another's.
+A driver reads its lease before it publishes or deletes (:func:`check`), and stops if it has lost
+the lease.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from dataclasses import replace as changed
 from pathlib import Path
 
 from hdfs_utils import conditional
-from hdfs_utils.atomic import storage_errors, temporary_name
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import create, replace
 from mapreduce.errors import LeaseError
@@ -42,13 +42,12 @@ class Holder:
     host : str
     pid : int
     start_time : int
-        When the process started, in clock ticks since the machine did; 0 where that is not known.
-        It tells the process from a later one of the same number.
+        When the process started, in clock ticks since the machine did, which distinguishes it from
+        a later process of the same number; 0 if unknown.
     application : str or None
         Id of the cluster's application.
     boot, namespace : str or None
-        Of the host's kernel since it started, and of process numbers, which a container has its
-        own of; None where that is not known.
+        Ids of the host's last start and of the namespace of process numbers; None if unknown.
     """
 
     host: str
@@ -59,7 +58,7 @@ class Holder:
     namespace: str | None = None
 
 
-#: Of a lease that is damaged, or that a later version wrote in another way.
+#: The holder of a lease that is damaged, or that a later version wrote in another way.
 _UNKNOWN = Holder("", 0, 0)
 
 
@@ -88,14 +87,19 @@ def _status(pid: int) -> list[str]:
 
 def holder(run: AnyPath) -> Holder | None:
     """Who holds the lease of a run, dead or alive, or None."""
+    content = _read(run)
+    return None if content is None else _decoded(content)
+
+
+def _read(run: AnyPath) -> bytes | None:
     try:
-        return _decoded((run / _FILE).read_bytes())
+        return (run / _FILE).read_bytes()
     except FileNotFoundError:
         return None
 
 
 def _decoded(content: bytes) -> Holder:
-    """The holder that a lease names; fields that are not known here are left out."""
+    """The holder that a lease names; unknown fields are left out."""
     with contextlib.suppress(ValueError, TypeError, RecursionError):
         found = dict(json.loads(content))
         known = {field.name: found.get(field.name) for field in fields(Holder)}
@@ -106,10 +110,7 @@ def _decoded(content: bytes) -> Holder:
 
 
 def is_alive(other: Holder) -> bool:
-    """Whether a holder still runs; those whose process cannot be seen from here are taken to.
-
-    But for those from before this host was started anew, unless another has its name.
-    """
+    """Whether a holder still runs, or may run where its process cannot be seen from here."""
     if not _is_visible(other):
         me = myself()
         return other.host != me.host or other.boot in (None, me.boot)
@@ -120,7 +121,7 @@ def is_alive(other: Holder) -> bool:
     except PermissionError:
         pass
     if _status(other.pid)[0] in "ZX":
-        # Killed, and only not yet waited for by its parent.
+        # Killed, but its parent has not waited for it yet.
         return False
     return not other.start_time or _start_time(other.pid) == other.start_time
 
@@ -164,12 +165,12 @@ def held(run: AnyPath, *, take_over: bool = False) -> Iterator[Holder | None]:
                 (run / _FILE).unlink(missing_ok=True)
 
 
-#: Of the runs that this process works on: who it is.
+#: The runs that this process works on, and the holder that it is for each.
 _HELD: dict[str, Holder] = {}
 
 
 def check(run: AnyPath) -> None:
-    """Stop a driver that has lost its lease: to be called before it publishes or deletes.
+    """Stop a driver that has lost its lease; called before it publishes or deletes.
 
     Raises
     ------
@@ -182,12 +183,12 @@ def check(run: AnyPath) -> None:
     by = "was removed" if other is None else "is another driver's"
     raise LeaseError(
         f"the lease of {run} {by}: this driver stops here, and deletes nothing. When no driver "
-        f"works on the run any more, go on with 'gradreduce resume {run}'"
+        f"works on the run any more, continue with 'gradreduce resume {run}'"
     )
 
 
 def note(run: AnyPath, application: str) -> None:
-    """Write into this process's lease of a run which application works for it."""
+    """Note in this process's lease of a run which application works for it."""
     me = myself()
     if _is_mine(holder(run), me):
         replace(run / _FILE, _encoded(changed(me, application=application)))
@@ -198,7 +199,7 @@ def _is_mine(found: Holder | None, me: Holder) -> bool:
 
 
 def _check_free(run: AnyPath, previous: Holder, take_over: bool, is_locked: bool) -> None:
-    # If a driver of this host lived, it would have the lock that this process has.
+    # If a driver of this host were alive, it would hold the lock that this process holds.
     if is_locked and previous.host == myself().host and not _is_visible(previous):
         return
     if is_alive(previous) if _is_visible(previous) else not take_over:
@@ -210,33 +211,27 @@ def _encoded(me: Holder) -> bytes:
 
 
 def _take(run: AnyPath, me: Holder, take_over: bool, is_locked: bool) -> Holder | None:
-    """Take the lease; who held it before."""
-    path, mine, previous = run / _FILE, _encoded(me), None
-    for _ in range(_ATTEMPTS):
-        with contextlib.suppress(FileNotFoundError):
-            found = path.read_bytes() if path.exists() else None
-            if found is not None:
-                previous = _decoded(found)
-                _check_free(run, previous, take_over, is_locked)
-            if _swap(path, found, mine):
-                return previous
-    raise LeaseError(
-        f"{run} is being taken by several drivers at once. Wait a moment, then run the command "
-        f"again"
-    )
+    """Take the lease, and return who held it before."""
+    previous, found = None, _read(run)
+    if found is not None:
+        previous = _decoded(found)
+        _check_free(run, previous, take_over, is_locked)
+    if not _swap(run, found, _encoded(me)):
+        raise LeaseError(f"{run}: another driver came or left just now. Run the command again")
+    return previous
 
 
-_ATTEMPTS = 3
-
-
-def _swap(path: AnyPath, stale: bytes | None, mine: bytes) -> bool:
-    """Put a lease in the place of a stale one, or of none; false if somebody was faster."""
+def _swap(run: AnyPath, stale: bytes | None, mine: bytes) -> bool:
+    """Replace a stale lease, or create one if there is none; false if another driver was faster."""
+    path = run / _FILE
     on_s3 = isinstance(path, RemotePath) and not path.can_rename
     if on_s3:
         with contextlib.suppress(NotImplementedError):
             return conditional.swap(path, stale, mine)  # type: ignore[arg-type]
     if stale is not None:
-        _remove(path, stale, on_s3)
+        if _read(run) != stale:
+            return False
+        path.unlink(missing_ok=True)
     try:
         create(path, mine, sync=True)
     except FileExistsError:
@@ -244,25 +239,11 @@ def _swap(path: AnyPath, stale: bytes | None, mine: bytes) -> bool:
     return not on_s3 or path.read_bytes() == mine
 
 
-def _remove(path: AnyPath, stale: bytes, on_s3: bool) -> None:
-    """Remove a stale lease, but none that somebody has taken meanwhile."""
-    if on_s3:
-        path.unlink(missing_ok=True)
-        return
-    aside = temporary_name(path)
-    path.rename(aside)  # type: ignore[arg-type]
-    if aside.read_bytes() != stale:
-        # Of another driver, which was faster: it gets it back.
-        aside.rename(path)  # type: ignore[arg-type]
-    else:
-        aside.unlink()
-
-
 @contextlib.contextmanager
 def _locked(run: AnyPath) -> Iterator[bool]:
     """Hold the lock of a run, which the kernel frees when a process ends.
 
-    Yields whether there are locks, or raises a :class:`LeaseError` if another process has it.
+    Yields whether there are locks. Raises a :class:`LeaseError` if another process holds the lock.
     """
     if isinstance(run, RemotePath):
         yield False
@@ -272,7 +253,7 @@ def _locked(run: AnyPath) -> Iterator[bool]:
     try:
         yield _lock(run, lock)
     finally:
-        # Processes that were forked meanwhile have it too.
+        # Forked processes hold it too.
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_UN)
         os.close(lock)
@@ -292,12 +273,12 @@ def _lock(run: AnyPath, lock: int) -> bool:
             return False
 
 
-#: Seconds in which a driver that ends, or the workers of a killed one, may still hold the lock.
+#: Seconds for which a driver that ends, or the workers of a killed one, may still hold the lock.
 _ENDING_SECONDS = 1
 
 
 def _refusal(run: AnyPath, other: Holder | None, *, lives: bool = False) -> str:
-    """Who is at work, and what to do; ``lives`` if its lock says that it does."""
+    """Who is at work, and what to do; ``lives`` if the driver holds its lock."""
     who, where = "another driver", " where it runs"
     if other is not None and other != _UNKNOWN:
         who = f"process {other.pid} on {other.host}"

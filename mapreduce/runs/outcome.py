@@ -1,4 +1,4 @@
-"""Whether a training went well, as its last line and the list of runs say it."""
+"""Whether a training went well, for its last line and the list of runs."""
 
 import math
 from collections.abc import Mapping
@@ -7,12 +7,11 @@ from statistics import median
 from mapreduce.plan.plan import Plan
 from mapreduce.runs.events import RunEnded
 
-#: How many times the loss at the beginning cannot be noise: where that is known, and where it is
-#: the squared error of a batch, which may be far from that of others.
+#: Multiples of the first loss that are not noise; the second if that is a batch's squared error.
 _DIVERGED, _DIVERGED_NOISY = 1.25, 10.0
-#: A classifier whose loss is so many times that of guessing is none, whatever it began with.
+#: The largest first loss of a classifier to compare with, as a multiple of the loss of guessing.
 _WORTHLESS = 4.0
-#: A loss that was so many times that of the beginning, and did not fall below that again.
+#: The multiple of the first loss that a training which collapsed has once exceeded.
 _PEAK = 100.0
 
 #: Rows and mean loss of rounds, by the rounds completed; None for a loss that was not finite.
@@ -35,17 +34,17 @@ def _mean(found: list[tuple[int, float]]) -> float | None:
 
 
 def warning(plan: Plan, ended: RunEnded | None, losses: Losses) -> str | None:
-    """What the user should know of a training that looks as if it had gone well, or None.
+    """A warning about a training that did not go well, or None.
 
     Parameters
     ----------
     plan : Plan
     ended : RunEnded or None
-        None if it goes on, or was stopped.
+        None if it is running, or was stopped.
     losses : mapping
-        Of the rounds up to the model that is the result.
+        Losses of the rounds up to the model that is the result.
     """
-    # Out of patience a search has ended as it should.
+    # A search that is stopped early, by patience, has ended as it should.
     search = "" if ended is None else ended.search
     if ended and (search == "stalled" or (search == "unfinished" and not ended.stopped_early)):
         how, tries = f"stalled at {plan.dtype} precision after {ended.completed:,}", plan.cures
@@ -58,19 +57,19 @@ def warning(plan: Plan, ended: RunEnded | None, losses: Losses) -> str | None:
     first = losses.get(1, (0, None))[1]
     if first is None or len(losses) < 2:
         return None
-    # The first half is of a training that has not begun to work yet.
+    # The first half of a short training does not show whether it works.
     last = _last(losses, min(plan.rounds_per_epoch, len(losses) // 2))
     value = mean = _mean(last)
     if value is None or mean is None:
-        return f"the loss is not finite any more; {plan.cures}"
+        return f"the loss is no longer finite; {plan.cures}"
     before, nothing, factor = "in the first round", first, _DIVERGED
     if plan.data.classes:
-        # With scores of 0: the logarithm of the classes, or a hinge's 1.
+        # The loss of scores of 0: the logarithm of the number of classes, or a hinge's 1.
         before, nothing = "by guessing", 1.0 if "svm" in plan.model else math.log(plan.data.classes)
         first = min(max(first, nothing), _WORTHLESS * nothing)
     elif plan.rounds_per_epoch > 1:
         value, factor = median(loss for _, loss in last), _DIVERGED_NOISY
-    # A network of which nothing is left guesses.
+    # A network whose units have all died guesses.
     peak = max(loss for _, loss in losses.values() if loss is not None)
     has_collapsed = peak > _PEAK * first and value > 0.9 * nothing
     if value <= factor * first and not has_collapsed:

@@ -1,1 +1,1 @@
-"""What a round means: which partial results mappers make, and what reducers do with them."""
+"""Strategies: what a round means, in map and in reduce."""

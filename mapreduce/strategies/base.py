@@ -1,10 +1,10 @@
-"""What a round means: the contract of a strategy.
+"""The contract of a strategy, which says what a round means.
 
 A round maps over *units* (for synchronous training the slices of a round, for averaging the
-replicas) and then reduces by key, in one phase or several. A strategy says how many units a round
-has, which phases follow, and what a task does in each. How tasks come to be and how messages get
-from one to the next is the executor's business: the chain makes a step of each phase, the gang an
-exchange, ``explain`` runs both and listens to the sums. None of them knows a strategy by name.
+replicas) and then reduces by key, in one phase or several. A strategy defines how many units a
+round has, which phases follow, and what a task does in each. The executor starts the tasks and
+carries messages between them: the chain makes a step of each phase, the gang an exchange, and
+``explain`` runs both and observes the sums. None of them knows a strategy by name.
 """
 
 from abc import ABC, abstractmethod
@@ -13,19 +13,19 @@ from typing import NamedTuple
 
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
-from mapreduce.reduction.aggregator import CURVATURE, MeanAggregator, VectorSum
+from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
 from mapreduce.reduction.message import Array, Message
-from mapreduce.reduction.tree import Node, ShuffledFold
+from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 
-#: A key, which begins with :func:`mapreduce.strategies.leaf_ranges.block_key`, and what is sent.
+#: A key, which begins with :func:`mapreduce.strategies.leaf_ranges.block_key`, and a message.
 Pair = tuple[str, Message]
 
 
 class Layout(NamedTuple):
-    """How a round is divided; nothing in it changes the result.
+    """How a round is divided, which does not change the result.
 
     Attributes
     ----------
@@ -48,10 +48,10 @@ class Phase(NamedTuple):
     Attributes
     ----------
     name : str
-        Of the strategy's method that reduces one key.
+        Name of the strategy's method that reduces one key.
     keys : int
         Keys begin with the :func:`~mapreduce.strategies.leaf_ranges.block_key` of a number below
-        this; keys of different numbers go to different tasks, if there are as many.
+        this. Keys of different numbers go to different tasks, if there are enough.
     """
 
     name: str
@@ -59,23 +59,15 @@ class Phase(NamedTuple):
 
 
 class Strategy(ABC):
-    """What the tasks of a round do; made once in a process, for many rounds.
+    """What the tasks of a round do; one instance in a process serves many rounds."""
 
-    Parameters
-    ----------
-    context : TaskContext
-    state : State
-    layout : Layout
-    """
-
-    #: What is added up over the units, for those who look on.
+    #: The name of what is added up over the units, for ``explain``.
     summed = "gradient"
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
         self.context = context
         self.state = state
         self.layout = layout
-        self._aggregator = MeanAggregator()
 
     # As data
 
@@ -94,37 +86,31 @@ class Strategy(ABC):
 
     @classmethod
     def initial_arrays(cls, plan: Plan, params: Array) -> Arrays:
-        """Arrays of the state before the first round, beside the parameters: each (size,).
-
-        An optimizer's, if a strategy keeps nothing else.
-        """
+        """The arrays of the state before the first round, (size,); by default the optimizer's."""
         return plan.create_optimizer().init(params)
 
     @classmethod
     def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
-        """Names of the arrays that mappers read beside the parameters."""
+        """Names of the arrays that mappers read in addition to the parameters."""
         return ()
 
     @classmethod
     def most_messages(cls, plan: Plan, completed: int) -> int:
-        """Most messages that a task sends to one block: nobody receives more."""
+        """The largest number of messages that a task sends to one block."""
         return cls.units(plan, completed)
 
     # What tasks do
 
     @abstractmethod
     def map(self, part: LeafRange) -> Iterator[Pair]:
-        """What becomes of some units.
-
-        The arrays of the messages keep their values until the next call of this method.
-        """
+        """The messages of some units, whose arrays are valid until the next call of this method."""
 
     def reduce(
         self, completed: int, phase: Phase, key: str, messages: Iterable[Message]
     ) -> Iterable[Pair]:
-        """What becomes of all messages of a key: the method that the phase names is called.
+        """Call the method that the phase names, with all messages of a key.
 
-        Messages come in any order, and some twice, with the same bytes, if a task was repeated.
+        Messages come in any order, and twice with the same bytes if a task was repeated.
         """
         found: Iterable[Pair] = getattr(self, phase.name)(completed, key, messages)
         return found
@@ -132,7 +118,7 @@ class Strategy(ABC):
     # Sums along the canonical tree over a round's units
 
     def cut(self, node: Node, partial: VectorSum) -> Iterator[Pair]:
-        """A partial sum on its way: for each block what it owns, and most extras whole."""
+        """The parts of a sum for each block; extras but the curvature are sent whole to all."""
         for number, (start, stop) in enumerate(self.state.bounds):
             extras = {
                 name: array[start:stop] if name == CURVATURE else array
@@ -143,36 +129,34 @@ class Strategy(ABC):
             yield block_key(number), self.message(node, piece)
 
     def message(self, node: Node, partial: VectorSum) -> Message:
-        """The partial sum of a node, as :meth:`fold` takes it in."""
-        message = self._aggregator.to_message(partial)
+        """The partial sum of a node, for :meth:`fold`."""
+        message = partial.to_message()
         return Message({**message.meta, "node": [*node]}, message.arrays)
 
-    def fold(
-        self, completed: int, number: int, messages: Iterable[Message]
-    ) -> ShuffledFold[VectorSum]:
-        """What :meth:`cut` has sent to a block, added up.
+    def fold(self, completed: int, number: int, messages: Iterable[Message]) -> TreeFold[VectorSum]:
+        """Add up the messages of :meth:`cut` for a block.
 
         Raises
         ------
         ConflictingNodesError
-            A repeated task has sent something else than the first one did.
+            A repeated task has sent other bytes than the first one.
         """
         units = self.units(self.context.plan, completed)
         what = f"round {completed}, block {number}"
-        fold: ShuffledFold[VectorSum] = ShuffledFold(units, self._aggregator.combine, what)
+        fold: TreeFold[VectorSum] = TreeFold(units, combine, what)
         for message in messages:
             node = Node(*message.meta["node"])
-            fold.receive(node, self._aggregator.from_message(message), message.digest or 0)
+            fold.receive(node, VectorSum.from_message(message), message.digest or 0)
         return fold
 
-    # For those who look on
+    # For explain
 
     @classmethod
     def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:
-        """The slices whose rows a unit is computed from: one, of its number, by default."""
+        """The slices from whose rows a unit is computed: by default one, of the unit's number."""
         return [plan.slices(completed)[unit]]
 
     @classmethod
     def label(cls, message: Message) -> str:
-        """What a message holds, in a word or two."""
+        """The content of a message, in a word or two."""
         return ", ".join(message.arrays)

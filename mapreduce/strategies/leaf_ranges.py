@@ -1,11 +1,11 @@
-"""Keys of a round: the range of units that a map task takes, and the blocks of the parameters."""
+"""Keys of a round: the ranges of units of map tasks, and the blocks of the parameters."""
 
 from itertools import pairwise
 from typing import NamedTuple
 
 from mapreduce.reduction.tree import root
 
-#: Smallest number of aligned pieces per map task, from which its range is made up.
+#: Least number of aligned pieces in the range of a map task.
 _PIECES = 8
 
 
@@ -25,7 +25,7 @@ class LeafRange(NamedTuple):
     stop: int
 
     def to_key(self) -> str:
-        """All keys have equal length, so that a file of them can be split into even parts."""
+        """The key, all of which have the same length, so that a file of them is split evenly."""
         return f"{self.completed:08d}.{self.start:08d}-{self.stop:08d}"
 
     @classmethod
@@ -34,15 +34,12 @@ class LeafRange(NamedTuple):
 
 
 def alignment(leaves: int, tasks: int) -> int:
-    """Level of the nodes that the ranges of map tasks are made up of.
-
-    Small enough to give even ranges, and so large that a range has few complete nodes.
-    """
+    """Level of the nodes of which ranges are made: for even ranges, with few complete nodes."""
     return max(0, (leaves // (tasks * _PIECES)).bit_length() - 1)
 
 
 def ranges(leaves: int, tasks: int) -> list[tuple[int, int]]:
-    """Ranges of leaves for at most so many map tasks: even, aligned, none empty."""
+    """Even, aligned ranges of leaves, none of them empty, for at most ``tasks`` map tasks."""
     piece = 1 << alignment(leaves, tasks)
     pieces = -(-leaves // piece)
     tasks = min(tasks, pieces)
@@ -51,14 +48,14 @@ def ranges(leaves: int, tasks: int) -> list[tuple[int, int]]:
 
 
 def leaf_ranges(completed: int, leaves: int, tasks: int) -> list[LeafRange]:
-    """The ranges of a round's units, for at most so many map tasks."""
+    """The :func:`ranges` of a round's units."""
     return [LeafRange(completed, start, stop) for start, stop in ranges(leaves, tasks)]
 
 
 def merge_levels(leaves: int, tasks: int, fan_in: int) -> list[int]:
-    """Levels of the tree at which a step of its own merges partial sums.
+    """Levels of the tree at which an additional step merges partial sums.
 
-    With them no reducer merges more than ``fan_in`` partial sums of a block; 0 means no limit.
+    They limit the partial sums that a reducer merges to ``fan_in``, unless it is 0.
     """
     if not fan_in:
         return []
@@ -67,10 +64,9 @@ def merge_levels(leaves: int, tasks: int, fan_in: int) -> list[int]:
 
 
 def block_key(block: int) -> str:
-    """The key of a block: its number in base 31.
+    """The key of a block: its number in base 31, as in Java's hash of a string.
 
-    Java's hash of a string is its digits' value in base 31 plus a constant, so Hadoop's own
-    HashPartitioner gives consecutive blocks to different reducers.
+    So Hadoop's HashPartitioner gives consecutive blocks to different reducers.
     """
     digits = (block // 961, block // 31 % 31, block % 31)
     return "".join(chr(ord("0") + digit) for digit in digits)

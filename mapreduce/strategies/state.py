@@ -1,4 +1,4 @@
-"""The state after a round, as the tasks of a strategy read and publish it."""
+"""The state after a round, which the tasks of a strategy read and publish."""
 
 from collections.abc import Sequence
 
@@ -9,20 +9,14 @@ from mapreduce.runs.directory import Array, Block, RunDir, block_bounds
 
 
 class State:
-    """The state as it lies in the run's folder, a file for each block of a round.
+    """The state in the run's folder, a file for each block of a round.
 
     Parameters
     ----------
     run : RunDir
-    size : int
-        Number of parameters.
-    blocks : int
-        Blocks wanted of them.
-
-    Attributes
-    ----------
-    bounds : list of tuple of int
-        See :func:`mapreduce.runs.directory.block_bounds`.
+    size, blocks : int
+        As :func:`mapreduce.runs.directory.block_bounds` takes them, which gives the attribute
+        ``bounds``.
     """
 
     def __init__(self, run: RunDir, size: int, blocks: int) -> None:
@@ -44,27 +38,25 @@ class State:
         return self.vector(completed, "params")
 
     def scalars(self, completed: int) -> Array:
-        """The optimizer's scalars after some rounds, the same in every block."""
+        """The optimizer's scalars after some rounds."""
         return self.vector(completed, "memory")
 
     def vector(self, completed: int, name: str) -> Array:
-        """An array of the state after some rounds, (size,): its parts in all blocks."""
+        """An array of the state after some rounds, (size,)."""
         if name not in self._vectors or self._vectors[name][0] != completed:
             self._vectors[name] = completed, self._read(completed, name)
         return self._vectors[name][1]
 
     def _read(self, completed: int, name: str) -> Array:
         numbers = range(1 if name == "memory" else self.count)
-        parts = [
-            self.run.read_block(completed, number, self.count, [name]).arrays[name]
-            for number in numbers
-        ]
+        blocks = [self.run.read_block(completed, at, self.count, [name]) for at in numbers]
+        parts = [block.arrays[name] for block in blocks]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    # Blocks, for those who own them
+    # Blocks, for their owners
 
     def block(self, completed: int, number: int) -> Block:
-        """A block after some rounds: from memory, if this process knows it."""
+        """A block after some rounds, kept in memory for the next call."""
         known, block = self._blocks.get(number, (-1, None))
         if block is None or known != completed:
             block = self.run.read_block(completed, number, self.count)
@@ -85,16 +77,16 @@ class State:
         ----------
         completed, number : int
         arrays : dict of str to array
-            ``params``, and the strategy's arrays by name, all of the block's length. Those that are
-            the block's before, and not equal only, are not written again.
+            ``params``, and the strategy's arrays by name, all of the block's length. An array is
+            not written again if it is the very array of the block before.
         rows : sequence of float
             Number of rows, their weight and the sum of their losses in this round.
         scalars : array, optional
-            The optimizer's; as before, if they are not given.
+            The optimizer's scalars; by default those of the block before.
         """
         before = self.block(completed, number)
         memory = before.arrays["memory"] if scalars is None else scalars
-        # Sorted: a repeated task, to which they may come in another order, writes the same bytes.
+        # Sorted, so that a repeated task with another order of messages writes the same bytes.
         arrays = {"params": arrays["params"], "memory": memory, **dict(sorted(arrays.items()))}
         if "history" in before.arrays:
             history = before.arrays["history"]

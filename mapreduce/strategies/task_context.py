@@ -1,4 +1,4 @@
-"""What a task knows of a run, kept from task to task where the process lives on."""
+"""The context of a run's tasks, which a process keeps from task to task."""
 
 import hashlib
 import threading
@@ -33,13 +33,13 @@ class TaskContext:
     Parameters
     ----------
     path : Path or RemotePath
-        Of the run.
+        The run's folder.
     threads : int
         Slices that are computed at once.
     """
 
     def __init__(self, path: AnyPath, threads: int) -> None:
-        # Cores are used by slices, and only single-threaded products have reproducible bits.
+        # Slices are computed at once, and only single-threaded products have reproducible bits.
         threadpool_limits(1, "blas")
         self.run = RunDir(path)
         self.config = self.run.config
@@ -55,7 +55,7 @@ class TaskContext:
 
     @property
     def device(self) -> str:
-        """Where parameters, intermediate results and gradients are."""
+        """The device of parameters, intermediate results and gradients."""
         return self.model.device if self.model.stays_on_device else "cpu"
 
     @cached_property
@@ -69,7 +69,7 @@ class TaskContext:
 
     @property
     def workspace(self) -> Workspace:
-        """Of the calling thread."""
+        """The workspace of the calling thread."""
         if not hasattr(self._local, "workspace"):
             self._local.workspace = Workspace(self.device)
         workspace: Workspace = self._local.workspace
@@ -80,11 +80,11 @@ class TaskContext:
         return self.plan.weighted(self.data.shard(rows.shard).rows(rows.start, rows.stop))
 
     def feature(self, index: int) -> str:
-        """Of an element of the parameters, the feature that it weighs, to end a sentence with."""
+        """The end of a sentence: the feature that an element of the parameters weighs, if any."""
         feature, columns = self.model.feature_at(index), self.config.columns or ()
         if feature is None:
             return ""
-        # Names of hashed columns are not those of features.
+        # A hashed column is not a feature.
         is_named = feature < len(columns) and columns[feature].kind == "number"
         name = f"{columns[feature].name!r}, " if is_named else ""
         return f"; the feature is {name}number {feature}, counted from 0"
@@ -105,18 +105,12 @@ class TaskContext:
         params : array (size,)
         batch : Batch
         vector : callable, optional
-            Gives memory for a dense gradient; by default it is new.
-        loss_scale : float
-            What the loss is multiplied with, where gradients are stored as float16.
-        key : Key
-            Of the batch's random numbers.
-        extras : dict of str to array, optional
-            Takes in the extra sums.
+            Returns memory for a dense gradient; by default it is new.
+        loss_scale, key, extras
+            See :class:`mapreduce.models.context.Context`.
         """
         model = self.model
-        context = Context(self.workspace, key=key, training=True)
-        if extras is not None:
-            context.extras = extras
+        context = Context(self.workspace, 1.0, key, True, {} if extras is None else extras)
         if self.device == "cpu" and not self.plan.is_mixed:
             found = model.sparse_gradient(params, batch, context)
             if found is not None:
@@ -139,21 +133,18 @@ class TaskContext:
         return vector() if vector else np.empty(self.model.size, self.model.dtype)
 
     def _stored(self, params: Array) -> Array:
-        """The parameters on the device and in the dtype that gradients are computed from.
-
-        Copied once, however many slices need them.
-        """
+        """A copy of the parameters for all slices: on the device, and in float16 if mixed."""
         if self._copied is None or self._copied[0] is not params:
             copy = params
             if self.plan.is_mixed:
-                # A parameter beyond float16 makes the loss infinite, which is reported.
+                # A parameter that float16 cannot hold makes the loss infinite, which is reported.
                 with np.errstate(over="ignore"):
                     copy = params.astype(np.float16)
             self._copied = params, arrays.to_device(copy, self.device)
         return self._copied[1]
 
     def warm_up(self) -> None:
-        """Compile all kernels that training calls, but for a device that forks cannot share."""
+        """Compile the kernels of a training on the CPU, before processes are forked."""
         if self.model.device != "cpu":
             return
         batch = self.batch(Slice(0, 0, min(2, self.plan.data.shard_rows[0])))
@@ -165,11 +156,11 @@ class TaskContext:
         protocol.read(protocol.write("", Message({}, {"gradient": gradient})))
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
-        """Apply a function to items, on the context's threads; the results come in order."""
+        """Apply a function to items, on the context's threads; the results are in order."""
         if self._threads == 1:
             yield from map(function, items)
             return
-        # No more than a few results wait to be taken, whatever the number of items.
+        # Only a few results wait at a time.
         waiting: deque[Future[R]] = deque()
         for item in items:
             waiting.append(self._pool.submit(function, item))
@@ -183,10 +174,10 @@ _contexts: dict[tuple[AnyPath, int, str], TaskContext] = {}
 
 
 def task_context(path: AnyPath, threads: int, driver: str = "") -> TaskContext:
-    """The process's context for a run; another run's is dropped.
+    """The process's context for a run, which replaces the context of another run.
 
-    ``driver`` says who works on the run. No two drivers say the same, and what is kept belongs to
-    one of them: another run may be made at the path of one that was removed.
+    ``driver`` is unique to the driver that works on the run, since a new run may be made at the
+    path of another that was removed.
     """
     if not driver:
         driver = hashlib.sha256((path / "run.json").read_bytes()).hexdigest()

@@ -111,7 +111,7 @@ def _show_plan(values: Mapping[str, Any]) -> None:
     model = plan.create_model()
     strategy = strategies.find(plan.strategy)
     units = strategy.units(plan, 0)
-    blocks = len(block_bounds(model.size, execution.of(model).blocks))
+    blocks = len(block_bounds(model.size, execution.with_blocks_for(model).blocks))
     layout = Layout(execution.workers, blocks, execution.fan_in)
     phases = strategy.phases(plan, 0, layout)
     content: dict[str, Any] = {

@@ -175,7 +175,8 @@ class _Training:
         self._plan = run.config.plan
         self._model = self._plan.create_model()
         self._optimizer = self._plan.create_optimizer()
-        self._execution = execution.on(run.path, path_of(run.config.data)).of(self._model)
+        execution = execution.with_blocks_for(self._model)
+        self._execution = execution.for_paths(run.path, path_of(run.config.data))
         self._blocks = len(block_bounds(self._model.size, self._execution.blocks))
         self._keep = keep
         self._events = events

@@ -237,11 +237,11 @@ def test_unknown_command():
 def test_missing_and_wrong_inputs(data, run, tmp_path):
     assert "does not exist" in fails(66, "train", tmp_path / "no", "--run", tmp_path / "run")
     assert "is not a dataset" in fails(66, "train", tmp_path, "--run", tmp_path / "run")
-    assert "is no run" in fails(66, "resume", tmp_path)
-    assert "is no run" in fails(66, "evaluate", tmp_path, data / "test")
+    assert "is not a run" in fails(66, "resume", tmp_path)
+    assert "is not a run" in fails(66, "evaluate", tmp_path, data / "test")
     assert "does not exist" in fails(66, "evaluate", run, tmp_path / "no")
     assert "holds a run already" in fails(73, "train", data / "train", "--run", run)
-    assert "exists and is no run" in fails(73, "train", data / "train", "--run", data)
+    assert "exists and is not a run" in fails(73, "train", data / "train", "--run", data)
     assert not (tmp_path / "run").exists()
 
 

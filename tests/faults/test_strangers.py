@@ -222,7 +222,7 @@ def test_a_new_run_is_not_made_where_links_are(made, tmp_path):
     outside.mkdir()
     run.mkdir()
     (run / "rounds").symlink_to(outside)
-    assert "is no run" in fails(73, "train", made / "train", "--run", run, "--rounds", 2)
+    assert "is not a run" in fails(73, "train", made / "train", "--run", run, "--rounds", 2)
     assert not any(outside.iterdir())
 
 

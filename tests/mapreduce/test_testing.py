@@ -80,11 +80,11 @@ class CutBuffer(RunningMean):
 @pytest.mark.parametrize(
     ("kind", "message"),
     [
-        (UnwrittenBias, "vector of the gradient, beside the sum of single rows"),
-        (Scaled, "gradient, beside central differences"),
-        (MeanLoss, "loss of the gradient, beside the sum of single rows"),
+        (UnwrittenBias, "vector of the gradient, compared with the sum of single rows"),
+        (Scaled, "gradient, compared with central differences"),
+        (MeanLoss, "loss of the gradient, compared with the sum of single rows"),
         (Remembers, "gradient with a used workspace: element 0 is .*nan"),
-        (LossOfScore, "loss of score, beside that of gradient"),
+        (LossOfScore, "loss of score, compared with that of gradient"),
         (Unseeded, "init of the same seed: element 0 is"),
         (Undeclared, r"names of the extra sums: expected \[\], found \['moments'\]"),
         (TrainedBuffer, "gradient of the buffer bias, not 0: expected 0, found 3"),
@@ -119,7 +119,7 @@ class Skipping(optim.Guarded):
         (optimizer(lambda g, s, p, t: (-g, s), lambda p: {"v": p[1:]}), "shape of v: expected"),
         (optimizer(lambda g, s, p, t: (-g, s), lambda p: {"memory": p}), "something else"),
         (
-            lambda: Skipping(optim.create("sgd", lambda step: 0.1), 1.0),
+            lambda: Skipping(optim.find("sgd").create(lambda step: 0.1, optim.Options()), 1.0),
             "different scalars of blocks: expected 1, found 2",
         ),
     ],

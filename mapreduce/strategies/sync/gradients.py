@@ -10,7 +10,7 @@ from mapreduce.models.base import device_errors
 from mapreduce.models.context import Key
 from mapreduce.optim.contract import GlobalTransformation
 from mapreduce.plan.plan import Slice
-from mapreduce.reduction.aggregator import CURVATURE, MeanAggregator, VectorSum
+from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import SparseVector, dense
 from mapreduce.runs.directory import Array
@@ -22,25 +22,18 @@ _first_non_finite = dispatch.get("first_non_finite")
 
 
 class Gradients:
-    """Gradients of the slices of a range.
-
-    Parameters
-    ----------
-    context : TaskContext
-    state : State
-    """
+    """Gradients of the slices of a range."""
 
     def __init__(self, context: TaskContext, state: State) -> None:
         self._context = context
         self._state = state
-        self._aggregator = MeanAggregator()
         self._spare: list[Array] = []
         self._lent: list[Array] = []
 
     def nodes(self, part: LeafRange) -> Iterator[tuple[Node, VectorSum]]:
         """The largest complete nodes over some slices, from left to right.
 
-        Their vectors keep their values until the next call, which uses their memory again.
+        Their vectors are valid until the next call, which uses their memory again.
 
         Raises
         ------
@@ -69,7 +62,7 @@ class Gradients:
         def gradient(rows: Slice) -> VectorSum:
             batch = context.batch(rows)
             extras: dict[str, Array] = {}
-            # A value that is not finite is looked for in the sum, and reported with its place.
+            # The sum is checked for values that are not finite.
             with np.errstate(all="ignore"), device_errors(context.model.device):
                 key = self._key(completed, rows)
                 loss, vector = context.gradient(params, batch, self._vector, scale, key, extras)
@@ -85,11 +78,11 @@ class Gradients:
         mine = range(part.start, part.stop)
         partials = context.map(gradient, (slices[leaf] for leaf in mine))
         for leaf, partial in zip(mine, partials, strict=True):
-            fold.add(Node(0, leaf), self._aggregator.lift(partial))
+            fold.add(Node(0, leaf), partial)
         return fold
 
     def _stored(self, completed: int) -> tuple[Array, float]:
-        """The parameters after some rounds, and what the loss of the next one is scaled by."""
+        """The parameters after some rounds, and the scale of the next round's loss."""
         params = self._state.params(completed)
         if not self._context.plan.is_mixed:
             return params, 1.0
@@ -99,14 +92,14 @@ class Gradients:
         return Key(self._context.plan.seed, completed, shard=rows.shard, row=rows.start)
 
     def _vector(self) -> Array:
-        """Memory for a gradient; what was added to another one is used again."""
+        """Memory for a gradient, if possible that of one which was added to another."""
         try:
             return self._spare.pop()
         except IndexError:
             return np.empty(self._context.model.size, self._context.model.dtype)
 
     def _combine(self, left: VectorSum, right: VectorSum) -> VectorSum:
-        combined = self._aggregator.combine(left, right)
+        combined = combine(left, right)
         for part in (left, right):
             if part.vector is not combined.vector and not isinstance(part.vector, SparseVector):
                 self._spare.append(part.vector)

@@ -5,33 +5,34 @@ One round, as map/reduce::
     range of slices  --map-->     block -> partial sums along the canonical tree
                      --update-->  sum, mean, optimizer step, publish the block
 
-An optimizer that needs scalars of all blocks, such as the gradient's norm, has one more reduce,
-unless there is one block only::
+For an optimizer that needs scalars of all blocks, such as the gradient's norm, a round of several
+blocks has one more reduce::
 
     block -> partial sums  --average-->  mean of the block; its scalars, to every block
                            --finish-->   the scalars' sums along a tree over pages; optimizer step,
                                          publish the block
 
-Keys are blocks of the flat parameter vector, so that each reducer is a parameter server's shard:
-it owns a block and its part of the optimizer's state, and nothing else.
+Keys are blocks of the flat parameter vector, so each reducer is a parameter server's shard, which
+owns a block and its part of the optimizer's state.
 """
 
 from collections.abc import Iterable, Iterator
 
 from mapreduce.errors import MissingNodesError
 from mapreduce.plan.plan import Plan
+from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.message import Array, Message
-from mapreduce.reduction.tree import Node, ShuffledFold
+from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.strategies.base import Layout, Pair, Phase, Strategy
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key, block_of, merge_levels
 from mapreduce.strategies.state import State
-from mapreduce.strategies.sync.blocks import BlockGradient, BlockOwner
+from mapreduce.strategies.sync.blocks import BlockOwner
 from mapreduce.strategies.sync.gradients import Gradients
 from mapreduce.strategies.task_context import TaskContext
 
 
 class Sync(Strategy):
-    """See :mod:`mapreduce.strategies.sync.sync`; units are the slices of a round."""
+    """Synchronous training, whose units are the slices of a round."""
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
         super().__init__(context, state, layout)
@@ -45,7 +46,7 @@ class Sync(Strategy):
 
     @classmethod
     def phases(cls, plan: Plan, completed: int, layout: Layout) -> tuple[Phase, ...]:
-        """Merges where the fan-in is limited, and the reduces of the module's drawing."""
+        """Merges where the fan-in is limited, and then the reduces of the module's docstring."""
         merges = ["merge"] * len(_levels(plan, completed, layout))
         has_scalars = layout.blocks > 1 and plan.needs_scalars
         ends = ["average", "finish"] if has_scalars else ["update"]
@@ -61,11 +62,7 @@ class Sync(Strategy):
                 yield self._target(key, node, levels), message
 
     def _target(self, block: str, node: Node, levels: list[int]) -> str:
-        """The key under which a node travels.
-
-        Its block; where a merge at some level follows, also that level and the node's ancestor
-        there, which is the node itself if it is higher.
-        """
+        """The key of a node: its block, and the level and number of the ancestor that merges it."""
         if not levels:
             return block
         level = levels[0]
@@ -86,33 +83,35 @@ class Sync(Strategy):
     def update(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
         """Step a block, and publish it."""
         number = block_of(key)
-        total = self.fold(completed, number, messages).result()
-        mean = self._owner.mean(completed, number, total)
+        mean = self._mean(completed, number, messages)
         sums = None
         if self.context.plan.needs_scalars:
             sums = self._owner.scalars(completed, number, mean).result()
         self._owner.step(completed, number, mean, sums)
         return ()
 
-    def average(self, completed: int, key: str, messages: Iterable[Message]) -> Iterator[Pair]:
-        """The mean gradient of a block, for itself, and what is added up over blocks, for all."""
-        number = block_of(key)
+    def _mean(self, completed: int, number: int, messages: Iterable[Message]) -> VectorSum:
         total = self.fold(completed, number, messages).result()
-        mean = self._owner.mean(completed, number, total)
+        return self._owner.mean(completed, number, total)
+
+    def average(self, completed: int, key: str, messages: Iterable[Message]) -> Iterator[Pair]:
+        """Send the mean gradient to the block itself, and its scalars to all blocks."""
+        number = block_of(key)
+        mean = self._mean(completed, number, messages)
         yield key, mean.to_message()
         for node, sums in self._owner.scalars(completed, number, mean).nodes():
             for other in range(self.layout.blocks):
                 yield block_key(other), Message({"node": [*node]}, {"sums": sums})
 
     def finish(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
-        """As :meth:`update`, with the block's mean gradient and the scalars of all blocks."""
+        """As :meth:`update`, from the block's mean gradient and the scalars of all blocks."""
         number = block_of(key)
-        mean: BlockGradient | None = None
-        fold: ShuffledFold[Array] = self._owner.fold_scalars(completed)
+        mean: VectorSum | None = None
+        fold: TreeFold[Array] = self._owner.fold_scalars(completed)
         for message in messages:
-            if "gradient" in message.arrays:
-                # A repeated task gives the same again.
-                mean = BlockGradient.from_message(message)
+            if "node" not in message.meta:
+                # A repeated task sends the same mean again.
+                mean = VectorSum.from_message(message)
             else:
                 node = Node(*message.meta["node"])
                 fold.receive(node, message.arrays["sums"], message.digest or 0)
@@ -124,7 +123,7 @@ class Sync(Strategy):
     @classmethod
     def label(cls, message: Message) -> str:
         """Gradients of slices, the mean of a block, or scalars."""
-        if "gradient" in message.arrays:
+        if "node" not in message.meta:
             return "mean"
         return "scalars" if [*message.arrays] == ["sums"] else "gradients"
 

@@ -180,7 +180,7 @@ class TestSparseRows:
         batch = Batch(random_rows(3, 9, 0.5), labels_of(spec, 3))
         assert not model.takes_sparse
         assert model.sparse_gradient(random_params(model), batch, Context()) is None
-        with pytest.raises(UsageError, match="takes no sparse features"):
+        with pytest.raises(UsageError, match="does not take sparse features"):
             gradient_of(model, random_params(model), batch)
 
 

@@ -56,7 +56,7 @@ def run(transformation, params, gradients):
 
 def test_a_chain_refuses_two_states_of_one_name():
     """One would be taken for the other."""
-    with pytest.raises(ValueError, match="chain: velocity: a state of this name is there already"):
+    with pytest.raises(ValueError, match="chain: velocity: a state of this name exists already"):
         optim.chain(optim.trace(0.9), optim.scale_by_learning_rate(rates), optim.trace(0.5))
     taken = optim.Transformation(lambda params: {"memory": params}, lambda *given: given[:2])
     with pytest.raises(ValueError, match="chain: memory"):
@@ -69,7 +69,7 @@ def test_a_chain_refuses_two_states_of_one_name():
 @pytest.mark.parametrize("name", [*optim.OPTIMIZERS])
 def test_the_contract(name, options):
     skips = optim.Options(**options, rounds=100, skip_non_finite="clip_norm" in options)
-    check_optimizer(lambda: optim.create(name, lambda step: 0.1, skips))
+    check_optimizer(lambda: optim.find(name).create(lambda step: 0.1, skips))
 
 
 @pytest.mark.parametrize("weight_decay", DECAYS)
@@ -80,7 +80,7 @@ class TestOptimizers:
     def test_against_naive(self, name, weight_decay, dtype, tolerance, seed):
         params, gradients = problem(40, dtype, seed)
         found, _ = run(
-            optim.create(name, rates, optim.Options(0.9, weight_decay)), params, gradients
+            optim.find(name).create(rates, optim.Options(0.9, weight_decay)), params, gradients
         )
         steps = [rates(step) for step in range(STEPS)]
         expected = np.array(
@@ -94,7 +94,7 @@ class TestOptimizers:
 
     def test_state_starts_at_zero(self, name, weight_decay):
         params, _ = problem(5, "float32")
-        state = optim.create(name, rates, optim.Options(0.9, weight_decay)).init(params)
+        state = optim.find(name).create(rates, optim.Options(0.9, weight_decay)).init(params)
         expected = {"sgd": set(), "momentum": {"velocity"}, "adagrad": {"squares"}}
         expected |= {other: {"mean", "mean_square"} for other in ("adam", "adamw")}
         assert set(state) == expected[name]
@@ -105,7 +105,7 @@ class Blocks:
     """An optimizer that looks at the whole gradient first, run over blocks."""
 
     def __init__(self, name, params, cuts=(), **options):
-        self.optimizer = optim.create(name, rates, optim.Options(**options))
+        self.optimizer = optim.find(name).create(rates, optim.Options(**options))
         assert isinstance(self.optimizer, optim.GlobalTransformation)
         self.params = params
         self.parts = [slice(a, b) for a, b in pairwise([0, *cuts, len(params)])]
@@ -162,7 +162,7 @@ class TestClipping:
         gradient = gradients[0] / np.float32(1e6)
         bits = []
         for options in ({"clip_norm": 1e9}, {}):
-            optimizer = optim.create("sgd", rates, optim.Options(**options))
+            optimizer = optim.find("sgd").create(rates, optim.Options(**options))
             if options:
                 bits.append(Blocks("sgd", params, **options).step(0, gradient)[0][0].tobytes())
             else:
@@ -220,7 +220,7 @@ class TestSkipping:
 
     @given(st.integers(0, 6), st.integers(1, 30))
     def test_what_is_counted(self, bad, size):
-        optimizer = optim.create("sgd", rates, optim.Options(skip_non_finite=True))
+        optimizer = optim.find("sgd").create(rates, optim.Options(skip_non_finite=True))
         gradient = np.arange(1.0, size + 1)
         gradient[:bad] = math.inf
         squares, count = optimizer.sums(gradient, {}, gradient, optimizer.first_scalars())
@@ -242,9 +242,9 @@ def zip_of(blocks):
 
 @pytest.mark.parametrize("name", ELEMENTWISE)
 def test_elementwise_optimizers_need_no_scalars(name):
-    assert isinstance(optim.create(name, rates), optim.Transformation)
+    assert isinstance(optim.find(name).create(rates, optim.Options()), optim.Transformation)
     for options in ({"clip_norm": 1.0}, {"skip_non_finite": True}):
-        created = optim.create(name, rates, optim.Options(**options))
+        created = optim.find(name).create(rates, optim.Options(**options))
         assert isinstance(created, optim.GlobalTransformation)
         assert not created.takes_curvature
 
@@ -252,7 +252,9 @@ def test_elementwise_optimizers_need_no_scalars(name):
 def test_every_optimizer_is_tested():
     assert set(NAIVE) == set(ELEMENTWISE)
     assert set(optim.OPTIMIZERS) == {*NAIVE, "lbfgs"}
-    assert isinstance(optim.create("lbfgs", rates), optim.GlobalTransformation)
+    assert isinstance(
+        optim.find("lbfgs").create(rates, optim.Options()), optim.GlobalTransformation
+    )
 
 
 def test_adam_takes_its_constants():
@@ -279,7 +281,7 @@ def test_weight_decay_is_the_gradient_of_its_penalty():
 
 def test_unknown_optimizer():
     with pytest.raises(UsageError, match=r"unknown optimizer 'sdg': expected one of sgd, momentum"):
-        optim.create("sdg", rates)
+        optim.find("sdg").create(rates, optim.Options())
 
 
 class TestChain:

@@ -1,4 +1,4 @@
-"""The canonical tree and the aggregators: the same bits, however the work was divided."""
+"""The canonical tree and sums of vectors: the same bits, however the work was divided."""
 
 import math
 from functools import partial
@@ -11,11 +11,9 @@ from hypothesis import strategies as st
 
 import naive
 from mapreduce.errors import ConflictingNodesError, MissingNodesError
-from mapreduce.reduction.aggregator import MeanAggregator, VectorSum
+from mapreduce.reduction.aggregator import VectorSum, combine
 from mapreduce.reduction.message import WireProtocol
-from mapreduce.reduction.tree import Node, ShuffledFold, TreeFold, root
-
-AGGREGATORS = {"mean": MeanAggregator()}
+from mapreduce.reduction.tree import Node, TreeFold, root
 
 
 def pair(left, right):
@@ -70,7 +68,7 @@ class TestTree:
     def test_any_division_in_any_order(self, division, data):
         leaves, ranges = division
         nodes = fold_ranges(leaves, ranges, range(leaves), pair)
-        fold = ShuffledFold(leaves, pair)
+        fold = TreeFold(leaves, pair)
         for digest, (node, part) in enumerate(data.draw(st.permutations(nodes))):
             fold.receive(node, part, digest)
         assert fold.result() == naive.tree_sum(list(range(leaves)), pair)
@@ -80,9 +78,8 @@ class TestTree:
         leaves, ranges = division
         rows = vectors(leaves, dtype, seed)
         losses = vectors(leaves, "float64", seed + 1)[:, 0]
-        aggregator = MeanAggregator()
-        nodes = fold_ranges(leaves, ranges, sums(rows, losses), aggregator.combine)
-        fold = ShuffledFold(leaves, aggregator.combine)
+        nodes = fold_ranges(leaves, ranges, sums(rows, losses), combine)
+        fold = TreeFold(leaves, combine)
         for digest, (node, part) in enumerate(nodes):
             fold.receive(node, part, digest)
         total = fold.result()
@@ -126,7 +123,7 @@ class TestMissing:
     def test_names_the_missing_slices(self, data):
         leaves = data.draw(st.integers(1, 40))
         there = data.draw(st.sets(st.integers(0, leaves - 1), max_size=leaves - 1))
-        fold = ShuffledFold(leaves, pair, "round 3, block 1")
+        fold = TreeFold(leaves, pair, "round 3, block 1")
         for leaf in data.draw(st.permutations(sorted(there))):
             fold.receive(Node(0, leaf), leaf, leaf)
         with pytest.raises(MissingNodesError) as error:
@@ -150,7 +147,7 @@ class TestConflicts:
         leaves, ranges = division
         nodes = list(enumerate(fold_ranges(leaves, ranges, range(leaves), pair)))
         again = data.draw(st.lists(st.sampled_from(nodes), max_size=10))
-        fold = ShuffledFold(leaves, pair)
+        fold = TreeFold(leaves, pair)
         for digest, (node, part) in data.draw(st.permutations(nodes + again)):
             fold.receive(node, part, digest)
         assert fold.result() == naive.tree_sum(list(range(leaves)), pair)
@@ -159,7 +156,7 @@ class TestConflicts:
     def test_other_bytes_for_the_same_node(self, division, data):
         leaves, ranges = division
         nodes = list(enumerate(fold_ranges(leaves, ranges, range(leaves), pair)))
-        fold = ShuffledFold(leaves, pair, "round 3, block 1")
+        fold = TreeFold(leaves, pair, "round 3, block 1")
         for digest, (node, part) in nodes:
             fold.receive(node, part, digest)
         digest, (node, part) = data.draw(st.sampled_from(nodes))
@@ -175,7 +172,7 @@ class TestConflicts:
         number = data.draw(st.integers(0, leaves - 1))
         line = [Node(level, number >> level) for level in range(root(leaves).level + 1)]
         first, second = data.draw(st.permutations(line))[:2]
-        fold = ShuffledFold(leaves, pair)
+        fold = TreeFold(leaves, pair)
         fold.receive(first, "first", 1)
         for leaf in data.draw(st.permutations(range(leaves))):
             if not any(node.start <= leaf < node.stop for node in (first, second)):
@@ -183,14 +180,14 @@ class TestConflicts:
         with pytest.raises(ConflictingNodesError, match="overlaps another node that arrived"):
             fold.receive(second, "second", 1)
 
-    @pytest.mark.parametrize("fold", [TreeFold, ShuffledFold])
+    @pytest.mark.parametrize("receives", [False, True])
     @pytest.mark.parametrize(
         "node", [(0, 5), (0, -1), (1, 3), (2, 2), (3, 1), (4, 0), (-1, 0), (-1, 9), (2, -1)]
     )
-    def test_outside_of_the_tree(self, fold, node):
-        fold = fold(5, pair, "round 3, block 1")
-        add = partial(fold.receive, digest=1) if hasattr(fold, "receive") else fold.add
-        place = rf"round 3, block 1: node \({node[0]}, {node[1]}\) lies outside of the tree"
+    def test_outside_of_the_tree(self, receives, node):
+        fold = TreeFold(5, pair, "round 3, block 1")
+        add = partial(fold.receive, digest=1) if receives else fold.add
+        place = rf"round 3, block 1: node \({node[0]}, {node[1]}\) is outside of the tree"
         with pytest.raises(ConflictingNodesError, match=place):
             add(Node(*node), "x")
         assert list(fold.nodes()) == []
@@ -202,60 +199,40 @@ class TestConflicts:
             fold.add(Node(0, 2), "x")
 
 
-@pytest.mark.parametrize("name", AGGREGATORS)
-class TestAggregator:
-    """What each aggregator promises. Items are made by ``sums``."""
+class TestVectorSum:
+    """What sums promise. Items are made by ``sums``."""
 
     @staticmethod
     def item(values=(1.0, -0.0, 0.0), count=3, weight=3.0, loss=0.5, dtype="float32"):
         return VectorSum(count, weight, loss, np.array(values, dtype))
 
-    def test_zero_returns_the_other_itself(self, name):
-        aggregator = AGGREGATORS[name]
-        item = aggregator.lift(self.item())
-        before = item.vector.tobytes()
-        assert aggregator.combine(aggregator.zero(), item) is item
-        assert aggregator.combine(item, aggregator.zero()) is item
-        assert item.vector.tobytes() == before
-        assert np.signbit(item.vector).tolist() == [False, True, False]
-
-    def test_zeros_are_never_shared(self, name):
-        aggregator = AGGREGATORS[name]
-        nothing = aggregator.combine(aggregator.zero(), aggregator.zero())
-        assert nothing.count == 0
-        assert aggregator.zero() is not aggregator.zero()
-
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
-    def test_combine_and_finalize(self, name, dtype):
-        aggregator = AGGREGATORS[name]
-        left = aggregator.lift(self.item((1.5, 2, -8), 2, 2.5, 0.25, dtype))
-        right = aggregator.lift(self.item((0.5, 6, 3), 5, 5.5, 4.0, dtype))
-        total = aggregator.combine(left, right)
-        assert (total.count, total.weight, total.loss) == (7, 8, 4.25)
-        mean = aggregator.finalize(total)
-        assert mean.dtype == dtype
-        assert mean.tolist() == [0.25, 1.0, -0.625]
+    def test_combine_and_mean(self, dtype):
+        left = self.item((1.5, 2, -8), 2, 2.5, 0.25, dtype)
+        right = self.item((0.5, 6, 3), 5, 5.5, 4.0, dtype)
+        total = combine(left, right)
+        assert total.totals == (7, 8, 4.25)
+        assert total.mean().dtype == dtype
+        assert total.mean().tolist() == [0.25, 1.0, -0.625]
 
     @given(seed=st.integers(0, 2**32 - 1), dtype=st.sampled_from(["float32", "float64"]))
-    def test_the_wire_changes_nothing(self, name, seed, dtype):
-        aggregator = AGGREGATORS[name]
+    def test_the_wire_changes_nothing(self, seed, dtype):
         vector = np.random.default_rng(seed).standard_normal(7).astype(dtype)
         vector[:4] = [-0.0, math.nan, math.inf, 1e-45]
-        item = aggregator.lift(VectorSum(seed, seed / 7, float(vector[4]) / 3, vector))
-        line = WireProtocol().write("k", aggregator.to_message(item))
-        found = aggregator.from_message(WireProtocol().read(line)[1])
-        assert (found.count, found.weight, found.loss) == (item.count, item.weight, item.loss)
+        item = VectorSum(seed, seed / 7, float(vector[4]) / 3, vector)
+        line = WireProtocol().write("k", item.to_message())
+        found = VectorSum.from_message(WireProtocol().read(line)[1])
+        assert found.totals == item.totals
         assert found.vector.dtype == vector.dtype
         assert found.vector.tobytes() == vector.tobytes()
 
-    def test_what_arrived_is_not_changed_by_combining(self, name):
+    def test_what_arrived_is_not_changed_by_combining(self):
         """Decoded arrays are views of the record, which cannot be written."""
-        aggregator = AGGREGATORS[name]
-        line = WireProtocol().write("k", aggregator.to_message(self.item()))
+        line = WireProtocol().write("k", self.item().to_message())
         message = WireProtocol().read(line)[1]
         before = message.arrays["vector"].tobytes()
-        left, right = (aggregator.from_message(message) for _ in range(2))
-        combined = aggregator.combine(left, right)
+        left, right = (VectorSum.from_message(message) for _ in range(2))
+        combined = combine(left, right)
         assert combined.vector.tobytes() == (2 * message.arrays["vector"]).tobytes()
         assert message.arrays["vector"].tobytes() == before
         assert combined.vector.flags.writeable

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import naive
-from mapreduce.reduction.aggregator import MeanAggregator, VectorSum
+from mapreduce.reduction.aggregator import VectorSum, combine
 from mapreduce.reduction.message import WireProtocol
 from mapreduce.reduction.vectors import DENSITY, SparseVector, add
 
@@ -172,14 +172,13 @@ class TestSums:
             assert np.concatenate(parts).tobytes() == expected.tobytes()
 
 
-class TestAggregator:
+class TestVectorSum:
     @given(vectors(), st.integers(0, 2**31), st.floats(0, 1e6), st.booleans())
     def test_the_wire_changes_nothing(self, vector, count, weight, more):
         extras = {"curvature": np.arange(len(vector)) / 7, "m": np.ones((2, 3))} if more else {}
         item = VectorSum(count, weight, weight / 3, vector, extras)
-        aggregator = MeanAggregator()
-        line = WireProtocol().write("k", aggregator.to_message(item))
-        found = aggregator.from_message(WireProtocol().read(line)[1])
+        line = WireProtocol().write("k", item.to_message())
+        found = VectorSum.from_message(WireProtocol().read(line)[1])
         assert (found.count, found.weight, found.loss) == (count, weight, weight / 3)
         assert isinstance(found.vector, SparseVector)
         assert found.vector.size == vector.size
@@ -193,28 +192,26 @@ class TestAggregator:
             assert found.extras[name].tobytes() == array.tobytes()
 
     @given(pairs())
-    def test_combine_and_finalize(self, pair):
-        aggregator = MeanAggregator()
+    def test_combine_and_mean(self, pair):
         left, right = (VectorSum(2, 1.5, 0.25, vector) for vector in pair)
-        total = aggregator.combine(left, right)
+        total = combine(left, right)
         assert (total.count, total.weight, total.loss) == (4, 3.0, 0.5)
-        mean = aggregator.finalize(total)
+        mean = total.mean()
         expected = naive.add(*map(dense_of, pair)) / 3.0
         assert mean.dtype == pair[0].values.dtype
         assert mean.tobytes() == expected.tobytes()
 
     def test_rows_that_all_weigh_nothing_have_a_mean_of_zero(self):
         vector = SparseVector(np.empty(0, np.int32), np.empty(0, np.float32), 5)
-        mean = MeanAggregator().finalize(VectorSum(3, 0.0, 0.0, vector))
+        mean = VectorSum(3, 0.0, 0.0, vector).mean()
         assert mean.tobytes() == np.zeros(5, np.float32).tobytes()
 
     def test_extras_are_added_up_by_name(self):
-        aggregator = MeanAggregator()
         left, right = (
             VectorSum(1, 1.0, 0.0, np.ones(3), {"a": np.full(3, c), "b": np.full(1, -c)})
             for c in (0.5, 2.0)
         )
-        total = aggregator.combine(left, right).extras
+        total = combine(left, right).extras
         assert {name: sums.tolist() for name, sums in total.items()} == {
             "a": [2.5] * 3,
             "b": [-2.5],

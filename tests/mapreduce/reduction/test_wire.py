@@ -25,7 +25,7 @@ from mapreduce.reduction.message import (
 CODES = ("?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
 RECORD = r"^the record with key 'block"
 
-keys = st.text(st.characters(exclude_categories=["Cs"])) | st.text("\t\n\r\\tnrä😀\0")
+keys = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\r"))
 json_values = st.recursive(
     st.none()
     | st.booleans()
@@ -79,7 +79,7 @@ def assert_same(found, sent):
 
 
 def sample():
-    """A message whose line has every part: an escaped key, a header of two blocks, two arrays."""
+    """A message whose line has every part: a header of two blocks, two arrays."""
     vector = np.array([1.5, -0.0, math.nan, math.inf, *range(30)], np.float32)
     return Message({"round": 3, "node": [0, 7]}, {"loss": np.array(0.25), "vector": vector})
 
@@ -126,15 +126,13 @@ class TestRoundTrip:
 
     @given(keys)
     def test_keys_stay_readable(self, key):
-        raw = WireProtocol().write(key, Message()).partition(b"\t")[0]
-        if not set(key) & set("\t\n\r\\"):
-            assert raw.decode() == key
-        assert not set(b"\t\n\r") & set(raw)
+        assert WireProtocol().write(key, Message()).partition(b"\t")[0].decode() == key
 
-    @given(keys, keys)
-    def test_different_keys_are_written_differently(self, key, other):
-        lines = [WireProtocol().write(text, Message()).partition(b"\t")[0] for text in (key, other)]
-        assert (lines[0] == lines[1]) == (key == other)
+    @pytest.mark.parametrize("key", ["a\tb", "a\n", "\r"])
+    def test_keys_that_a_line_cannot_hold(self, key):
+        for write in (WireProtocol().write, WireProtocol().write_frame):
+            with pytest.raises(ValueError, match="expected no TAB, LF or CR"):
+                write(key, Message())
 
     def test_digest_tells_messages_apart(self):
         one, same, other = (
@@ -197,7 +195,7 @@ class TestDamage:
     """Every single flipped bit and every truncation raises WireError, and names the record."""
 
     def test_every_bit_of_a_line(self):
-        line = WireProtocol().write("block\t7", sample())
+        line = WireProtocol().write("block 7", sample())
         tab = line.index(b"\t")
         for bit in range(8 * len(line)):
             damaged = bytearray(line)
@@ -216,7 +214,7 @@ class TestDamage:
                 decode(damaged, "blocks/3.grw")
 
     def test_every_truncation(self):
-        line = WireProtocol().write("block\t7", sample())
+        line = WireProtocol().write("block 7", sample())
         for length in range(len(line)):
             with pytest.raises(WireError, match=r"^the record with key '"):
                 WireProtocol().read(line[:length])

@@ -72,5 +72,5 @@ def test_what_makes_no_sense(run, tmp_path):
         explain(run, lines=["b"])
     with pytest.raises(UsageError, match="Expected a number from 1 to 2"):
         explain(run, round_number=3)
-    with pytest.raises(MissingInputError, match="is no run"):
+    with pytest.raises(MissingInputError, match="is not a run"):
         explain(tmp_path)

@@ -283,7 +283,7 @@ class TestErrors:
             OutputError, match=r"Go on with mapreduce.open_run\('/\S*'\).resume\(\)"
         ):
             mapreduce.train(arrays(), run=run.path, **HERE)
-        with pytest.raises(MissingInputError, match="is no run"):
+        with pytest.raises(MissingInputError, match="is not a run"):
             mapreduce.open_run("nowhere")
 
     def test_data_that_do_not_fit(self, trained):

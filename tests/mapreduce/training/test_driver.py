@@ -395,14 +395,16 @@ def test_skipped_rounds_are_told_and_leave_json_that_others_can_read(data, tmp_p
 
 
 WRONG_STATES = {
-    "mean: missing, expected float32 (39,)": lambda state: state.pop("mean"),
-    "mean: float32 (38,), expected float32 (39,)": lambda state: state.update(
-        mean=state["mean"][1:]
+    "expected {'mean': 'float32 (39,)'}, found {}": lambda state: state.pop("mean"),
+    "expected {'mean': 'float32 (39,)'}, found {'mean': 'float32 (38,)'}": lambda state: (
+        state.update(mean=state["mean"][1:])
     ),
-    "mean: float64 (39,), expected float32 (39,)": lambda state: state.update(
-        mean=state["mean"].astype(np.float64)
+    "expected {'mean': 'float32 (39,)'}, found {'mean': 'float64 (39,)'}": lambda state: (
+        state.update(mean=state["mean"].astype(np.float64))
     ),
-    "velocity: float32 (39,), expected none": lambda state: state.update(velocity=state["mean"]),
+    "expected {}, found {'velocity': 'float32 (39,)'}": lambda state: state.update(
+        velocity=state["mean"]
+    ),
 }
 
 
@@ -436,7 +438,7 @@ def test_a_round_whose_parts_lie_nowhere_does_not_count(data, tmp_path, elsewher
     put_if_absent(path, *encode_parts(patched))
     told = []
     assert run.latest_round(told.append) is None
-    assert f"{path} names rounds that make no sense" in told[0]
+    assert f"{path} is damaged: its arrays are in the rounds" in told[0]
 
 
 # Trainings that went wrong

@@ -80,7 +80,7 @@ class TestScaling:
 
     @pytest.mark.parametrize("name", ELEMENTWISE)
     def test_halved_at_an_overflow_and_doubled_after_good_rounds(self, name):
-        inner = optim.create(name, lambda step: 0.1)
+        inner = optim.find(name).create(lambda step: 0.1, optim.Options())
         optimizer = optim.Guarded(inner, first_scale=8.0, growth_rounds=3)
         params, gradient = np.ones(4, np.float32), np.full(4, 0.5, np.float32)
         state, scalars = optimizer.init(params), optimizer.first_scalars()
@@ -103,7 +103,9 @@ class TestScaling:
 
     def test_is_never_above_its_limit_nor_below_1(self):
         optimizer = optim.Guarded(
-            optim.create("sgd", lambda step: 0.1), first_scale=2.0**24, growth_rounds=1
+            optim.find("sgd").create(lambda step: 0.1, optim.Options()),
+            first_scale=2.0**24,
+            growth_rounds=1,
         )
         params = np.ones(2, np.float32)
         _, _, scalars = self.step(optimizer, params, {}, optimizer.first_scalars(), params)
@@ -112,7 +114,9 @@ class TestScaling:
         with pytest.raises(NonFiniteError, match="has 1 elements that float16 cannot hold"):
             self.step(optimizer, params, {}, one, bad)
         tolerant = optim.Guarded(
-            optim.create("sgd", lambda step: 0.1), skip_non_finite=True, first_scale=4.0
+            optim.find("sgd").create(lambda step: 0.1, optim.Options()),
+            skip_non_finite=True,
+            first_scale=4.0,
         )
         _, _, scalars = self.step(tolerant, params, {}, one, bad)
         assert scalars.tolist() == [6, 1, 0]

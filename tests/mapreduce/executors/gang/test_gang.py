@@ -298,12 +298,15 @@ def test_a_gang_of_one_task_inline():
 )
 def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blocks):
     model = models.create(spec, 100, 10, dtype)
-    chosen = execution({**VALUES, "workers": workers}).of(model)
+    chosen = execution({**VALUES, "workers": workers}).with_blocks_for(model)
     assert (chosen.workers, chosen.blocks) == (workers, blocks)
     for executor in ("gang", "chain"):
         asked = execution({**VALUES, "workers": workers, "blocks": 3, "executor": executor})
-        assert asked.of(model).blocks == 3
-    assert execution({**VALUES, "workers": workers, "executor": "chain"}).of(model).blocks == 1
+        assert asked.with_blocks_for(model).blocks == 3
+    assert (
+        execution({**VALUES, "workers": workers, "executor": "chain"}).with_blocks_for(model).blocks
+        == 1
+    )
 
 
 @pytest.mark.parametrize(

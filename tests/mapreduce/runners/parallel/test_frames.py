@@ -16,7 +16,7 @@ def test_frames_come_back_aligned_and_in_order(tmp_path, size):
         writer = FrameWriter(Target(str(tmp_path / f"out-{task}")), 2)
         for number in range(4):
             message = Message({"task": task, "number": number}, {"x": np.full(size, task, "f4")})
-            writer.write(*protocol.write_frame(f"key\t{number % 3}", message))
+            writer.write(*protocol.write_frame(f"key {number % 3}", message))
         writer.close()
         outputs.append(writer.result["segments"])
     seen = []
@@ -32,11 +32,11 @@ def test_frames_come_back_aligned_and_in_order(tmp_path, size):
                 assert array.ctypes.data % 64 == 0
         seen += [(key, message.meta["task"], message.meta["number"]) for key, message in pairs]
     expected = [
-        (f"key\t{number % 3}", task, number)
+        (f"key {number % 3}", task, number)
         for key in range(3)
         for task in range(3)
         for number in range(4)
         if number % 3 == key
     ]
     assert sorted(seen) == sorted(expected)
-    assert [entry for entry in seen if entry[0] == "key\t0"] == expected[:6]
+    assert [entry for entry in seen if entry[0] == "key 0"] == expected[:6]
