@@ -178,7 +178,6 @@ class TestRun:
     def test_looks(self, trained):
         run, *_ = trained
         assert repr(run).startswith(f"<Run {run.path}: softmax, ended after 9 of 9 rounds, model ")
-        assert run.model_sha256 in run._repr_html_()
         assert mapreduce.open_run(str(run.path)).model_sha256 == run.model_sha256
 
     def test_resumes_after_an_interruption(self):
@@ -208,7 +207,7 @@ class TestRun:
         before = path.read_text()
         path.write_text(json.dumps(json.loads(before) | {"runner": "hadoop"}))
         try:
-            with pytest.raises(UsageError, match="was last run with runner='hadoop'"):
+            with pytest.raises(UsageError, match="was last run with -r hadoop"):
                 run.resume()
         finally:
             path.write_text(before)
@@ -279,9 +278,7 @@ class TestErrors:
 
     def test_a_run_that_exists(self, trained):
         run, *_ = trained
-        with pytest.raises(
-            OutputError, match=r"Go on with mapreduce.open_run\('/\S*'\).resume\(\)"
-        ):
+        with pytest.raises(OutputError, match=r"Go on with 'gradreduce resume /\S*'"):
             mapreduce.train(arrays(), run=run.path, **HERE)
         with pytest.raises(MissingInputError, match="is no run"):
             mapreduce.open_run("nowhere")

@@ -347,7 +347,7 @@ class TestBlocks:
             slots = {name for name in stored if name[0] in "sy" and name[1:].isdigit()}
             assert len(slots) in (0, 2)
             assert {"params", "memory", "history"} <= stored
-            training._settle(position)
+            training._checkpoint_and_evaluate(position)
             block = created.read_block(at, 0, 1)
             assert self.files(created) == sorted(block.rounds() | {at})
         # The first round's file is needed as long as a slot was never filled.
