@@ -32,15 +32,8 @@ def run_lines(
 ) -> list[tuple[Any, Any]]:
     """Run a job over lines of input; returns the pairs that it wrote.
 
-    Parameters
-    ----------
-    job_class : type
-    options : mapping
-        The job's own options, by their flags.
-    lines : bytes
-    execution : Execution
-    arguments : iterable of str
-        Arguments for mrjob. The user's own follow them and prevail.
+    ``options`` are the job's own, by their flags, and ``arguments`` those for mrjob. The user's
+    arguments follow them and prevail.
     """
     given = [text for item in options.items() for text in map(str, item)]
     job = job_class([*given, *arguments, *execution.runner_arguments()])

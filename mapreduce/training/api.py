@@ -20,7 +20,7 @@ from mapreduce.data import copying, importer
 from mapreduce.data.batch import Array
 from mapreduce.data.manifest import Manifest, load
 from mapreduce.data.readers import memory, parquet
-from mapreduce.errors import DataError, GradreduceError, Interrupted, MissingInputError, UsageError
+from mapreduce.errors import DataError, Interrupted, MissingInputError, UsageError
 from mapreduce.inference import evaluate as evaluation_job
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare
@@ -110,7 +110,7 @@ class Run:
     def evaluate(
         self, data: Any, *, label: str | None = None, weights: Any = None, **execution: Any
     ) -> Evaluated:
-        """Score the model on data with labels.
+        """Score the model on data with labels: ``rows``, ``accuracy`` and ``loss``.
 
         Parameters
         ----------
@@ -118,11 +118,6 @@ class Run:
             As :func:`train` takes them.
         execution
             Options of ``gradreduce evaluate``, such as ``workers`` and ``runner``.
-
-        Returns
-        -------
-        Evaluated
-            With ``rows``, ``accuracy`` and ``loss``.
 
         Raises
         ------
@@ -176,7 +171,7 @@ class Run:
     @contextlib.contextmanager
     def _at_work(self, execution: Mapping[str, Any]) -> Iterator[tuple[Execution, Path]]:
         """How to run a job on the model, and a temporary folder."""
-        with _naming_keywords(), _quiet(self._run.config.numeric_profile), signals.interrupting():
+        with _quiet(self._run.config.numeric_profile), signals.interrupting():
             given = _checked(execution, flags.RUNNER)
             with tempfile.TemporaryDirectory(prefix="gradreduce-") as place:
                 yield flags.execution(given), Path(place)
@@ -203,15 +198,10 @@ class Run:
         execution
             Options of ``gradreduce resume``, such as ``workers`` and ``take_over``; the others are
             as before.
-
-        Returns
-        -------
-        Run
-            This one.
         """
         others = {"take_over", "remote_data"} & execution.keys()
         given = {name: execution.pop(name) for name in others}
-        with _naming_keywords(), _quiet(self._run.config.numeric_profile):
+        with _quiet(self._run.config.numeric_profile):
             given |= _checked(execution, flags.EXECUTION, flags.RUNNER)
             with _shown(progress, callbacks, self.path) as (bus, display):
                 start.resume(self._run, given, bus, lambda text: display(Warned(text)))
@@ -280,26 +270,25 @@ def train(
         As tasks and runner do. As after an interruption, :meth:`Run.resume` goes on.
     """
     tables = (plan_flags.PLAN, flags.EXECUTION, flags.RUNNER, (flags.PROFILE,))
-    with _naming_keywords():
-        given = _checked({"model": model, **options}, *tables)
-        path = _path(run) if run is not None else _new_folder(model)
-        values = {**start.defaults(*tables), **given, "run": path, "evaluation": evaluation}
-        # Check the options before anything is imported.
-        plan_flags.settings(values)
-        flags.execution(values)
-        profile = values["numeric_profile"]
-        with _quiet(profile), _shown(progress, callbacks, path) as (bus, display):
-            if run is None and progress:
-                display.say(f"run {path}")
-            how = path.parent / IMPORTED, model, values["dtype"]
-            values["data"] = _imported(data, *how, label=label, weights=weights)
-            if evaluation is not None:
-                column = label if memory.is_table(evaluation) else None
-                like = load(values["data"])
-                values["evaluation"] = _imported(evaluation, *how, like, label=column)
-            trained, _ = start.start(values, bus)
-            if doubt := trained.summary()["warning"]:
-                display(Warned(doubt))
+    given = _checked({"model": model, **options}, *tables)
+    path = _path(run) if run is not None else _new_folder(model)
+    values = {**start.defaults(*tables), **given, "run": path, "evaluation": evaluation}
+    # Check the options before anything is imported.
+    plan_flags.settings(values)
+    flags.execution(values)
+    profile = values["numeric_profile"]
+    with _quiet(profile), _shown(progress, callbacks, path) as (bus, display):
+        if run is None and progress:
+            display.say(f"run {path}")
+        how = path.parent / IMPORTED, model, values["dtype"]
+        values["data"] = _imported(data, *how, label=label, weights=weights)
+        if evaluation is not None:
+            column = label if memory.is_table(evaluation) else None
+            like = load(values["data"])
+            values["evaluation"] = _imported(evaluation, *how, like, label=column)
+        trained, _ = start.start(values, bus)
+        if doubt := trained.summary()["warning"]:
+            display(Warned(doubt))
     return Run(path)
 
 
@@ -406,7 +395,7 @@ def _quiet(profile: str) -> Iterator[None]:
     variables = numeric.environment(profile)
     if profile != "native" and not numeric.is_set(variables):
         shown = " ".join(f"{name}={value}" for name, value in variables.items())
-        raise UsageError(f"--numeric-profile {profile}: start Python with {shown}")
+        raise UsageError(f"numeric_profile={profile!r}: start Python with {shown}")
     log = logging.getLogger("mrjob")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -429,26 +418,3 @@ def _shown(
         raise
     finally:
         display.close()
-
-
-#: Parts of messages for the command line, and what they are in Python.
-_WORDS = (
-    (r"\S*/gradreduce-[^/\s]+/data\b", "data"),
-    ("--task regression", "model='linear'"),
-    ("--eval DATA", "evaluation=DATA"),
-)
-
-
-@contextlib.contextmanager
-def _naming_keywords() -> Iterator[None]:
-    """Have messages name keywords instead of a command's options."""
-    try:
-        yield
-    except GradreduceError as error:
-        # A command that is given as advice stays as it is.
-        text, command, arguments = str(error).partition("gradreduce ")
-        for pattern, word in _WORDS:
-            text = re.sub(pattern, word, text)
-        text = re.sub(r"(?<!\S)--([a-z-]+)", lambda flag: flag[1].replace("-", "_"), text)
-        error.args = (text + command + arguments,)
-        raise

@@ -1,4 +1,4 @@
-"""The progress and the end of a training, as text for those who watch it."""
+"""The progress and the result of a training, as text on a terminal."""
 
 import json
 import logging
@@ -57,12 +57,8 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
     try:
         run, ended = train(Events(display))
     except Interrupted:
-        display.close()
-        click.echo(
-            "interrupted; the last round is saved. Go on with: "
-            f"gradreduce resume {values['run'].absolute()}",
-            err=True,
-        )
+        again = f"gradreduce resume {values['run'].absolute()}"
+        display.say(f"the last round is saved. Go on with: {again}")
         raise
     finally:
         display.close()
@@ -88,21 +84,11 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
 
 def _show_plan(values: Mapping[str, Any]) -> None:
     from mapreduce.plan import flags as plan_flags
-    from mapreduce.plan import strategies
     from mapreduce.runs import flags
-    from mapreduce.runs.directory import block_bounds
-    from mapreduce.strategies.base import Layout
-    from mapreduce.strategies.leaf_ranges import ranges
     from mapreduce.training import driver
 
-    settings, execution = plan_flags.settings(values), flags.execution(values)
-    plan = driver.plan(settings, values["data"], values["evaluation"])
-    model = plan.create_model()
-    strategy = strategies.find(plan.strategy)
-    units = strategy.units(plan, 0)
-    blocks = len(block_bounds(model.size, execution.of(model).blocks))
-    layout = Layout(execution.workers, blocks, execution.fan_in)
-    phases = strategy.phases(plan, 0, layout)
+    flags.execution(values)
+    plan = driver.plan(plan_flags.settings(values), values["data"], values["evaluation"])
     content: dict[str, Any] = {
         "rows": plan.rows,
         "rounds": plan.rounds,
@@ -110,10 +96,7 @@ def _show_plan(values: Mapping[str, Any]) -> None:
         "batch_size": plan.batch_size,
         "slice_rows": plan.slice_rows,
         "slices_per_round": plan.leaves(0),
-        "map_tasks": len(ranges(units, execution.workers)),
-        "merge_steps": sum(phase.name == "merge" for phase in phases),
-        "blocks": blocks,
-        "parameters": model.size,
+        "parameters": plan.create_model().size,
         "plan_sha256": plan.sha256,
     }
     if values["as_json"]:
@@ -125,7 +108,7 @@ def _show_plan(values: Mapping[str, Any]) -> None:
 
 
 def scores(accuracy: float | None, loss: float) -> str:
-    """An evaluation in words; there is no accuracy where numbers are predicted."""
+    """An evaluation in words. A model that predicts numbers has no accuracy."""
     return f"loss {loss:.4f}" if accuracy is None else f"accuracy {accuracy:.4f}, loss {loss:.4f}"
 
 

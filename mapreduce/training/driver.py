@@ -20,7 +20,6 @@ from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, Interrupted, MissingInputError, NonFiniteError
 from mapreduce.executors.chain import ChainJob, run_rounds
 from mapreduce.inference.evaluate import EvaluateJob, Score, evaluate
-from mapreduce.optim.contract import PAGE
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings, make
 from mapreduce.runners import traits
@@ -123,7 +122,7 @@ def train(
     Interrupted
         SIGINT or SIGTERM; the last round is saved as a checkpoint.
     LeaseError
-        Another driver works on the run.
+        Another driver is working on the run.
     GradreduceError, StepFailedException
         As tasks and runner do. The run can be resumed.
     """
@@ -210,14 +209,9 @@ class _Training:
             )
         content = {**vars(self._execution), "keep": self._keep}
         self._run.write_json("execution.json", content, once=False)
-        if self._blocks < self._execution.blocks:
-            self._warn(
-                f"the model's {self._model.size:,} parameters make {self._blocks} block(s) of "
-                f"whole pages of {PAGE:,}, not {self._execution.blocks}"
-            )
 
     def _start(self, at_most: int | None = None) -> Position:
-        """Publish the state that the run stands at, for the first job."""
+        """Publish the state that the first job starts from."""
         self._run.remove_leftovers()
         self._run.make_folders()
         position = self._recovery.latest(at_most)
@@ -262,10 +256,10 @@ class _Training:
             or self._run.is_out_of_patience(latest.completed)
         )
         if latest is None or not is_whole:
-            found = "none" if latest is None else f"round {latest.completed}"
+            found = "missing" if latest is None else f"round {latest.completed}"
             raise DataError(
-                f"the job ended, but of the rounds up to {stop} the last that is whole is {found}. "
-                f"Go on with 'gradreduce resume {self._run.path}'"
+                f"the job ended, but the last whole round is {found}: expected round {stop}. Go on "
+                f"with 'gradreduce resume {self._run.path}'"
             )
         self._report(latest)
         return latest

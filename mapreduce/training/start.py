@@ -35,7 +35,7 @@ def start(
     try:
         return run, driver.train(run, execution, values["keep"], events, job_class=job_class)
     except Exception as error:
-        # The same call then works on mended data. A task's error has the code of its cause.
+        # The same call must work once the data are repaired. A task's error has its cause's code.
         code = getattr(error, "exit_code", None)
         if code in (DataError.exit_code, MissingInputError.exit_code):
             run.remove_if_unused()
@@ -62,7 +62,7 @@ def resume(
     UsageError
         The runner or remote data have to be named again, since the run may be a stranger's.
     """
-    # Fails first where there is no run.
+    # Raises an error where there is no run.
     _ = run.config
     before, arguments = flags.recorded(run)
     require_named(run, given.get("remote_data", ()))

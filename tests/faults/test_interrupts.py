@@ -45,7 +45,7 @@ def test_an_import(tmp_path, place, number):
     folder.mkdir()
     process = programs.start("data", "import", "--format", "csv", source, folder / "d", env=place)
     programs.wait_until(lambda: process.poll() is not None or any(folder.iterdir()))
-    assert "nothing was written" in interrupted(process, number)
+    interrupted(process, number)
     assert list(folder.iterdir()) == []
 
 

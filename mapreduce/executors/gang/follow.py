@@ -16,20 +16,10 @@ _SECONDS = 0.02
 class Follower:
     """Follows the rounds that a gang publishes, in their order.
 
-    Parameters
-    ----------
-    run : RunDir
-    meeting : Meeting
-        Of the gang.
-    ranks : int
-    start : int
-        The round that the gang starts from, which is settled.
-    settle : callable
-        Saves and reports a round where a checkpoint or an evaluation is due; returns False if the
-        evaluation is not published yet, and is called again then.
-    report : callable
-        Reports the rounds up to a position, whose parameters may be missing.
-    warn : callable
+    The gang starts from the round ``start``, which is settled. ``settle`` saves and reports a round
+    where a checkpoint or an evaluation is due; it returns False if the evaluation is not published
+    yet, and is called again then. ``report`` reports the rounds up to a position, whose parameters
+    may be missing.
     """
 
     def __init__(

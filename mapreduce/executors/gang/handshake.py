@@ -78,7 +78,7 @@ def connect(address: str, secret: str, generation: int, rank: int, seconds: floa
     Raises
     ------
     OSError
-        Nobody listens there, there was no answer in time, or it came from somebody else.
+        No server listens there or answers in time, or the answer is not a rank's.
     """
     end = time.monotonic() + seconds
     while True:
@@ -104,7 +104,7 @@ def _connect(address: str, secret: str, generation: int, rank: int, end: float) 
         connection.sendall(hello + _proof(secret, address, b"client", challenge, hello))
         expected = _proof(secret, address, b"server", challenge, hello)
         if not hmac.compare_digest(_receive(connection, _PROOF, end), expected):
-            raise PermissionError(f"who listens at {address} does not know the gang's secret")
+            raise PermissionError(f"the listener at {address} does not know the gang's secret")
         _prepare(connection)
     except BaseException:
         connection.close()
@@ -129,24 +129,14 @@ def _receive(connection: socket.socket, size: int, end: float) -> bytes:
 class Server:
     """A rank's server: keeps the connections that peers open, until a generation is over.
 
-    Parameters
-    ----------
-    host : str
-        Address of the interface to listen on; the system picks the port.
-    secret : str
-    is_local : bool
-        Whether all ranks are on this machine, and belong to one user.
-
-    Attributes
-    ----------
-    address : str
-        ``HOST:PORT``; or ``:NAME`` of a Unix socket, in the system's own name space.
+    It listens on the interface with the address ``host``, or on a Unix socket if all ranks are on
+    this machine. Its ``address`` is ``HOST:PORT``, or ``:NAME`` in the system's name space.
     """
 
     def __init__(self, host: str, secret: str, *, is_local: bool = False) -> None:
         if is_local and sys.platform == "linux":
             self._listener = socket.socket(socket.AF_UNIX)
-            # The system picks a name, which begins with a zero and is no file's.
+            # The system picks a name, which begins with a zero byte and names no file.
             self._listener.bind("")
             self._listener.listen(_MOST_STRANGERS)
             self.address = f":{self._listener.getsockname()[1:].decode()}"
@@ -167,7 +157,7 @@ class Server:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                # Out of descriptors, perhaps: try again later.
+                # There may be no free descriptor: try again later.
                 time.sleep(0.01)
                 continue
             with self._changed:

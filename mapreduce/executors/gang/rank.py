@@ -37,15 +37,7 @@ class Role(NamedTuple):
 
 
 class Rank:
-    """One rank of a gang.
-
-    Parameters
-    ----------
-    context : TaskContext
-    role : Role
-    status : callable
-        Receives a line about the progress, as a sign of life.
-    """
+    """One rank of a gang. ``status`` receives lines about the progress, as signs of life."""
 
     def __init__(self, context: TaskContext, role: Role, status: Callable[[str], None]) -> None:
         self._context = context

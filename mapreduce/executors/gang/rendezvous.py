@@ -32,7 +32,7 @@ from mapreduce.support import numeric
 #: Seconds between two looks at the folder: at first, and at most.
 _LOOK, _LOOK_AT_MOST = 0.005, 0.25
 
-#: In an error, who is not one of the ranks.
+#: The rank in an error of the driver.
 DRIVER = -1
 
 #: A port to ask the route to. Nothing is sent there.
@@ -53,14 +53,7 @@ class Announcement:
 
 
 class Meeting:
-    """The folder where the ranks of one job meet.
-
-    Parameters
-    ----------
-    run : RunDir
-    token : str
-        What the names of the job's files begin with.
-    """
+    """The folder where the ranks of one job meet; the names of its files begin with ``token``."""
 
     def __init__(self, run: RunDir, token: str) -> None:
         self._folder = run.path / "gang"
@@ -90,7 +83,7 @@ class Meeting:
 
     @property
     def secret(self) -> str:
-        """What peers must know."""
+        """The secret that peers must know."""
         secret: bytes = self._path("secret").read_bytes()
         return secret.decode()
 
@@ -214,11 +207,8 @@ def _generations(names: set[str]) -> dict[int, set[int]]:
 def interface(reach: str) -> str:
     """The address of this machine's interface by which others reach it.
 
-    Parameters
-    ----------
-    reach : str
-        ``host:port`` of what all ranks can reach, such as the cluster's name node; empty if all
-        ranks are on this machine.
+    All ranks can reach ``reach``, the ``host:port`` of the cluster's name node. It is empty if all
+    ranks are on this machine.
     """
     if not reach:
         return "127.0.0.1"

@@ -32,8 +32,8 @@ from mapreduce.strategies.leaf_ranges import block_key, block_of, leaf_ranges, r
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 
-#: The time between two rounds that are published although none is due: at least these seconds, and
-#: so many times the time that publishing takes.
+#: Rounds that are not due are published at intervals of at least these seconds, and of at least the
+#: time that publishing takes multiplied by the second number.
 _PUBLISH_SECONDS, _PUBLISH_SHARE = 1.0, 30
 
 #: Checkpoints that the driver may lag behind, and seconds to wait for it.
@@ -91,16 +91,8 @@ class GangState(State):
 class Rounds:
     """The rounds of one generation.
 
-    Parameters
-    ----------
-    context : TaskContext
-    mesh : Mesh
-    blocks : int
-        Blocks wanted of the parameters.
-    on_round : callable
-        ``on_round(completed)`` is called after each round.
-    look : callable
-        Called now and then; raises an error if the gang has to end.
+    ``on_round`` is called after each round, with the number of completed ones. ``look`` is called
+    now and then, and raises an error if the gang has to end.
     """
 
     def __init__(

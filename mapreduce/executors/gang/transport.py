@@ -2,7 +2,7 @@
 
 For each pair of ranks and each generation there is one connection, which the lower rank opens
 (:mod:`mapreduce.executors.gang.handshake`). The calling thread reads from and writes to all peers
-at once, so that parcels of any size block nobody. A parcel holds messages
+at once, so that no parcel is too large to exchange. A parcel holds messages
 (:class:`mapreduce.reduction.message.Message`)::
 
     GRP1 | header length, 4 bytes | body length, 8 bytes | header, JSON | body: arrays
@@ -131,13 +131,7 @@ class _Incoming:
 class Mesh:
     """The connections between a rank and all others, for one generation.
 
-    Parameters
-    ----------
-    rank : int
-    addresses : sequence of str
-        Of all ranks.
-    generation : int
-    secret : str
+    ``addresses`` are those of all ranks.
     """
 
     def __init__(self, rank: int, addresses: Sequence[str], generation: int, secret: str) -> None:
