@@ -32,11 +32,11 @@ def run_lines(
 ) -> list[tuple[Any, Any]]:
     """Run a job over lines of input; returns the pairs that it wrote.
 
-    ``options`` are the job's own, by their flags, and ``arguments`` those for mrjob. The user's
-    arguments follow them and prevail.
+    ``options`` are the job's own, by their flags. ``arguments`` are for mrjob; those of the user
+    override them.
     """
-    given = [text for item in options.items() for text in map(str, item)]
-    job = job_class([*given, *arguments, *execution.runner_arguments()])
+    own = [text for item in options.items() for text in map(str, item)]
+    job = job_class([*arguments, *execution.runner_arguments(), *own])
     job.sandbox(stdin=io.BytesIO(lines))
     with signals.closing(job.make_runner, job) as runner:
         runner.run()
