@@ -61,14 +61,14 @@ class Timed:
         class Noting(Rounds):
             def run(self, start: int, is_evaluated: bool) -> None:
                 moments: list[float] = []
-                told = self._told
+                report = self._on_round
 
                 def note(completed: int) -> None:
                     if completed % every == 0:
                         moments.append(time.perf_counter())
-                    told(completed)
+                    report(completed)
 
-                self._told = note
+                self._on_round = note
                 super().run(start, is_evaluated)
                 if self._mesh.rank == 0:
                     notes.write_text(json.dumps(moments))

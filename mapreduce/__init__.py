@@ -1,10 +1,10 @@
 """Training and inference as chained map/reduce steps on mrjob.
 
-Importing this package does no work; ``mapreduce.job`` holds the class that jobs inherit from,
-``mapreduce.training.driver`` the loop that trains a model. ``mapreduce.run`` runs a job from a
-program or a notebook, and ``mapreduce.explain`` shows what one did, or a round of a training.
-``mapreduce.train`` trains a model on arrays, tables or datasets, and ``mapreduce.open_run`` opens
-what was trained.
+Importing this package loads nothing else. ``mapreduce.job`` holds the class that jobs inherit from,
+and ``mapreduce.training.driver`` the loop that trains a model. ``mapreduce.run`` runs a job from a
+program or a notebook, and ``mapreduce.explain`` shows what a job did, or a round of a training.
+``mapreduce.train`` trains a model on arrays, tables or datasets, and ``mapreduce.open_run`` opens a
+training.
 """
 
 from typing import TYPE_CHECKING, Any

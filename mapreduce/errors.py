@@ -1,8 +1,8 @@
-"""Errors that a user can act on. Each knows the exit code of a command that ends with it.
+"""Errors that a user can act on, with the exit code of a command that ends with them.
 
 A message says what happened and where, what was expected and found, and what to try next. The
-command line prints the message without a traceback, unless ``--debug`` is given. The codes are
-those of ``sysexits.h`` where it has one.
+command line prints it without a traceback, unless ``--debug`` is given. The exit codes are those of
+``sysexits.h`` where it has one.
 """
 
 
@@ -19,13 +19,13 @@ class UsageError(GradreduceError):
 
 
 class MemberError(GradreduceError):
-    """A model, optimizer or the like that is not the toolkit's own cannot be used."""
+    """A model, optimizer or the like from outside the toolkit cannot be used."""
 
     exit_code = 2
 
 
 class UntrustedError(MemberError):
-    """A run names code of its own, and the user has not named that again."""
+    """A run names code of its own, and the user has not named it again."""
 
 
 class DataError(GradreduceError):
@@ -47,7 +47,7 @@ class OutputError(GradreduceError):
 
 
 class LeaseError(GradreduceError):
-    """Another driver works on the run."""
+    """Another driver is working on the run."""
 
     exit_code = 75
 
@@ -73,7 +73,7 @@ class DeviceError(GradreduceError):
 
 
 class Interrupted(BaseException):
-    """A signal asked the driver to stop. Like KeyboardInterrupt it is no ``Exception``."""
+    """A signal asked the driver to stop. Like KeyboardInterrupt, it is not an ``Exception``."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"signal {signal_number}")

@@ -136,7 +136,7 @@ def test_resume_on_other_workers_and_blocks(data, references, tmp_path, plan):
         training = driver._Training(run, execution, 0, Events(), driver.ChainJob)
         with training._workers():
             position = training._advance(training._start())
-        assert not training._settle(position)
+        assert not training._checkpoint_and_evaluate(position)
     found = driver.train(run, Execution("parallel", 2, blocks=2), 0, Events())
     assert found.model_sha256 == references[plan]
 
@@ -150,7 +150,7 @@ def stopped_run(data, path, plan, execution, jobs, settle=True):
         for _ in range(jobs):
             position = training._advance(position)
             if settle:
-                training._settle(position)
+                training._checkpoint_and_evaluate(position)
     return run, position
 
 
@@ -185,7 +185,7 @@ def test_a_missing_file_that_a_round_needs(data, references, tmp_path, at_checkp
         training = driver._Training(run, execution, 0, Events(), driver.ChainJob)
         with training._workers():
             position = training._advance(training._start())
-        training._settle(position)
+        training._checkpoint_and_evaluate(position)
     block = run.read_block(position.completed, 1, 3)
     needed = min(block.rounds())
     assert needed < position.completed

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from mapreduce.executors.jobs import run_job
-from mapreduce.job import Job, MRStep
-from mapreduce.reduction.message import Message, WireProtocol
+from mapreduce.executors.jobs import WireJob, run_job
+from mapreduce.job import MRStep
+from mapreduce.reduction.message import Message
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.leaf_ranges import ranges
@@ -52,12 +52,8 @@ class Monoid(Generic[Partial]):
         return fold.nodes()
 
 
-class FoldJob(Job):
+class FoldJob(WireJob):
     """Combines the contributions of all slices; a key names the slices of a map task."""
-
-    INPUT_PROTOCOL = WireProtocol
-    INTERNAL_PROTOCOL = WireProtocol
-    OUTPUT_PROTOCOL = WireProtocol
 
     #: How the job's contributions combine.
     MONOID: Monoid[Any]

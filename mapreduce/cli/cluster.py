@@ -1,15 +1,13 @@
 """``gradreduce cluster``: a real Hadoop on this machine."""
 
 import shlex
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import click
 
-from mapreduce.cli.common import output_options, print_json
+from mapreduce.cli.common import json_option, output_options, print_json
 
 #: Roles whose processes can be killed and started again.
 _DAEMONS = ("namenode", "datanode", "resourcemanager", "nodemanager", "historyserver")
@@ -27,7 +25,7 @@ def cluster() -> None:
 
 @cluster.command()
 @click.option("--nodes", type=click.IntRange(1, 9), help="Nodes. [default: as before, else 3]")
-@click.option("--fresh", is_flag=True, help="Delete what HDFS holds, and start anew.")
+@click.option("--fresh", is_flag=True, help="Delete all data in HDFS, and start anew.")
 @click.option(
     "--port",
     type=click.IntRange(1024, 65436),
@@ -36,47 +34,35 @@ def cluster() -> None:
 @click.option(
     "--gpus",
     type=click.IntRange(0, 1024),
-    help="GPUs that YARN counts on each node, whatever is there. [default: as before, else 0]",
+    help="GPUs that YARN assumes on each node, real or not. [default: as before, else 0]",
 )
 @output_options
-def up(
-    nodes: int | None,
-    fresh: bool,
-    port: int | None,
-    gpus: int | None,
-    quiet: bool,
-    as_json: bool,
-) -> None:
-    """Start the cluster, or what does not run of it, and wait until it is ready."""
+def up(fresh: bool, quiet: bool, as_json: bool, **options: int | None) -> None:
+    """Start the cluster, or the parts that do not run, and wait until it is ready."""
     from hdfs_utils import cluster as hadoop
     from mapreduce.support import signals
 
     started = time.monotonic()
     before = hadoop.running()
-    with _progress(quiet) as progress, signals.interrupting():
-        found = hadoop.up(nodes, fresh, progress, port=port, gpus=gpus)
+    with signals.interrupting():
+        found = hadoop.up(fresh=fresh, progress=_progress(quiet), **options)
     if as_json:
         print_json(_summary(found))
         return
     if not quiet:
         seconds = time.monotonic() - started
-        ready = "runs already" if before and not fresh else f"is ready after {seconds:.1f} s"
+        ready = "is running" if before and not fresh else f"is ready after {seconds:.1f} s"
         click.echo(f"Hadoop {ready}: {found.nodes} nodes, {found.hdfs_uri}", err=True)
         click.echo('Use it in this shell: eval "$(gradreduce cluster env)"', err=True)
 
 
 @cluster.command()
-@output_options
-def down(quiet: bool, as_json: bool) -> None:
-    """Stop all of the cluster's processes; what HDFS holds stays."""
+def down() -> None:
+    """Stop all processes of the cluster; the data in HDFS stay."""
     from hdfs_utils import cluster as hadoop
 
-    with _progress(quiet) as progress:
-        ran = hadoop.down(progress)
-    if as_json:
-        print_json({"stopped": ran})
-    elif not quiet:
-        click.echo("stopped" if ran else "no cluster runs", err=True)
+    ran = hadoop.down(_progress(quiet=False))
+    click.echo("stopped" if ran else "no cluster runs", err=True)
 
 
 @cluster.command()
@@ -95,41 +81,33 @@ def env() -> None:
 @cluster.command()
 @click.argument("role", type=click.Choice([*_DAEMONS, "appmaster"]))
 @click.argument("number", type=int, default=1)
-@output_options
-def kill(role: str, number: int, quiet: bool, as_json: bool) -> None:
+def kill(role: str, number: int) -> None:
     """Kill a process by SIGKILL, as a drill: nothing must be lost.
 
-    NUMBER says which node, or for an appmaster which of the running jobs, the oldest being 1.
+    NUMBER is the node, or for an appmaster the running job, of which the oldest is 1.
     """
     from hdfs_utils import cluster as hadoop
 
     pid = hadoop.kill(role, number)
-    if as_json:
-        print_json({"killed": pid})
-    elif not quiet:
-        again = "" if role == "appmaster" else f". Again: gradreduce cluster start {role} {number}"
-        click.echo(f"killed process {pid}{again}", err=True)
+    again = "" if role == "appmaster" else f". Again: gradreduce cluster start {role} {number}"
+    click.echo(f"killed process {pid}{again}", err=True)
 
 
 @cluster.command()
 @click.argument("role", type=click.Choice(_DAEMONS))
 @click.argument("number", type=int, default=1)
-@output_options
-def start(role: str, number: int, quiet: bool, as_json: bool) -> None:
+def start(role: str, number: int) -> None:
     """Start a process that was killed, and wait until the cluster hears from it."""
     from hdfs_utils import cluster as hadoop
 
     pid = hadoop.start(role, number)
-    if as_json:
-        print_json({"started": pid})
-    elif not quiet:
-        click.echo(f"process {pid} is at work", err=True)
+    click.echo(f"process {pid} is running", err=True)
 
 
 @cluster.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option
 def status(as_json: bool) -> int:
-    """Show processes, addresses, space and running jobs; exit code 1 if not all is well."""
+    """Show processes, addresses, space and running jobs; exit code 1 if something is wrong."""
     from hdfs_utils import cluster as hadoop
 
     found = hadoop.running()
@@ -184,26 +162,14 @@ def _show(content: dict[str, Any]) -> None:
         click.echo(f"job   {app['id']}  {app['progress']:3.0f} %  {app['name']}")
 
 
-@contextmanager
-def _progress(quiet: bool) -> Iterator[Any]:
-    """What is being done: a bar on a terminal, a line for each thing elsewhere."""
+def _progress(quiet: bool) -> Callable[[str, int, int], None]:
+    """Print each action on a line, unless ``quiet``."""
     last = ""
 
     def line(text: str, _done: int, _total: int) -> None:
         nonlocal last
-        if text != last:
+        if text != last and not quiet:
             click.echo(f"{text} ...", err=True)
         last = text
 
-    if quiet or not sys.stderr.isatty():
-        yield (lambda *_: None) if quiet else line
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("cluster", total=1)
-        yield lambda text, done, total: bar.update(
-            task, description=text, completed=done, total=total
-        )
+    return line

@@ -1,4 +1,4 @@
-"""What several commands need: shared options, the run's profile, and output."""
+"""The common part of commands: options, opening a run, and output."""
 
 import contextlib
 import json
@@ -25,21 +25,32 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 FOLDER = click.Path(path_type=Path)
 
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 
-class Location(click.ParamType):  # type: ignore[type-arg]  # click 8.1 has none
-    """A path of this machine, or a URI such as ``hdfs://host:port/path`` or ``s3://bucket/key``."""
+#: Data in other filesystems, for :func:`open_run`.
+remote_data_option = click.option(
+    "--remote-data",
+    multiple=True,
+    metavar="URI",
+    help="A dataset that RUN names in another filesystem than its own, named again.",
+)
 
-    name = "path"
+#: Code that :func:`open_run` may import.
+trust_option = click.option(
+    "--trust",
+    multiple=True,
+    metavar="MODULE:NAME",
+    help="A model or the like of your own that RUN names, named again.",
+)
 
-    def convert(self, value: Any, param: Any, context: Any) -> AnyPath:
-        return path_of(value) if isinstance(value, str) else value
 
-
-LOCATION = Location()
+#: A path of this machine, or a URI such as ``hdfs://host:port/path`` or ``s3://bucket/key``.
+LOCATION = click.types.FuncParamType(path_of)
+LOCATION.name = "path"
 
 
 class _Runner(click.Choice):  # type: ignore[type-arg]
-    """A runner of the toolkit's, or of a package's: those are only looked for if one is named."""
+    """A runner of the toolkit, or of a package, which is only looked for if it is named."""
 
     def convert(self, value: Any, param: Any, context: Any) -> Any:
         return value if RUNNERS.has(value) else super().convert(value, param, context)
@@ -88,22 +99,20 @@ def runner_options(*, defaults: bool = True) -> Callable[[Command], Command]:
 
 def output_options(command: Command) -> Command:
     """``--quiet`` and ``--json``."""
-    command = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")(
-        command
-    )
-    return click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")(command)
+    quiet = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+    return quiet(json_option(command))
 
 
 @contextlib.contextmanager
 def own_options(context: click.Context) -> Iterator[None]:
-    """Name the command's option that was meant by one that neither it nor its job knows."""
+    """Suggest an option of the command for an option that neither it nor its job knows."""
     try:
         yield
     except UsageError as error:
         message = str(error)
         wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
         known = {flag for option in context.command.params for flag in option.opts}
-        # What the job's parser suggests, which does not know these options.
+        # The job's parser, which does not know these options, may suggest one of its own.
         other = re.search(r" Did you mean (\S+?)\?", message)
         if other and other[1] in known:
             raise
@@ -116,22 +125,8 @@ def own_options(context: click.Context) -> Iterator[None]:
         ) from error
 
 
-@contextlib.contextmanager
-def interruptible(what_is_left: str) -> Iterator[None]:
-    """SIGINT and SIGTERM end a command with a message, and with nothing half-written."""
-    from mapreduce.errors import Interrupted
-    from mapreduce.support import signals
-
-    with signals.interrupting():
-        try:
-            yield
-        except Interrupted:
-            click.echo(f"interrupted; {what_is_left}", err=True)
-            raise
-
-
 def quiet_mrjob() -> None:
-    """mrjob's own log is for those who debug it."""
+    """Silence mrjob's own log, which is for debugging."""
     logging.getLogger("mrjob").setLevel(logging.ERROR)
 
 
@@ -142,42 +137,17 @@ def pin_profile(run: AnyPath) -> None:
     try:
         profile = (jsonfiles.read(run / "run.json") or {}).get("numeric_profile", "native")
     except (StorageError, DataError):
-        # Whoever reads the run next says what is wrong with it.
+        # The error is reported when the run is opened.
         return
     if profile in numeric.PROFILES:
         numeric.pin(profile)
 
 
-def trust_option(command: Command) -> Command:
-    """What lets :func:`open_run` import code that a run names."""
-    return click.option(
-        "--trust",
-        multiple=True,
-        metavar="MODULE:NAME",
-        help="A model or the like of your own that RUN names, named again.",
-    )(command)
-
-
-def remote_data_option(command: Command) -> Command:
-    """What :func:`open_run` asks for."""
-    return click.option(
-        "--remote-data",
-        multiple=True,
-        metavar="URI",
-        help="A dataset that RUN names in another filesystem than its own, named again.",
-    )(command)
-
-
 def open_run(path: AnyPath, named: tuple[str, ...] | None, trusted: tuple[str, ...]) -> "RunDir":
     """A run that may be a stranger's; what it names that can do harm has to be named again.
 
-    Parameters
-    ----------
-    path : Path or RemotePath
-    named : tuple of str, or None
-        Data in other filesystems; None if the command does not open the run's data.
-    trusted : tuple of str
-        Code that may be imported.
+    ``named`` are data in other filesystems, or None if the command does not open the run's data.
+    ``trusted`` is code that may be imported.
 
     Raises
     ------

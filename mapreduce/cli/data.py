@@ -10,7 +10,7 @@ from hdfs_utils.paths import AnyPath
 from mapreduce.cli.common import (
     FOLDER,
     LOCATION,
-    interruptible,
+    json_option,
     output_options,
     print_json,
     quiet_mrjob,
@@ -23,8 +23,13 @@ if TYPE_CHECKING:
     from mapreduce.data.importer import Source
     from mapreduce.data.manifest import Manifest
 
-FILE = click.Path(path_type=Path)
-SEED = click.IntRange(0, 2**63 - 1)
+SEED = click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="Of the order of the rows.",
+)
 
 
 @click.group()
@@ -37,7 +42,7 @@ def data() -> None:
 
 @data.command()
 @click.argument("out", type=LOCATION)
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Of the order of the rows.")
+@SEED
 @output_options
 def digits(out: AnyPath, seed: int, quiet: bool, as_json: bool) -> None:
     """Write scikit-learn's digits to OUT/train (1,437 rows) and OUT/test (360 rows)."""
@@ -51,26 +56,20 @@ def digits(out: AnyPath, seed: int, quiet: bool, as_json: bool) -> None:
     for name, source in sources().items():
         with copying.made_here(targets[name]) as folder:
             made[name] = importer.import_rows(source, folder, seed)
-        if not as_json:
-            _tell(targets[name], made[name])
     if as_json:
         print_json({name: _described(manifest) for name, manifest in made.items()})
+        return
+    for name, manifest in made.items():
+        _report(targets[name], manifest)
 
 
-#: What to do instead, where an option is another format's.
-ADVICE = {
-    "labels": "name the column of labels with --label",
-    "label": "name the file of labels with --labels",
-}
-
-
-#: So many different labels, most of which come once, are hardly classes.
+#: More different labels, most of which come once, are hardly classes.
 MANY_CLASSES = 20
 
 
 @data.command("import")
-@click.option("--format", "kind", required=True, help=f"Of the sources: {READERS.known}.")
-@click.option("--labels", type=FILE, help="idx: the file of labels.")
+@click.option("--format", "kind", required=True, help=f"Format of SOURCES: {READERS.known}.")
+@click.option("--labels", type=FOLDER, help="idx: the file of labels.")
 @click.option("--label", help="csv, parquet: the column of labels. [default: label, else the last]")
 @click.option("--weights", help="csv, parquet: the column that says how much each row counts.")
 @click.option("--drop", help="csv, parquet: columns to leave out, joined by commas.")
@@ -81,8 +80,7 @@ MANY_CLASSES = 20
 @click.option(
     "--unlabelled",
     is_flag=True,
-    help="The data have no labels: csv, parquet: all columns are features; libsvm: its labels "
-    "are left out.",
+    help="Import no labels: csv, parquet: all columns are features; libsvm: labels are left out.",
 )
 @click.option(
     "--hash-bits",
@@ -118,8 +116,8 @@ MANY_CLASSES = 20
     "--features", type=int, help="libsvm: how many there are. [default: as the largest index says]"
 )
 @click.option("--zero-based", is_flag=True, help="libsvm: the first feature has the index 0.")
-@click.option("--seed", type=SEED, default=0, show_default=True, help="Of the order of the rows.")
-@click.argument("sources", nargs=-1, required=True, type=FILE)
+@SEED
+@click.argument("sources", nargs=-1, required=True, type=FOLDER)
 @click.argument("out", type=LOCATION)
 @output_options
 def import_(
@@ -133,29 +131,27 @@ def import_(
 ) -> None:
     """Import SOURCES, gzipped or not, as the dataset OUT.
 
-    The rows are shuffled by --seed, in two passes over the source, so that memory does not grow
-    with it.
+    The rows are shuffled by --seed, in two passes over the sources, so that the memory needed does
+    not grow with their size.
     """
     from mapreduce.data import copying, importer
     from mapreduce.data.manifest import load
+    from mapreduce.support import signals
 
     if ":" in kind:
         trust.trust(kind)
     _check_options(kind, values)
     like = load(values["like"]) if values["like"] else None
-    with interruptible("nothing was written"), copying.made_here(out) as folder:
+    with signals.interrupting(), copying.made_here(out) as folder:
         source = _source(kind, list(sources), values, like)
         manifest = importer.import_rows(source, folder, seed, like.classes if like else None)
     if not quiet and (hint := _hint(manifest)):
         click.echo(f"warning: {hint}", err=True)
-    if as_json:
-        print_json(_described(manifest))
-    else:
-        _tell(out, manifest)
+    _report(out, manifest, as_json)
 
 
 def _hint(manifest: "Manifest") -> str | None:
-    """What looks like a mistake, though it need not be one."""
+    """A warning about what looks like a mistake, or None."""
     classes = manifest.classes or ()
     try:
         has_fractions = any(not float(label).is_integer() for label in classes)
@@ -177,13 +173,12 @@ def _check_options(kind: str, values: dict[str, Any]) -> None:
 
     takes = _options_of(kind)
     for name, value in values.items():
-        # --no-header is False, and given.
+        # False is given as --no-header.
         is_given = value is not None and (value is not False or name == "header")
         if is_given and name != "unlabelled" and name not in takes:
             flag = "--" + name.replace("_", "-")
-            advice = f"; {ADVICE[name]}" if name in ADVICE else ""
             kinds = ", ".join(other for other in READERS if name in _options_of(other))
-            raise UsageError(f"{flag} is for {kinds}, not for {kind}{advice}")
+            raise UsageError(f"{flag} is for {kinds}, not for {kind}")
     if "labels" in takes and (values["labels"] is None) != values["unlabelled"]:
         raise UsageError(f"{kind} needs either --labels FILE or --unlabelled")
     if values["drop"] is not None and values["columns"] is not None:
@@ -208,11 +203,11 @@ def _source(
     labelled = not values["unlabelled"]
     reader = READERS.load(kind)
     takes = signature(reader).parameters
-    # Where it is said apart whether there are labels, there is a task in any case.
     task = (values["task"] or known) if labelled else None
     given = {
         **values,
         "labelled": labelled,
+        # A reader that takes "labelled" needs a task in any case.
         "task": task or ("classification" if "labelled" in takes else None),
         "dtype": values["dtype"] or ("float64" if like and like.dtype == "float64" else "float32"),
         "columns": values["columns"].split(",") if values["columns"] is not None else None,
@@ -224,10 +219,14 @@ def _source(
     return source
 
 
-def _tell(folder: AnyPath, manifest: "Manifest") -> None:
+def _report(folder: AnyPath, manifest: "Manifest", as_json: bool = False, **more: object) -> None:
+    if as_json:
+        print_json({**_described(manifest), **more})
+        return
+    shards = len(manifest.shards)
     click.echo(
         f"{folder}: {manifest.rows:,} rows of {manifest.features:,} features in "
-        f"{len(manifest.shards)} shard{'s' if len(manifest.shards) > 1 else ''}"
+        f"{shards} shard{'s' if shards > 1 else ''}"
     )
 
 
@@ -249,18 +248,19 @@ def standardise(
 ) -> None:
     """Make the dataset OUT of DATA, with each feature standardised.
 
-    From each feature its mean is taken, and it is divided by its population standard deviation.
-    Features of sparse data are only divided, since they would not be sparse without their zeros.
-    A constant feature is not divided. Rows count by their weights, if they have any.
+    The mean of each feature is subtracted, and the feature divided by its population standard
+    deviation. Features of sparse data are only divided, so that they stay sparse. A constant
+    feature is not divided. Rows count by their weights, if they have any.
 
-    Standardise the data to test on --like those to train on, with the same means and deviations.
+    Standardise test data --like the training data, to use the same means and deviations.
     """
     quiet_mrjob()
     from mapreduce.algorithms import standardise as job
     from mapreduce.runs import flags as options
+    from mapreduce.support import signals
 
     execution = options.execution(values)
-    with interruptible("nothing was written"):
+    with signals.interrupting():
         manifest, statistics = job.standardise(
             folder.absolute(), out.absolute(), dtype, execution, like and like.absolute()
         )
@@ -269,13 +269,10 @@ def standardise(
         shown = ", ".join(map(str, constant[:8])) + (", …" if len(constant) > 8 else "")
         click.echo(
             f"warning: {len(constant)} of {manifest.features:,} features are constant, and not "
-            f"divided: {shown} (from 0 on)",
+            f"divided: {shown} (counted from 0)",
             err=True,
         )
-    if as_json:
-        print_json({"rows": manifest.rows, "constant": constant, "sha256": manifest.sha256})
-    else:
-        _tell(out, manifest)
+    _report(out, manifest, as_json, constant=constant)
 
 
 @data.command("copy")
@@ -292,19 +289,19 @@ def copy(source: AnyPath, out: AnyPath, quiet: bool, as_json: bool) -> None:
     """
     from mapreduce.data import copying
 
-    report = (lambda name: None) if quiet or as_json else (lambda name: click.echo(name, err=True))
+    def report(name: str) -> None:
+        if not quiet and not as_json:
+            click.echo(name, err=True)
+
     manifest = copying.copy(source, out, report)
-    if as_json:
-        print_json({"rows": manifest.rows, "sha256": manifest.sha256})
-    else:
-        _tell(out, manifest)
+    _report(out, manifest, as_json)
 
 
 @data.command()
 @click.argument("folder", type=LOCATION)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option
 def show(folder: AnyPath, as_json: bool) -> None:
-    """Show what the dataset FOLDER holds."""
+    """Show rows, features, labels and origin of the dataset FOLDER."""
     from mapreduce.data.manifest import load
 
     content = _described(load(folder))
@@ -316,27 +313,16 @@ def show(folder: AnyPath, as_json: bool) -> None:
 
 
 def _described(manifest: "Manifest") -> dict[str, Any]:
-    """What a dataset holds."""
-    classes = manifest.classes
+    names = "rows features shape layout nonzeros dtype scale target classes class_rows weighted"
+    content = {name: getattr(manifest, name) for name in f"{names} seed source sha256".split()}
+    lists = {name: list(value) for name, value in content.items() if isinstance(value, tuple)}
     return {
-        "rows": manifest.rows,
-        "features": manifest.features,
-        "shape": list(manifest.shape),
-        "layout": manifest.layout,
-        "nonzeros": manifest.nonzeros,
-        "dtype": manifest.dtype,
-        "scale": manifest.scale,
-        "target": manifest.target,
-        "classes": None if classes is None else list(classes),
-        "class_rows": None if manifest.class_rows is None else list(manifest.class_rows),
-        "weighted": manifest.weighted,
+        **content,
+        **lists,
         "shards": len(manifest.shards),
         "bytes": sum(shard.bytes for shard in manifest.shards),
         "standardised": manifest.standardised is not None,
         "columns": None if manifest.columns is None else dict(manifest.columns),
-        "seed": manifest.seed,
-        "source": manifest.source,
-        "sha256": manifest.sha256,
     }
 
 
@@ -349,7 +335,8 @@ def verify(folder: AnyPath, quiet: bool, as_json: bool) -> None:
 
     dataset = Dataset(folder)
     dataset.verify()
+    shards = len(dataset.manifest.shards)
     if as_json:
-        print_json({"shards": len(dataset.manifest.shards), "sha256": dataset.manifest.sha256})
-        return
-    click.echo(f"{folder}: {len(dataset.manifest.shards)} shards are as they were written")
+        print_json({"shards": shards, "sha256": dataset.manifest.sha256})
+    else:
+        click.echo(f"{folder}: {shards} shards are as they were written")

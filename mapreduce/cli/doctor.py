@@ -1,8 +1,9 @@
-"""``gradreduce doctor``: is everything in place that the toolkit needs?"""
+"""``gradreduce doctor``: checks that everything the toolkit needs is in place."""
 
 import importlib
 import importlib.metadata
 import importlib.util
+import json
 import os
 import shutil
 import sys
@@ -18,7 +19,7 @@ OPTIONAL = {"sklearn": "datasets: the digits"}
 
 
 class Finding(NamedTuple):
-    """What a check found."""
+    """The result of a check."""
 
     check: str
     fine: bool
@@ -34,13 +35,13 @@ def doctor(as_json: bool) -> int:
         try:
             findings += check()
         except ImportError as error:
-            # Another package of the name of one of ours.
-            findings.append(Finding(check.__name__.strip("_"), False, f"cannot be seen: {error}"))
+            # Another package may have the name of one of ours.
+            findings.append(
+                Finding(check.__name__.strip("_"), False, f"cannot be checked: {error}")
+            )
     if as_json:
-        # What it imports may be hidden.
-        from mapreduce.cli.common import print_json
-
-        print_json({"findings": [finding._asdict() for finding in findings]})
+        content = {"findings": [finding._asdict() for finding in findings]}
+        click.echo(json.dumps(content, indent=1))
     else:
         for finding in findings:
             click.echo(f"{'ok' if finding.fine else 'WRONG':6}{finding.check:14}{finding.text}")
@@ -59,24 +60,23 @@ def _shadowed() -> Iterator[Finding]:
     brought_by = importlib.metadata.packages_distributions()
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
-        origin = Path(spec.origin).resolve() if spec and spec.origin else None
-        others = sorted(set(brought_by.get(package, [])) - {"gradreduce"})
+        found = Path(spec.origin).resolve().parent if spec and spec.origin else None
+        others = ", ".join(sorted(set(brought_by.get(package, [])) - {"gradreduce"}))
         text = None
-        if origin is None:
+        if found is None:
             text = f"is not found; expected {home / package}. Install gradreduce again"
-        elif origin.parent.parent != home:
-            of = f", of {', '.join(others)}" if others else ""
+        elif found.parent != home:
             text = (
-                f"is {origin.parent}{of}; expected {home / package}, which it hides. Put {home} "
-                f"first on PYTHONPATH, or keep the two apart: a virtual environment for each, or "
-                f"another name for a package of yours"
+                f"is {found}{others and f', of {others}'}; expected {home / package}, which it "
+                f"hides. Put {home} first on PYTHONPATH, or keep the two apart by virtual "
+                f"environments, or by another name for a package of yours"
             )
         elif others:
             text = (
-                f"comes from {', '.join(others)} too: one overwrites the other's files. Use a "
-                f"virtual environment for each"
+                f"comes from {others} too: one overwrites the other's files. Use a virtual "
+                f"environment for each"
             )
-        yield Finding(package, text is None, text or str(origin and origin.parent))
+        yield Finding(package, text is None, text or str(found))
 
 
 def _packages() -> Iterator[Finding]:

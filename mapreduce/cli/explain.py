@@ -9,7 +9,6 @@ from click.core import ParameterSource
 
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.cli.common import (
-    interruptible,
     open_run,
     own_options,
     pin_profile,
@@ -173,10 +172,11 @@ def _round(
     is_given = context.get_parameter_source("reducers") is ParameterSource.COMMANDLINE
     pin_profile(run)
     quiet_mrjob()
+    from mapreduce.support import signals
     from mapreduce.tracing.notebook import explain_round
 
     open_run(run, options["remote_data"], options["trust"])
-    with interruptible("nothing was written"):
+    with signals.interrupting():
         return explain_round(
             run,
             options["round_number"],

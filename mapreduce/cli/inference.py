@@ -7,7 +7,6 @@ import click
 from hdfs_utils.paths import AnyPath
 from mapreduce.cli.common import (
     LOCATION,
-    interruptible,
     open_run,
     output_options,
     pin_profile,
@@ -34,10 +33,11 @@ def evaluate(run: AnyPath, data: AnyPath, as_json: bool, **values: Any) -> None:
     """
     pin_profile(run)
     from mapreduce.inference import evaluate as job
+    from mapreduce.support import signals
     from mapreduce.training.console import scores
 
     directory, completed, execution = _prepare(run, data, values, labelled=True)
-    with interruptible("nothing was written"):
+    with signals.interrupting():
         score = job.evaluate(directory, completed, data.absolute(), execution)
     found = score.evaluated(completed, directory.config.plan.create_model())
     if as_json:
@@ -58,14 +58,15 @@ def predict(run: AnyPath, data: AnyPath, out: AnyPath, as_json: bool, **values: 
 
     One row for each example, in the order of the files that DATA was imported from: row, label (if
     there is one), prediction, and for a classifier its probability, and the probabilities of all
-    classes. The first example has the row 0; several files are counted as one, without headers. A
-    prediction that was stopped goes on where it was.
+    classes. The first example has the row 0; several files are counted as one, without headers. The
+    same command completes a prediction that was stopped.
     """
     pin_profile(run)
     from mapreduce.inference import predict as job
+    from mapreduce.support import signals
 
     directory, completed, execution = _prepare(run, data, {**values, "out": out}, labelled=False)
-    with interruptible("the same command goes on where this one was"):
+    with signals.interrupting():
         rows = job.predict(directory, completed, data.absolute(), out.absolute(), execution)
     if as_json:
         print_json({"rows": rows, "out": str(out)})
@@ -82,6 +83,5 @@ def _prepare(
 
     directory = open_run(run, None, values.pop("trust"))
     execution = options.execution(values)
-
     completed = prepare(directory, data, execution, labelled, values.get("out"))
     return directory, completed, execution

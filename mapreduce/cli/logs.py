@@ -34,7 +34,7 @@ def logs(job: str, everything: bool, name: str) -> None:
     except RestError as error:
         if error.status != 404:
             raise
-        raise MissingInputError(f"the cluster knows of no {application}") from None
+        raise MissingInputError(f"the cluster does not know {application}") from None
     click.echo(f"{application}, {state['name']}: {state['state'].lower()}", err=True)
     if state.get("diagnostics"):
         click.echo(state["diagnostics"].strip(), err=True)
@@ -44,7 +44,7 @@ def logs(job: str, everything: bool, name: str) -> None:
             _show(yarn, entry, name)
             shown += 1
     if not shown:
-        hint = "" if everything else "; --all shows those of all attempts"
+        hint = "" if everything else "; --all shows the logs of all attempts"
         click.echo(f"no attempt failed{hint}", err=True)
 
 
@@ -64,11 +64,11 @@ def _application(job: str) -> str:
         if event["event"] == "JobSubmitted"
     ]
     if not found:
-        raise MissingInputError(f"{job} has had no job on a cluster")
+        raise MissingInputError(f"{job} never ran on a cluster")
     if found[-1].startswith("j-"):
         raise UsageError(
-            f"{job} ran on the cluster {found[-1]} of EMR, whose logs are on S3: "
-            f"aws emr describe-cluster --cluster-id {found[-1]} tells where, as LogUri"
+            f"{job} ran on the cluster {found[-1]} of EMR, whose logs are on S3, at its "
+            f"LogUri:  aws emr describe-cluster --cluster-id {found[-1]}"
         )
     if not re.fullmatch(r"(application|job)_\d+_\d+", found[-1]):
         raise DataError(f"{job} names no application of Hadoop: found {found[-1][:60]!r}")

@@ -7,24 +7,22 @@ from typing import Any
 import click
 
 from mapreduce import __version__
+from mapreduce.errors import Interrupted
 from mapreduce.support.suggest import did_you_mean
 
-#: Name of a command, where it is, and its line in the help: nothing is imported for the help.
+#: By the name of a command, its place and its line in the help, which imports no command.
 COMMANDS = {
-    "run": ("mapreduce.cli.run:run", "Run a job for mrjob, as it is, on all cores."),
+    "run": ("mapreduce.cli.run:run", "Run any mrjob job, unchanged, on all cores."),
     "explain": ("mapreduce.cli.explain:explain", "Show what a job does between input and output."),
     "check": ("mapreduce.cli.check:check", "Test whether a job obeys the laws of MapReduce."),
     "data": ("mapreduce.cli.data:data", "Make, standardise, show and verify datasets."),
     "train": ("mapreduce.cli.train:train", "Train a model by map/reduce rounds."),
     "resume": ("mapreduce.cli.train:resume", "Go on with a training that was stopped."),
-    "evaluate": ("mapreduce.cli.inference:evaluate", "Accuracy and loss of a run's model."),
-    "predict": ("mapreduce.cli.inference:predict", "Predictions for a dataset, as Parquet."),
+    "evaluate": ("mapreduce.cli.inference:evaluate", "Show accuracy and loss of a run's model."),
+    "predict": ("mapreduce.cli.inference:predict", "Predict a dataset, into Parquet files."),
     "runs": ("mapreduce.cli.runs:runs", "List and show runs."),
-    "cluster": (
-        "mapreduce.cli.cluster:cluster",
-        "A real Hadoop on this machine: up, status, down.",
-    ),
-    "logs": ("mapreduce.cli.logs:logs", "What the tasks of a job on Hadoop wrote."),
+    "cluster": ("mapreduce.cli.cluster:cluster", "Run a real Hadoop on this machine."),
+    "logs": ("mapreduce.cli.logs:logs", "Show what the tasks of a job on Hadoop wrote."),
     "doctor": ("mapreduce.cli.doctor:doctor", "Check that everything needed is in place."),
 }
 
@@ -91,30 +89,27 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _end(arguments: list[str]) -> int:
-    """Where the arguments for mrjob begin, with ``--``."""
+    """Where ``--`` is, after which the arguments for mrjob begin."""
     return arguments.index("--") if "--" in arguments else len(arguments)
 
 
 def _report(error: BaseException) -> int:
-    """Tell an error in a few words; returns the exit code."""
+    """Print an error as a message; returns the exit code."""
     code: Any = getattr(error, "exit_code", None)
     if isinstance(error, SystemExit):
         return error.code if isinstance(error.code, int) else int(error.code is not None)
-    if isinstance(error, KeyboardInterrupt | click.Abort):
-        click.echo("interrupted", err=True)
-        return 130
-    if isinstance(code, int):
-        if isinstance(error, Exception):
-            click.echo(f"error: {error}", err=True)
-        return code
-    if isinstance(error, BrokenPipeError):
+    if isinstance(error, BrokenPipeError) or code == 141:
         return 141
-    if isinstance(error, OSError):
-        click.echo(f"error: {error}", err=True)
-        return 74
+    if isinstance(error, KeyboardInterrupt | click.Abort | Interrupted):
+        click.echo("interrupted", err=True)
+        return code or 130
+    if code is None and isinstance(error, OSError):
+        code = 74
     if any(kind.__name__ == "StepFailedException" for kind in type(error).__mro__):
+        code = code or 1
+    if isinstance(code, int):
         click.echo(f"error: {error}", err=True)
-        return 1
+        return code
     click.echo(
         f"error: {type(error).__name__}: {error}. This should not happen; --debug shows where",
         err=True,

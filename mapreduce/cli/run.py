@@ -1,12 +1,10 @@
-"""``gradreduce run``: any MRJob, on any runner."""
+"""``gradreduce run``: runs any MRJob, on any runner."""
 
 import click
 
-from mapreduce.errors import Interrupted
-
 
 class _Run(click.Command):
-    """Says where mrjob's options belong, if they come too early."""
+    """The command, with a hint if options of mrjob come too early."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -26,12 +24,12 @@ class _Run(click.Command):
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 @click.pass_context
 def run(context: click.Context, job: str, arguments: tuple[str, ...]) -> None:
-    """Run JOB, any job for mrjob, as it is: a file or a module, with :Class if it has several.
+    """Run JOB, any unchanged mrjob job: a file or a module, with :Class if it has several.
 
-    ARGUMENTS are those of the job and of mrjob, as if its script were started: input files,
-    folders, globs or - (default: standard input), -r RUNNER, -o FOLDER, -c mrjob.conf, ...
-    The runner is parallel, on all cores, unless -r names another (mrjob's own default is inline).
-    Arguments after -- are passed on too, even --debug.
+    ARGUMENTS are those of the job's script and of mrjob: input files, folders, globs or - (default:
+    standard input), -r RUNNER, -o FOLDER, -c mrjob.conf, ... The runner is parallel, on all cores,
+    unless -r names another (mrjob's own default is inline). Arguments after -- are passed on too,
+    even --debug.
 
     \b
     gradreduce run path/job.py input.txt
@@ -43,11 +41,6 @@ def run(context: click.Context, job: str, arguments: tuple[str, ...]) -> None:
     from mapreduce.launch import run as launch
 
     given = [*arguments, *context.obj]
-    try:
-        with launch.argv([job, *given]):
-            job_class = launch.load_job(job)
-        launch.execute(job_class, given, job)
-    except Interrupted as error:
-        if error.exit_code != 141:
-            click.echo("interrupted", err=True)
-        raise
+    with launch.argv([job, *given]):
+        job_class = launch.load_job(job)
+    launch.execute(job_class, given, job)

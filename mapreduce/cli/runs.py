@@ -1,11 +1,11 @@
-"""``gradreduce runs``: what was trained."""
+"""``gradreduce runs``: lists and shows runs."""
 
 from typing import Any
 
 import click
 
 from hdfs_utils.paths import AnyPath, ordered
-from mapreduce.cli.common import LOCATION, print_json
+from mapreduce.cli.common import LOCATION, json_option, print_json
 from mapreduce.support.printable import printable
 
 
@@ -16,14 +16,14 @@ def runs() -> None:
 
 @runs.command("list")
 @click.argument("folder", type=LOCATION, default=".")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option
 def list_(folder: AnyPath, as_json: bool) -> None:
-    """List the runs in LOCATION and in the folders within."""
+    """List the runs in FOLDER and in the folders below it."""
     from mapreduce.errors import MissingInputError
     from mapreduce.runs.directory import RunDir
 
     if not folder.is_dir():
-        raise MissingInputError(f"{folder} is no folder")
+        raise MissingInputError(f"{folder} is not a folder")
     summaries = []
     for path in ordered(folder.rglob("run.json")):
         try:
@@ -31,7 +31,7 @@ def list_(folder: AnyPath, as_json: bool) -> None:
                 lambda message: click.echo(f"warning: {message}", err=True)
             )
         except Exception as error:
-            # One that is damaged, however it is, does not hide the others.
+            # A damaged run must not hide the others.
             summary = {"run": str(path.parent), "state": "damaged", "error": str(error)}
         summaries.append(summary)
     if as_json:
@@ -64,9 +64,9 @@ def _number(value: float | None) -> str:
 
 @runs.command()
 @click.argument("run", type=LOCATION)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option
 def show(run: AnyPath, as_json: bool) -> None:
-    """Show RUN: its model's digest, rounds, loss, plan, and what it was computed with."""
+    """Show RUN: its model's digest, rounds, loss and plan, and the libraries that computed it."""
     from mapreduce.runs.directory import RunDir
 
     directory = RunDir(run)

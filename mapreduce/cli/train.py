@@ -56,15 +56,15 @@ def train(context: click.Context, /, **values: Any) -> None:
 def resume(context: click.Context, /, **values: Any) -> None:
     """Go on with RUN from its last round, to the same bits as if it had never stopped.
 
-    Options that are not given are as they were. But a run may be a stranger's: a runner other than
-    inline, parallel and local, arguments for mrjob, after --, and a model or the like of your own,
-    with --trust, have to be named again.
+    Options that are not given are as they were. But since a run may be a stranger's, some have to
+    be named again: a runner other than inline, parallel and local, arguments for mrjob, after --,
+    and a model or the like of your own, with --trust.
     """
     pin_profile(values["run"])
     from mapreduce.training import console
     from mapreduce.training import start as starting
 
-    run = open_run(values["run"], values["remote_data"], values["trust"])
+    run = open_run(values["run"], None, values["trust"])
     given = {name: value for name, value in values.items() if value is not None}
     if context.obj:
         given["mrjob_arguments"] = context.obj

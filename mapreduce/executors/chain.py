@@ -1,45 +1,41 @@
 """The chain: rounds as successive steps of one mrjob job, on any runner.
 
-``python -m mapreduce.executors.chain`` is what the tasks of the job run on runners that start
-processes of their own; :func:`run_rounds` is what the driver calls.
+Runners that start processes of their own run ``python -m mapreduce.executors.chain`` as their
+tasks; the driver calls :func:`run_rounds`.
 """
 
-import io
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 from hdfs_utils.paths import path_of
-from mapreduce.job import Job, MRStep
+from mapreduce.executors.jobs import WireJob, lines_of, run_lines
+from mapreduce.job import MRStep
 from mapreduce.plan import strategies
-from mapreduce.reduction.message import Message, WireProtocol
+from mapreduce.reduction.message import Message
 from mapreduce.runs.directory import RunDir, block_bounds
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.base import Layout, Phase, Strategy
 from mapreduce.strategies.leaf_ranges import LeafRange, block_of, leaf_ranges
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import task_context
-from mapreduce.support import signals
 
 Pairs = Iterator[tuple[str, Message]]
 
 
-class ChainJob(Job):
+class ChainJob(WireJob):
     """A step for each phase of each round from ``--start`` up to ``--stop``.
 
-    Its input are the first round's ranges of units; the reducers of a round's last phase write
-    those that the next step maps over. The parameters are in the run's directory.
+    Its input is the first round's ranges of units. The reducers of a round's last phase write the
+    ranges that the next step maps over. The parameters are in the run's directory.
     """
 
     WARM = True
-    INPUT_PROTOCOL = WireProtocol
-    INTERNAL_PROTOCOL = WireProtocol
-    OUTPUT_PROTOCOL = WireProtocol
 
     def configure_args(self) -> None:
         super().configure_args()
         self.add_passthru_arg("--run-dir", help="directory of the run")
-        self.add_passthru_arg("--driver", default="", help="whose tasks share what they keep")
+        self.add_passthru_arg("--driver", default="", help="name that tasks share data under")
         for option, default, text in (
             ("--start", 0, "rounds completed at the start"),
             ("--stop", 0, "rounds completed at the end"),
@@ -80,10 +76,7 @@ class ChainJob(Job):
         return reducer
 
     def jobconf(self) -> dict[str, Any]:
-        return {
-            **super().jobconf(),
-            "mapreduce.job.reduces": self.options.blocks,
-        }
+        return {**super().jobconf(), "mapreduce.job.reduces": self.options.blocks}
 
     @property
     def _strategy(self) -> Strategy:
@@ -107,7 +100,7 @@ class ChainJob(Job):
     def end_round(
         self, completed: int, phase: Phase, key: str, messages: Iterator[Message]
     ) -> Pairs:
-        """As :meth:`reduce_key`, which publishes a block; its share of the next round's ranges."""
+        """Reduce a key and so publish a block; emit its share of the next round's ranges."""
         yield from self.reduce_key(completed, phase, key, messages)
         strategy, number = self._strategy, block_of(key)
         plan, state, completed = strategy.context.plan, strategy.state, completed + 1
@@ -128,7 +121,7 @@ def run_rounds(
     job_class: type[ChainJob] = ChainJob,
     driver: str = "",
 ) -> None:
-    """Run the rounds after ``start`` completed ones up to ``stop``, in one job.
+    """Run the rounds from ``start``, the number of completed ones, up to ``stop`` in one job.
 
     The state after round ``start`` must be published in as many blocks as ``execution`` asks for.
     For ``driver`` see :func:`mapreduce.strategies.task_context.task_context`.
@@ -139,12 +132,6 @@ def run_rounds(
         As the runner does.
     """
     plan = run.config.plan
-    blocks = len(block_bounds(plan.create_model().size, execution.blocks))
-    lines = io.BytesIO()
-    units = strategies.find(plan.strategy).units(plan, start)
-    for each in leaf_ranges(start, units, execution.workers):
-        lines.write(WireProtocol().write(each.to_key(), Message()) + b"\n")
-    lines.seek(0)
     options = {
         "--run-dir": run.path,
         "--driver": driver,
@@ -152,14 +139,12 @@ def run_rounds(
         "--stop": stop,
         "--tasks": execution.workers,
         "--threads": execution.threads,
-        "--blocks": blocks,
+        "--blocks": len(block_bounds(plan.create_model().size, execution.blocks)),
         "--fan-in": execution.fan_in,
     }
-    arguments = [text for item in options.items() for text in map(str, item)]
-    job = job_class(execution.runner_arguments() + arguments)
-    job.sandbox(stdin=lines)
-    with signals.closing(job.make_runner, job) as runner:
-        runner.run()
+    units = strategies.find(plan.strategy).units(plan, start)
+    keys = [each.to_key() for each in leaf_ranges(start, units, execution.workers)]
+    run_lines(job_class, options, lines_of(keys), execution)
 
 
 if __name__ == "__main__":

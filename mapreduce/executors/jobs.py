@@ -1,7 +1,8 @@
-"""One job over keys, of which each map task gets some."""
+"""Running the toolkit's own jobs, on the runner that an execution names."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from mapreduce.job import Job
 from mapreduce.reduction.message import Message, WireProtocol
@@ -9,21 +10,46 @@ from mapreduce.runs.execution import Execution
 from mapreduce.support import signals
 
 
-def run_job(
+class WireJob(Job):
+    """A job whose steps read and write keys and messages."""
+
+    INPUT_PROTOCOL = WireProtocol
+    INTERNAL_PROTOCOL = WireProtocol
+    OUTPUT_PROTOCOL = WireProtocol
+
+
+def lines_of(keys: Iterable[str]) -> bytes:
+    """Keys as the input of a :class:`WireJob`."""
+    return b"".join(WireProtocol().write(key, Message()) + b"\n" for key in keys)
+
+
+def run_lines(
     job_class: type[Job],
+    options: Mapping[str, object],
+    lines: bytes,
+    execution: Execution,
+    arguments: Iterable[str] = (),
+) -> list[tuple[Any, Any]]:
+    """Run a job over lines of input; returns the pairs that it wrote.
+
+    ``options`` are the job's own, by their flags. ``arguments`` are for mrjob; those of the user
+    override them.
+    """
+    own = [text for item in options.items() for text in map(str, item)]
+    job = job_class([*arguments, *execution.runner_arguments(), *own])
+    job.sandbox(stdin=io.BytesIO(lines))
+    with signals.closing(job.make_runner, job) as runner:
+        runner.run()
+        return list(job.parse_output(runner.cat_output()))
+
+
+def run_job(
+    job_class: type[WireJob],
     options: Mapping[str, object],
     keys: Sequence[str],
     execution: Execution,
     reducers: int = 1,
 ) -> list[tuple[str, Message]]:
-    """Run a job over keys, which each map task gets some of; returns what it wrote."""
-    lines = b"".join(WireProtocol().write(key, Message()) + b"\n" for key in keys)
-    arguments = execution.runner_arguments()
-    arguments += ["-D", f"mapreduce.job.maps={len(keys)}"]
-    arguments += ["-D", f"mapreduce.job.reduces={reducers}"]
-    arguments += [text for item in options.items() for text in map(str, item)]
-    job = job_class(arguments)
-    job.sandbox(stdin=io.BytesIO(lines))
-    with signals.closing(job.make_runner, job) as runner:
-        runner.run()
-        return list(job.parse_output(runner.cat_output()))
+    """Run a job with a map task for each key; returns the pairs that it wrote."""
+    counts = ["-D", f"mapreduce.job.maps={len(keys)}", "-D", f"mapreduce.job.reduces={reducers}"]
+    return run_lines(job_class, options, lines_of(keys), execution, counts)

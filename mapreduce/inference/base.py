@@ -1,9 +1,8 @@
-"""What jobs that use a trained model have in common."""
+"""The common part of jobs that use a trained model."""
 
 import bisect
 import contextlib
 import hashlib
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
@@ -17,15 +16,12 @@ from mapreduce.data.batch import Array, Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
-from mapreduce.job import Job
+from mapreduce.executors.jobs import WireJob
 from mapreduce.models.context import Context
 from mapreduce.plan.settings import check_fits
-from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
-
-Pairs = Iterator[tuple[str, Message]]
 
 
 def prepare(
@@ -58,34 +54,26 @@ def prepare(
     model = config.plan.create_model()
     wanted = "number" if model.regression else "class"
     if manifest.target not in (None, wanted):
-        raise DataError(f"the model predicts a {wanted}, the labels of {data} are no such thing")
+        raise DataError(f"the model predicts a {wanted}, the labels of {data} are of another kind")
     if manifest.layout == "sparse" and not model.takes_sparse:
-        raise DataError(f"{data} has sparse rows, {config.plan.model} takes dense ones alone")
+        raise DataError(f"{data} has sparse rows, {config.plan.model} takes dense ones only")
     completed = checkpoint.latest(run)
     execution.check_places(run.path, data.absolute(), out)
     return completed
 
 
-#: Rows that are scored at once: in no way a setting, since the sum of losses depends on it.
+#: Rows that are scored at once. It is not an option, since the sum of losses depends on it.
 SLICE_ROWS = 512
 
 
 def first_slices(manifest: Manifest) -> list[int]:
-    """The number of the first slice of each shard, and that of all slices."""
+    """The number of the first slice of each shard, and the number of all slices."""
     counts = (-(-entry.rows // SLICE_ROWS) for entry in manifest.shards)
     return [*accumulate(counts, initial=0)]
 
 
 class Inference:
-    """A model, its parameters and the data that it is used on.
-
-    Parameters
-    ----------
-    run : RunDir
-    data : Path or RemotePath
-    params : array (size,)
-        May be replaced later.
-    """
+    """A run's model with parameters (size,), which may be replaced, and data to use it on."""
 
     def __init__(self, run: RunDir, data: AnyPath, params: Array) -> None:
         # Only single-threaded products have reproducible bits.
@@ -116,7 +104,7 @@ class Inference:
 
     @property
     def leaves(self) -> int:
-        """How many slices the data have: shard after shard, none over the edge of one."""
+        """The number of slices of the data. A slice belongs to one shard."""
         return self._firsts[-1]
 
     def leaf(self, number: int) -> Batch:
@@ -128,10 +116,10 @@ class Inference:
 
 
 def described(run: RunDir, completed: int, data: AnyPath) -> dict[str, object]:
-    """Options of an :class:`InferenceJob` on a dataset, with the checkpoint after some rounds."""
+    """Options of an :class:`InferenceJob`: the checkpoint after some rounds, and a dataset."""
     marker = run.checkpoints / f"{completed:08d}" / checkpoint.MARKER
     content = [run.config.to_bytes(), Dataset(data).manifest.sha256.encode()]
-    # Without one the tasks tell what is wrong with the checkpoint.
+    # Without a marker, the tasks report what is wrong with the checkpoint.
     with contextlib.suppress(OSError, StorageError):
         content.append(marker.read_bytes())
     digest = hashlib.sha256(b"".join(content)).hexdigest()
@@ -141,20 +129,17 @@ def described(run: RunDir, completed: int, data: AnyPath) -> dict[str, object]:
 _known: dict[tuple[str, int, str, str], Inference] = {}
 
 
-class InferenceJob(Job):
+class InferenceJob(WireJob):
     """A job over slices or shards of a dataset, with a checkpoint's parameters."""
 
     WARM = True
-    INPUT_PROTOCOL = WireProtocol
-    INTERNAL_PROTOCOL = WireProtocol
-    OUTPUT_PROTOCOL = WireProtocol
 
     def configure_args(self) -> None:
         super().configure_args()
         self.add_passthru_arg("--run-dir", help="directory of the run")
         self.add_passthru_arg("--completed", type=int, help="rounds completed at the checkpoint")
         self.add_passthru_arg("--data", help="folder of the dataset")
-        self.add_passthru_arg("--content", default="", help="digest of what is behind these names")
+        self.add_passthru_arg("--content", default="", help="digest of what these options name")
 
     @property
     def inference(self) -> Inference:

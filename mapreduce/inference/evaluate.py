@@ -25,9 +25,9 @@ class Score:
     ----------
     rows, correct : int
     weight : float
-        Of the rows: their number, if they have none.
+        Sum of the rows' weights; each is 1 if they have none.
     loss : float
-        Times the weights; in nats, for a classifier.
+        Weighted sum of the losses; in nats, for a classifier.
     """
 
     rows: int
@@ -50,7 +50,7 @@ class Score:
 
 
 def to_message(score: Score, **meta: Any) -> Message:
-    """A score as it travels."""
+    """A score as a message."""
     sums = {"rows": score.rows, "correct": score.correct}
     return Message({**sums, **meta}, {"sums": np.array([score.weight, score.loss])})
 
@@ -86,15 +86,7 @@ class EvaluateJob(InferenceJob, FoldJob):
 
 
 def evaluate(run: RunDir, completed: int, data: AnyPath, execution: Execution) -> Score:
-    """Score a checkpoint on a dataset, which must have labels.
-
-    Parameters
-    ----------
-    run : RunDir
-    completed : int
-        Rounds completed at the checkpoint.
-    data : Path or RemotePath
-    execution : Execution
+    """Score the checkpoint after ``completed`` rounds on a dataset with labels.
 
     Raises
     ------

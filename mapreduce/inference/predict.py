@@ -1,8 +1,7 @@
 """Prediction: Parquet files with a row for each example, in the order of the data's source.
 
-A dataset's rows are shuffled, so a map task predicts a shard, and the reducers put ranges of the
-source's rows together. What a map task has computed is kept until all is written, and a prediction
-that was stopped begins with it.
+A dataset's rows are shuffled: a map task predicts a shard, and the reducers put ranges of the
+source's rows together.
 """
 
 import io
@@ -18,7 +17,7 @@ import pyarrow.parquet as pq
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.errors import ConflictError
-from hdfs_utils.folders import first_special, remove_folder
+from hdfs_utils.folders import first_special
 from hdfs_utils.paths import AnyPath, path_of
 from hdfs_utils.publish import SUCCESS, put_if_absent
 from mapreduce.data.batch import Array, Batch
@@ -28,16 +27,15 @@ from mapreduce.errors import OutputError
 from mapreduce.executors.jobs import run_job
 from mapreduce.inference.base import SLICE_ROWS, InferenceJob, described
 from mapreduce.models.base import device_errors
-from mapreduce.reduction.message import Message, encode_parts, read_message
+from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 
 Pairs = Iterator[tuple[str, Message]]
 
-#: More parts would make their number times that of the shards too many messages.
+#: Each shard sends a message to each part, which would be too many for more parts.
 MOST_PARTS = 256
-_SHARDS = "_shards"
 
 
 class PredictJob(InferenceJob):
@@ -53,12 +51,7 @@ class PredictJob(InferenceJob):
         self.add_passthru_arg("--out", help="folder of the predictions")
 
     def mapper(self, key: str, _: Message) -> Pairs:
-        path = path_of(self.options.out) / _SHARDS / f"{key}.block"
-        if not path.exists():
-            arrays = self._predict(int(key))
-            put_if_absent(path, *encode_parts(Message({}, arrays)), sync=True)
-        with storage_errors("read", path):
-            arrays = dict(read_message(path).arrays)
+        arrays = self._predict(int(key))
         order = np.argsort(arrays["row"], kind="stable")
         starts = _first_rows(self.inference.dataset.manifest)
         cuts = np.searchsorted(arrays["row"][order], starts[1:]).tolist()
@@ -69,7 +62,7 @@ class PredictJob(InferenceJob):
 
     def reducer(self, key: str, messages: Iterable[Message]) -> Pairs:
         path = path_of(self.options.out) / f"part-{key}.parquet"
-        # A row comes once; should it come twice, the order must not be that of the arrival.
+        # The order must not depend on the arrival, even if a row should come twice.
         pieces = [m.arrays for m in sorted(messages, key=lambda message: message.meta["shard"])]
         arrays = {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
         arrays = _at(arrays, np.argsort(arrays["row"], kind="stable"))
@@ -91,7 +84,7 @@ class PredictJob(InferenceJob):
         return {"row": dataset.shard(shard).source_rows(0, rows), **arrays}
 
     def _predict_slice(self, batch: Batch) -> dict[str, Array]:
-        """Labels and what the model says, copied: it computes in memory that it uses again."""
+        """Labels and predictions; these are copied, since the model reuses its memory."""
         inference = self.inference
         arguments = inference.params, batch, inference.context
         labels = {} if batch.labels is None else {"label": batch.labels}
@@ -121,7 +114,7 @@ def _at(arrays: dict[str, Array], places: Array) -> dict[str, Array]:
 
 
 def _first_rows(manifest: Manifest) -> list[int]:
-    """The first row of each part: as many rows as a shard has, or several have."""
+    """The first row of each part, which has as many rows as one or more shards."""
     step = -(-len(manifest.shards) // MOST_PARTS)
     return [0, *accumulate(shard.rows for shard in manifest.shards)][:-1:step]
 
@@ -129,8 +122,8 @@ def _first_rows(manifest: Manifest) -> list[int]:
 def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution: Execution) -> int:
     """Predict a dataset into a folder of Parquet files; returns the rows.
 
-    The files and the rows in them are in the order of the data's source. What is there already,
-    from an attempt that was stopped, is kept. ``_SUCCESS`` is written last.
+    The files and the rows in them are in the order of the data's source. Files of an attempt that
+    was stopped are kept. ``_SUCCESS`` is written last.
 
     Raises
     ------
@@ -144,28 +137,24 @@ def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution:
     manifest = Dataset(data).manifest
     _claim(out, {"model_sha256": digest, "data_sha256": manifest.sha256})
     if not (out / SUCCESS).exists():
-        with storage_errors("create", out):
-            (out / _SHARDS).mkdir(exist_ok=True)
         keys = [f"{shard:08d}" for shard in range(len(manifest.shards))]
         options = {**described(run, completed, data), "--out": out}
         reducers = min(execution.workers, len(_first_rows(manifest)))
         run_job(PredictJob, options, keys, execution.for_paths(run.path, data, out), reducers)
         put_if_absent(out / SUCCESS, b"", sync=True)
-    if (out / _SHARDS).exists():
-        remove_folder(out / _SHARDS, SUCCESS)
     return manifest.rows
 
 
 def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
-    """Note in the folder what its predictions are made from, or find the same note there."""
+    """Write into the folder what its predictions are made from, or find the same there."""
     note = out / "_prediction.json"
     if out.exists() and not note.exists() and (not out.is_dir() or any(out.iterdir())):
         raise OutputError(f"{out} exists and holds no predictions. Name another folder")
     found = first_special(out) if isinstance(out, Path) else None
     if found is not None:
         raise OutputError(
-            f"{found[0]} is {found[1]}: expected files and folders alone, since predictions are "
-            f"written and deleted there. Remove it, or name another folder"
+            f"{found[0]} is {found[1]}: expected files only, since predictions are written there. "
+            f"Remove it, or name another folder"
         )
     with storage_errors("create", out):
         out.mkdir(parents=True, exist_ok=True)

@@ -156,12 +156,10 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
     if is_gang and runner.why_no_gangs:
         raise UsageError(runner.why_no_gangs)
     if is_gang and not runner.runs_at_once:
-        if workers is not None and workers > 1:
-            raise UsageError(
-                f"--executor gang needs {workers} tasks at once, and -r {name} runs one after the "
-                f"other: choose another runner, or --workers 1"
-            )
-        workers = 1
+        raise UsageError(
+            f"--executor gang needs tasks that run at once, and -r {name} runs one after the "
+            f"other: choose another runner"
+        )
     values["workers"] = workers or runner.default_workers()
     values["blocks"] = values["blocks"] or (0 if is_gang else 1)
     values["mrjob_arguments"] = tuple(values.get("mrjob_arguments") or ())

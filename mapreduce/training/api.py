@@ -1,4 +1,4 @@
-"""``mapreduce.train`` and what it returns: the commands of a training where Python is typed."""
+"""``mapreduce.train`` and what it returns: the commands of a training for Python."""
 
 import contextlib
 import hashlib
@@ -7,7 +7,6 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from html import escape
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from mapreduce.data import copying, importer
 from mapreduce.data.batch import Array
 from mapreduce.data.manifest import Manifest, load
 from mapreduce.data.readers import memory, parquet
-from mapreduce.errors import DataError, GradreduceError, Interrupted, MissingInputError, UsageError
+from mapreduce.errors import DataError, Interrupted, MissingInputError, UsageError
 from mapreduce.inference import evaluate as evaluation_job
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare
@@ -34,9 +33,9 @@ from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric, signals
 from mapreduce.training import console, start
 
-#: Where runs are made that have no folder of their own.
+#: The folder of runs for which no folder is named.
 RUNS = Path("runs")
-#: Beside a run's folder: datasets that were imported from memory, by their digests.
+#: Beside a run's folder: datasets that were imported from memory, named by their digests.
 IMPORTED = ".imported"
 
 _PATHS = (str, os.PathLike, RemotePath)
@@ -44,12 +43,7 @@ _NUMBERS = ("learning_rate", "eval_accuracy", "eval_loss")
 
 
 class Run:
-    """A training's folder, with what can be done with it.
-
-    Attributes
-    ----------
-    path : Path or RemotePath
-    """
+    """A training in the folder ``path``: its model, its history, and how to go on with it."""
 
     def __init__(self, path: AnyPath) -> None:
         self.path = path
@@ -57,12 +51,12 @@ class Run:
 
     @property
     def _run(self) -> RunDir:
-        # Not kept: another program may have gone on with the run.
+        # Made anew each time, since another program may have gone on with the run.
         return RunDir(self.path)
 
     @property
     def plan(self) -> Plan:
-        """All that decides the result."""
+        """Everything that decides the result."""
         return self._run.config.plan
 
     @property
@@ -82,14 +76,11 @@ class Run:
 
         Raises
         ------
-        MissingInputError
-            There is no checkpoint yet.
-        DataError
-            It is damaged.
+        MissingInputError, DataError
+            There is no checkpoint yet, or it is damaged.
         """
-        with _in_python():
-            run, model = self._run, self.plan.create_model()
-            return model.named(checkpoint.load(run, model, checkpoint.latest(run)).params)
+        run, model = self._run, self.plan.create_model()
+        return model.named(checkpoint.load(run, model, checkpoint.latest(run)).params)
 
     @property
     def history(self) -> Any:
@@ -119,7 +110,7 @@ class Run:
     def evaluate(
         self, data: Any, *, label: str | None = None, weights: Any = None, **execution: Any
     ) -> Evaluated:
-        """Score the model on data with labels.
+        """Score the model on data with labels: ``rows``, ``accuracy`` and ``loss``.
 
         Parameters
         ----------
@@ -128,17 +119,10 @@ class Run:
         execution
             Options of ``gradreduce evaluate``, such as ``workers`` and ``runner``.
 
-        Returns
-        -------
-        Evaluated
-            With ``rows``, ``accuracy`` and ``loss``.
-
         Raises
         ------
         DataError
             The data do not fit the model, or have no labels.
-        GradreduceError, Interrupted
-            As the command ends with them.
         """
         with self._at_work(execution) as (how, place):
             folder = self._imported(data, place, label=label, weights=weights)
@@ -161,7 +145,7 @@ class Run:
         Returns
         -------
         array or pyarrow.Table
-            For arrays (rows,) classes or numbers. For tables and datasets a table with ``row``,
+            Of arrays (rows,) classes or numbers. Of tables and datasets a table with ``row``,
             ``label`` if the dataset has them, ``prediction``, ``probability``, ``probabilities``.
 
         Raises
@@ -170,8 +154,6 @@ class Run:
             ``probabilities`` of a model that predicts numbers.
         DataError
             The data do not fit the model.
-        GradreduceError, Interrupted
-            As the command ends with them.
         """
         with self._at_work(execution) as (how, place):
             if probabilities and not self.classes:
@@ -189,7 +171,7 @@ class Run:
     @contextlib.contextmanager
     def _at_work(self, execution: Mapping[str, Any]) -> Iterator[tuple[Execution, Path]]:
         """How to run a job on the model, and a temporary folder."""
-        with _in_python(), _quiet(self._run.config.numeric_profile), signals.interrupting():
+        with _quiet(self._run.config.numeric_profile), signals.interrupting():
             given = _checked(execution, flags.RUNNER)
             with tempfile.TemporaryDirectory(prefix="gradreduce-") as place:
                 yield flags.execution(given), Path(place)
@@ -200,7 +182,7 @@ class Run:
             start.require_named(self._run, ())
             like = load(path_of(config.data))
         if memory.is_table(data):
-            # Others, such as labels where none are asked for, are left out.
+            # Other columns, such as labels that are not needed, are left out.
             options["columns"] = [name for name, _ in config.columns or ()] or None
         return _imported(data, place, config.plan.model, config.plan.dtype, like, **options)
 
@@ -214,22 +196,12 @@ class Run:
         callbacks, progress
             As :func:`train` takes them.
         execution
-            Options of ``gradreduce resume``, such as ``workers`` and ``take_over``; those that are
-            not given are as they were.
-
-        Returns
-        -------
-        Run
-            This one.
-
-        Raises
-        ------
-        GradreduceError, Interrupted
-            As :func:`train` raises them.
+            Options of ``gradreduce resume``, such as ``workers`` and ``take_over``; the others are
+            as before.
         """
         others = {"take_over", "remote_data"} & execution.keys()
         given = {name: execution.pop(name) for name in others}
-        with _in_python(), _quiet(self._run.config.numeric_profile):
+        with _quiet(self._run.config.numeric_profile):
             given |= _checked(execution, flags.EXECUTION, flags.RUNNER)
             with _shown(progress, callbacks, self.path) as (bus, display):
                 start.resume(self._run, given, bus, lambda text: display(Warned(text)))
@@ -242,14 +214,6 @@ class Run:
             f"{summary['completed']:,} of {summary['rounds']:,} rounds, model "
             f"{(summary['model_sha256'] or 'none')[:12]}>"
         )
-
-    def _repr_html_(self) -> str:
-        summary = {name: value for name, value in self._run.summary().items() if value is not None}
-        cells = "".join(
-            f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>"
-            for name, value in summary.items()
-        )
-        return f"<table>{cells}</table>"
 
 
 def train(
@@ -270,10 +234,10 @@ def train(
     ----------
     data : (X, y), table, Bunch, or the folder of a dataset
         ``X`` is an array (rows, ...) of finite numbers, ``y`` an array (rows,) of classes, or of
-        numbers for a model that predicts those. A table is a ``pyarrow.Table``, or another that
-        Arrow reads. Rows in memory are imported as ``gradreduce data import`` does it, once, into a
-        folder ``.imported`` beside the run; its name is the digest of the rows. Features are stored
-        in the dtype of the parameters.
+        numbers for a model that predicts those. A table is a ``pyarrow.Table``, or another
+        that Arrow reads. Rows in memory are imported once, as ``gradreduce data import`` does it,
+        into a folder ``.imported`` beside the run, and are named by their digest. Features are
+        stored in the dtype of the parameters.
     model : str
         As ``--model``.
     evaluation
@@ -281,58 +245,50 @@ def train(
     run : path, optional
         Folder of the run, which must not exist. Default: a new one in ``runs``, which is printed.
     label : str, optional
-        Of a table: the column of labels. Default: ``label``, else the last.
+        A table's column of labels. Default: ``label``, else the last.
     weights : str or array (rows,), optional
-        How much each row of ``data`` counts: a column of a table, or beside arrays an array.
+        How much each row of ``data`` counts: the name of a table's column, or an array for arrays.
     callbacks : iterable of callables
-        Receive each event of :mod:`mapreduce.runs.events`, some of them in another thread.
+        Each receives all events of :mod:`mapreduce.runs.events`, some of them in another thread.
     progress : bool
-        False shows nothing but warnings.
+        False shows warnings only.
     options
         Those of the command, with underscores: ``epochs``, ``learning_rate``, ``workers``,
         ``executor``, ..., and ``mrjob_arguments``.
-
-    Returns
-    -------
-    Run
 
     Raises
     ------
     UsageError
         An option is unknown or makes no sense.
     DataError, MissingInputError
-        The data are not as they should be, or not there.
+        The data are malformed or missing.
     OutputError
         The run exists already.
     Interrupted
-        SIGINT or SIGTERM, by ``Ctrl-C`` or the notebook's button; the last round is saved, and
-        :meth:`Run.resume` goes on.
+        SIGINT or SIGTERM, from ``Ctrl-C`` or the notebook's button.
     GradreduceError
-        As tasks and runner do; the run can be resumed.
+        As tasks and runner do. As after an interruption, :meth:`Run.resume` goes on.
     """
     tables = (plan_flags.PLAN, flags.EXECUTION, flags.RUNNER, (flags.PROFILE,))
-    with _in_python():
-        given = _checked({"model": model, **options}, *tables)
-        path = _path(run) if run is not None else _new_folder(model)
-        values = {**start.defaults(*tables), **given, "run": path, "evaluation": evaluation}
-        # What is wrong with options is found before anything is imported.
-        plan_flags.settings(values)
-        flags.execution(values)
-        with (
-            _quiet(values["numeric_profile"]),
-            _shown(progress, callbacks, path) as (bus, display),
-        ):
-            if run is None and progress:
-                display.say(f"run {path}")
-            how = path.parent / IMPORTED, model, values["dtype"]
-            values["data"] = _imported(data, *how, label=label, weights=weights)
-            if evaluation is not None:
-                column = label if memory.is_table(evaluation) else None
-                like = load(values["data"])
-                values["evaluation"] = _imported(evaluation, *how, like, label=column)
-            trained, _ = start.start(values, bus)
-            if doubt := trained.summary()["warning"]:
-                display(Warned(doubt))
+    given = _checked({"model": model, **options}, *tables)
+    path = _path(run) if run is not None else _new_folder(model)
+    values = {**start.defaults(*tables), **given, "run": path, "evaluation": evaluation}
+    # Check the options before anything is imported.
+    plan_flags.settings(values)
+    flags.execution(values)
+    profile = values["numeric_profile"]
+    with _quiet(profile), _shown(progress, callbacks, path) as (bus, display):
+        if run is None and progress:
+            display.say(f"run {path}")
+        how = path.parent / IMPORTED, model, values["dtype"]
+        values["data"] = _imported(data, *how, label=label, weights=weights)
+        if evaluation is not None:
+            column = label if memory.is_table(evaluation) else None
+            like = load(values["data"])
+            values["evaluation"] = _imported(evaluation, *how, like, label=column)
+        trained, _ = start.start(values, bus)
+        if doubt := trained.summary()["warning"]:
+            display(Warned(doubt))
     return Run(path)
 
 
@@ -341,13 +297,10 @@ def open_run(path: str | os.PathLike[str] | RemotePath) -> Run:
 
     Raises
     ------
-    MissingInputError
-        There is none.
-    DataError
-        It is damaged.
+    MissingInputError, DataError
+        There is none, or it is damaged.
     """
-    with _in_python():
-        return Run(_path(path))
+    return Run(_path(path))
 
 
 def evaluate(run: str | os.PathLike[str], data: Any, **options: Any) -> Evaluated:
@@ -370,10 +323,10 @@ def _imported(
     weights: Any = None,
     **options: Any,
 ) -> AnyPath:
-    """The folder of a dataset; rows in memory become one in ``place``, named by their digest."""
+    """The folder of a dataset, which in-memory data become in ``place``, named by their digest."""
     is_path, is_table = isinstance(data, _PATHS), memory.is_table(data)
     if options.get("label") is not None and not is_table:
-        raise UsageError("label: it names a column of a table, and the data are none")
+        raise UsageError("label: it names a column of a table, and the data are not a table")
     if weights is not None and (is_path or isinstance(weights, str) != is_table):
         raise UsageError("weights: expected a column's name for a table, an array for arrays")
     if is_path:
@@ -393,7 +346,7 @@ def _imported(
         options["weights"] = "weights" if weights is not None else None
     classes = like.classes if like is not None else None
     with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
-        # The file's name is what messages call the data.
+        # Messages call the data by the file's name.
         file = Path(folder, "data")
         pq.write_table(rows, file, compression="none", use_dictionary=False)
         digest = hashlib.sha256(repr((sorted(options.items()), classes)).encode())
@@ -407,7 +360,7 @@ def _imported(
 
 
 def _checked(given: Mapping[str, Any], *tables: tuple[plan_flags.Option, ...]) -> dict[str, Any]:
-    """Keywords that are options, and arguments for mrjob."""
+    """Options given by keyword, and arguments for mrjob."""
     rest = {name: value for name, value in given.items() if name != "mrjob_arguments"}
     return {
         **plan_flags.checked(rest, *tables),
@@ -430,7 +383,7 @@ def _path(place: Any) -> AnyPath:
 
 
 def _new_folder(model: str) -> Path:
-    """The first folder of its name that is not there."""
+    """A folder named after the model and the first free number."""
     name = re.sub(r"[^\w.]+", "-", model).strip("-")
     paths = ((RUNS / f"{name}-{number}").absolute() for number in count(1))
     return next(path for path in paths if not path.exists())
@@ -438,11 +391,11 @@ def _new_folder(model: str) -> Path:
 
 @contextlib.contextmanager
 def _quiet(profile: str) -> Iterator[None]:
-    """What the command line sets for its whole process: mrjob's log, and what NumPy runs on."""
+    """Silence mrjob's log, and refuse a numeric profile that the process does not have."""
     variables = numeric.environment(profile)
     if profile != "native" and not numeric.is_set(variables):
         shown = " ".join(f"{name}={value}" for name, value in variables.items())
-        raise UsageError(f"--numeric-profile {profile}: start Python with {shown}")
+        raise UsageError(f"numeric_profile={profile!r}: start Python with {shown}")
     log = logging.getLogger("mrjob")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -455,8 +408,8 @@ def _quiet(profile: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _shown(
     progress: bool, callbacks: Iterable[Subscriber], path: AnyPath
-) -> Iterator[tuple[Events, console.Lines]]:
-    display = console.subscriber(not progress)
+) -> Iterator[tuple[Events, console.Display]]:
+    display = console.Display(not progress)
     try:
         yield Events(display, *callbacks), display
     except Interrupted as error:
@@ -465,29 +418,3 @@ def _shown(
         raise
     finally:
         display.close()
-
-
-#: What messages for the command line say otherwise, and keywords of other names than their flags.
-_WORDS = (
-    (r"\S*/gradreduce-[^/\s]+/data\b", "data"),
-    (r"'?gradreduce resume ([^\s']+)'?", r"mapreduce.open_run('\1').resume()"),
-    ("--task regression", "model='linear'"),
-    (r"(?<!\S)-r (\w+)", r"runner='\1'"),
-    (r"--(label|weights|columns)\b", r"\1"),
-    ("--eval DATA", "evaluation=DATA"),
-)
-
-
-@contextlib.contextmanager
-def _in_python() -> Iterator[None]:
-    """Have messages name keywords and calls, in the place of a command's options."""
-    try:
-        yield
-    except GradreduceError as error:
-        text = str(error)
-        for pattern, word in _WORDS:
-            text = re.sub(pattern, word, text)
-        for option in (*plan_flags.PLAN, *flags.EXECUTION, *flags.RUNNER, flags.PROFILE):
-            text = re.sub(rf"{option.flag}(?![\w-])", option.name, text)
-        error.args = (text,)
-        raise

@@ -1,4 +1,4 @@
-"""What a run can go on from: the last state that is whole, whatever is damaged or gone."""
+"""Finding the last state of a run that is whole, whatever is damaged or gone."""
 
 from collections.abc import Callable
 
@@ -11,18 +11,13 @@ from mapreduce.runs.events import RunEnded
 
 
 class Recovery:
-    """Finds what is whole in a run; ``warn`` is told what is not.
-
-    Attributes
-    ----------
-    damaged : set of int
-        Rounds whose checkpoint is damaged; it is kept until another can take its place.
-    """
+    """Finds what is whole in a run, and calls ``warn`` about what is not."""
 
     def __init__(self, run: RunDir, model: Model, warn: Callable[[str], None]) -> None:
         self._run = run
         self._model = model
         self._warn = warn
+        #: Rounds whose checkpoint is damaged. It is kept until another can take its place.
         self.damaged: set[int] = set()
 
     def has(self, completed: int, result: RunEnded | None = None) -> bool:
@@ -40,12 +35,12 @@ class Recovery:
     def latest(self, at_most: int | None = None) -> Position | None:
         """The last state that is whole, a published round's or a checkpoint's, or None.
 
-        It is one from which the training comes by all that it still needs: with patience, all
-        evaluations and the best evaluated model. With ``at_most``, after at most so many rounds.
+        The training can make everything else that it needs from there: with patience, all
+        evaluations and the best evaluated model. It is not after more than ``at_most`` rounds.
         """
         position = self._whole(at_most)
         if position is not None and (missing := self._missing(position.completed)) is not None:
-            self._warn(f"what the run had after {missing:,} rounds is made again")
+            self._warn(f"evaluation or model after {missing:,} rounds are made again")
             return self.latest(missing)
         return position
 
@@ -66,7 +61,7 @@ class Recovery:
         return position
 
     def _missing(self, completed: int) -> int | None:
-        """The first round up to here of which patience needs what is damaged or gone, or None."""
+        """The first round whose evaluation or model patience needs and the run lacks, or None."""
         plan = self._run.config.plan
         if not plan.patience:
             return None

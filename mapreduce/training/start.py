@@ -1,4 +1,4 @@
-"""Starting a training and going on with one: what commands, scripts of jobs and Python share."""
+"""Starting and resuming a training: the part that commands, scripts and Python share."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -21,14 +21,8 @@ def start(
 ) -> tuple[RunDir, RunEnded]:
     """Make a run and train it to its end; see :mod:`mapreduce.training.driver` for errors.
 
-    Parameters
-    ----------
-    values : mapping
-        Of all options of a plan and of its execution, and the paths ``run``, ``data`` and
-        ``evaluation``, which may be None.
-    events : Events
-    job_class : type
-        The job whose steps are the rounds.
+    ``values`` holds all options of a plan and of its execution, and the paths ``run``, ``data`` and
+    ``evaluation``, which may be None. The steps of ``job_class`` are the rounds.
     """
     settings, execution = plan_flags.settings(values), flags.execution(values)
     run = driver.create(
@@ -41,7 +35,7 @@ def start(
     try:
         return run, driver.train(run, execution, values["keep"], events, job_class=job_class)
     except Exception as error:
-        # The same call works when the data are mended. A task's error has the code of its cause.
+        # The same call must work once the data are repaired. A task's error has its cause's code.
         code = getattr(error, "exit_code", None)
         if code in (DataError.exit_code, MissingInputError.exit_code):
             run.remove_if_unused()
@@ -51,7 +45,7 @@ def start(
 def resume(
     run: RunDir, given: Mapping[str, Any], events: Events, warn: Callable[[str], None]
 ) -> RunEnded:
-    """Go on with a run as it was run last, but for what is given.
+    """Go on with a run with the options of its last execution, except those that are given.
 
     Parameters
     ----------
@@ -68,7 +62,7 @@ def resume(
     UsageError
         The runner or remote data have to be named again, since the run may be a stranger's.
     """
-    # What is not a run says so first.
+    # Raises an error where there is no run.
     _ = run.config
     before, arguments = flags.recorded(run)
     require_named(run, given.get("remote_data", ()))
@@ -102,7 +96,13 @@ def defaults(*tables: tuple[plan_flags.Option, ...]) -> dict[str, Any]:
 
 
 def require_named(run: RunDir, named: tuple[str, ...]) -> None:
-    """Ask no other machine for data only since a run says so, which may be a stranger's."""
+    """Refuse to open remote data that only the run names, which may be a stranger's.
+
+    Raises
+    ------
+    UsageError
+        The run's data are in another filesystem, and not ``named`` by the user.
+    """
     for place in (run.config.data, run.config.evaluation or ""):
         is_beside = place.split("/")[:3] == str(run.path).split("/")[:3]
         if is_remote(place) and place not in named and not is_beside:

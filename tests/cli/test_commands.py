@@ -468,7 +468,9 @@ def test_standardise(tmp_path):
     done = gradreduce(*base, tmp_path / "train", "--workers", 2)
     assert done.returncode == 0
     assert "3 rows of 2 features in 1 shard" in done.stdout
-    assert "warning: 1 of 2 features are constant, and not divided: 1 (from 0 on)" in done.stderr
+    assert (
+        "warning: 1 of 2 features are constant, and not divided: 1 (counted from 0)" in done.stderr
+    )
     options = ["--like", tmp_path / "train", "-r", "inline", "--dtype", "float64", "--json"]
     told = json.loads(succeed(*base, tmp_path / "test", *options))
     shown = json.loads(succeed("data", "show", tmp_path / "test", "--json"))

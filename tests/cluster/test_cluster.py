@@ -46,7 +46,7 @@ def test_a_second_up_says_what_runs(cluster):
     done = subprocess.run(
         [*GRADREDUCE, "cluster", "up"], capture_output=True, text=True, timeout=100, check=True
     )
-    assert "runs already" in done.stderr
+    assert "is running" in done.stderr
     assert [entry["pid"] for entry in hadoop.status(cluster)["processes"]] == pids
 
 

@@ -263,9 +263,9 @@ def test_a_damaged_round_and_a_damaged_checkpoint_are_passed_over(data, tmp_path
     training = driver._Training(run, Execution("inline"), 0, Events(), driver.ChainJob)
     position = training._start()
     while position.completed < 5:
-        training._settle(position)
+        training._checkpoint_and_evaluate(position)
         position = training._advance(position)
-    training._settle(position)
+    training._checkpoint_and_evaluate(position)
     block = run.block_path(position.completed, 0, 1)
     content = bytearray(block.read_bytes())
     content[-100] ^= 1

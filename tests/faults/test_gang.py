@@ -5,14 +5,13 @@ import os
 import random
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 import datasets
 import programs
-from mapreduce.executors.gang import rank, rounds
+from mapreduce.executors.gang import rounds
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.directory import RunDir
@@ -129,32 +128,6 @@ def test_killed_ranks_are_replaced(data, undisturbed, tmp_path, monkeypatch, wor
     assert disturbed.train(workers, blocks) == undisturbed
     assert len(disturbed.generations) == 3
     assert not list((tmp_path / "run/gang").iterdir())
-
-
-@pytest.mark.slow
-def test_a_rank_that_stands_still_is_given_up_and_may_come_back(
-    data, undisturbed, tmp_path, monkeypatch
-):
-    """As when a machine hangs: its connections stay open, and nothing comes through them."""
-    monkeypatch.setattr(rounds, "_PUBLISH_SECONDS", 0.02)
-    monkeypatch.setattr(rank, "_ALIVE_SECONDS", 0.1)
-    monkeypatch.setattr(rank, "_PATIENCE", 0.3)
-    monkeypatch.setattr(rank, "_ANSWER", 0.7)
-    run = create(data, tmp_path / "run")
-    stopped = []
-
-    def stop():
-        pid = random.choice(sorted(ranks()))
-        stopped.append(pid)
-        os.kill(pid, signal.SIGSTOP)
-        # Others do not wait for ever.
-        programs.wait_until(lambda: generations(run) > 1)
-        time.sleep(0.2)
-        os.kill(pid, signal.SIGCONT)
-
-    disturbed = Disturbed(run, [100], lambda: threading.Thread(target=stop).start())
-    assert disturbed.train(3, 1) == undisturbed
-    assert stopped
 
 
 def test_signals_leave_a_run_that_can_go_on_and_no_process(data, tmp_path):

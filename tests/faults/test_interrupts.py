@@ -45,7 +45,7 @@ def test_an_import(tmp_path, place, number):
     folder.mkdir()
     process = programs.start("data", "import", "--format", "csv", source, folder / "d", env=place)
     programs.wait_until(lambda: process.poll() is not None or any(folder.iterdir()))
-    assert "nothing was written" in interrupted(process, number)
+    interrupted(process, number)
     assert list(folder.iterdir()) == []
 
 
@@ -78,9 +78,8 @@ def test_a_job_over_a_dataset(tmp_path, place, command):
         arguments = ["data", "standardise", tmp_path / "data", folder / "d"]
     process = programs.start(*arguments, "--workers", 2, env=place)
     programs.wait_until(lambda: process.poll() is not None or any(folder.rglob("*.*")))
-    err = interrupted(process, signal.SIGTERM)
+    interrupted(process, signal.SIGTERM)
     if command == "predict":
-        assert "the same command goes on" in err
         assert not (folder / "p" / "_SUCCESS").exists()
         assert "6,000 predictions" in programs.succeed(*arguments)
     else:

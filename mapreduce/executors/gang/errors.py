@@ -4,15 +4,15 @@ from mapreduce.errors import GradreduceError
 
 
 class LostPeerError(GradreduceError):
-    """Another rank ended, or gave no answer: a new generation can go on without restarting it."""
+    """Another rank ended: a new generation can go on without this rank being restarted."""
 
 
 class NewerGenerationError(LostPeerError):
-    """Others have started a newer generation already."""
+    """Other ranks have started a newer generation already."""
 
 
 class OverError(GradreduceError):
-    """There is nothing left to do: the training has ended, or another rank's error ended it."""
+    """There is nothing left to do: the training has ended, or another rank has failed."""
 
 
 class TooSmallError(GradreduceError):

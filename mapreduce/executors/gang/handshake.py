@@ -1,4 +1,4 @@
-"""Who may talk to a rank: connections between ranks, and the server that lets them in.
+"""Connections between ranks, and the server that lets them in.
 
 Both ends prove that they know the gang's secret before anything else is read::
 
@@ -6,13 +6,14 @@ Both ends prove that they know the gang's secret before anything else is read::
     client -> server    generation and rank, a challenge of its own, its proof
     server -> client    its proof
 
-A proof is an HMAC of all of that, of the side that gives it and of the server's address. So the
-secret itself does not travel, a proof is good for one connection, and no stranger can pass it on to
-another server. Until then a connection costs the server a thread and may last some seconds. What
-travels later is not encrypted.
+A proof is an HMAC of all that was sent before, of the side that gives it and of the server's
+address. So the secret itself does not travel, a proof is good for one connection, and no stranger
+can pass it on to another server. Until it has given its proof, a connection costs the server a
+thread and may last some seconds. What travels later is not encrypted.
 
-Ranks on one machine talk through Unix sockets, which tell who is at the other end: other users of
-the machine do not get as far as the challenge.
+Ranks on one machine talk through Unix sockets, which name the user at the other end: other users of
+the machine do not get as far as the challenge. Between machines the system probes silent
+connections, so that a machine that is gone is noticed.
 """
 
 import contextlib
@@ -25,16 +26,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-#: The generation of a connection that only asks whether the server lives.
-PING = 0
-
-#: Generation, rank, and a challenge; and with the proof.
+#: Generation, rank, and a challenge.
 _HELLO = struct.Struct("<qq32s")
 _CHALLENGE = _PROOF = 32
 
-#: The most connections that are not let in yet; one more closes the one that waits longest. Seconds
-#: that each of them has.
+#: The most connections that are not let in yet (one more closes the one that has waited longest),
+#: and the seconds that each of them has.
 _MOST_STRANGERS, _STRANGER_SECONDS = 64, 10.0
+
+#: Seconds between two probes of a silent connection, and until a machine without an answer is lost.
+_PROBE_SECONDS, _LOST_SECONDS = 5, 25
 
 #: Seconds until a server that has hung up is tried again.
 _PAUSE = 0.05
@@ -49,7 +50,7 @@ def _proof(secret: str, address: str, side: bytes, challenge: bytes, hello: byte
 
 
 def _is_mine(connection: socket.socket) -> bool:
-    """Whether the process at the other end is this user's, where the system tells."""
+    """Whether the process at the other end is this user's, as far as the system knows."""
     if connection.family != socket.AF_UNIX:
         return True
     credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -58,30 +59,26 @@ def _is_mine(connection: socket.socket) -> bool:
 
 
 def _prepare(connection: socket.socket) -> None:
-    """Have what is written leave at once, and no call wait."""
+    """Send what is written at once, notice a lost machine, and let no call wait."""
     if connection.family != socket.AF_UNIX:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if sys.platform == "linux":
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_SECONDS)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * _LOST_SECONDS)
     connection.setblocking(False)
 
 
 def connect(address: str, secret: str, generation: int, rank: int, seconds: float) -> socket.socket:
-    """A connection to the server of another rank, ready for reading and writing without waiting.
+    """A non-blocking connection of a rank to the server of another one, within some seconds.
 
-    Parameters
-    ----------
-    address : str
-        See :class:`Server`.
-    secret : str
-    generation, rank : int
-        What the connection is for; :data:`PING` for nothing.
-    seconds : float
-        That it may take. A server that hangs up is tried again meanwhile: strangers that crowd at
-        it do not keep peers away.
+    A server that hangs up is tried again meanwhile: a crowd of strangers does not keep peers away.
 
     Raises
     ------
     OSError
-        Nobody listens there, there was no answer in time, or it came from somebody else.
+        No server listens there or answers in time, or the answer is not a rank's.
     """
     end = time.monotonic() + seconds
     while True:
@@ -107,7 +104,7 @@ def _connect(address: str, secret: str, generation: int, rank: int, end: float) 
         connection.sendall(hello + _proof(secret, address, b"client", challenge, hello))
         expected = _proof(secret, address, b"server", challenge, hello)
         if not hmac.compare_digest(_receive(connection, _PROOF, end), expected):
-            raise PermissionError(f"who listens at {address} does not know the gang's secret")
+            raise PermissionError(f"the listener at {address} does not know the gang's secret")
         _prepare(connection)
     except BaseException:
         connection.close()
@@ -116,7 +113,7 @@ def _connect(address: str, secret: str, generation: int, rank: int, end: float) 
 
 
 def _receive(connection: socket.socket, size: int, end: float) -> bytes:
-    """Some bytes, all of them before ``end``."""
+    """Receive ``size`` bytes before the time ``end``."""
     found = b""
     while len(found) < size:
         connection.settimeout(max(end - time.monotonic(), 0.01))
@@ -132,24 +129,14 @@ def _receive(connection: socket.socket, size: int, end: float) -> bytes:
 class Server:
     """A rank's server: keeps the connections that peers open, until a generation is over.
 
-    Parameters
-    ----------
-    host : str
-        Address of the interface to listen on; the system picks the port.
-    secret : str
-    is_local : bool
-        Whether all ranks are on this machine, and belong to one user.
-
-    Attributes
-    ----------
-    address : str
-        ``HOST:PORT``; or ``:NAME`` of a Unix socket, in the system's own name space.
+    It listens on the interface with the address ``host``, or on a Unix socket if all ranks are on
+    this machine. Its ``address`` is ``HOST:PORT``, or ``:NAME`` in the system's name space.
     """
 
     def __init__(self, host: str, secret: str, *, is_local: bool = False) -> None:
         if is_local and sys.platform == "linux":
             self._listener = socket.socket(socket.AF_UNIX)
-            # The system picks a name, which begins with a zero and is no file's.
+            # The system picks a name, which begins with a zero byte and names no file.
             self._listener.bind("")
             self._listener.listen(_MOST_STRANGERS)
             self.address = f":{self._listener.getsockname()[1:].decode()}"
@@ -159,8 +146,8 @@ class Server:
         self._secret = secret
         self._changed = threading.Condition()
         self._streams: dict[tuple[int, int], socket.socket] = {}
-        self._oldest = PING + 1
-        #: In the order in which they came.
+        self._oldest = 0
+        #: Connections that are not let in yet, the oldest first.
         self._strangers: list[socket.socket] = []
         self._thread = threading.Thread(target=self._serve, name="gang-server", daemon=True)
         self._thread.start()
@@ -170,12 +157,12 @@ class Server:
             try:
                 connection, _ = self._listener.accept()
             except OSError:
-                # Out of descriptors, perhaps; the next one may have more luck.
+                # There may be no free descriptor: try again later.
                 time.sleep(0.01)
                 continue
             with self._changed:
                 if len(self._strangers) >= _MOST_STRANGERS:
-                    # Which ends its thread.
+                    # This ends its thread.
                     hang_up(self._strangers.pop(0))
                 self._strangers.append(connection)
             threading.Thread(target=self._meet, args=(connection,), daemon=True).start()
@@ -185,7 +172,7 @@ class Server:
 
     def _meet(self, connection: socket.socket) -> None:
         """Let a stranger in if it proves in time that it knows the secret."""
-        key = PING, 0
+        key = -1, -1
         with contextlib.suppress(OSError):
             key = self._welcome(connection)
         with self._changed:
@@ -217,7 +204,7 @@ class Server:
     def streams(
         self, generation: int, ranks: Sequence[int], look: Callable[[], None]
     ) -> dict[int, socket.socket]:
-        """The connections that all ``ranks`` have opened; ``look`` is called while waiting."""
+        """Wait for the connections of all ``ranks``, and call ``look`` meanwhile."""
         while True:
             with self._changed:
                 found = {
@@ -240,13 +227,13 @@ class Server:
     def close(self) -> None:
         """Close all connections, and the server."""
         self.end(_FOREVER)
-        # Which wakes the thread.
+        # This wakes the thread.
         hang_up(self._listener)
         self._thread.join()
 
 
 def hang_up(connection: socket.socket) -> None:
-    """Close a connection for all who have it, also a thread that waits for it."""
+    """Close a connection, and wake a thread that waits for it."""
     with contextlib.suppress(OSError):
         connection.shutdown(socket.SHUT_RDWR)
     connection.close()

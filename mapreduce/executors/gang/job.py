@@ -1,12 +1,10 @@
 """The gang's job: map tasks, one for each rank, that stay until the training ends.
 
-``python -m mapreduce.executors.gang.job`` is what the tasks run on runners that start processes of
-their own; :func:`run_gang` is what the driver calls.
+Runners that start processes of their own run ``python -m mapreduce.executors.gang.job`` as their
+tasks; the driver calls :func:`run_gang`.
 """
 
-import io
 from collections.abc import Iterator
-from typing import Any
 
 from mrjob.protocol import RawValueProtocol
 from mrjob.step import StepFailedException
@@ -14,16 +12,15 @@ from mrjob.step import StepFailedException
 from hdfs_utils.paths import path_of
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.executors.gang.errors import TooSmallError
-from mapreduce.executors.gang.follow import DRIVER
 from mapreduce.executors.gang.rank import Rank, Role
-from mapreduce.executors.gang.rendezvous import Meeting
+from mapreduce.executors.gang.rendezvous import DRIVER, Meeting
+from mapreduce.executors.jobs import run_lines
 from mapreduce.job import Job, MRStep
 from mapreduce.runners import traits
 from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.task_context import task_context
-from mapreduce.support import signals
 
 
 class GangJob(Job):
@@ -36,7 +33,7 @@ class GangJob(Job):
     def configure_args(self) -> None:
         super().configure_args()
         self.add_passthru_arg("--run-dir", help="directory of the run")
-        self.add_passthru_arg("--token", help="of the job, in the names of its files")
+        self.add_passthru_arg("--token", help="part of the names of the job's files")
         self.add_passthru_arg("--reach", default="", help="host:port that all ranks can reach")
         self.add_passthru_arg("--wait", type=float, default=60.0, help="seconds for other ranks")
         for option, text in (
@@ -55,7 +52,7 @@ class GangJob(Job):
         return [MRStep(mapper=self.take_part, jobconf=jobconf)]
 
     def hadoop_input_format(self) -> str | None:
-        """One line for each task; runners without Hadoop divide the input so anyway."""
+        """One line for each task, as runners without Hadoop divide the input anyway."""
         if traits.of(self.options.runner).has_local_files:
             return None
         return "org.apache.hadoop.mapred.lib.NLineInputFormat"
@@ -79,14 +76,8 @@ class GangJob(Job):
 def run_gang(run: RunDir, meeting: Meeting, execution: Execution) -> None:
     """Run the rounds after the last published one, until the training ends, in one job.
 
-    The state must be published in as many blocks as ``execution`` asks for.
-
-    Parameters
-    ----------
-    run : RunDir
-    meeting : Meeting
-        Prepared for this job.
-    execution : Execution
+    The meeting must be prepared for this job, and the state published in as many blocks as
+    ``execution`` asks for.
 
     Raises
     ------
@@ -96,7 +87,7 @@ def run_gang(run: RunDir, meeting: Meeting, execution: Execution) -> None:
         As the runner does.
     """
     ranks = execution.workers
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "--run-dir": run.path,
         "--token": meeting.token,
         "--ranks": ranks,
@@ -106,15 +97,11 @@ def run_gang(run: RunDir, meeting: Meeting, execution: Execution) -> None:
     }
     if not execution.traits.has_local_files:
         options["--reach"] = _reach(run)
-    arguments = [text for item in options.items() for text in map(str, item)]
-    if option := execution.traits.gang_option:
-        arguments += [option, str(ranks)]
-    # The user's own arguments are the last.
-    job = GangJob(arguments + execution.runner_arguments())
-    job.sandbox(stdin=io.BytesIO(b"".join(b"%08d\n" % rank for rank in range(ranks))))
+    at_once = execution.traits.gang_option
+    arguments = [at_once, str(ranks)] if at_once else []
+    lines = b"".join(b"%08d\n" % rank for rank in range(ranks))
     try:
-        with signals.closing(job.make_runner, job) as runner:
-            runner.run()
+        run_lines(GangJob, options, lines, execution, arguments)
     except StepFailedException as error:
         raise _explained(error, meeting) from error
 
@@ -141,25 +128,18 @@ def _reach(run: RunDir) -> str:
 
 
 def _explained(error: Exception, meeting: Meeting) -> Exception:
-    """An error of the job, by what the rank that failed has said of it."""
-    told = meeting.error()
-    if told is None or told["rank"] == DRIVER:
+    """An error of the job, or in its place the error that the failed rank has written down."""
+    found = meeting.error()
+    if found is None or found["rank"] == DRIVER:
         return error
-    if told["type"] == TooSmallError.__name__:
-        return TooSmallError(told["message"])
-    # The runner parallel's own errors say more: they have the traceback.
-    return error if isinstance(error, TaskFailedException) else _RankError(told)
-
-
-class _RankError(GradreduceError):
-    """A rank failed, on a runner that does not tell why."""
-
-    def __init__(self, told: dict[str, Any]) -> None:
-        message = told["message"]
-        if told["exit_code"] is None:
-            message = f"rank {told['rank']} raised {told['type']}: {message}"
-        super().__init__(message)
-        self.exit_code = told["exit_code"] or 1
+    if found["type"] == TooSmallError.__name__:
+        return TooSmallError(found["message"])
+    if isinstance(error, TaskFailedException):
+        # The error of the runner parallel has the traceback.
+        return error
+    explained = GradreduceError(f"rank {found['rank']} raised {found['type']}: {found['message']}")
+    explained.exit_code = found["exit_code"] or 1
+    return explained
 
 
 if __name__ == "__main__":

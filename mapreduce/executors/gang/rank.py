@@ -2,13 +2,13 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 from hdfs_utils.errors import StorageError
 from mapreduce.errors import DataError, GradreduceError
 from mapreduce.executors.gang.errors import LostPeerError, OverError
-from mapreduce.executors.gang.follow import following
 from mapreduce.executors.gang.handshake import Server
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting, interface
 from mapreduce.executors.gang.rounds import Rounds
@@ -21,29 +21,12 @@ from mapreduce.support.periodic import every
 #: Seconds between two signs of life.
 _ALIVE_SECONDS = 2.0
 
-#: Seconds after which a peer that is waited for is asked whether it lives, and that it has to say.
-_PATIENCE, _ANSWER = 5.0, 20.0
-
-#: Generations in a row that end before a round does.
+#: Generations in a row that may end before a round does.
 _FRUITLESS = 8
 
 
-@dataclass(frozen=True)
-class Role:
-    """Which rank this is, of what gang.
-
-    Attributes
-    ----------
-    token : str
-        Of the job.
-    rank, ranks : int
-    blocks : int
-        Blocks of the parameters.
-    wait : float
-        Seconds to wait for other ranks.
-    reach : str
-        See :func:`mapreduce.executors.gang.rendezvous.interface`.
-    """
+class Role(NamedTuple):
+    """Which rank this is, and of which gang: the options of the gang's job."""
 
     token: str
     rank: int
@@ -54,22 +37,13 @@ class Role:
 
 
 class Rank:
-    """One rank of a gang.
-
-    Parameters
-    ----------
-    context : TaskContext
-    role : Role
-    status : callable
-        Takes a line that says what is going on, as a sign of life.
-    """
+    """One rank of a gang. ``status`` receives lines about the progress, as signs of life."""
 
     def __init__(self, context: TaskContext, role: Role, status: Callable[[str], None]) -> None:
         self._context = context
         self._role = role
         self._status = status
         self._meeting = Meeting(context.run, role.token)
-        self._mesh: Mesh | None = None
         self._completed = 0
         self._progress = 0
 
@@ -83,32 +57,24 @@ class Rank:
         GradreduceError
             As the strategy does; all other ranks end too.
         """
-        with (
-            every(_ALIVE_SECONDS, self._give_sign_of_life, "heartbeat"),
-            following(self._role.token),
-        ):
+        with every(_ALIVE_SECONDS, self._give_sign_of_life, "heartbeat"):
             try:
                 self._generations()
                 self._meeting.end()
             except OverError:
-                self._leave()
+                # End silently, unless this rank failed in an earlier attempt.
+                error = self._meeting.error()
+                if error is not None and error["rank"] == self._role.rank:
+                    raise GradreduceError(error["message"]) from None
             except Exception as error:
-                # Two ranks may fail at once: what the first one said stands.
+                # Two ranks may fail at once: the error of the first stands.
                 with contextlib.suppress(StorageError):
                     self._meeting.fail(error, self._role.rank)
                 raise
 
-    def _leave(self) -> None:
-        """End in silence, unless it was this rank that failed, in an earlier attempt."""
-        error = self._meeting.error()
-        if error is not None and error["rank"] == self._role.rank:
-            raise GradreduceError(error["message"])
-
     def _generations(self) -> None:
-        server = None
-        if self._role.ranks > 1:
-            reach = self._role.reach
-            server = Server(interface(reach), self._meeting.secret, is_local=not reach)
+        reach = self._role.reach
+        server = Server(interface(reach), self._meeting.secret, is_local=not reach)
         generation = fruitless = 0
         try:
             while True:
@@ -125,49 +91,32 @@ class Rank:
                             f"row one was lost before a round was done. The last time, {error}"
                         ) from error
         finally:
-            if server is not None:
-                server.close()
+            server.close()
 
-    def _generation(self, server: Server | None, generation: int) -> None:
+    def _generation(self, server: Server, generation: int) -> None:
         """Meet the others, and take part until the training ends or a rank is lost."""
         role, meeting = self._role, self._meeting
-        address = "" if server is None else server.address
         start, is_evaluated = self._start() if role.rank == 0 else (None, False)
-        mine = Announcement(address, numeric.describe(), start, is_evaluated)
+        mine = Announcement(server.address, numeric.describe(), start, is_evaluated)
         meeting.announce(generation, role.rank, mine)
         everybody = meeting.complete(generation, role.ranks, role.wait)
         start, is_evaluated = everybody[0].start, everybody[0].is_evaluated
         if start is None:
             raise DataError(f"rank 0 of generation {generation} named no round to start from")
-        addresses = [one.address for one in everybody]
-        with self._meshed(server, addresses, generation) as mesh:
-            rounds = Rounds(
-                self._context, mesh, role.blocks, self._done, lambda: self._look(generation)
-            )
-            rounds.run(start, is_evaluated)
+        look, end = partial(meeting.look, generation), time.monotonic() + role.wait
 
-    @contextlib.contextmanager
-    def _meshed(
-        self, server: Server | None, addresses: list[str], generation: int
-    ) -> Iterator[Mesh]:
-        """Streams to all other ranks, looked after by the heartbeat."""
-        if server is None:
-            yield Mesh(0, addresses, generation, "")
-            return
-        end = time.monotonic() + self._role.wait
-
-        def look() -> None:
-            self._look(generation)
+        def look_in_time() -> None:
+            look()
             if time.monotonic() > end:
                 raise LostPeerError("a rank announced itself, but did not connect")
 
-        mesh = Mesh(self._role.rank, addresses, generation, self._meeting.secret)
+        addresses = [one.address for one in everybody]
+        mesh = Mesh(role.rank, addresses, generation, meeting.secret)
         try:
-            mesh.open(server, look)
-            self._mesh = mesh
-            yield mesh
+            mesh.open(server, look_in_time)
+            rounds = Rounds(self._context, mesh, role.blocks, self._done, look)
+            rounds.run(start, is_evaluated)
         finally:
-            self._mesh = None
             mesh.close(server)
 
     def _start(self) -> tuple[int, bool]:
@@ -181,17 +130,10 @@ class Rank:
             )
         return position.completed, position.completed in context.run.evaluation_losses()
 
-    def _look(self, generation: int) -> None:
-        self._meeting.look(generation)
-
     def _done(self, completed: int) -> None:
         self._completed = completed
         self._progress += 1
 
     def _give_sign_of_life(self) -> None:
-        """Give one, and look whether those give any that this rank waits for."""
         rounds = self._context.plan.rounds
         self._status(f"rank {self._role.rank}: round {self._completed} of {rounds}")
-        mesh = self._mesh
-        if mesh is not None:
-            mesh.check(_PATIENCE, _ANSWER)

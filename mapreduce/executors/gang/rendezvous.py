@@ -2,16 +2,16 @@
 
 ::
 
-    gang/TOKEN.secret              what peers must know; the folder is its owner's alone, on S3
-                                   theirs who may read the bucket
+    gang/TOKEN.secret              what peers must know; only the owner can read the folder, and
+                                   on S3 whoever can read the bucket
     gang/TOKEN.GGGGG.RRRRR.json    rank R takes part in generation G: its address, its numeric
-                                   profile, and of rank 0 the round that all start from
+                                   profile, and from rank 0 the round that all start from
     gang/TOKEN.error.json          the error that ended the job
-    gang/TOKEN.over                the training has ended: nobody is needed any more
+    gang/TOKEN.over                the training has ended, and no rank is needed any more
 
-A generation is complete when all its ranks have a file. A task that lost a peer goes to the next
-one; a new attempt of a killed task to the latest, or the next one if its predecessor's file lies
-there. Whoever waits in one generation leaves it when there is a later one.
+A generation is complete when all its ranks have a file. A task that lost a peer joins the next
+generation. A new attempt of a killed task joins the latest one, or the next if the file of its
+predecessor is there. A rank that waits in a generation leaves it when there is a later one.
 """
 
 import contextlib
@@ -25,32 +25,25 @@ from urllib.parse import urlsplit
 
 from hdfs_utils.paths import RemotePath, ordered
 from hdfs_utils.publish import put_if_absent
-from mapreduce.errors import DataError
 from mapreduce.executors.gang.errors import NewerGenerationError, OverError, TooSmallError
 from mapreduce.runs.directory import RunDir
 from mapreduce.support import numeric
 
-#: Seconds between two looks at the folder: the first, and at most.
+#: Seconds between two looks at the folder: at first, and at most.
 _LOOK, _LOOK_AT_MOST = 0.005, 0.25
 
-#: Where a packet to nobody would leave from, if there were a route; nothing is sent.
+#: The rank in an error of the driver.
+DRIVER = -1
+
+#: A port to ask the route to. Nothing is sent there.
 _ANY_PORT = 9
 
 
 @dataclass(frozen=True)
 class Announcement:
-    """What a rank says of itself when it joins a generation.
+    """What a rank publishes about itself when it joins a generation.
 
-    Attributes
-    ----------
-    address : str
-        Of its server.
-    profile : dict
-        See :func:`mapreduce.support.numeric.describe`.
-    start : int or None
-        Of rank 0: the round that all go on from.
-    is_evaluated : bool
-        Of rank 0: whether the evaluation after that round is published.
+    Rank 0 adds the round from which all go on, and whether the evaluation after it is published.
     """
 
     address: str
@@ -60,14 +53,7 @@ class Announcement:
 
 
 class Meeting:
-    """The folder where the ranks of one job meet.
-
-    Parameters
-    ----------
-    run : RunDir
-    token : str
-        Of the job: what the names of its files begin with.
-    """
+    """The folder where the ranks of one job meet; the names of its files begin with ``token``."""
 
     def __init__(self, run: RunDir, token: str) -> None:
         self._folder = run.path / "gang"
@@ -82,8 +68,8 @@ class Meeting:
             folder.make_private()
         else:
             folder.mkdir(0o700, exist_ok=True)
-            # Disks without permissions refuse it. There all ranks are on this machine, and other
-            # users who read the secret cannot reach them.
+            # Disks without permissions refuse it. With those, all ranks are on this machine, and
+            # other users who read the secret cannot reach the ranks.
             with contextlib.suppress(OSError):
                 folder.chmod(0o700)
         meeting.clear()
@@ -91,13 +77,13 @@ class Meeting:
         return meeting
 
     def clear(self) -> None:
-        """Remove the files of this job, and what killed drivers left of others."""
+        """Remove the files of this job, and those that killed drivers left behind."""
         for path in ordered(self._folder.iterdir()):
             path.unlink(missing_ok=True)
 
     @property
     def secret(self) -> str:
-        """What peers must know."""
+        """The secret that peers must know."""
         secret: bytes = self._path("secret").read_bytes()
         return secret.decode()
 
@@ -115,7 +101,7 @@ class Meeting:
     # Generations
 
     def join(self, rank: int, after: int) -> int:
-        """The generation that a rank is to take part in: one after ``after``."""
+        """The generation that a rank is to take part in, later than ``after``."""
         self.look(-1)
         numbers = _generations(self._names())
         latest = max(numbers, default=1)
@@ -123,31 +109,25 @@ class Meeting:
         return generation + 1 if rank in numbers.get(generation, ()) else generation
 
     def announce(self, generation: int, rank: int, announcement: Announcement) -> None:
-        """Say that a rank takes part in a generation."""
+        """Publish that a rank takes part in a generation."""
         content = json.dumps(asdict(announcement), allow_nan=False).encode()
         put_if_absent(self._path(f"{generation:05d}.{rank:05d}.json"), content)
 
     def complete(self, generation: int, ranks: int, seconds: float) -> list[Announcement]:
-        """The announcements of all ranks of a generation; waits for them.
-
-        Parameters
-        ----------
-        generation, ranks : int
-        seconds : float
-            To wait at most.
+        """Wait for the announcements of all ranks of a generation.
 
         Raises
         ------
         NewerGenerationError, OverError
             There is nothing to wait for any more.
         TooSmallError
-            Somebody did not come.
+            A rank did not come within ``seconds``.
         """
         started, pause = time.monotonic(), _LOOK
         while True:
             present = self.look(generation).get(generation, set())
             if len(present) == ranks:
-                return [self.read(generation, rank) for rank in range(ranks)]
+                return self.announced(generation, ranks)
             if time.monotonic() - started > seconds:
                 missing = sorted(set(range(ranks)) - present)
                 raise TooSmallError(
@@ -164,7 +144,7 @@ class Meeting:
         Raises
         ------
         NewerGenerationError
-            There is one later than ``generation``, unless that is negative.
+            There is a later one than ``generation``, unless that is negative.
         OverError
             The training has ended, or failed.
         """
@@ -176,29 +156,26 @@ class Meeting:
             raise NewerGenerationError(f"generation {generation} is over")
         return numbers
 
-    def read(self, generation: int, rank: int) -> Announcement:
-        """What a rank said of itself."""
-        path = self._path(f"{generation:05d}.{rank:05d}.json")
-        try:
-            return Announcement(**json.loads(path.read_bytes()))
-        except (ValueError, TypeError) as error:
-            raise DataError(f"{path} is damaged: {error}") from error
+    def announced(self, generation: int, ranks: int) -> list[Announcement]:
+        """What the ranks of a complete generation published about themselves."""
+        paths = [self._path(f"{generation:05d}.{rank:05d}.json") for rank in range(ranks)]
+        return [Announcement(**json.loads(path.read_bytes())) for path in paths]
 
     def profiles(self, ranks: int) -> list[dict[str, Any]] | None:
         """The numeric profiles of the first generation that is complete, or None."""
         for generation, present in sorted(_generations(self._names()).items()):
             if len(present) == ranks:
-                return [self.read(generation, rank).profile for rank in range(ranks)]
+                return [one.profile for one in self.announced(generation, ranks)]
         return None
 
     # The end
 
     def end(self) -> None:
-        """Say that the training has ended."""
+        """Publish that the training has ended."""
         put_if_absent(self._path("over"), b"")
 
     def fail(self, error: BaseException, rank: int) -> None:
-        """Say why the job ends, unless somebody has."""
+        """Publish why the job ends, unless an error is published already."""
         content = {
             "rank": rank,
             "type": type(error).__name__,
@@ -230,11 +207,8 @@ def _generations(names: set[str]) -> dict[int, set[int]]:
 def interface(reach: str) -> str:
     """The address of this machine's interface by which others reach it.
 
-    Parameters
-    ----------
-    reach : str
-        ``host:port`` of what all ranks can reach, such as the cluster's name node; empty if all
-        ranks are on this machine.
+    All ranks can reach ``reach``, the ``host:port`` of the cluster's name node. It is empty if all
+    ranks are on this machine.
     """
     if not reach:
         return "127.0.0.1"
@@ -246,15 +220,14 @@ def interface(reach: str) -> str:
 
 
 def mixed(profiles: list[dict[str, Any]], pinned: bool) -> list[str]:
-    """How the numeric profiles of ranks differ from that of rank 0, in words; empty if not at all.
+    """How the numeric profiles of ranks differ from that of rank 0, in words.
 
-    With ``pinned`` ones the processors themselves do not matter.
+    If the profiles are ``pinned``, the processors themselves do not matter.
     """
     ignored = {"cpu", "cpu_features"} if pinned else set()
     kept = [{name: p[name] for name in p if name not in ignored} for p in profiles]
-    changes = [
+    return [
         f"rank {rank}: {change}"
         for rank, profile in enumerate(kept)
         for change in numeric.difference(kept[0], profile)
     ]
-    return changes

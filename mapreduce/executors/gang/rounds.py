@@ -6,9 +6,9 @@ One round, between the ranks::
     reduce of my keys          --all-to-all------>  the same for each further phase
     new blocks of the state    --all-gather------>  to everybody
 
-What is mapped and reduced is the strategy's, the same that the chain's steps call. Only some rounds
-are published in the run's directory: those that a checkpoint or an evaluation is made of, and now
-and then one, so that little is lost with a task.
+The strategy maps and reduces, as in the steps of the chain. Only some rounds are published in the
+run's directory: those that a checkpoint or an evaluation is made from, and now and then another, so
+that little is lost with a task.
 """
 
 import time
@@ -28,15 +28,15 @@ from mapreduce.reduction.tree import Node
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import Array, Block
 from mapreduce.strategies.base import Layout, Pair
-from mapreduce.strategies.leaf_ranges import block_of, leaf_ranges, ranges
+from mapreduce.strategies.leaf_ranges import block_key, block_of, leaf_ranges, ranges
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 
-#: Seconds between two rounds that are published although nothing asks for them, and how many times
-#: as long as the publishing itself takes.
+#: Rounds that are not due are published at intervals of at least these seconds, and of at least the
+#: time that publishing takes multiplied by the second number.
 _PUBLISH_SECONDS, _PUBLISH_SHARE = 1.0, 30
 
-#: Checkpoints that the driver may lag behind, and seconds that it is waited for.
+#: Checkpoints that the driver may lag behind, and seconds to wait for it.
 _LAG, _LAG_SECONDS = 2, 600.0
 
 #: Seconds between two looks for a checkpoint.
@@ -46,20 +46,14 @@ _LOOK_SECONDS = 0.005
 class GangState(State):
     """The state of a gang: each rank has the blocks that it owns, and all vectors for mappers.
 
-    What a round publishes is sent to all ranks, and goes to the run's folder now and then only.
-
-    Parameters
-    ----------
-    context : TaskContext
-    blocks : int
-    vectors : sequence of str
-        Names of the arrays that mappers read.
+    A round's blocks are sent to all ranks, and only now and then published in the run's folder.
+    ``vectors`` are the names of the arrays that mappers read.
     """
 
     def __init__(self, context: TaskContext, blocks: int, vectors: Sequence[str]) -> None:
         super().__init__(context.run, context.model.size, blocks)
         self._names = vectors
-        #: The vectors of two rounds, in turn: a vector that changed is another object.
+        #: The vectors of two rounds, in turn: a vector that has changed must be another object.
         self._memory: dict[tuple[int, str], Array] = {}
         #: Blocks of this round, for the other ranks.
         self.news: list[Message] = []
@@ -71,7 +65,7 @@ class GangState(State):
         self.news.append(Message({"block": number}, arrays))
 
     def receive(self, completed: int, messages: Iterable[Message]) -> None:
-        """Take in the blocks of a round, those of this rank too."""
+        """Take in all blocks of a round, this rank's own too."""
         for message in messages:
             start, stop = self.bounds[message.meta["block"]]
             for name, array in message.arrays.items():
@@ -89,7 +83,7 @@ class GangState(State):
         return self._memory[key]
 
     def save(self, completed: int, number: int) -> None:
-        """Publish a block in the run's folder, in one file, so that no earlier one is needed."""
+        """Publish a block in the run's folder, in one file that needs no earlier one."""
         block = Block.of(completed, self.block(completed, number).arrays)
         self.run.publish_block(completed, number, self.count, block)
 
@@ -97,16 +91,8 @@ class GangState(State):
 class Rounds:
     """The rounds of one generation.
 
-    Parameters
-    ----------
-    context : TaskContext
-    mesh : Mesh
-    blocks : int
-        Blocks wanted of the parameters.
-    on_round : callable
-        ``on_round(completed)`` is called after each round.
-    look : callable
-        Called now and then; raises an error if the gang is to end.
+    ``on_round`` is called after each round, with the number of completed ones. ``look`` is called
+    now and then, and raises an error if the gang has to end.
     """
 
     def __init__(
@@ -115,7 +101,7 @@ class Rounds:
         mesh: Mesh,
         blocks: int,
         on_round: Callable[[int], None],
-        look: Callable[[], None],
+        look: Callable[[], object],
     ) -> None:
         self._run = context.run
         self._plan = context.plan
@@ -130,25 +116,22 @@ class Rounds:
         self._layout = Layout(mesh.ranks, self._count)
         self._strategy = found(context, self._state, self._layout)
         self._owners = range(min(self._count, mesh.ranks))
+        self._all = range(mesh.ranks)
         self._mine = range(mesh.rank, self._count, mesh.ranks)
-        # Each message of at most three vectors of float64 or int64; and descriptions and scalars.
+        # A message has at most three vectors of float64 or int64, and descriptions and scalars.
         most = found.most_messages(self._plan, 0)
         mesh.most += most * 24 * context.model.size + (self._count << 20)
-        #: Rounds that were published only now and then, in order; the last of all published ones.
+        #: Published rounds that were not due, in order.
         self._passing: list[int] = []
+        #: The last published round.
         self._published = 0
         self._unsaved: list[int] = []
         self._publish_at = 0.0
 
     def run(self, start: int, is_evaluated: bool) -> None:
-        """Take part from the round after ``start`` on, until the training ends.
+        """Take part in the rounds after the first ``start`` ones, until the training ends.
 
-        Parameters
-        ----------
-        start : int
-            Rounds completed, whose blocks are published.
-        is_evaluated : bool
-            Whether the evaluation after that round is published too, if there is one.
+        Those rounds are published; ``is_evaluated`` if the evaluation after them is, too.
 
         Raises
         ------
@@ -165,8 +148,8 @@ class Rounds:
                 self._publish(completed)
             self._on_round(completed)
             over = self._finish_or_evaluate(completed, False)
-        # Nobody leaves before all that others would have to go on from is published.
-        self._to_all([])
+        # A rank may only leave when the others could not have to go on from an earlier round.
+        self._to_all([], self._all)
 
     def _load(self, start: int) -> None:
         for name in (*self._names, "memory"):
@@ -194,15 +177,14 @@ class Rounds:
             pairs, senders = found, owners
         publish = time.monotonic() >= self._publish_at
         messages = [Message({**one.meta, "publish": publish}, one.arrays) for one in state.news]
-        for received in self._to_all([*messages], self._owners):
-            messages += received
+        messages += self._to_all(messages, self._owners)
         state.receive(completed + 1, messages)
         return any(one.meta["publish"] for one in messages if one.meta["block"] == 0)
 
     def _shuffle(
         self, pairs: Iterable[Pair], senders: range, owners: range
     ) -> dict[str, list[Message]]:
-        """Send messages to the owners of their keys; what this rank gets, by key."""
+        """Send messages to the owners of their keys; returns what this rank receives, by key."""
         rank, ranks = self._mesh.rank, self._mesh.ranks
         mine: dict[str, list[Message]] = {}
         outgoing: dict[int, list[Message]] = {peer: [] for peer in owners if peer != rank}
@@ -217,34 +199,21 @@ class Rounds:
         if rank in senders:
             parcels = {peer: pack(messages) for peer, messages in outgoing.items()}
         awaited = [peer for peer in senders if peer != rank] if rank in owners else []
-        for messages in self._mesh.exchange(parcels, awaited):
-            for message in messages:
-                mine.setdefault(message.meta["key"], []).append(message)
+        for message in self._mesh.exchange(parcels, awaited):
+            mine.setdefault(message.meta["key"], []).append(message)
         return dict(sorted(mine.items()))
 
-    def _to_all(
-        self,
-        messages: list[Message],
-        senders: range | None = None,
-        receivers: range | None = None,
-    ) -> list[list[Message]]:
-        """Have some ranks, or all, send messages to some others, or all; what this one gets."""
+    def _to_all(self, messages: list[Message], senders: range) -> list[Message]:
+        """Have some ranks send messages to all; returns what this rank receives."""
         rank, peers = self._mesh.rank, self._mesh.peers
-        sends = senders is None or rank in senders
-        receives = receivers is None or rank in receivers
-        parcel = pack(messages) if sends and peers else None
-        parcels = {
-            peer: parcel
-            for peer in peers
-            if parcel is not None and (receivers is None or peer in receivers)
-        }
-        wanted = [peer for peer in peers if receives and (senders is None or peer in senders)]
-        return list(self._mesh.exchange(parcels, wanted))
+        sends = peers and rank in senders
+        parcels = dict.fromkeys(peers, pack(messages)) if sends else {}
+        return self._mesh.exchange(parcels, [peer for peer in senders if peer != rank])
 
     # Between rounds
 
     def _is_due(self, completed: int) -> bool:
-        """Whether a round is one that a checkpoint or an evaluation is made of."""
+        """Whether a checkpoint or an evaluation is made from a round."""
         plan = self._plan
         is_planned = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
         return is_planned or self._optimizer.is_done(self._state.scalars(completed))
@@ -257,7 +226,7 @@ class Rounds:
                 self._wait_for_driver(completed)
         for number in self._mine:
             self._state.save(completed, number)
-        # All ranks have published the one before, or this round would not have come about.
+        # All ranks have published the round before, or they could not have made this one.
         while self._passing and self._passing[0] < self._published:
             earlier = self._passing.pop(0)
             for number in self._mine:
@@ -269,7 +238,7 @@ class Rounds:
         self._publish_at = time.monotonic() + max(_PUBLISH_SECONDS, _PUBLISH_SHARE * seconds)
 
     def _wait_for_driver(self, completed: int) -> None:
-        """Do not run away from the driver, which makes checkpoints of what is published."""
+        """Wait if the driver lags behind in saving checkpoints of what is published."""
         if completed in checkpoint.saved(self._run):
             return
         end = time.monotonic() + _LAG_SECONDS
@@ -296,12 +265,10 @@ class Rounds:
             self._evaluate(completed)
         if not plan.patience:
             return is_last
-        root = range(1)
         answer = []
         if self._mesh.rank == 0:
             answer = [Message({"stop": self._run.is_out_of_patience(completed)})]
-        for messages in self._to_all(answer, root):
-            answer += messages
+        answer += self._to_all(answer, range(1))
         return is_last or bool(answer[0].meta["stop"])
 
     @cached_property
@@ -311,22 +278,22 @@ class Rounds:
         return Inference(self._run, path_of(evaluation), np.empty(0))
 
     def _evaluate(self, completed: int) -> None:
-        """Score the evaluation data, each rank a part; rank 0 publishes the sum."""
+        """Score the evaluation data, a part on each rank; rank 0 publishes the sum."""
         inference = self._inference
         inference.params = self._state.params(completed)
         leaves = inference.leaves
         parts = ranges(leaves, self._mesh.ranks)
         mine = parts[self._mesh.rank] if self._mesh.rank < len(parts) else (0, 0)
         score_of = partial(evaluate.score_of, inference)
-        messages = [
-            evaluate.to_message(score, node=[*node])
+        pairs = [
+            (block_key(0), evaluate.to_message(score, node=[*node]))
             for node, score in evaluate.SCORES.nodes(leaves, range(*mine), score_of)
         ]
-        received = self._to_all(messages, None, range(1))
+        received = self._shuffle(pairs, self._all, range(1))
         if self._mesh.rank:
             return
         fold = evaluate.SCORES.fold(leaves)
-        for message in [*messages, *(message for part in received for message in part)]:
+        for message in received[block_key(0)]:
             fold.add(Node(*message.meta["node"]), evaluate.from_message(message))
         score = fold.result()
         evaluate.check_finite(score, completed, inference.dataset.folder)

@@ -1,13 +1,13 @@
 """Streams between the ranks of a gang: framed sockets.
 
 For each pair of ranks and each generation there is one connection, which the lower rank opens
-(:mod:`mapreduce.executors.gang.handshake`). All is read and written by the thread that calls, to
-and from all peers at once, so that no wait depends on the size of what travels. What travels are
-parcels, each of some :class:`mapreduce.reduction.message.Message`::
+(:mod:`mapreduce.executors.gang.handshake`). The calling thread reads from and writes to all peers
+at once, so that no parcel is too large to exchange. A parcel holds messages
+(:class:`mapreduce.reduction.message.Message`)::
 
     GRP1 | header length, 4 bytes | body length, 8 bytes | header, JSON | body: arrays
 
-When either end of a connection is gone, so is the other, and :class:`LostPeerError` is raised.
+When one end of a connection is gone, the other raises :class:`LostPeerError`.
 """
 
 import contextlib
@@ -16,7 +16,6 @@ import math
 import select
 import socket
 import struct
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +23,7 @@ import numpy as np
 
 from mapreduce.errors import WireError
 from mapreduce.executors.gang.errors import LostPeerError
-from mapreduce.executors.gang.handshake import PING, Server, connect, hang_up
+from mapreduce.executors.gang.handshake import Server, connect, hang_up
 from mapreduce.reduction.message import Array, Message
 
 MAGIC = b"GRP1"
@@ -36,19 +35,19 @@ _ALIGNMENT = 64
 #: Seconds that a peer has for the handshake.
 _CONNECT_SECONDS = 20.0
 
-#: Bytes that any parcel may have.
+#: Bytes that a parcel may always have.
 _ALLOWANCE = 1 << 20
 
 
 class Parcel(NamedTuple):
-    """Messages on their way: a header that describes them, and the bytes of their arrays."""
+    """Messages to be sent: a header that describes them, and the bytes of their arrays."""
 
     header: bytes
     body: Array
 
 
 def pack(messages: Sequence[Message]) -> Parcel:
-    """Put messages into a parcel, which holds copies of their arrays."""
+    """A parcel with messages, whose arrays are copied."""
     described, pieces, size = [], [], 0
     for message in messages:
         entries = []
@@ -89,13 +88,7 @@ def _arrays(entries: Any, body: Any) -> Iterator[tuple[str, Any]]:
 
 
 class _Incoming:
-    """A parcel that arrives.
-
-    Parameters
-    ----------
-    most : int
-        Bytes that it may have.
-    """
+    """A parcel that arrives, of at most ``most`` bytes."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -104,14 +97,14 @@ class _Incoming:
         self._header = 0
 
     def read(self, connection: socket.socket) -> Parcel | None:
-        """Take what has arrived; the parcel once it is whole.
+        """Take what has arrived, and return the parcel once it is whole.
 
         Raises
         ------
         OSError
             The connection was closed.
         WireError
-            No parcel begins like that, or it is too large.
+            These are not the first bytes of a parcel, or it is too large.
         """
         while True:
             try:
@@ -138,13 +131,7 @@ class _Incoming:
 class Mesh:
     """The connections between a rank and all others, for one generation.
 
-    Parameters
-    ----------
-    rank : int
-    addresses : sequence of str
-        Of all ranks.
-    generation : int
-    secret : str
+    ``addresses`` are those of all ranks.
     """
 
     def __init__(self, rank: int, addresses: Sequence[str], generation: int, secret: str) -> None:
@@ -152,88 +139,65 @@ class Mesh:
         self.ranks = len(addresses)
         self.generation = generation
         self.peers = [peer for peer in range(self.ranks) if peer != rank]
-        #: Bytes that a parcel may have: nothing larger is read.
+        #: Bytes that a parcel may have: a larger one is not read.
         self.most = _ALLOWANCE
-        self._addresses = addresses
-        self._secret = secret
         self._streams: dict[int, socket.socket] = {}
-        #: The peers that are waited for, and since when, for the thread that looks after them.
-        self.waits: tuple[list[int], float] | None = None
         try:
             for peer in range(rank + 1, self.ranks):
-                with self._told(peer):
-                    self._streams[peer] = self._connect(peer, generation, _CONNECT_SECONDS)
+                with _losing(peer):
+                    found = connect(addresses[peer], secret, generation, rank, _CONNECT_SECONDS)
+                self._streams[peer] = found
         except BaseException:
             self._hang_up()
             raise
-
-    def _connect(self, peer: int, generation: int, seconds: float) -> socket.socket:
-        return connect(self._addresses[peer], self._secret, generation, self.rank, seconds)
 
     def open(self, server: Server, look: Callable[[], None]) -> None:
         """Wait until the lower ranks have opened their connections."""
         self._streams.update(server.streams(self.generation, range(self.rank), look))
 
-    def exchange(
-        self, parcels: Mapping[int, Parcel], senders: Collection[int]
-    ) -> Iterator[list[Message]]:
-        """Send a parcel to some peers and receive one from others; all ranks must fit together.
-
-        Nothing happens before the first result is asked for, and all only when the last one was.
-
-        Parameters
-        ----------
-        parcels : dict of int to Parcel
-        senders : collection of int
-            Who sends a parcel to this rank.
-
-        Yields
-        ------
-        list of Message
-            Those of one peer, in no order that means anything.
+    def exchange(self, parcels: Mapping[int, Parcel], senders: Collection[int]) -> list[Message]:
+        """Send a parcel to some peers, and receive the messages of others, in any order.
 
         Raises
         ------
         LostPeerError
         WireError
-            What a peer sent is no parcel.
+            A peer sent something that is not a parcel.
         """
+        received: list[Message] = []
         incoming = {peer: _Incoming(self.most) for peer in senders}
         outgoing = {
             peer: [memoryview(_PREFIX.pack(MAGIC, len(header), len(body)) + header), body.data]
             for peer, (header, body) in parcels.items()
         }
-        # What is small is gone at once.
+        # Small parcels are sent at once.
         outgoing = {peer: left for peer, left in outgoing.items() if self._send(peer, left)}
         busy = {self._streams[peer].fileno(): peer for peer in (*incoming, *outgoing)}
         poll = select.poll()
         for descriptor, peer in busy.items():
             poll.register(descriptor, _events(peer in incoming, peer in outgoing))
         while busy:
-            self.waits = [*busy.values()], time.monotonic()
-            ready = poll.poll()
-            self.waits = None
-            for descriptor, _ in ready:
+            for descriptor, _ in poll.poll():
                 peer = busy[descriptor]
                 parcel = None
                 if peer in outgoing and not self._send(peer, outgoing[peer]):
                     del outgoing[peer]
                 if peer in incoming:
-                    with self._told(peer):
+                    with _losing(peer):
                         parcel = incoming[peer].read(self._streams[peer])
                 if parcel is not None:
                     del incoming[peer]
+                    received += unpack(parcel)
                 if peer in incoming or peer in outgoing:
                     poll.modify(descriptor, _events(peer in incoming, peer in outgoing))
                 else:
                     poll.unregister(descriptor)
                     del busy[descriptor]
-                if parcel is not None:
-                    yield unpack(parcel)
+        return received
 
     def _send(self, peer: int, pieces: list[memoryview]) -> list[memoryview]:
-        """Write as much as the system takes; what is left."""
-        with self._told(peer), contextlib.suppress(BlockingIOError):
+        """Write as much as the system takes; returns what is left."""
+        with _losing(peer), contextlib.suppress(BlockingIOError):
             while pieces:
                 count = self._streams[peer].sendmsg(pieces)
                 while pieces and count >= len(pieces[0]):
@@ -242,46 +206,23 @@ class Mesh:
                     pieces[0] = pieces[0][count:]
         return pieces
 
-    @contextlib.contextmanager
-    def _told(self, peer: int) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise LostPeerError(f"rank {peer} of the gang is gone: {error}") from error
-
-    def check(self, patience: float, seconds: float) -> None:
-        """Give up peers that were waited for, if one does not answer; called by another thread.
-
-        Parameters
-        ----------
-        patience : float
-            Seconds of waiting after which they are asked.
-        seconds : float
-            That each has to answer.
-        """
-        waits = self.waits
-        if waits is None or time.monotonic() - waits[1] < patience:
-            return
-        try:
-            for peer in waits[0]:
-                self._connect(peer, PING, seconds).close()
-        except OSError:
-            self.cancel()
-
-    def cancel(self) -> None:
-        """Have all waits fail."""
-        for stream in self._streams.values():
-            with contextlib.suppress(OSError):
-                stream.shutdown(socket.SHUT_RDWR)
-
     def close(self, server: Server) -> None:
-        """End all connections of the generation, also those that others wait on."""
+        """End all connections of the generation."""
         self._hang_up()
         server.end(self.generation)
 
     def _hang_up(self) -> None:
         for stream in self._streams.values():
             hang_up(stream)
+
+
+@contextlib.contextmanager
+def _losing(peer: int) -> Iterator[None]:
+    """Turn an error of the system into the loss of a peer."""
+    try:
+        yield
+    except OSError as error:
+        raise LostPeerError(f"rank {peer} of the gang is gone: {error}") from error
 
 
 def _events(reads: bool, writes: bool) -> int:

@@ -275,7 +275,7 @@ def test_shard_that_is_no_arrow_file(copy):
 def test_manifest_that_tells_of_other_columns(copy, changes):
     datasets.rewrite_manifest(copy, json.loads((copy / MANIFEST).read_text()) | changes)
     data = Dataset(copy)
-    with pytest.raises(DataError, match="they do not belong together"):
+    with pytest.raises(DataError, match="the plan is not one for these data"):
         [data.shard(i).rows(0, 10) for i in range(3)]
 
 

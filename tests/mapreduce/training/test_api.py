@@ -172,13 +172,12 @@ class TestRun:
         found = run.predict(mixed, runner="inline")["prediction"].to_numpy()
         assert (found == run.predict(x, runner="inline")).all()
         assert run.evaluate(mixed, runner="inline").accuracy == (found == y).mean()
-        with pytest.raises(UsageError, match="x0: data has no such column"):
+        with pytest.raises(UsageError, match=r"x0: \S+/data has no such column"):
             run.predict(mixed.drop_columns("x0"), runner="inline")
 
     def test_looks(self, trained):
         run, *_ = trained
         assert repr(run).startswith(f"<Run {run.path}: softmax, ended after 9 of 9 rounds, model ")
-        assert run.model_sha256 in run._repr_html_()
         assert mapreduce.open_run(str(run.path)).model_sha256 == run.model_sha256
 
     def test_resumes_after_an_interruption(self):
@@ -208,7 +207,7 @@ class TestRun:
         before = path.read_text()
         path.write_text(json.dumps(json.loads(before) | {"runner": "hadoop"}))
         try:
-            with pytest.raises(UsageError, match="was last run with runner='hadoop'"):
+            with pytest.raises(UsageError, match="was last run with -r hadoop"):
                 run.resume()
         finally:
             path.write_text(before)
@@ -223,14 +222,14 @@ class TestErrors:
                 UsageError,
                 r"keyword 'learning_rat'. Did you mean learning_rate",
             ),
-            ({"epochs": "3"}, UsageError, "^epochs: expected int, found '3'"),
-            ({"epochs": 0}, UsageError, "^epochs: expected a positive number, found 0"),
-            ({"optimizer": "sdg"}, UsageError, "^optimizer: expected sgd or momentum or"),
-            ({"runner": "spark"}, UsageError, "^runner: expected one of inline, parallel, local"),
-            ({"workers": 0}, UsageError, "^workers: expected a positive number"),
+            ({"epochs": "3"}, UsageError, "^--epochs: expected int, found '3'"),
+            ({"epochs": 0}, UsageError, "^--epochs: expected a positive number, found 0"),
+            ({"optimizer": "sdg"}, UsageError, "^--optimizer: unknown optimizer 'sdg'"),
+            ({"runner": "spark"}, UsageError, "^--runner: expected one of inline, parallel, local"),
+            ({"workers": 0}, UsageError, "^--workers: expected a positive number"),
             ({"model": "forest"}, UsageError, "forest"),
-            ({"patience": 2}, UsageError, "Leave it out, or add evaluation=DATA"),
-            ({"numeric_profile": "portable"}, UsageError, "^numeric_profile portable: start Pyth"),
+            ({"patience": 2}, UsageError, "--patience 2: nothing is evaluated"),
+            ({"numeric_profile": "portable"}, UsageError, "^numeric_profile='portable': start P"),
             ({"data": "nowhere"}, MissingInputError, "nowhere"),
             ({"data": 3}, DataError, "expected rows of one number or more"),
             ({"run": 3}, UsageError, "expected a path, found 3"),
@@ -241,7 +240,7 @@ class TestErrors:
             (
                 {"data": pa.table({"x": [1.0], "label": [0]}), "label": "z"},
                 UsageError,
-                "^label z: data has no such column",
+                "^--label z: \\S+/data has no such column",
             ),
             ({"data": None}, UsageError, r"expected \(X, y\), a table, or the folder"),
         ],
@@ -263,11 +262,11 @@ class TestErrors:
             (lambda x, y: ([[1], [1, 2]], [0, 1]), "X: expected an array"),
             (
                 lambda x, y: (np.where(x == x[7, 3], np.nan, x), y),
-                "^data, row 8, column X: .* nan at",
+                "data, row 8, column X: .* at place 3: nan",
             ),
-            (lambda x, y: (x * 1e300, y), "overflow float32: take dtype float64"),
-            (lambda x, y: (x, y + 0.5), "need model='linear'"),
-            (lambda x, y: (x, np.where(y, "a", None)), "^data, row .*, column y: expected a label"),
+            (lambda x, y: (x * 1e300, y), "overflow float32: take --dtype float64"),
+            (lambda x, y: (x, y + 0.5), "need --task regression"),
+            (lambda x, y: (x, np.where(y, "a", None)), "data, row .*, column y: expected a label"),
             (lambda x, y: (x, y * 0), "only one class"),
             (lambda x, y: (x[:0], y[:0]), "expected rows of one number"),
         ],
@@ -279,9 +278,7 @@ class TestErrors:
 
     def test_a_run_that_exists(self, trained):
         run, *_ = trained
-        with pytest.raises(
-            OutputError, match=r"Go on with mapreduce.open_run\('/\S*'\).resume\(\)"
-        ):
+        with pytest.raises(OutputError, match=r"Go on with 'gradreduce resume /\S*'"):
             mapreduce.train(arrays(), run=run.path, **HERE)
         with pytest.raises(MissingInputError, match="is not a run"):
             mapreduce.open_run("nowhere")

@@ -187,14 +187,6 @@ def test_limit_rows_takes_the_first_rows_only(data, tmp_path):
     assert plan.data.shard_rows == (200, 50)
 
 
-def test_fewer_pages_than_blocks_is_a_warning(data, tmp_path):
-    created = driver.create(tmp_path / "run", Settings("softmax"), data / "train", None)
-    seen = []
-    driver.train(created, Execution("inline", blocks=4), 0, Events(seen.append))
-    messages = [event.message for event in seen if type(event).__name__ == "Warned"]
-    assert messages == ["the model's 39 parameters make 1 block(s) of whole pages of 16,384, not 4"]
-
-
 def test_another_numeric_profile_is_a_warning(data, tmp_path):
     created = driver.create(tmp_path / "run", Settings("softmax"), data / "train", None)
     created.write_json("profile.json", {"cpu": "z80"})
@@ -346,7 +338,7 @@ class TestBlocks:
             slots = {name for name in stored if name[0] in "sy" and name[1:].isdigit()}
             assert len(slots) in (0, 2)
             assert {"params", "memory", "history"} <= stored
-            training._settle(position)
+            training._checkpoint_and_evaluate(position)
             block = created.read_block(at, 0, 1)
             assert self.files(created) == sorted(block.rounds() | {at})
         # The first round's file is needed as long as a slot was never filled.

@@ -201,7 +201,7 @@ class TestTraining:
             run, Execution("inline", blocks=3, rounds_per_job=3), 0, Events(), driver.ChainJob
         )
         position = training._advance(training._start())
-        training._settle(position)
+        training._checkpoint_and_evaluate(position)
         assert position.scalars[1] < 2.0**12
         for path in run.rounds.iterdir():
             path.unlink()

@@ -105,11 +105,12 @@ def test_a_run_has_the_bits_of_a_local_one(data, root, tmp_path):
     assert [p.name for p in ordered(out.glob("part-*"))] == ["part-00000.parquet"]
 
 
-def test_a_gang_that_the_driver_follows_from_its_own_process(data, root, tmp_path):
+@pytest.mark.slow
+def test_a_gang(data, root, tmp_path):
     settings = dataclasses.replace(SETTINGS, eval_every=4, patience=1)
     expected = train(create(tmp_path / "run", data, settings))
     run = create(root / "run", copied(data, root), settings)
-    assert train(run, executor="gang", workers=1) == expected
+    assert train(run, runner="parallel", executor="gang", workers=2) == expected
 
 
 @pytest.mark.slow

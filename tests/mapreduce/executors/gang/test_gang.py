@@ -277,10 +277,6 @@ VALUES = {
 }
 
 
-def test_a_gang_of_one_task_inline():
-    assert execution({**VALUES, "runner": "inline"}).workers == 1
-
-
 @pytest.mark.parametrize(
     ("spec", "dtype", "workers", "blocks"),
     [
@@ -312,7 +308,7 @@ def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blo
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"runner": "inline", "workers": 2}, "-r inline runs one after the other"),
+        ({"runner": "inline"}, "-r inline runs one after the other"),
         ({"gang_wait": 0.0}, "--gang-wait: expected a positive number of seconds"),
         ({"gang_wait": float("nan")}, "--gang-wait: expected a positive number of seconds"),
     ],
@@ -342,4 +338,4 @@ def test_a_disk_without_permissions_holds_a_gang_too(data, tmp_path, monkeypatch
     gang = Gang(run, 2, initial(run, 1))
     gang.start()
     assert gang.join() == {}
-    assert gang.meeting.read(1, 0).address.startswith(":")
+    assert gang.meeting.announced(1, 2)[0].address.startswith(":")

@@ -13,7 +13,7 @@ import pytest
 from mapreduce.errors import WireError
 from mapreduce.executors.gang import handshake
 from mapreduce.executors.gang.errors import LostPeerError
-from mapreduce.executors.gang.handshake import PING, Server, connect
+from mapreduce.executors.gang.handshake import Server, connect
 from mapreduce.executors.gang.transport import _PREFIX, MAGIC, Mesh
 
 #: A rank in a process of its own: prints its address, and at the end by how much memory it grew.
@@ -58,7 +58,7 @@ def server():
 
 
 def enters(address, seconds=5.0, secret="secret"):
-    connect(address, secret, PING, 0, seconds).close()
+    connect(address, secret, 1, 0, seconds).close()
 
 
 def test_strangers_who_send_hundreds_of_mebibytes_cost_a_rank_nothing():
@@ -216,7 +216,7 @@ def test_no_more_is_read_than_a_round_can_need(prefix):
     other.open(servers[1], lambda: None)
     other._streams[0].sendall(prefix)
     with pytest.raises(WireError, match="expected b'GRP1' and lengths of at most 1048576 bytes"):
-        list(mesh.exchange({}, [1]))
+        mesh.exchange({}, [1])
     for end, server in ((mesh, servers[0]), (other, servers[1])):
         end.close(server)
         server.close()
