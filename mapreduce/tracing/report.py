@@ -205,7 +205,7 @@ def _ask_map(step: Step) -> Question | None:
         return None
     if own := sum(1 for record in task.outputs if record.source == 0):
         return Question(
-            f"The first line of map task {task.number} is: {text_of(task.lines[0].text)[:100]}\n"
+            f"The first line of map task {task.number} is: {text_of(task.lines[0].text[:100])}\n"
             "How many pairs will the mapper yield for it?",
             str(own),
             "See the first row.",
@@ -312,7 +312,7 @@ def _output(trace: Trace) -> Section:
         return Section("output", "The output", "There is none, since the job failed.")
     parts = trace.output
     shown = [(n, record) for n, part in enumerate(parts[:_TASKS]) for record in part[:_LINES]]
-    rows = [[code(f"part-{n:05d}"), code(text_of(record.line)[:160])] for n, record in shown]
+    rows = [[code(f"part-{n:05d}"), code(text_of(record.line[:160]))] for n, record in shown]
     records = sum(map(len, parts))
     rest = records - len(rows)
     text = f"{count(records, 'line')} in {count(len(parts), 'part')}, a file for each last task."

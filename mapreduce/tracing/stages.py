@@ -61,7 +61,7 @@ def _lines(task: Task) -> list[list[Any]]:
     # Of a sample the numbers of the lines are not known.
     numbers = [f"{line.number:,}" if line.number else "?" for line in task.lines[:LINES]]
     return [
-        [Cell(number, is_number=True), code(text_of(line.text)[:160])]
+        [Cell(number, is_number=True), code(text_of(line.text[:160]))]
         for number, line in zip(numbers, task.lines, strict=False)
     ]
 

@@ -4,7 +4,9 @@ The pairs are those of :mod:`mapreduce.runners.parallel.tasks`, which is written
 everything is remembered. A :class:`Variation` changes what a job must not depend on.
 """
 
+import contextlib
 import copy
+import json
 import random
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -188,7 +190,7 @@ class TracedTask:
 
     def _records(self, read: Any, lines: list[bytes]) -> Iterator[Pair]:
         for self._at, line in enumerate(lines):
-            self._where = f"the record {text_of(line)!r:.200}"
+            self._where = f"the record {text_of(line[:200])!r:.200}"
             yield read(line.rstrip(b"\r\n"))
 
     def _batches(self, job: Any, lines: list[bytes]) -> Iterator[Pair]:
@@ -244,7 +246,7 @@ class TracedTask:
             if self._setup.sort_values:
                 values.sort(key=itemgetter(0))
                 if self._how.order == "numbers":
-                    values[:] = _by_number(values, lambda one: one[0].partition(b"\t")[2])
+                    values.sort(key=lambda one: _natural(one[0].partition(b"\t")[2]))
             elif self._how.order == "reversed":
                 values.reverse()
             elif self._how.order == "shuffled":
@@ -254,7 +256,9 @@ class TracedTask:
         if order := order_of_keys(self._setup.partitioning):
             keys.sort(key=order)
         elif self._how.keys == "numbers":
-            keys = _by_number(keys, lambda key: key)
+            with contextlib.suppress(ValueError):
+                # If all are numbers.
+                keys.sort(key=lambda key: float(key.strip(b'"')))
         return [(key, groups[key]) for key in keys]
 
     def _apply(self, job: Any, mrc: str, groups: list[Gathered], read: Any) -> Iterator[Pair]:
@@ -302,7 +306,7 @@ class TracedTask:
     def _read(self, read: Any, line: bytes) -> Pair:
         if self._setup.objects and line in self._setup.objects:
             return copy.deepcopy(self._setup.objects[line])
-        where, self._where = self._where, f"the record {text_of(line)!r:.200}"
+        where, self._where = self._where, f"the record {text_of(line[:200])!r:.200}"
         key, value = read(line.rstrip(b"\r\n"))
         self._where = where
         return key, value
@@ -362,12 +366,18 @@ def failure_of(error: BaseException, what: str, where: str = "") -> Failure:
     return Failure(what, type(error).__name__, message, where, "".join(shown).rstrip())
 
 
-def _by_number(items: list[Any], text: Callable[[Any], bytes]) -> list[Any]:
-    """Items in the order of the numbers that they are written as, if all are numbers."""
+def _natural(raw: bytes) -> Any:
+    """Sorts JSON as people would: numbers by their value, all else as it is written."""
     try:
-        return sorted(items, key=lambda item: float(text(item).strip(b'"')))
+        return _rank(json.loads(raw))
     except ValueError:
-        return items
+        return (1, raw.decode("latin-1"))
+
+
+def _rank(item: Any) -> Any:
+    if isinstance(item, list):
+        return (2, [*map(_rank, item)])
+    return (0, item) if type(item) in (int, float) else (1, json.dumps(item))
 
 
 def _raw(content: bytes) -> Shown:

@@ -5,7 +5,6 @@ their own: the run is only read.
 """
 
 import contextlib
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -99,22 +98,11 @@ def advance(
         tell(f"running {completed - first:,} rounds again, from {start.place} on")
     scratch.publish_round(start.position, 1)
     for at in range(first, completed, _ROUNDS_PER_JOB):
-        _run(scratch, at, min(at + _ROUNDS_PER_JOB, completed), 1)
+        run_rounds(scratch, at, min(at + _ROUNDS_PER_JOB, completed), _HERE)
     position = scratch.read_round(completed, 1)
     # As many blocks as the round to explain has.
     scratch.publish_round(position, blocks)
     return position
-
-
-def _run(scratch: RunDir, start: int, stop: int, blocks: int) -> None:
-    """Run rounds, without what mrjob has to say of it."""
-    log = logging.getLogger("mrjob")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        run_rounds(scratch, start, stop, replace(_HERE, blocks=blocks))
-    finally:
-        log.setLevel(level)
 
 
 # What the run left behind
@@ -138,7 +126,7 @@ def compare_states(
         return [Check("the model", text, None)]
     (theirs, place), ours, when = found, after, ""
     if at > number:
-        _run(scratch, number, at, blocks)
+        run_rounds(scratch, number, at, replace(_HERE, blocks=blocks))
         ours = scratch.read_round(at, blocks)
         when = f", {at - number:,} round{'s' * (at > number + 1)} later"
     if theirs.params.shape != ours.params.shape:
