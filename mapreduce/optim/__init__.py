@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from mapreduce.optim.contract import Options as Options
     from mapreduce.optim.contract import Schedule as Schedule
     from mapreduce.optim.contract import Transformation as Transformation
-    from mapreduce.optim.guarded import Guarded as Guarded
-    from mapreduce.optim.lbfgs import LBFGS as LBFGS
     from mapreduce.optim.members import OptimizerFactory
 
 OPTIMIZERS = Registry(

@@ -42,8 +42,6 @@ class Guarded(GlobalTransformation):
         Scale of the loss in the first round, a power of two. Gradients come divided by the scale.
         A round whose loss is finite and whose gradient is not is then skipped, and the scale
         halved. If the scale is 1 already, it is a :class:`mapreduce.errors.NonFiniteError`.
-    growth_rounds : int
-        Good rounds after which the scale is doubled.
     """
 
     width = 2
@@ -54,13 +52,11 @@ class Guarded(GlobalTransformation):
         clip_norm: float | None = None,
         skip_non_finite: bool = False,
         first_scale: float | None = None,
-        growth_rounds: int = GROWTH_ROUNDS,
     ) -> None:
         self._inner = inner
         self._clip_norm = clip_norm
         self._skips = skip_non_finite
         self._first_scale = first_scale
-        self._growth_rounds = growth_rounds
 
     def init(self, params: Array) -> State:
         return self._inner.init(params)
@@ -109,6 +105,6 @@ class Guarded(GlobalTransformation):
         skipped, scale, good = scalars
         if is_skipped:
             return np.array([skipped + 1, scale / 2 if overflows else scale, 0])
-        if good + 1 < self._growth_rounds:
+        if good + 1 < GROWTH_ROUNDS:
             return np.array([skipped, scale, good + 1])
         return np.array([skipped, min(2 * scale, LARGEST_SCALE), 0])

@@ -149,20 +149,8 @@ def block_bounds(size: int, blocks: int) -> list[tuple[int, int]]:
 class RunConfig:
     """The part of a run that never changes.
 
-    Attributes
-    ----------
-    plan : Plan
-    data : str
-        Path of the training data.
-    evaluation : str or None
-        Path of the evaluation data.
-    classes : tuple of int or str
-        Label of each class.
-    shape : tuple of int
-        Shape of one example.
-    numeric_profile : {"native", "portable"}
-    columns : tuple of Column, or None
-        See :class:`mapreduce.data.manifest.Manifest`.
+    ``data`` and ``evaluation`` are paths, ``classes`` the labels, and ``shape`` is that of one
+    example. For ``columns`` see :class:`mapreduce.data.manifest.Manifest`.
     """
 
     plan: Plan
@@ -536,11 +524,10 @@ class RunDir:
 
     def evaluation(self, completed: int) -> dict[str, Any] | None:
         """The sums of an evaluation, or None if it is missing or damaged."""
-        with contextlib.suppress(DataError):
+        with contextlib.suppress(DataError, ValueError):
             sums = self.read_json(f"evaluations/{completed:08d}.json") or {}
-            with contextlib.suppress(ValueError):
-                found = {n: checked(kind, sums.get(n), n) for n, kind in _SCORE.items()}
-                return found if found["weight"] else None
+            found = {n: checked(kind, sums.get(n), n) for n, kind in _SCORE.items()}
+            return found if found["weight"] else None
         return None
 
     def evaluation_losses(self, completed: int | None = None) -> dict[int, float]:

@@ -10,15 +10,7 @@ _PIECES = 8
 
 
 class LeafRange(NamedTuple):
-    """Some units of a round.
-
-    Attributes
-    ----------
-    completed : int
-        Rounds completed before; also the number of the round, from 0.
-    start, stop : int
-        Leaves of the round's tree.
-    """
+    """Units ``start`` to ``stop`` of the round after ``completed`` ones: leaves of its tree."""
 
     completed: int
     start: int

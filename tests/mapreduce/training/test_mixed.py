@@ -12,6 +12,7 @@ from mapreduce.data.batch import Batch
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.errors import NonFiniteError
 from mapreduce.models.context import Context
+from mapreduce.optim import guarded
 from mapreduce.optim.contract import Shared
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint
@@ -79,9 +80,10 @@ class TestScaling:
         return optimizer.update(gradient, state, params, 0, Shared(sums, value, scalars))
 
     @pytest.mark.parametrize("name", ELEMENTWISE)
-    def test_halved_at_an_overflow_and_doubled_after_good_rounds(self, name):
+    def test_halved_at_an_overflow_and_doubled_after_good_rounds(self, name, monkeypatch):
+        monkeypatch.setattr(guarded, "GROWTH_ROUNDS", 3)
         inner = optim.find(name).create(lambda step: 0.1, optim.Options())
-        optimizer = optim.Guarded(inner, first_scale=8.0, growth_rounds=3)
+        optimizer = optim.Guarded(inner, first_scale=8.0)
         params, gradient = np.ones(4, np.float32), np.full(4, 0.5, np.float32)
         state, scalars = optimizer.init(params), optimizer.first_scalars()
         skipped, scale, good = 0, 8.0, 0
@@ -101,11 +103,11 @@ class TestScaling:
             assert optimizer.loss_scale(scalars) == scale
         assert scale == 4
 
-    def test_is_never_above_its_limit_nor_below_1(self):
+    def test_is_never_above_its_limit_nor_below_1(self, monkeypatch):
+        monkeypatch.setattr(guarded, "GROWTH_ROUNDS", 1)
         optimizer = optim.Guarded(
             optim.find("sgd").create(lambda step: 0.1, optim.Options()),
             first_scale=2.0**24,
-            growth_rounds=1,
         )
         params = np.ones(2, np.float32)
         _, _, scalars = self.step(optimizer, params, {}, optimizer.first_scalars(), params)
