@@ -339,4 +339,4 @@ def verify(folder: AnyPath, quiet: bool, as_json: bool) -> None:
     if as_json:
         print_json({"shards": shards, "sha256": dataset.manifest.sha256})
     else:
-        click.echo(f"{folder}: {shards} shards are as they were written")
+        click.echo(f"{folder}: {shards} shards match their digests")

@@ -121,7 +121,7 @@ def run_rounds(
     job_class: type[ChainJob] = ChainJob,
     driver: str = "",
 ) -> None:
-    """Run the rounds from ``start``, the number of completed ones, up to ``stop`` in one job.
+    """Run the rounds after the first ``start`` ones, up to ``stop``, in one job.
 
     The state after round ``start`` must be published in as many blocks as ``execution`` asks for.
     For ``driver`` see :func:`mapreduce.strategies.task_context.task_context`.

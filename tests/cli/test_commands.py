@@ -176,7 +176,7 @@ def test_data_digits_show_and_verify(tmp_path):
     test = json.loads(succeed("data", "show", tmp_path / "digits/test", "--json"))
     assert (train["rows"], test["rows"]) == (1437, 360)
     assert train["classes"] == list(range(10))
-    assert "as they were written" in succeed("data", "verify", tmp_path / "digits/train")
+    assert "match their digests" in succeed("data", "verify", tmp_path / "digits/train")
     verified = json.loads(succeed("data", "verify", "-q", "--json", tmp_path / "digits/train"))
     assert verified == {"shards": train["shards"], "sha256": train["sha256"]}
     again = json.loads(succeed("data", "digits", "-q", "--json", tmp_path / "again"))

@@ -37,7 +37,7 @@ def test_files_in_other_filesystems(cluster, tmp_path):
             tmp_path,
         )
         assert "hdfs://127.0.0.1:" in told
-        assert "1 shards are as they were written" in told
+        assert "1 shards match their digests" in told
         assert len(set(re.findall(r'"model_sha256": "(\w+)"', local))) == 1
     finally:
         for name in ("digits", "runs"):

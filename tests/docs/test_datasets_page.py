@@ -28,7 +28,7 @@ def test_commands_in_order(folder):
     from_csv, predicting, hashing, standardising = blocks("sh", TEXT)
     shown = shell(from_csv, folder)
     assert "12 rows of 2 features in 1 shard" in shown
-    assert "are as they were written" in shown
+    assert "match their digests" in shown
     shell(predicting, folder)
     predicted = pq.read_table(folder / "predictions")
     assert predicted["row"].to_pylist() == [*range(12)]

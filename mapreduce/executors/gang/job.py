@@ -107,9 +107,9 @@ def run_gang(run: RunDir, meeting: Meeting, execution: Execution) -> None:
 
 
 def _reach(run: RunDir) -> str:
-    """The name node, which all ranks can reach since the run's directory is there.
+    """The name node, which all ranks can reach since it serves the run's directory.
 
-    Empty for a directory of this machine, where the ranks are too then.
+    Empty for a directory of this machine, on which all ranks run then.
 
     Raises
     ------
@@ -128,7 +128,7 @@ def _reach(run: RunDir) -> str:
 
 
 def _explained(error: Exception, meeting: Meeting) -> Exception:
-    """An error of the job, or in its place the error that the failed rank has written down."""
+    """The error that the failed rank has published, or else the job's own."""
     found = meeting.error()
     if found is None or found["rank"] == DRIVER:
         return error

@@ -129,9 +129,9 @@ class Rounds:
         self._publish_at = 0.0
 
     def run(self, start: int, is_evaluated: bool) -> None:
-        """Take part in the rounds after the first ``start`` ones, until the training ends.
+        """Take part from the published round ``start`` until the training ends.
 
-        Those rounds are published; ``is_evaluated`` if the evaluation after them is, too.
+        ``is_evaluated`` says whether the evaluation after that round is published, too.
 
         Raises
         ------
@@ -148,7 +148,7 @@ class Rounds:
                 self._publish(completed)
             self._on_round(completed)
             over = self._finish_or_evaluate(completed, False)
-        # A rank may only leave when the others could not have to go on from an earlier round.
+        # No rank may leave before all have published what a new generation would start from.
         self._to_all([], self._all)
 
     def _load(self, start: int) -> None:
