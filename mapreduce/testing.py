@@ -382,7 +382,7 @@ def _run_rounds(kind: type[Strategy], run: RunDir, layout: Layout) -> None:
     blocks = run.publish_round(driver.initial(plan), layout.blocks)
     context = TaskContext(run.path, 1)
     _same("blocks of the model", blocks, layout.blocks)
-    tasks = [kind(context, State(run, context.model.size, blocks), layout) for _ in range(2)]
+    tasks = [kind(context, State(context, blocks), layout) for _ in range(2)]
     for completed in range(plan.rounds):
         place = f"{layout}, round {completed}"
         parts = leaf_ranges(completed, kind.units(plan, completed), layout.tasks)

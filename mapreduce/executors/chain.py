@@ -83,7 +83,7 @@ class ChainJob(WireJob):
         options = self.options
         context = task_context(path_of(options.run_dir), options.threads, options.driver)
         if context.strategy is None or context.strategy[0] != self._layout:
-            state = State(context.run, context.model.size, options.blocks)
+            state = State(context, options.blocks)
             made = strategies.find(context.plan.strategy)(context, state, self._layout)
             context.strategy = self._layout, made
         strategy: Strategy = context.strategy[1]

@@ -14,6 +14,7 @@ from mapreduce.data.manifest import Manifest
 from mapreduce.errors import DataError, UntrustedError, UsageError
 from mapreduce.models.base import Model
 from mapreduce.optim.contract import GlobalTransformation, Transformation
+from mapreduce.plan import strategies
 from mapreduce.plan.flags import PLAN, expect
 from mapreduce.plan.flags import Settings as Settings
 from mapreduce.plan.plan import DataReference, Plan
@@ -46,10 +47,10 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         The model cannot be trained on the training data or evaluated on the evaluation data.
     """
     _check_settings(settings)
-    # The user trusts the modules that the settings name.
-    trust.trust(*(name for _, name in _members(settings) if ":" in name))
+    trust_members(settings)
     _check_l1(settings)
     _check_used(settings)
+    _check_strategy(settings)
     kind = models.find(settings.model)
     _check_kind(kind, settings.model, data, evaluation)
     if settings.precision == "mixed" and data.layout == "sparse":
@@ -163,6 +164,11 @@ def _members(chosen: Settings | Plan) -> list[tuple[Registry, str]]:
     ]
 
 
+def trust_members(settings: Settings) -> None:
+    """Let the code be imported that settings name, since they are the user's own."""
+    trust.trust(*(name for _, name in _members(settings) if ":" in name))
+
+
 def _sources(chosen: Settings | Plan) -> tuple[str, ...]:
     members = [(family, name) for family, name in _members(chosen) if name not in family.builtin]
     return tuple(sorted({f"{name}={family.digest(name)}" for family, name in members}))
@@ -212,6 +218,16 @@ def _check_used(settings: Settings) -> None:
                 f"{shown}: {title or settings.optimizer} has no such option. Leave it "
                 f"out, or take --optimizer {' or '.join(users[option.name])}"
             )
+
+
+def _check_strategy(settings: Settings) -> None:
+    """Refuse settings that the chosen strategy does not use."""
+    takes = strategies.find(settings.strategy).takes
+    for option in PLAN:
+        value = getattr(settings, option.name)
+        if option.name in strategies.OPTIONAL and option.name not in takes:
+            expected = f"the default, since --strategy {settings.strategy} does not use it"
+            expect(value == option.default, option.flag, expected, value)
 
 
 def _check_l1(settings: Settings) -> None:

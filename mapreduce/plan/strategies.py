@@ -12,6 +12,21 @@ STRATEGIES = Registry(
 )
 
 
+#: Settings that not every strategy uses: :attr:`mapreduce.strategies.base.Strategy.takes`.
+OPTIONAL = (
+    "optimizer",
+    "momentum",
+    "l1",
+    "l2",
+    "weight_decay",
+    "clip_norm",
+    "non_finite",
+    "history_size",
+    "tol",
+    "precision",
+)
+
+
 def find(name: str) -> type[Any]:
     """The class of a strategy; errors are those of :meth:`Registry.load`."""
     kind: type[Any] = STRATEGIES.load(name)

@@ -9,7 +9,7 @@ carries messages between them: the chain makes a step of each phase, the gang an
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
@@ -63,6 +63,9 @@ class Strategy(ABC):
 
     #: The name of what is added up over the units, for ``explain``.
     summed = "gradient"
+    #: The settings of :data:`mapreduce.plan.strategies.OPTIONAL` that it uses. The others are
+    #: refused, unless they have their defaults.
+    takes: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
         self.context = context

@@ -4,8 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from kernels import dispatch
+from mapreduce.errors import NonFiniteError
 from mapreduce.plan.plan import Plan
-from mapreduce.runs.directory import Array, Block, RunDir, block_bounds
+from mapreduce.runs.directory import Array, Block, block_bounds
+from mapreduce.strategies.task_context import TaskContext
+
+_first_non_finite = dispatch.get("first_non_finite")
 
 
 class State:
@@ -13,16 +18,17 @@ class State:
 
     Parameters
     ----------
-    run : RunDir
-    size, blocks : int
-        As :func:`mapreduce.runs.directory.block_bounds` takes them, which gives the attribute
+    context : TaskContext
+    blocks : int
+        As :func:`mapreduce.runs.directory.block_bounds` takes it, which gives the attribute
         ``bounds``.
     """
 
-    def __init__(self, run: RunDir, size: int, blocks: int) -> None:
-        self.run = run
-        self.bounds = block_bounds(size, blocks)
-        self._plan: Plan = run.config.plan
+    def __init__(self, context: TaskContext, blocks: int) -> None:
+        self.run = context.run
+        self.bounds = block_bounds(context.model.size, blocks)
+        self._context = context
+        self._plan: Plan = context.plan
         self._blocks: dict[int, tuple[int, Block]] = {}
         self._vectors: dict[str, tuple[int, Array]] = {}
 
@@ -83,8 +89,15 @@ class State:
             Number of rows, their weight and the sum of their losses in this round.
         scalars : array, optional
             The optimizer's scalars; by default those of the block before.
+
+        Raises
+        ------
+        NonFiniteError
+            A parameter is NaN or infinite.
         """
         before = self.block(completed, number)
+        if arrays["params"] is not before.arrays["params"]:
+            self._check_finite(completed, number, arrays["params"])
         memory = before.arrays["memory"] if scalars is None else scalars
         # Sorted, so that a repeated task with another order of messages writes the same bytes.
         arrays = {"params": arrays["params"], "memory": memory, **dict(sorted(arrays.items()))}
@@ -96,6 +109,15 @@ class State:
         after = Block.of(completed + 1, arrays, before)
         self._blocks[number] = completed + 1, after
         self._publish(completed, number, before, after)
+
+    def _check_finite(self, completed: int, number: int, params: Array) -> None:
+        index = _first_non_finite(params)
+        if index >= 0:
+            own, element = self._context, self.bounds[number][0] + index
+            raise NonFiniteError(
+                f"round {completed}: the update makes parameter {own.model.parameter_at(element)} "
+                f"{params[index]}{own.feature(element)}. The training diverged: {own.plan.cures}"
+            )
 
     def _publish(self, completed: int, number: int, before: Block, after: Block) -> None:
         self.run.publish_block(completed + 1, number, self.count, after)

@@ -91,7 +91,8 @@ class Registry:
         if name not in trust.trusted():
             raise UntrustedError(
                 f"{name} is the {self.kind} of a run, and would be imported, which can run any "
-                f"program. If the run is yours, name it again: --trust {name}"
+                f"program. If the run is yours, name it again: --trust {name}, "
+                f"or open_run(..., trust=[{name!r}]) in Python"
             )
         return name
 

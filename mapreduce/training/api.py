@@ -25,12 +25,14 @@ from mapreduce.inference import evaluate as evaluation_job
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare
 from mapreduce.plan import flags as plan_flags
+from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.plan import Plan
 from mapreduce.runs import checkpoint, events, flags
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated, Events, Subscriber, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric, signals
+from mapreduce.support import trust as trusted
 from mapreduce.training import console, start
 
 #: The folder of runs for which no folder is named.
@@ -273,8 +275,8 @@ def train(
     given = _checked({"model": model, **options}, *tables)
     path = _path(run) if run is not None else _new_folder(model)
     values = {**start.defaults(*tables), **given, "run": path, "evaluation": evaluation}
-    # Check the options before anything is imported.
-    plan_flags.settings(values)
+    # Check the options before any data are imported.
+    plan_settings.trust_members(plan_flags.settings(values))
     flags.execution(values)
     profile = values["numeric_profile"]
     with _quiet(profile), _shown(progress, callbacks, path) as (bus, display):
@@ -292,25 +294,37 @@ def train(
     return Run(path)
 
 
-def open_run(path: str | os.PathLike[str] | RemotePath) -> Run:
+def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: Iterable[str] = ()) -> Run:
     """The run in a folder.
+
+    Parameters
+    ----------
+    path : path
+    trust : iterable of str
+        ``MODULE:NAME`` of one's own models and the like, which the run names and this process may
+        import, as ``--trust``.
 
     Raises
     ------
     MissingInputError, DataError
         There is none, or it is damaged.
     """
+    trusted.trust(*trust)
     return Run(_path(path))
 
 
-def evaluate(run: str | os.PathLike[str], data: Any, **options: Any) -> Evaluated:
-    """:meth:`Run.evaluate` of the run in a folder."""
-    return open_run(run).evaluate(data, **options)
+def evaluate(
+    run: str | os.PathLike[str], data: Any, *, trust: Iterable[str] = (), **options: Any
+) -> Evaluated:
+    """:meth:`Run.evaluate` of the run in a folder, which :func:`open_run` opens."""
+    return open_run(run, trust=trust).evaluate(data, **options)
 
 
-def predict(run: str | os.PathLike[str], data: Any, **options: Any) -> Any:
-    """:meth:`Run.predict` of the run in a folder."""
-    return open_run(run).predict(data, **options)
+def predict(
+    run: str | os.PathLike[str], data: Any, *, trust: Iterable[str] = (), **options: Any
+) -> Any:
+    """:meth:`Run.predict` of the run in a folder, which :func:`open_run` opens."""
+    return open_run(run, trust=trust).predict(data, **options)
 
 
 def _imported(

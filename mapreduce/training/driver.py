@@ -17,7 +17,13 @@ from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.manifest import load as load_manifest
 from mapreduce.data.shards import Dataset
-from mapreduce.errors import DataError, Interrupted, MissingInputError, NonFiniteError
+from mapreduce.errors import (
+    DataError,
+    Interrupted,
+    MissingInputError,
+    NonFiniteError,
+    UsageError,
+)
 from mapreduce.executors.chain import ChainJob, run_rounds
 from mapreduce.inference.evaluate import EvaluateJob, Score, evaluate
 from mapreduce.plan.plan import Plan
@@ -444,7 +450,13 @@ class _Training:
 
 def initial(plan: Plan) -> Position:
     """The state before the first round."""
-    params = plan.create_model().init(plan.seed)
+    model = plan.create_model()
+    params = model.init(plan.seed)
+    if (params.shape, params.dtype) != ((model.size,), model.dtype):
+        raise UsageError(
+            f"--model {plan.model}: expected {model.dtype} ({model.size},) from init, found "
+            f"{params.dtype} {params.shape}"
+        )
     optimizer = plan.create_optimizer()
     return Position(0, params, plan.initial_arrays(params), scalars=optimizer.first_scalars())
 

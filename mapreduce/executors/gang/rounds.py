@@ -51,7 +51,7 @@ class GangState(State):
     """
 
     def __init__(self, context: TaskContext, blocks: int, vectors: Sequence[str]) -> None:
-        super().__init__(context.run, context.model.size, blocks)
+        super().__init__(context, blocks)
         self._names = vectors
         #: The vectors of two rounds, in turn: a vector that has changed must be another object.
         self._memory: dict[tuple[int, str], Array] = {}

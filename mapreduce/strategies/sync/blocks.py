@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from kernels import dispatch
-from mapreduce.errors import NonFiniteError
 from mapreduce.optim.contract import PAGE, GlobalTransformation, Shared
 from mapreduce.reduction.aggregator import CURVATURE, VectorSum
 from mapreduce.reduction.tree import Node, TreeFold
@@ -14,8 +12,6 @@ from mapreduce.reduction.vectors import dense
 from mapreduce.runs.directory import Array
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
-
-_first_non_finite = dispatch.get("first_non_finite")
 
 
 class BlockOwner:
@@ -114,11 +110,6 @@ class BlockOwner:
         mean : VectorSum
         sums : array or None
             The scalars of all blocks, if the optimizer needs them.
-
-        Raises
-        ------
-        NonFiniteError
-            The step makes a parameter NaN or infinite.
         """
         before, trained, arrays, scalars = self._parts(completed, number, mean)
         gradient, update_buffer = dense(mean.vector), self._context.model.update_buffer
@@ -146,17 +137,7 @@ class BlockOwner:
                     params,
                     lambda name, part, at: update_buffer(name, part, before[at], mean.extras),
                 )
-        self._check_updated(completed, number, params)
         self._state.advance(completed, number, {"params": params, **state}, mean.totals, scalars)
-
-    def _check_updated(self, completed: int, number: int, params: Array) -> None:
-        index = _first_non_finite(params)
-        if index >= 0:
-            own, element = self._context, self._state.bounds[number][0] + index
-            raise NonFiniteError(
-                f"round {completed}: the update makes parameter {own.model.parameter_at(element)} "
-                f"{params[index]}{own.feature(element)}. The training diverged: {own.plan.cures}"
-            )
 
 
 def _soft_threshold(params: Array, thresholds: Array) -> Array:

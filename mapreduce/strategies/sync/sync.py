@@ -20,6 +20,7 @@ from collections.abc import Iterable, Iterator
 
 from mapreduce.errors import MissingNodesError
 from mapreduce.plan.plan import Plan
+from mapreduce.plan.strategies import OPTIONAL
 from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
@@ -33,6 +34,8 @@ from mapreduce.strategies.task_context import TaskContext
 
 class Sync(Strategy):
     """Synchronous training, whose units are the slices of a round."""
+
+    takes = OPTIONAL
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
         super().__init__(context, state, layout)

@@ -23,6 +23,8 @@ class Averaging(Strategy):
     def units(cls, plan, completed):
         return REPLICAS
 
+    takes = ("optimizer", "momentum", "weight_decay")
+
     @classmethod
     def slices(cls, plan, completed, unit):
         return plan.slices(completed)[unit::REPLICAS]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from averaging import Averaging
 
+from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message
 from mapreduce.strategies.base import Phase
@@ -19,10 +20,41 @@ def _forgotten(monkeypatch):
         monkeypatch.setenv(name, "")
 
 
-@pytest.mark.parametrize("kind", [Sync, Averaging])
-@pytest.mark.parametrize("settings", [Settings(), Settings(optimizer="momentum", l2=0.1)])
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (Sync, Settings()),
+        (Sync, Settings(optimizer="momentum", l2=0.1)),
+        (Averaging, Settings()),
+        (Averaging, Settings(optimizer="momentum", weight_decay=0.1)),
+    ],
+)
 def test_strategies(kind, settings):
     check_strategy(kind, settings)
+
+
+@pytest.mark.parametrize(
+    "change", [{"l2": 0.1}, {"clip_norm": 1.0}, {"precision": "mixed"}, {"non_finite": "skip"}]
+)
+def test_settings_that_a_strategy_does_not_use_are_refused(change):
+    (name,) = change
+    with pytest.raises(
+        UsageError, match=f"--{name.replace('_', '-')}: .*Averaging does not use it"
+    ):
+        check_strategy(Averaging, Settings(**change))
+
+
+class Diverges(Averaging):
+    def average(self, completed, key, messages):
+        block = self.state.block(completed, block_of(key)).arrays
+        params = block["params"] * np.float32("nan")
+        self.state.advance(completed, block_of(key), block | {"params": params}, (1, 1.0, 1.0))
+        return ()
+
+
+def test_parameters_that_are_not_finite_end_a_training():
+    with pytest.raises(NonFiniteError, match=r"round 0: the update makes parameter .* diverged"):
+        check_strategy(Diverges)
 
 
 def test_scalars_of_all_blocks():

@@ -4,6 +4,7 @@ import contextlib
 import io
 import json
 import shutil
+import subprocess
 import sys
 import zipfile
 from importlib import metadata
@@ -199,6 +200,26 @@ class TestTrust:
         done = programs.gradreduce("evaluate", run, "test", "-r", "inline", *named, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert "warning: the code of mine:Mine is not what it was" in done.stderr
+
+    def test_in_python(self, made, run):
+        """In new processes, which trust nothing yet: arrays train, and a run is opened again."""
+
+        def python(program):
+            command = [sys.executable, "-c", f"import mapreduce, numpy as np\n{program}"]
+            return subprocess.run(command, cwd=made, capture_output=True, text=True, timeout=120)
+
+        done = python(
+            "x, y = np.arange(24.0).reshape(12, 2) / 24, np.arange(12) % 2\n"
+            "run = mapreduce.train((x, y), 'mine:Mine:1,2', rounds=1, progress=False)\n"
+            "print(run.predict(x).shape)"
+        )
+        assert done.stdout == "(12,)\n", done.stderr
+        evaluated = "print(mapreduce.evaluate('run', 'test', runner='inline'{}).rows)"
+        done = python(evaluated.format(", trust=['mine:Mine', 'mine:heavy', 'mine:halved']"))
+        assert int(done.stdout) > 0, done.stderr
+        done = python(evaluated.format(""))
+        assert "UntrustedError: mine:Mine" in done.stderr
+        assert "trust=['mine:Mine']" in done.stderr
 
     def test_the_plan_has_the_names_and_digests_of_what_is_not_built_in(self, run):
         plan = RunDir(run).config.plan
