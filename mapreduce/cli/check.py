@@ -16,7 +16,7 @@ from mapreduce.support.suggest import did_you_mean
     type=click.IntRange(1, 100_000),
     default=1000,
     show_default=True,
-    help="Lines of input to take; of a longer one a sample.",
+    help="Most lines of input to read; a longer input is sampled.",
 )
 @click.option(
     "--time-limit",
@@ -30,7 +30,7 @@ from mapreduce.support.suggest import did_you_mean
     type=click.IntRange(0, 10_000),
     default=60,
     show_default=True,
-    help="Tries to make a counter-example small.",
+    help="Most runs to make a counter-example small.",
 )
 @click.option("--law", "laws", multiple=True, metavar="LAW", help="Test this law; also several.")
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")

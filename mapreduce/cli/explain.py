@@ -33,7 +33,7 @@ _OPTIONS: dict[str, Any] = {
     "round_number",
     type=click.IntRange(1),
     metavar="N",
-    help="Of a run: the round to explain.  [default: the last]",
+    help="Round of a run to explain.  [default: the last]",
 )
 @click.option("--key", metavar="KEY", help="Follow one key, from the lines of input to the output.")
 @click.option("--step", "play", is_flag=True, help="Play what happened, scene by scene.")
@@ -52,14 +52,14 @@ _OPTIONS: dict[str, Any] = {
     type=click.IntRange(1, 64),
     default=2,
     show_default=True,
-    help="Reduce tasks, of steps that do not say how many. Of a run: blocks of the parameters, by "
-    "default as the run has.",
+    help="Reduce tasks of steps that do not set a number; for a run, blocks of the parameters, by "
+    "default those of the run.",
 )
 @click.option(
     "--fan-in",
     type=click.IntRange(0),
     metavar="N",
-    help="Of a run: most partial sums that one reducer merges, a power of 2; 0: all.  [default: "
+    help="For a run: most partial sums that one reducer merges, a power of 2; 0: all.  [default: "
     "the run's]",
 )
 @click.option(
@@ -67,7 +67,7 @@ _OPTIONS: dict[str, Any] = {
     type=click.IntRange(1, 100_000),
     default=2000,
     show_default=True,
-    help="Lines of input to take; of a longer one a sample.",
+    help="Most lines of input to read; a longer input is sampled.",
 )
 @click.option(
     "--time-limit",

@@ -1,4 +1,4 @@
-"""Runs a function in a process of its own, with a time limit, which keeps tasks isolated.
+"""Runs a function in its own process, with a time limit, which keeps tasks isolated.
 
 On Hadoop each task is a process, and so it is here: what a task leaves in a module, in the
 environment or in the working folder is gone with it, and what it prints goes aside.
@@ -53,6 +53,7 @@ def run_apart(work: Callable[[], Any], seconds: float) -> tuple[Any, dict[str, A
             # Python 3.12 warns if there are threads: the child uses none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
             child.start()
+        assert child.pid
         theirs.close()
         try:
             made = _reply(ours, seconds)
@@ -60,7 +61,7 @@ def run_apart(work: Callable[[], Any], seconds: float) -> tuple[Any, dict[str, A
             # With all that it has started.
             for kill in (os.killpg, os.kill):
                 with contextlib.suppress(OSError):
-                    kill(child.pid or 0, signal.SIGKILL)
+                    kill(child.pid, signal.SIGKILL)
             child.join()
         for file in (out, err):
             file.seek(0)
@@ -126,7 +127,7 @@ def _reply(connection: Connection, seconds: float) -> Any:
             )
         made, lost = connection.recv()
     except EOFError:
-        raise ProcessLost("its process ended without a word: it was killed, or it exited") from None
+        raise ProcessLost("its process ended without an answer: it was killed or exited") from None
     if lost:
         raise ProcessLost(f"its process failed:\n{lost}")
     return made

@@ -79,8 +79,8 @@ class Checker:
         self._items = [(n, line) for n, lines in enumerate(self._lines) for line in lines]
         if not self._items:
             raise DataError(
-                "the input holds no lines, on which any job does the same: give some that its "
-                "mapper knows what to do with"
+                "the input holds no lines, so every job gives the same output: give lines that its "
+                "mapper can read"
             )
 
     def findings(self, names: Sequence[str] = ()) -> Iterator[Finding]:
@@ -249,7 +249,7 @@ class Checker:
 
 
 def _run_seeded(seed: str, *given: Any) -> Outcome:
-    """The outcome of the reference in a Python of its own, whose hash() has a seed."""
+    """The outcome of the reference in another Python, whose hash() has a seed."""
     done = subprocess.run(
         # -P: a random.py where the command is given is not the one that Python means.
         [sys.executable, "-P", "-c", _PROGRAM, str(Path(__file__).parents[2])],
@@ -260,7 +260,7 @@ def _run_seeded(seed: str, *given: Any) -> Outcome:
     )
     if done.returncode:
         error = done.stderr.decode("utf-8", "replace").strip()[-2000:]
-        raise GradreduceError(f"the job could not be run in a Python of its own: {error}")
+        raise GradreduceError(f"the job could not be run in another Python: {error}")
     # From this program itself.
     return pickle.loads(done.stdout)  # type: ignore[no-any-return]  # noqa: S301
 

@@ -1,7 +1,7 @@
 """Runs a job, task by task, and keeps a trace of it.
 
 The job is prepared as for the runner ``parallel``, whose splits, partitions and order of records
-are kept: the output is the same. Each task has a process of its own.
+are kept: the output is the same. Each task runs in its own process.
 """
 
 import contextlib
@@ -72,7 +72,7 @@ class TracingRunner(ParallelMRJobRunner):
         if step["type"] != "streaming":
             raise UsageError(f"{name} is a {step['type']} step, which has no map and reduce tasks")
         if step.get("input_manifest"):
-            raise UsageError(f"{name} has a mapper_raw, which reads files by itself. {advice}")
+            raise UsageError(f"{name} has a mapper_raw, which reads files itself. {advice}")
         if self._opts["setup"]:
             raise UsageError(f"the job has a setup script. {advice}")
         if any({"command", "pre_filter"} & step.get(part, {}).keys() for part in PARTS):
@@ -288,8 +288,8 @@ def tracing(
         raise UsageError("--time-limit: expected a number of seconds, found nan")
     if drives_jobs(job_class) and getattr(job_class, "WARM", False):
         raise UsageError(
-            f"{place}: {job_class.__name__} drives jobs by itself, by a run_job of its own, and "
-            f"what it does cannot be followed. Give a job that is one"
+            f"{place}: {job_class.__name__} starts jobs itself, by its own run_job, which cannot "
+            f"be followed. Give a job that leaves run_job as it is"
         )
     with launch.prepared(job_class, arguments, place, TracingRunner) as runner:
         if "-" in runner._input_paths and sys.stdin and sys.stdin.isatty():
@@ -302,7 +302,7 @@ def tracing(
 
 
 def drives_jobs(job_class: type[MRJob]) -> bool:
-    """Whether a class starts jobs in a way of its own, such as one for each round."""
+    """Whether a class starts jobs by its own run_job, such as one for each round."""
     return job_class.run_job is not MRJob.run_job
 
 

@@ -80,8 +80,8 @@ VARIED = [
         "A job that runs again gives the same output.",
         "A task that fails, or is slow, is run again, and what the first attempt wrote may be "
         "there already. Both have to agree.",
-        "Give random numbers a seed that follows from the record, ask for no time, and write "
-        "nowhere but by yield.",
+        "Give random numbers a seed that follows from the record, do not read the clock, and write "
+        "only by yield.",
         [("the same again", REFERENCE)],
     ),
     Law(
@@ -158,10 +158,10 @@ VARIED = [
     Law(
         "splits",
         "It does not matter how the input is cut.",
-        "There are as many mappers as the input has splits; they cut it at some byte, and one may "
+        "There are as many mappers as splits, which cut the input at any byte, and one of them may "
         "get nothing at all. Each remembers its own records only.",
-        "What needs all records of a kind belongs into a reducer, under one key. A job that reads "
-        "files by itself begins after the first line feed, unless at the file's start, and reads "
+        "What needs all records of a kind belongs in a reducer, under one key. A job that reads "
+        "files itself begins after the first line feed, unless at the file's start, and reads "
         "its last line to the end, wherever that is.",
         [
             _maps(2),
@@ -178,8 +178,8 @@ VARIED = [
     Law(
         "reducers",
         "It does not matter how many reducers there are.",
-        "Each gets some of the keys, in order, or none; none knows those of the others.",
-        "What needs all keys belongs under one key, or into a step with one reducer: "
+        "Each gets some of the keys, in order, or none, and does not see those of the others.",
+        "What needs all keys belongs under one key, or in a step with one reducer: "
         'jobconf={"mapreduce.job.reduces": 1}.',
         [(f"{number} reducers", replace(REFERENCE, reducers=number)) for number in (2, 3, 7)],
         applies=_divides,
@@ -238,10 +238,10 @@ PRINTING = Law(
 NAMES = Law(
     "names",
     "Every method of a step has the name that mrjob knows.",
-    "mrjob calls mapper, combiner and reducer, and for each of them _init and _final. A method of "
-    "another name is not missed: without a reducer the mapper's pairs are the output.",
-    "Give it the name that is meant, or return it from steps(). A helper is left in peace once "
-    "other code of the class mentions it.",
+    "mrjob calls mapper, combiner and reducer, and for each of them _init and _final, and does not "
+    "notice a mistyped name: without a reducer the mapper's pairs are the output.",
+    "Correct the name, or return the method from steps(). A helper is not reported if other code "
+    "of the class uses it.",
     [],
 )
 

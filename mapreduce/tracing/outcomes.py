@@ -77,7 +77,7 @@ def compare(here: Outcome, there: Outcome) -> Difference:
     if here.failure or there.failure:
         kinds = [one.failure.kind if one.failure else "" for one in (here, there)]
         degree = Degree.EQUAL if kinds[0] == kinds[1] else Degree.DIFFERENT
-        return Difference(degree, _told(here), _told(there))
+        return Difference(degree, _described(here), _described(there))
     if here.lines == there.lines:
         return Difference(Degree.EQUAL, [], [])
     ours, theirs = Counter(here.lines), Counter(there.lines)
@@ -95,7 +95,7 @@ def _whole(*outcomes: Outcome) -> list[list[str]]:
     return [[text_of(line) for line in outcome.lines] for outcome in outcomes]
 
 
-def _told(outcome: Outcome) -> list[str]:
+def _described(outcome: Outcome) -> list[str]:
     if outcome.failure:
         return [f"fails: {outcome.error}"]
     return [text_of(line) for line in outcome.lines]

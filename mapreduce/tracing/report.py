@@ -51,7 +51,7 @@ def view(trace: Trace, key: str | None = None) -> View:
 
 
 def _followed(trace: Trace, wanted: str | None) -> dict[str, list[Section]]:
-    """What became of the hottest keys, and of the one that is asked for."""
+    """What became of the hottest keys, and of the wanted one."""
     found = {} if wanted is None else {wanted: follow(trace, wanted)}
     step = next((one for one in trace.steps if one.reducers and one.reduces), None)
     for key in summary.keys_of(step)[:_KEYS] if step else []:

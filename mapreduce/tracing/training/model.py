@@ -130,8 +130,8 @@ class RoundTrace(Trace):
         The run, its model and its optimizer, and where the state before the round is from.
     summed : str
         What is added up, such as gradients.
-    loss, norm : float
-        Mean over the round's rows, and the norm of their mean gradient.
+    norm : float
+        Of the mean gradient of the round's rows.
     skipped : bool
         Whether the optimizer left the model as it was, since the gradient was not finite.
     sha256_before, sha256_after : str
@@ -143,7 +143,6 @@ class RoundTrace(Trace):
     number: int
     facts: dict[str, Any]
     summed: str
-    loss: float
     norm: float
     skipped: bool
     sha256_before: str

@@ -52,8 +52,7 @@ def chosen(run: RunDir, number: int | None) -> int:
     last = max({*run.complete_rounds(), *checkpoint.saved(run), *ended}, default=0)
     if not last:
         raise UsageError(
-            f"{run.path} has finished no round yet, so there is none to explain. Go on with "
-            f"'gradreduce resume {run.path}'"
+            f"{run.path} has not finished a round yet. Go on with 'gradreduce resume {run.path}'"
         )
     if number is None:
         whole = (one for one in (last, last - 1) if one and plan.leaves(one - 1) > 1)

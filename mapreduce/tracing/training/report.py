@@ -104,7 +104,7 @@ def slices(trace: RoundTrace) -> Section:
         blocks.append(_cancelled(trace))
     text = (
         f"{count(len(trace.slices), 'slice')} of {trace.rows:,} rows. Each gives one "
-        f"{trace.summed} of {trace.facts['parameters']:,} elements, whoever computes it."
+        f"{trace.summed} of {trace.facts['parameters']:,} elements, whichever task computes it."
     )
     return Section("slices", "The slices", text, blocks, _ask_rows(trace), "input")
 
@@ -125,8 +125,8 @@ def tree(trace: RoundTrace) -> Section:
     by_map = sum(1 for node in trace.nodes if node.task >= 0)
     text = (
         f"{count(len(trace.nodes), 'addition')}, {by_map:,} of them in map tasks. Only neighbours "
-        "are added, the left one on the left, so the sum has the same bits whoever makes which "
-        "part of it."
+        "are added, the left one on the left, so the sum has the same bits whichever task adds "
+        "which part of it."
     )
     note = "Each sum, the task that adds it, and the norm of its mean gradient"
     blocks: list[Block] = [Note(note, code=drawn(trace))]
@@ -218,7 +218,7 @@ def _ask_rows(trace: RoundTrace) -> Question:
         f"The round takes {count(len(trace.slices), 'slice')}. How many gradients are computed, "
         f"on {count(len(trace.steps[0].maps), 'map task')}?",
         str(len(trace.slices)),
-        "One for each slice, whoever computes it: so the work can be divided in any way.",
+        "One for each slice, whichever task computes it: so the work can be divided in any way.",
     )
 
 

@@ -110,7 +110,7 @@ def trace_round(run: RunDir, completed: int, layout: Layout, folder: Path) -> Tr
 
 
 class _RoundRunner(TracingRunner):
-    """Runs all tasks in this process, which holds the data; an error is raised."""
+    """Runs all tasks in this process, which holds the data, and raises their errors."""
 
     def _trace_task(
         self, step: Step, how: Variation, task: Task, split: Split | None, received: Sequence[Sent]
@@ -176,7 +176,7 @@ class _Seen:
         self._known: set[tuple[int, int]] = set()
 
     def received(self, fold: TreeFold[Any], node: Node, partial: Any) -> None:
-        """Note a leaf; a sum that comes as a whole is the root of a block."""
+        """Note a leaf."""
         if not self._is_ours(fold, node, partial):
             return
         leaf, block = node.number, self.block

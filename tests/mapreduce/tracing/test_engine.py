@@ -164,7 +164,7 @@ def test_a_job_that_does_not_listen_is_killed(tmp_path, monkeypatch):
 
 def test_a_process_that_is_killed(text):
     trace = trace_of(stock_jobs.Killed, text)
-    assert trace.failure is None or "ended without a word" in trace.failure.message
+    assert trace.failure is None or "ended without an answer" in trace.failure.message
 
 
 def test_what_a_task_prints_and_counts(text, capfd):

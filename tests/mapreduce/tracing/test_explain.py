@@ -262,7 +262,7 @@ class TestCommand:
 
     def test_a_job_that_drives_jobs(self, text, capsys):
         assert main(["explain", "jobs.train", str(text)]) == 2
-        assert "drives jobs by itself" in capsys.readouterr().err
+        assert "starts jobs itself" in capsys.readouterr().err
 
     def test_one_round_of_a_job_that_starts_one_for_each(self, capsys):
         sample = Path(__file__).parents[3] / "jobs" / "data" / "imports.tsv"

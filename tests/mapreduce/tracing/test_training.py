@@ -359,7 +359,7 @@ class TestCommand:
 
     def test_a_run_without_a_round(self, folder, tmp_path):
         run = driver.create(tmp_path / "run", SOFTMAX, folder / "data", None)
-        with pytest.raises(UsageError, match="has finished no round yet"):
+        with pytest.raises(UsageError, match="has not finished a round yet"):
             traced(run.path, None, None, None, None)
 
     def test_data_that_are_gone_or_others(self, folder, tmp_path):
