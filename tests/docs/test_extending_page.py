@@ -25,10 +25,22 @@ FILES = {
 
 def test_each_example_is_short():
     assert [*FILES] == [
-        *("centres.py", "lion.py", "npz.py", "voting.py", "huber.py", "test_parts.py")
+        *("centres.py", "lion.py", "npz.py", "voting.py", "huber.py", "polite.py", "test_parts.py")
     ]
     for name, block in FILES.items():
         assert 15 <= len(block.splitlines()) <= 40, name
+
+
+def installed(folder):
+    """The shell, for which the package of the page is installed in a folder."""
+    info = folder / "polite-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: polite\nVersion: 1.0\n")
+    (page,) = (block for block in blocks("ini", TEXT) if "gradreduce.runners" in block)
+    groups = page.partition("[options.entry_points]\n")[2]
+    groups = re.sub(r"^(\S+) =$", r"[\1]", groups, flags=re.MULTILINE)
+    (info / "entry_points.txt").write_text(re.sub(r"^ +", "", groups, flags=re.MULTILINE))
+    return lambda line, cwd: shell(f"PYTHONPATH={folder};export PYTHONPATH;{line}", cwd)
 
 
 @pytest.mark.slow
@@ -38,7 +50,8 @@ def test_blocks_in_order(tmp_path):
     found = {}
     for language, block in re.findall(r"^```(python|sh)\n(.*?)^```$", TEXT, re.M | re.S):
         if language == "sh":
-            found |= {line: shell(line, tmp_path) for line in block.splitlines()}
+            run = installed(tmp_path) if "-r polite" in block else shell
+            found |= {line: run(line, tmp_path) for line in block.splitlines()}
         elif block not in FILES.values():
             found[block] = subprocess.run(
                 [sys.executable, "-c", block],
@@ -54,6 +67,7 @@ def test_blocks_in_order(tmp_path):
         assert runs[name].summary()["accuracy"] > least, name
     assert results["again"].model_sha256 in found[blocks("python", TEXT)[-2]]
     assert results["again"].model_sha256 == results["centres"].model_sha256
+    assert results["polite"].model_sha256 == results["centres"].model_sha256
     (last,) = (tmp_path / "runs" / "huber" / "checkpoints").iterdir()
     weight = load_file(last / "model.safetensors")["weight"]
     # Least squares would be far off: the errors have no variance.
