@@ -64,8 +64,8 @@ class Classes:
             if unseen := sorted({*values} - known):
                 shown = ", ".join(map(repr, unseen[:5])) + ", …" * (len(unseen) > 5)
                 raise DataError(
-                    f"the data have classes that the dataset to be like has not: {shown}. It has "
-                    f"{len(known)} classes"
+                    f"the data have classes that the training data do not have: {shown}. These "
+                    f"have {len(known)} classes"
                 )
             integers = type(self._like[0]) is int
         if integers:

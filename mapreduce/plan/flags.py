@@ -190,7 +190,10 @@ def checked(given: Mapping[str, Any], *tables: tuple[Option, ...]) -> dict[str, 
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in known:
-            raise UsageError(f"there is no keyword {name!r}.{did_you_mean(name, known)}")
+            raise UsageError(
+                f"there is no keyword {name!r}.{did_you_mean(name, known)} Keywords are the "
+                f"command's options, with underscores"
+            )
         option = known[name]
         # NumPy's numbers are accepted too.
         value = value.item() if hasattr(value, "dtype") and hasattr(value, "item") else value

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from mrjob.step import StepFailedException
 
 from hdfs_utils.paths import AnyPath, RemotePath, ordered, path_of
 from mapreduce import models, optim
@@ -20,7 +21,13 @@ from mapreduce.data import copying, importer
 from mapreduce.data.batch import Array
 from mapreduce.data.manifest import Manifest, load
 from mapreduce.data.readers import memory, parquet
-from mapreduce.errors import DataError, Interrupted, MissingInputError, UsageError
+from mapreduce.errors import (
+    DataError,
+    GradreduceError,
+    Interrupted,
+    MissingInputError,
+    UsageError,
+)
 from mapreduce.inference import evaluate as evaluation_job
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare
@@ -287,7 +294,8 @@ def train(
         if evaluation is not None:
             column = label if memory.is_table(evaluation) else None
             like = load(values["data"])
-            values["evaluation"] = _imported(evaluation, *how, like, label=column)
+            with _named("evaluation"):
+                values["evaluation"] = _imported(evaluation, *how, like, label=column)
         trained, _ = start.start(values, bus)
         if doubt := trained.summary()["warning"]:
             display(Warned(doubt))
@@ -360,7 +368,6 @@ def _imported(
         options["weights"] = "weights" if weights is not None else None
     classes = like.classes if like is not None else None
     with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
-        # Messages call the data by the file's name.
         file = Path(folder, "data")
         pq.write_table(rows, file, compression="none", use_dictionary=False)
         digest = hashlib.sha256(repr((sorted(options.items()), classes)).encode())
@@ -368,9 +375,23 @@ def _imported(
             digest.update(hashlib.file_digest(content, "sha256").digest())
         out = place / digest.hexdigest()[:32]
         if not out.exists():
-            with copying.made_here(out) as made:
-                importer.import_rows(parquet.source([file], **options), made, 0, classes)
+            try:
+                with copying.made_here(out) as made:
+                    importer.import_rows(parquet.source([file], **options), made, 0, classes)
+            except (DataError, UsageError) as error:
+                what = "the table" if is_table else "the data"
+                # Not the name of a file that the user has never seen.
+                raise type(error)(str(error).replace(str(file), what)) from error
     return out
+
+
+@contextlib.contextmanager
+def _named(parameter: str) -> Iterator[None]:
+    """Begin the errors of data with the parameter that they were given by."""
+    try:
+        yield
+    except (DataError, UsageError) as error:
+        raise type(error)(f"{parameter}: {error}") from error
 
 
 def _checked(given: Mapping[str, Any], *tables: tuple[plan_flags.Option, ...]) -> dict[str, Any]:
@@ -426,6 +447,8 @@ def _shown(
     display = console.Display(not progress)
     try:
         yield Events(display, *callbacks), display
+    except StepFailedException as error:
+        raise GradreduceError(str(error)) from error
     except Interrupted as error:
         again = f"mapreduce.open_run({str(path)!r}).resume()"
         error.add_note(f"The last round is saved. Go on with {again}")

@@ -571,7 +571,7 @@ class TestImports:
         assert sorted(set(labels)) == train["classes"]
         (tmp_path / "odd.csv").write_text("y,x,z\n2,1,a\n")
         base = ["data", "import", "--format", "csv", tmp_path / "odd.csv", tmp_path / "odd"]
-        assert "classes that the dataset to be like has not: '2'" in fails(
+        assert "classes that the training data do not have: '2'" in fails(
             65, *base, "--like", tmp_path / "train"
         )
         assert "--like is for csv, parquet, not for libsvm" in fails(

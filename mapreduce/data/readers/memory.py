@@ -38,14 +38,31 @@ def table(data: Any, weights: Any = None) -> Any:
         data = (data.data, data.target)
     x, y = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
     if isinstance(x, tuple | dict) or x is None:
-        kind = type(data).__name__
-        raise UsageError(f"expected (X, y), a table, or the folder of a dataset, found a {kind}")
+        kind = f"a tuple of {len(data)}" if isinstance(data, tuple) else f"a {type(data).__name__}"
+        raise UsageError(
+            f"expected (X, y), a table, or the folder of a dataset, found {kind}. Weights are a "
+            f"parameter of their own"
+        )
+    if hasattr(x, "tocsr"):
+        raise UsageError(
+            "X is a sparse matrix: save it with sklearn.datasets.dump_svmlight_file, and import "
+            "the file with 'gradreduce data import --format libsvm'"
+        )
     features = _array(x, "X")
     if features.ndim < 2 or not features[:1].size or features.dtype.kind not in "buif":
+        advice = ""
+        if features.dtype.kind not in "buif":
+            advice = ". Convert it with X.astype('float32')"
+        elif features.ndim == 1 and features.size:
+            advice = ". One row is X[None], one column X[:, None]"
         raise DataError(
             f"X is an array {features.shape} of {features.dtype}: expected rows of one number or "
-            f"more, (rows, features)"
+            f"more, (rows, features){advice}"
         )
+    if not (finite := np.isfinite(features)).all():
+        at = tuple(int(axis[0]) for axis in np.nonzero(~finite))
+        place = ", ".join(map(str, at))
+        raise DataError(f"X[{place}] is {features[at]}: expected finite numbers")
     numbers = pa.array(np.ascontiguousarray(features).reshape(-1))
     columns = {"X": pa.FixedSizeListArray.from_arrays(numbers, features[0].size)}
     for name, column in (("y", y), ("weights", weights)):
@@ -53,9 +70,10 @@ def table(data: Any, weights: Any = None) -> Any:
             continue
         array = _array(column, name)
         if array.shape != features.shape[:1]:
+            advice = f". Take {name}.ravel()" if array.shape == (len(features), 1) else ""
             raise DataError(
-                f"{name} is an array {array.shape}: expected one element for each of the "
-                f"{len(features):,} rows of X"
+                f"{name} is an array {array.shape}: expected ({len(features)},), an element for "
+                f"each row of X{advice}"
             )
         try:
             columns[name] = pa.array(array)

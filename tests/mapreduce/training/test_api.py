@@ -172,7 +172,7 @@ class TestRun:
         found = run.predict(mixed, runner="inline")["prediction"].to_numpy()
         assert (found == run.predict(x, runner="inline")).all()
         assert run.evaluate(mixed, runner="inline").accuracy == (found == y).mean()
-        with pytest.raises(UsageError, match=r"x0: \S+/data has no such column"):
+        with pytest.raises(UsageError, match="x0: the table has no such column"):
             run.predict(mixed.drop_columns("x0"), runner="inline")
 
     def test_looks(self, trained):
@@ -240,7 +240,7 @@ class TestErrors:
             (
                 {"data": pa.table({"x": [1.0], "label": [0]}), "label": "z"},
                 UsageError,
-                "^--label z: \\S+/data has no such column",
+                "^--label z: the table has no such column",
             ),
             ({"data": None}, UsageError, r"expected \(X, y\), a table, or the folder"),
         ],
@@ -258,11 +258,11 @@ class TestErrors:
             (lambda x, y: (x[:, 0], y), r"X is an array \(90,\) of float64: expected rows"),
             (lambda x, y: (x[:, :0], y), "expected rows of one number or more"),
             (lambda x, y: (x.astype(str), y), "expected rows of one number or more"),
-            (lambda x, y: (x, y[1:]), r"y is an array \(89,\): .* the 90 rows of X"),
+            (lambda x, y: (x, y[1:]), r"y is an array \(89,\): expected \(90,\)"),
             (lambda x, y: ([[1], [1, 2]], [0, 1]), "X: expected an array"),
             (
                 lambda x, y: (np.where(x == x[7, 3], np.nan, x), y),
-                "data, row 8, column X: .* at place 3: nan",
+                r"^X\[7, 3\] is nan: expected finite",
             ),
             (lambda x, y: (x * 1e300, y), "overflow float32: take --dtype float64"),
             (lambda x, y: (x, y + 0.5), "need --task regression"),
@@ -287,7 +287,7 @@ class TestErrors:
         run, (x, y), _ = trained
         for data, message in (
             ((x[:, 1:], y), "the model takes 5 features, the data have 4"),
-            ((x, y + 1), "classes that the dataset to be like has not: '3'"),
+            ((x, y + 1), "classes that the training data do not have: '3'"),
             (x, "expected .X, y., found X alone"),
         ):
             with pytest.raises(DataError, match=message):
