@@ -81,6 +81,7 @@ def traced(
         facts={
             "run": str(run.path),
             "data": config.data,
+            "strategy": plan.strategy,
             "model": plan.model,
             "parameters": model.size,
             "optimizer": plan.optimizer,

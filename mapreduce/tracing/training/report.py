@@ -103,8 +103,9 @@ def slices(trace: RoundTrace) -> Section:
     if len(trace.slices) > 1:
         blocks.append(_cancelled(trace))
     text = (
-        f"{count(len(trace.slices), 'slice')} of {trace.rows:,} rows. Each gives one "
-        f"{trace.summed} of {trace.facts['parameters']:,} elements, whichever task computes it."
+        f"{count(len(trace.slices), 'slice')} of {trace.rows:,} rows give "
+        f"{count(len(trace.slices), trace.summed)} of {trace.facts['parameters']:,} elements, "
+        "whichever tasks compute them."
     )
     return Section("slices", "The slices", text, blocks, _ask_rows(trace), "input")
 

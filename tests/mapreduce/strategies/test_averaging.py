@@ -101,8 +101,8 @@ class TestExplain:
 
     def test_figures_of_a_round(self, data, expected, capsys):
         found = json.loads(self.explain(data, capsys, "--round", "3", "--reducers", "2", "--json"))
-        assert (found["strategy"], found["summed"]) == (SPEC, "replica")
-        assert [step["reducer"] for step in found["steps"]] == ["average"]
+        assert (found["facts"]["strategy"], found["summed"]) == (SPEC, "replica")
+        assert [step["methods"][-1]["name"] for step in found["steps"]] == ["average"]
         assert [check["is_equal"] for check in found["checks"]] == [True] * len(found["checks"])
         assert len(found["slices"]) == REPLICAS
 
