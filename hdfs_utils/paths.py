@@ -334,6 +334,13 @@ def path_of(place: str) -> AnyPath:
     ------
     AddressError
         A URI whose scheme is not known, or that makes no sense.
+
+    Examples
+    --------
+    >>> path_of("data/train")
+    PosixPath('data/train')
+    >>> path_of("hdfs://namenode:8020/data") / "train"
+    RemotePath('hdfs://namenode:8020/data/train')
     """
     if is_remote(place):
         return RemotePath(place)

@@ -44,6 +44,12 @@ def get(kernel: str, device: str = "cpu") -> Callable[..., Any]:
         The kernel or the device is unknown, or the kernel runs on the host alone.
     kernels.cuda.errors.CudaError
         ``device`` is ``cuda``, and there is none that this process can use.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> get("first_non_finite")(np.array([1.0, np.nan, np.inf]))
+    1
     """
     if device not in DEVICES:
         raise ValueError(f"unknown device {device!r}: expected one of {', '.join(DEVICES)}")

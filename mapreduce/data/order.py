@@ -36,5 +36,11 @@ def keys_of(seed: int, stream: int, items: npt.NDArray[np.int64]) -> Keys:
 
 
 def permutation(seed: int, stream: int, count: int) -> npt.NDArray[np.int64]:
-    """A permutation (count,) of ``range(count)``."""
+    """A permutation (count,) of ``range(count)``.
+
+    Examples
+    --------
+    >>> permutation(seed=0, stream=1, count=5).tolist()
+    [0, 4, 3, 1, 2]
+    """
     return np.argsort(keys(seed, stream, 0, count), kind="stable")

@@ -21,6 +21,13 @@ class WordCounter:
     ----------
     nbytes : int
         Memory of the table, which grows with the number of different words.
+
+    Examples
+    --------
+    >>> counter = WordCounter()
+    >>> counter.add(b"To be, or not to be\\n")
+    >>> sorted(counter.take().to_pylist(), key=lambda row: row["word"])[0]
+    {'word': 'be', 'count': 2}
     """
 
     def __init__(self) -> None:

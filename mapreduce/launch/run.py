@@ -102,6 +102,13 @@ def run(
         An input does not exist or cannot be read.
     StepFailedException
         A task failed; the runner ``inline`` lets the task's own exception through.
+
+    Examples
+    --------
+    >>> from jobs.word_count import WordCount
+    >>> result = run(WordCount, lines=["to be", "or not", "to be"], runner="inline")
+    >>> sorted(result.pairs)
+    [('be', 2), ('not', 1), ('or', 1), ('to', 2)]
     """
     if (inputs is None) == (lines is None):
         raise UsageError("run: give either inputs, which are paths, or lines=[...]")

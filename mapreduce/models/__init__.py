@@ -71,6 +71,14 @@ def create(
     ------
     UsageError
         The specification is unknown or malformed, or the machine's memory is too small for it.
+
+    Examples
+    --------
+    >>> model = create("mlp:16", shape=64, classes=10, dtype="float32")
+    >>> model.size
+    1210
+    >>> {one.name: one.shape for one in model.parameters}["layers.0.weight"]
+    (64, 16)
     """
     name, arguments = parse(spec)
     kind = find(spec)

@@ -81,6 +81,12 @@ def schedule(spec: str, learning_rate: float, rounds: int) -> "Schedule":
     ------
     UsageError
         The specification is malformed.
+
+    Examples
+    --------
+    >>> rate = schedule("step:10,0.5", learning_rate=0.1, rounds=30)
+    >>> [rate(round) for round in (0, 9, 10, 20)]
+    [0.1, 0.1, 0.05, 0.025]
     """
     factors = [_factor(part.strip(), spec, rounds) for part in spec.split("+")]
 

@@ -66,6 +66,17 @@ class TreeFold(Generic[Partial]):
         ``combine(left, right)`` of two siblings.
     what : str
         The name of the sum in errors.
+
+    Examples
+    --------
+    The sum of three leaves is the same in whatever order they come:
+
+    >>> from operator import add
+    >>> fold = TreeFold(3, add)
+    >>> for leaf, value in [(2, "c"), (0, "a"), (1, "b")]:
+    ...     fold.add(Node(0, leaf), value)
+    >>> fold.result()
+    'abc'
     """
 
     def __init__(

@@ -9,6 +9,11 @@ def did_you_mean(word: str, known: Iterable[str], shown: str = "{}") -> str:
     """A question with the known name most similar to a mistyped one, or "" if none is similar.
 
     It begins with a blank, to follow a sentence. ``{}`` in ``shown`` stands for the name.
+
+    Examples
+    --------
+    >>> did_you_mean("softmx", ["softmax", "mlp"])
+    ' Did you mean softmax?'
     """
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean {shown.replace('{}', close[0])}?" if close else ""

@@ -277,6 +277,17 @@ def train(
         SIGINT or SIGTERM, from ``Ctrl-C`` or the notebook's button.
     GradreduceError
         As tasks and runner do. As after an interruption, :meth:`Run.resume` goes on.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> run = train((X / 16, y), "mlp:32", epochs=10, run=folder / "digits", progress=False)
+    >>> run.history.column_names[:3]
+    ['round', 'rows', 'loss']
+    >>> accuracy = (run.predict(X / 16) == y).mean()
+    >>> bool(accuracy > 0.9)
+    True
     """
     tables = (plan_flags.PLAN, flags.EXECUTION, flags.RUNNER, (flags.PROFILE,))
     given = _checked({"model": model, **options}, *tables)
@@ -316,6 +327,14 @@ def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: Iterable[str] 
     ------
     MissingInputError, DataError
         There is none, or it is damaged.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_digits
+    >>> X, y = load_digits(return_X_y=True)
+    >>> run = train((X / 16, y), rounds=2, run=folder / "short", progress=False)
+    >>> open_run(run.path).model_sha256 == run.model_sha256
+    True
     """
     trusted.trust(*trust)
     return Run(_path(path))
