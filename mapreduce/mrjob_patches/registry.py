@@ -24,7 +24,7 @@ from mrjob.job import MRJob
 from mrjob.runner import MRJobRunner
 
 from hdfs_utils.paths import local_matching
-from mapreduce.errors import UsageError
+from mapreduce.errors import MemberError, UsageError
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, OPTIONS
 from mapreduce.runners import traits
 from mapreduce.support import signals
@@ -40,7 +40,10 @@ def runner_class(alias: str) -> Any:
             import_module("mrjob.bin")
         finally:
             del sys.modules["pyspark"]
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise MemberError(f"-r {alias}: {module}:{name} cannot be imported: {error}") from error
 
 
 def install() -> None:

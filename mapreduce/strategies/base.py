@@ -115,7 +115,10 @@ class Strategy(ABC):
 
         Messages come in any order, and twice with the same bytes if a task was repeated.
         """
-        found: Iterable[Pair] = getattr(self, phase.name)(completed, key, messages)
+        found: Iterable[Pair] | None = getattr(self, phase.name)(completed, key, messages)
+        if found is None:
+            what = f"{type(self).__name__}.{phase.name}"
+            raise TypeError(f"{what} returned None: expected pairs, or () if it sends nothing on")
         return found
 
     # Sums along the canonical tree over a round's units

@@ -148,6 +148,8 @@ class Registry:
             )
         if not is_one:
             raise MemberError(f"--{self.kind} {name}: expected {expected}, found {member!r:.60}")
+        if missing := sorted(getattr(member, "__abstractmethods__", ())):
+            raise MemberError(f"--{self.kind} {name}: it lacks the methods {', '.join(missing)}")
 
     def digest(self, name: str) -> str:
         """SHA-256 of the source files of a member's module, or of the package that it is in."""

@@ -26,6 +26,7 @@ from mapreduce.errors import (
 )
 from mapreduce.executors.chain import ChainJob, run_rounds
 from mapreduce.inference.evaluate import EvaluateJob, Score, evaluate
+from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings, make
 from mapreduce.runners import traits
@@ -44,6 +45,7 @@ from mapreduce.runs.events import (
 )
 from mapreduce.runs.events import read as read_events
 from mapreduce.runs.execution import Execution
+from mapreduce.strategies.base import Layout
 from mapreduce.strategies.task_context import task_context
 from mapreduce.support import numeric, signals
 from mapreduce.support.periodic import every
@@ -457,6 +459,12 @@ def initial(plan: Plan) -> Position:
             f"--model {plan.model}: expected {model.dtype} ({model.size},) from init, found "
             f"{params.dtype} {params.shape}"
         )
+    kind = strategies.find(plan.strategy)
+    for phase in kind.phases(plan, 0, Layout(1, 1)):
+        if not hasattr(kind, phase.name):
+            raise UsageError(
+                f"--strategy {plan.strategy}: expected a method for the phase {phase.name!r}"
+            )
     optimizer = plan.create_optimizer()
     return Position(0, params, plan.initial_arrays(params), scalars=optimizer.first_scalars())
 

@@ -69,6 +69,13 @@ def test_an_installed_package_adds_a_runner(installed):
     assert sorted(done.stdout.split("\n")) == ["", '"a"\t2', '"b"\t1'], done.stderr
 
 
+def test_a_runner_that_cannot_be_imported(installed):
+    path = installed / "careful.py"
+    path.write_text(path.read_text().replace("careful:Careful", "careful:Missing"))
+    done = command(installed, "train", "train", "--run", "x", "-r", "careful")
+    assert (done.returncode, "careful:Missing cannot be imported" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("name", [*RUNNERS])
 def test_every_runner_has_traits(name):
     assert isinstance(RUNNERS.find(name), traits.Traits)

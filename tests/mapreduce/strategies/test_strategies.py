@@ -44,6 +44,21 @@ def test_settings_that_a_strategy_does_not_use_are_refused(change):
         check_strategy(Averaging, Settings(**change))
 
 
+class ReturnsNothing(Averaging):
+    def average(self, completed, key, messages):
+        super().average(completed, key, messages)
+
+
+def test_a_phase_is_a_method():
+    with pytest.raises(UsageError, match="NoMethod: expected a method for the phase 'mean'"):
+        check_strategy(NoMethod)
+
+
+def test_a_phase_returns_pairs():
+    with pytest.raises(TypeError, match=r"ReturnsNothing.average returned None: expected pairs"):
+        check_strategy(ReturnsNothing)
+
+
 class Diverges(Averaging):
     def average(self, completed, key, messages):
         block = self.state.block(completed, block_of(key)).arrays
@@ -125,7 +140,6 @@ class Speaks(Averaging):
         (PublishesNothing, r"blocks it did not publish: expected \[\], found \['00000001.00001-of"),
         (Drawn, "map: whether a repeated task sends the same bytes: expected True"),
         (OtherKeys, r"keys that do not begin with a block's: expected \[\], found \['x000'"),
-        (NoMethod, "phase 'mean': whether it is a method: expected True, found False"),
         (ByTasks, "parameters with Layout\\(tasks=2, blocks=3, fan_in=0\\): element 0 is"),
         (Speaks, "messages of the last phase: expected 0, found 1"),
     ],

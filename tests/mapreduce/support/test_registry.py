@@ -293,11 +293,14 @@ def test_unknown_names(family):
         ("mine:np", "expected a mapreduce.models.base.Model, found <mod"),
         ("broken:Model", "broken:Model cannot be imported: ZeroDivisionError"),
         ("leaving:Model", "leaving:Model cannot be imported: SystemExit: 3"),
+        ("lacking:Half", "lacking:Half: it lacks the methods _parameters, gradient, init, logits"),
     ],
 )
 def test_what_cannot_be_used(made, tmp_path, monkeypatch, spec, expected):
     (tmp_path / "broken.py").write_text("1 / 0\n")
     (tmp_path / "leaving.py").write_text("import sys\n\nsys.exit(3)\n")
+    lacking = "from mapreduce.models.base import Model\n\nclass Half(Model): pass\n"
+    (tmp_path / "lacking.py").write_text(lacking)
     monkeypatch.syspath_prepend(made)
     monkeypatch.chdir(tmp_path)
     trust.trust(spec)
