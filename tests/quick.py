@@ -30,6 +30,7 @@ def pytest_addoption(parser):
     parser.addoption("--quick", action="store_true", help="a few cases of what is not slow")
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
     """One more than the cores: one worker waits for a real Hadoop most of its time."""
     return (os.cpu_count() or 1) + 1

@@ -191,21 +191,20 @@ def run(cluster: Cluster, command: list[str]) -> subprocess.CompletedProcess[str
 def alive(cluster: Cluster) -> dict[Daemon, int]:
     """Process number of every daemon that runs."""
     marks = {_mark(cluster, daemon).encode(): daemon for daemon in daemons(cluster)}
-    found: dict[Daemon, int] = {}
-    # Before it becomes another program, a child has its parent's command line.
-    for pid in sorted(_pids()):
+    found: dict[int, Daemon] = {}
+    for pid in _pids():
         line = _read(pid, "cmdline")
         # Formatting runs the same class with the same mark, and is not a daemon.
         if b"-Dgradreduce.daemon=" in line and b"\0-format\0" not in line:
             mark = next((part for part in line.split(b"\0") if part in marks), None)
             if mark and not _ended(pid):
-                found.setdefault(marks[mark], pid)
-    return found
+                found[pid] = marks[mark]
+    return {daemon: pid for pid, daemon in found.items() if _parent(pid) not in found}
 
 
 def containers(cluster: Cluster) -> list[Container]:
     """Java processes of running jobs, application masters first, in the order of their start."""
-    found = []
+    found: dict[int, Container] = {}
     for pid in _owned(cluster.folder):
         variables = dict(entry.partition(b"=")[::2] for entry in _read(pid, "environ").split(b"\0"))
         name = variables.get(b"CONTAINER_ID", b"").decode()
@@ -213,8 +212,9 @@ def containers(cluster: Cluster) -> list[Container]:
         if name and words[0].endswith(b"/java"):
             application = "_".join(["application", *name.split("_")[-4:-2]])
             master = any(word.endswith(b"MRAppMaster") for word in words)
-            found.append(Container(pid, application, name, master))
-    return sorted(found, key=lambda one: (not one.master, one.container))
+            found[pid] = Container(pid, application, name, master)
+    programs = [one for pid, one in found.items() if _parent(pid) not in found]
+    return sorted(programs, key=lambda one: (not one.master, one.container))
 
 
 def stop(folder: Path, seconds: float = 10) -> bool:
@@ -297,6 +297,20 @@ def _read(pid: int, name: str) -> bytes:
         return b""
 
 
+def _status(pid: int) -> list[bytes]:
+    """State, parent and more of a process; empty if it has ended."""
+    return _read(pid, "stat").rpartition(b")")[2].split()
+
+
 def _ended(pid: int) -> bool:
     """Whether nothing is left of a process but its exit status."""
-    return _read(pid, "stat").rpartition(b")")[2].split()[:1] in ([], [b"Z"])
+    return _status(pid)[:1] in ([], [b"Z"])
+
+
+def _parent(pid: int) -> int:
+    """The process that started one; 0 if that has ended.
+
+    A child has its parent's command line until it has become another program.
+    """
+    fields = _status(pid)
+    return int(fields[1]) if fields else 0

@@ -1,5 +1,6 @@
 """The columns of a record batch of an Arrow IPC file that may be anybody's."""
 
+import struct
 from typing import Any
 
 import pyarrow as pa
@@ -37,9 +38,12 @@ def columns(content: memoryview, schema: Any) -> tuple[int, list[Array]]:
         message = pa.ipc.read_message(stream)
         if message.type == "schema":
             message = pa.ipc.read_message(stream)
+        if _is_compressed(message.metadata):
+            # A few bytes of them can ask for any amount of memory.
+            raise ValueError("its buffers are compressed")
         batch = pa.ipc.read_record_batch(message, schema)
         batch.validate(full=True)
-    except (pa.ArrowException, OSError, EOFError) as error:
+    except (pa.ArrowException, OSError, EOFError, struct.error) as error:
         raise ValueError(str(error)) from error
     if not batch.num_rows:
         raise ValueError("it has no rows")
@@ -48,6 +52,28 @@ def columns(content: memoryview, schema: Any) -> tuple[int, list[Array]]:
     if not all(array.flags.aligned for array in arrays):
         raise ValueError("a buffer does not lie at a multiple of its elements' size")
     return batch.num_rows, arrays
+
+
+def _is_compressed(metadata: Any) -> bool:
+    """Whether a message's header, a ``RecordBatch`` of Arrow's Message.fbs, has a ``compression``.
+
+    https://flatbuffers.dev/internals describes the bytes of tables.
+    """
+
+    def field(table: int, number: int) -> int:
+        """Where a field of a table is; 0 if it has none."""
+        vtable: int = table - struct.unpack_from("<i", metadata, table)[0]
+        entry = 4 + 2 * number
+        if entry >= struct.unpack_from("<H", metadata, vtable)[0]:
+            return 0
+        offset: int = struct.unpack_from("<H", metadata, vtable + entry)[0]
+        return offset and table + offset
+
+    def pointed(place: int) -> int:
+        offset: int = struct.unpack_from("<I", metadata, place)[0]
+        return place + offset
+
+    return bool(field(pointed(field(pointed(0), 2)), 3))
 
 
 def _values(column: Any) -> list[Array]:

@@ -276,6 +276,8 @@ def _instance(job_class: Any, arguments: list[str], place: str = "") -> Any:
         parser = next((job.arg_parser for job in jobs if isinstance(job, MRJob)), None)
         unknown = re.match(r"unrecognized arguments: ([^\s=]+)", str(error))
         known = parser._option_string_actions if parser is not None else ()
+        if choice := re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", str(error)):
+            unknown, known = choice, re.findall(r"[\w-]+", choice[2])
         hint = did_you_mean(unknown[1], known) if unknown else ""
         raise UsageError(
             f"{place}: {error}.{hint} gradreduce run {place} --help shows the job's options, with "

@@ -535,8 +535,8 @@ class TestImports:
         [
             (["csv", "--weights", "label"], TABLE, 2, "is what the column of labels is called"),
             (["csv"], "1e300,1\n", 65, "numbers beyond 3.4e38 overflow float32: take --dtype fl"),
-            (["libsvm"], "\n# nothing\n", 65, "expected at least one row, found none"),
-            (["libsvm"], "1\n", 65, "found no index"),
+            (["libsvm"], "\n# nothing\n", 65, "found no row with an index"),
+            (["libsvm"], "1\n", 65, "found no row with an index"),
             (["parquet", "--drop", "a", "--columns", "b"], "", 2, "contradict each other"),
         ],
     )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import datasets
 from mapreduce.data import manifest as manifests
+from mapreduce.data import shards
 from mapreduce.data.batch import Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.manifest import MANIFEST
@@ -275,7 +276,7 @@ def test_shard_that_is_no_arrow_file(copy):
 def test_manifest_that_tells_of_other_columns(copy, changes):
     datasets.rewrite_manifest(copy, json.loads((copy / MANIFEST).read_text()) | changes)
     data = Dataset(copy)
-    with pytest.raises(DataError, match="the plan is not one for these data"):
+    with pytest.raises(DataError, match=r"(?s)the manifest says .* they do not belong together"):
         [data.shard(i).rows(0, 10) for i in range(3)]
 
 
@@ -321,3 +322,18 @@ def test_patched_metadata_with_digests_that_fit(tmp_path, tiny_shards, layout):
     found = json.loads(done.stdout)
     assert found["refused"] > 400
     assert found["read"] > 400
+
+
+def test_compressed_buffers_are_refused(dataset, tmp_path):
+    """A few bytes of them can ask for any amount of memory."""
+    schema = shards._schema("dense", np.float32, 3, np.int32, False)
+    features = pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(60, "f4")), type=schema[0].type)
+    columns = [features, pa.array(np.zeros(20, "i4")), pa.array(np.arange(20))]
+    path = tmp_path / "shard"
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_file(path, schema, options=options) as writer:
+        writer.write_batch(pa.record_batch(columns, schema=schema))
+    size = path.stat().st_size
+    entry = shards._describe(path, 20, [(0, size - 300, 20)])
+    with pytest.raises(DataError, match="record batch 0 is malformed: its buffers are compressed"):
+        Shard(path, entry, manifests.load(dataset)).rows(0, 20)
