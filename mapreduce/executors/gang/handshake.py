@@ -220,7 +220,7 @@ class Server:
     def end(self, generation: int) -> None:
         """Close all connections up to a generation."""
         with self._changed:
-            self._oldest = generation + 1
+            self._oldest = max(self._oldest, generation + 1)
             for key in [key for key in self._streams if key[0] <= generation]:
                 hang_up(self._streams.pop(key))
 
