@@ -51,7 +51,7 @@ sparse-numbers --model linear --optimizer adagrad --batch-size 0 --schedule step
 sparse-numbers --model linear --optimizer lbfgs --history-size 2 --tol 0.01 --dtype float64
 two --model logistic --optimizer momentum --momentum 0.5 --class-weight 0=2,1=1
 sparse-two --model logistic --optimizer adamw --weight-decay 0.1 --batch-size 48 --slice-rows 12
-two --model svm --optimizer sgd --keep 0 --checkpoint-every 1 --executor gang
+two --model svm --optimizer sgd --keep 0 --checkpoint-every 1 -r parallel --executor gang --workers 1
 sparse-two --model svm --optimizer lbfgs --dtype float64 --limit-rows 90 --tol 1
 sparse-two --model hinge-svm --optimizer adam --clip-norm 0.5
 wide {WIDE} {PARALLEL}
@@ -67,12 +67,13 @@ wide {WIDE} -r local --workers 2
 #: Those that start cold, and not by ``--quick``.
 SLOW = re.compile("portable|forkserver|-r local")
 
-#: Of ``gradreduce``; {d} the data, {h} the side's folder, {t} its tree, {m} the mark's tree.
+#: Of ``gradreduce``; {d} the data, {h} the side's folder, {t} its tree, {m} the mark's tree. Not
+#: among them: ``--dry-run``, which shows less, and gangs of -r inline, which are refused.
 COMMANDS = """
 trian
 train {d}/none --run {h}/r
 train {d}/classes-train --run {h}/r --modle softmax
-train {d}/wide-train --run {h}/r --optimizer adam --eval {d}/wide-test --dry-run --json
+train {d}/wide-train --run {h}/r --optimizer adam --momentum 0.5
 train {d}/numbers-train --run {h}/infinite --model linear --learning-rate 1e300 -r inline -q
 resume {h}/later
 evaluate {h}/ended {d}/wide-test -r inline
