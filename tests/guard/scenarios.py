@@ -51,7 +51,7 @@ sparse-numbers --model linear --optimizer adagrad --batch-size 0 --schedule step
 sparse-numbers --model linear --optimizer lbfgs --history-size 2 --tol 0.01 --dtype float64
 two --model logistic --optimizer momentum --momentum 0.5 --class-weight 0=2,1=1
 sparse-two --model logistic --optimizer adamw --weight-decay 0.1 --batch-size 48 --slice-rows 12
-two --model svm --optimizer sgd --keep 0 --checkpoint-every 1 -r parallel --executor gang --workers 1
+two --model svm --keep 0 --checkpoint-every 1 -r parallel --executor gang --workers 1
 sparse-two --model svm --optimizer lbfgs --dtype float64 --limit-rows 90 --tol 1
 sparse-two --model hinge-svm --optimizer adam --clip-norm 0.5
 wide {WIDE} {PARALLEL}
