@@ -1,8 +1,7 @@
 """``pytest --quick``, which is ``make test``: a few cases of each test that is not marked ``slow``.
 
-Of a test with many cases it takes some, evenly spaced, the first and the last among them, unless
-the test is marked ``every_case``; and for each property it draws a few examples. ``make test-all``
-takes all.
+Of a test with many cases it takes the first and the last, unless the test is marked ``every_case``;
+and for each property it draws a few examples. ``make test-all`` takes all.
 """
 
 import os
@@ -11,8 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-#: Most cases of one test.
-CASES = 3
 #: Examples for each property, where it does not name another number.
 EXAMPLES = 10
 
@@ -52,13 +49,6 @@ def pytest_collection_modifyitems(config, items):
             tests[item.nodeid] = [item]
         else:
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    taken = {item for cases in tests.values() for item in evenly_spaced(cases)}
+    taken = {item for cases in tests.values() for item in (cases[0], cases[-1])}
     config.hook.pytest_deselected(items=[item for item in items if item not in taken])
     items[:] = [item for item in items if item in taken]
-
-
-def evenly_spaced(cases: list[pytest.Item]) -> list[pytest.Item]:
-    """At most ``CASES`` of them."""
-    if len(cases) <= CASES:
-        return cases
-    return [cases[number * (len(cases) - 1) // (CASES - 1)] for number in range(CASES)]
