@@ -13,7 +13,6 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from mrjob.step import StepFailedException
 
 from hdfs_utils.paths import AnyPath, RemotePath, ordered, path_of
 from mapreduce import models, optim
@@ -41,6 +40,9 @@ from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric, signals
 from mapreduce.support import trust as trusted
 from mapreduce.training import console, start
+
+# After what makes mrjob import on Python 3.12 and later.
+from mrjob.step import StepFailedException  # isort: skip
 
 #: The folder of runs for which no folder is named.
 RUNS = Path("runs")
