@@ -5,6 +5,7 @@ import pytest
 from averaging import Averaging
 
 from mapreduce.errors import NonFiniteError, UsageError
+from mapreduce.models.softmax import Softmax
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message
 from mapreduce.strategies.base import Phase
@@ -47,6 +48,12 @@ def test_settings_that_a_strategy_does_not_use_are_refused(change):
 class ReturnsNothing(Averaging):
     def average(self, completed, key, messages):
         super().average(completed, key, messages)
+
+
+def test_initial_parameters_of_another_dtype(monkeypatch):
+    monkeypatch.setattr(Softmax, "init", lambda model, seed: np.zeros(model.size))
+    with pytest.raises(UsageError, match=r"expected float32 \(\d+,\) from init, found float64"):
+        check_strategy(Sync)
 
 
 def test_a_phase_is_a_method():
