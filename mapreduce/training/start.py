@@ -35,9 +35,10 @@ def start(
     try:
         return run, driver.train(run, execution, values["keep"], events, job_class=job_class)
     except Exception as error:
-        # The same call must work once the data are repaired. A task's error has its cause's code.
-        code = getattr(error, "exit_code", None)
-        if code in (DataError.exit_code, MissingInputError.exit_code):
+        # The same call must work once the data or the user's own code are repaired. A task's error
+        # has its cause's code.
+        repaired = (DataError, MissingInputError, UsageError)
+        if getattr(error, "exit_code", None) in {kind.exit_code for kind in repaired}:
             run.remove_if_unused()
         raise
 

@@ -221,6 +221,18 @@ class TestTrust:
         assert "UntrustedError: mine:Mine" in done.stderr
         assert "trust=['mine:Mine']" in done.stderr
 
+    def test_the_same_call_works_once_the_code_is_repaired(self, made, tmp_path):
+        shutil.copytree(made / "train", tmp_path / "train")
+        own = "from mapreduce.models.softmax import Softmax\n\n\nclass Own(Softmax):\n    "
+        wrong = "def init(self, seed):\n        return super().init(seed).astype('f8')\n"
+        command = ["train", "train", "--run", "run", "--model", "own:Own", "--rounds", 1]
+        (tmp_path / "own.py").write_text(own + wrong)
+        done = programs.gradreduce(*command, cwd=tmp_path)
+        assert done.returncode == 2
+        assert "expected float32" in done.stderr
+        (tmp_path / "own.py").write_text(own + "pass\n")
+        programs.succeed(*command, cwd=tmp_path)
+
     def test_the_plan_has_the_names_and_digests_of_what_is_not_built_in(self, run):
         plan = RunDir(run).config.plan
         assert (plan.model, plan.optimizer) == ("mine:Mine:1,2", "mine:heavy")
