@@ -63,57 +63,131 @@ def digits(out: AnyPath, seed: int, quiet: bool, as_json: bool) -> None:
         _report(targets[name], manifest)
 
 
-#: More different labels, most of which come once, are hardly classes.
-MANY_CLASSES = 20
+def _names(context: Any, parameter: Any, value: str | None) -> tuple[str, ...] | None:
+    """Names joined by commas."""
+    return None if value is None else tuple(value.split(","))
+
+
+#: Options of tables, in the order of the help: name, help, and what else click needs.
+_TABLE: list[tuple[str, str, dict[str, Any]]] = [
+    (
+        "--recipe",
+        "TOML file that says what the columns become; options go before it.",
+        {"type": FOLDER},
+    ),
+    ("--label", "Column to be predicted.  [default: label]", {}),
+    ("--id", "Column that identifies each row; predictions have it.", {}),
+    ("--weights", "Column that says how much each row counts.", {}),
+    (
+        "--task",
+        "Whether labels are classes or numbers.  [default: as they look]",
+        {"type": click.Choice(["classification", "regression"])},
+    ),
+    ("--drop", "Columns to leave out, joined by commas.", {"callback": _names}),
+    (
+        "--columns",
+        "Columns that are features, or one of lists.  [default: all others]",
+        {"callback": _names},
+    ),
+    (
+        "--missing",
+        "Where a field is missing: end with an error, drop the row, put the mean or the "
+        "median there, or (indicator) the median and a feature that says so.  [default: indicator]",
+        {"type": click.Choice(["error", "drop", "mean", "median", "indicator"])},
+    ),
+    (
+        "--missing-label",
+        "Where the label is missing: end with an error, or drop the row.",
+        {"type": click.Choice(["error", "drop"])},
+    ),
+    ("--na", "Word that stands for a missing field; may be repeated.", {"multiple": True}),
+    (
+        "--number",
+        "Columns of numbers, even with signs of money or spaces in them.",
+        {"callback": _names},
+    ),
+    (
+        "--category",
+        "Columns of names, even if they look like numbers or ids.",
+        {"callback": _names},
+    ),
+    ("--text", "Columns of texts, whose words are hashed.", {"callback": _names}),
+    (
+        "--date-format",
+        "NAME=FORMAT of a column of dates, such as day=DD/MM/YYYY; may be repeated.",
+        {"multiple": True, "metavar": "NAME=FORMAT"},
+    ),
+    ("--max-categories", "Hash a column of more different texts.  [default: 100]", {"type": int}),
+    (
+        "--category-bits",
+        "Hash a column of texts to 2**BITS features.  [default: 10]",
+        {"type": int, "metavar": "BITS"},
+    ),
+    (
+        "--hash-bits",
+        "Hash all columns together to 2**BITS sparse features.",
+        {"type": int, "metavar": "BITS"},
+    ),
+    (
+        "--standardise/--no-standardise",
+        "Whether to subtract its mean from each number, and divide "
+        "it by its standard deviation.  [default: standardise]",
+        {"default": None},
+    ),
+    (
+        "--layout",
+        "How to store the features.  [default: what takes less space]",
+        {"type": click.Choice(["dense", "sparse"])},
+    ),
+]
+_CSV: list[tuple[str, str, dict[str, Any]]] = [
+    (
+        "--header/--no-header",
+        "Whether the first line has the names.  [default: if none of them is a number]",
+        {"default": None},
+    ),
+    ("--delimiter", "Between fields.  [default: a comma; a tab for .tsv]", {}),
+    ("--quote", 'Around fields.  [default: "]', {}),
+    ("--encoding", "Of the text.  [default: utf-8]", {}),
+    ("--decimal", "Decimal sign.  [default: .]", {}),
+    ("--thousands", "Separator of thousands.", {}),
+]
+
+
+def _table_options(command: Any) -> Any:
+    for prefix, options in (("csv: ", _CSV), ("csv, parquet: ", _TABLE)):
+        for flag, text, more in reversed(options):
+            command = click.option(flag, help=prefix + text, **more)(command)
+    return command
+
+
+def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
+    return {flag.split("/")[0][2:].replace("-", "_") for flag, _, _ in options}
 
 
 @data.command("import")
-@click.option("--format", "kind", required=True, help=f"Format of SOURCES: {READERS.known}.")
-@click.option("--labels", type=FOLDER, help="idx: the file of labels.")
-@click.option("--label", help="csv, parquet: the column of labels. [default: label, else the last]")
-@click.option("--weights", help="csv, parquet: the column that says how much each row counts.")
-@click.option("--drop", help="csv, parquet: columns to leave out, joined by commas.")
 @click.option(
-    "--columns",
-    help="parquet: the features' columns, joined by commas, or one of lists. [default: all others]",
+    "--format", "kind", help=f"Format of SOURCES: {READERS.known}.  [default: as their names end]"
 )
+@_table_options
 @click.option(
     "--unlabelled",
     is_flag=True,
-    help="Import no labels: csv, parquet: all columns are features; libsvm: labels are left out.",
-)
-@click.option(
-    "--hash-bits",
-    type=int,
-    help="csv, parquet: hash the features, which may be texts, to 2**BITS sparse ones.",
-    metavar="BITS",
-)
-@click.option(
-    "--text", help="csv, parquet: columns to hash as texts, even if they look like numbers."
+    help="Import no labels: csv, parquet: the label's column, if there is one, is left out.",
 )
 @click.option(
     "--like",
     type=LOCATION,
-    help="csv, parquet: take the columns' types, the classes and these options from this dataset, "
-    "on which a model was trained.",
+    help="csv, parquet: make the features that this dataset has, on which a model was trained.",
 )
-@click.option(
-    "--header/--no-header",
-    default=None,
-    help="csv: whether the first line has the names. [default: if none of them is a number]",
-)
-@click.option(
-    "--task",
-    type=click.Choice(["classification", "regression"]),
-    help="csv, libsvm, parquet: whether labels are classes or numbers. [default: classification]",
-)
+@click.option("--labels", type=FOLDER, help="idx: the file of labels.")
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64"]),
-    help="csv, libsvm, parquet: how features are stored. [default: float32]",
+    help="csv, libsvm, parquet: how features are stored.  [default: float32]",
 )
 @click.option(
-    "--features", type=int, help="libsvm: how many there are. [default: as the largest index says]"
+    "--features", type=int, help="libsvm: how many there are.  [default: as the largest index says]"
 )
 @click.option("--zero-based", is_flag=True, help="libsvm: the first feature has the index 0.")
 @SEED
@@ -121,7 +195,7 @@ MANY_CLASSES = 20
 @click.argument("out", type=LOCATION)
 @output_options
 def import_(
-    kind: str,
+    kind: str | None,
     seed: int,
     sources: tuple[Path, ...],
     out: AnyPath,
@@ -131,13 +205,18 @@ def import_(
 ) -> None:
     """Import SOURCES, gzipped or not, as the dataset OUT.
 
-    The rows are shuffled by --seed, in two passes over the sources, so that the memory needed does
-    not grow with their size.
+    The columns of tables become features: numbers are standardised, names and dates become features
+    of 0 and 1, missing fields are filled. What each column becomes is shown; it is fitted to these
+    data, and kept with them and with each model that is trained on them.
+
+    The rows are shuffled by --seed, so that the memory needed does not grow with their number.
     """
     from mapreduce.data import copying, importer
     from mapreduce.data.manifest import load
+    from mapreduce.data.readers import opening
     from mapreduce.support import signals
 
+    kind = kind or opening.format_of(sources)
     if ":" in kind:
         trust.trust(kind)
     _check_options(kind, values)
@@ -145,26 +224,35 @@ def import_(
     with signals.interrupting(), copying.made_here(out) as folder:
         source = _source(kind, list(sources), values, like)
         manifest = importer.import_rows(source, folder, seed, like.classes if like else None)
-    if not quiet and (hint := _hint(manifest)):
-        click.echo(f"warning: {hint}", err=True)
+        recipe = opening.fitted_of(folder, manifest)
+    if not quiet and not as_json and recipe is not None:
+        _show_recipe(recipe)
     _report(out, manifest, as_json)
 
 
-def _hint(manifest: "Manifest") -> str | None:
-    """A warning about what looks like a mistake, or None."""
-    classes = manifest.classes or ()
-    try:
-        has_fractions = any(not float(label).is_integer() for label in classes)
-    except (ValueError, OverflowError):
-        # Some are names.
-        return None
-    hardly_twice = len(classes) > MANY_CLASSES and 2 * len(classes) > manifest.rows
-    if not has_fractions and not hardly_twice:
-        return None
-    return (
-        f"the labels are {len(classes):,} classes in {manifest.rows:,} rows. If they are numbers "
-        f"to be predicted, import them with --task regression"
-    )
+def _show_recipe(recipe: Any) -> None:
+    """What each column became."""
+    given = recipe.recipe
+    rows = [
+        (name, what, "")
+        for name, what in (
+            (given.label, f"label, {given.task}"),
+            (given.weights, "weight"),
+            (given.id, "id"),
+        )
+        if name is not None
+    ]
+    for column in recipe.columns:
+        count = len(column.features)
+        many = f" -> {count} features" if count > 1 else ""
+        rows.append((column.name, column.kind.replace("date:", "date ") + many, column.note))
+    rows += [(name, "left out", why) for name, why in sorted(recipe.left_out.items())]
+    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
+    most = 60
+    for name, what, note in rows[:most]:
+        click.echo(f"  {name:{widths[0]}}  {what:{widths[1]}}  {note}".rstrip())
+    if len(rows) > most:
+        click.echo(f"  … {len(rows) - most} more columns")
 
 
 def _check_options(kind: str, values: dict[str, Any]) -> None:
@@ -174,14 +262,16 @@ def _check_options(kind: str, values: dict[str, Any]) -> None:
     takes = _options_of(kind)
     for name, value in values.items():
         # False is given as --no-header.
-        is_given = value is not None and (value is not False or name == "header")
+        is_given = value not in (None, ()) and (
+            value is not False or name in ("header", "standardise")
+        )
         if is_given and name != "unlabelled" and name not in takes:
             flag = "--" + name.replace("_", "-")
             kinds = ", ".join(other for other in READERS if name in _options_of(other))
             raise UsageError(f"{flag} is for {kinds}, not for {kind}")
     if "labels" in takes and (values["labels"] is None) != values["unlabelled"]:
         raise UsageError(f"{kind} needs either --labels FILE or --unlabelled")
-    if values["drop"] is not None and values["columns"] is not None:
+    if values["drop"] and values["columns"]:
         raise UsageError("--drop and --columns contradict each other: name the columns once")
     for name in ("label", "task"):
         if values[name] is not None and values["unlabelled"]:
@@ -190,33 +280,67 @@ def _check_options(kind: str, values: dict[str, Any]) -> None:
 
 def _options_of(kind: str) -> set[str]:
     """The options that a reader takes, by the names of its parameters."""
-    found = {
-        "text" if name == "as_texts" else name for name in signature(READERS.load(kind)).parameters
-    }
-    return found - {"paths", "labelled"}
+    found = set(signature(READERS.load(kind)).parameters) - {"paths", "labelled"}
+    if "recipe" in found:
+        found |= _option_names(_TABLE) | {"dtype"}
+        if kind != "parquet":
+            found |= _option_names(_CSV)
+    return found
 
 
 def _source(
     kind: str, sources: list[Path], values: dict[str, Any], like: "Manifest | None"
 ) -> "Source":
-    known = "regression" if like and like.target == "number" else "classification"
+    from mapreduce.data.readers import opening
+
     labelled = not values["unlabelled"]
     reader = READERS.load(kind)
     takes = signature(reader).parameters
-    task = (values["task"] or known) if labelled else None
+    if "recipe" in takes:
+        fitted = opening.fitted_of(values["like"], like) if like is not None else None
+        _check_like(fitted, values)
+        given = {**values, "labelled": False if values["unlabelled"] else None}
+        given["only"] = values["columns"]
+        return opening.table(sources, kind, opening.recipe_of(given, sources, fitted), fitted)
     given = {
         **values,
         "labelled": labelled,
         # A reader that takes "labelled" needs a task in any case.
-        "task": task or ("classification" if "labelled" in takes else None),
-        "dtype": values["dtype"] or ("float64" if like and like.dtype == "float64" else "float32"),
-        "columns": values["columns"].split(",") if values["columns"] is not None else None,
-        "drop": values["drop"].split(",") if values["drop"] else [],
-        "as_texts": values["text"].split(",") if values["text"] else [],
-        "like": like and like.source,
+        "task": values["task"] or ("classification" if "labelled" in takes else None),
+        "dtype": values["dtype"] or "float32",
     }
     source: Source = reader(sources, **{name: given[name] for name in given if name in takes})
     return source
+
+
+def _check_like(fitted: Any, values: dict[str, Any]) -> None:
+    """Refuse to make features by a recipe, and otherwise than by this recipe."""
+    from mapreduce.errors import UsageError
+
+    if values["like"] is None:
+        return
+    if fitted is None:
+        raise UsageError(f"--like {values['like']}: it was not imported from a table")
+    own = {
+        "label",
+        "id",
+        "weights",
+        "drop",
+        "na",
+        "header",
+        "delimiter",
+        "quote",
+        "encoding",
+        "decimal",
+        "thousands",
+        "missing_label",
+    }
+    for name in sorted((_option_names(_TABLE) | {"dtype"}) - own):
+        if values[name] not in (None, ()):
+            raise UsageError(
+                f"--{name.replace('_', '-')} and --like contradict each other: the features are "
+                f"those of {values['like']}"
+            )
 
 
 def _report(folder: AnyPath, manifest: "Manifest", as_json: bool = False, **more: object) -> None:

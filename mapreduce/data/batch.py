@@ -1,7 +1,7 @@
 """Rows of a dataset as a model takes them."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +57,21 @@ class Csr:
         entries = slice(self.indptr[0], self.indptr[-1])
         dense[rows, self.indices[entries]] = self.values[entries]
         return dense
+
+
+class Block(NamedTuple):
+    """Some rows of a table, as they were read.
+
+    Attributes
+    ----------
+    numbers : array (rows, n), float64
+        The columns of numbers, booleans and dates; NaN where a field is missing.
+    texts : dict of str to pyarrow.StringArray
+        The other columns, trimmed; null where a field is missing.
+    """
+
+    numbers: Array
+    texts: dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ def copy(source: AnyPath, target: AnyPath, report: Report = lambda name: None) -
     """
     manifest = manifests.load(source)
     digests = {shard.file: shard.sha256 for shard in manifest.shards}
-    if manifest.standardised is not None:
-        digests[manifest.standardised.file] = manifest.standardised.sha256
+    digests |= {file.file: file.sha256 for file in manifest.others}
     files = {
         name: partial(_read, source / name, digest, report) for name, digest in digests.items()
     }

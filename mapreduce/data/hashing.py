@@ -23,8 +23,8 @@ from mapreduce.data.batch import Array, Csr
 MOST_BITS = 30
 
 
-def murmur3(names: Any) -> npt.NDArray[np.uint32]:
-    """MurmurHash3 x86_32 (n,) with seed 0 of the bytes of strings, an array of Arrow's (n,)."""
+def murmur3(names: Any, seed: int = 0) -> npt.NDArray[np.uint32]:
+    """MurmurHash3 x86_32 (n,) of the bytes of strings, an array of Arrow's (n,)."""
     _, offset_buffer, data_buffer = pa.concat_arrays([names]).cast(pa.string()).buffers()
     count = len(names)
     if not count:
@@ -35,7 +35,7 @@ def murmur3(names: Any) -> npt.NDArray[np.uint32]:
     if offsets[-1]:
         data[: offsets[-1]] = np.frombuffer(data_buffer, np.uint8, offsets[-1])
     starts, lengths = offsets[:-1], np.diff(offsets)
-    hashes = np.zeros(count, np.uint32)
+    hashes = np.full(count, seed, np.uint32)
     with np.errstate(over="ignore"):
         for word in range(int(lengths.max()) // 4):
             longer = np.flatnonzero(lengths >= 4 * word + 4)

@@ -7,27 +7,39 @@ one bucket however large the source is.
 """
 
 import contextlib
+import hashlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from hdfs_utils.atomic import storage_errors, write_all
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.folders import new_folder
-from mapreduce.data import csr, order
-from mapreduce.data.batch import Array, Batch, Csr
+from hdfs_utils.publish import put_if_absent
+from mapreduce.data import csr, ids, order
+from mapreduce.data.batch import Array, Batch, Block, Csr
 from mapreduce.data.classes import Classes
 from mapreduce.data.columns import Columns
 from mapreduce.data.copying import check_absent
-from mapreduce.data.manifest import Manifest, ShardEntry
+from mapreduce.data.manifest import RECIPE, Listed, Manifest, ShardEntry
 from mapreduce.data.shards import rows_per_shard, sparse_row_bytes, write_shard
 from mapreduce.errors import DataError
+from mapreduce.support.threads import ordered_map
 
-BUCKET_BYTES = 64 << 20
+BUCKET_BYTES = 32 << 20
 MOST_BUCKETS = 256
+
+
+class ReadAgain(Exception):
+    """What was read shows that the source has to be read in another way, from its first row on."""
 
 
 @dataclass(frozen=True)
@@ -36,15 +48,43 @@ class Rows:
 
     Attributes
     ----------
-    features : array (rows, features), uint8, float32 or float64, or Csr
+    features : array (rows, features), uint8, float32 or float64, or Csr, or Block
+        A block of a table becomes features once all rows have been seen.
     labels : array (rows,), or None
         Classes are integers or ``str``; numbers to be predicted are float64.
     weights : array (rows,), float64, or None
+    ids : pyarrow.StringArray (rows,), or None
+    numbers : array (rows,), int64, or None
+        The rows' numbers in the source, if some are left out.
     """
 
-    features: Array | Csr
+    features: Array | Csr | Block
     labels: Array | None
     weights: Array | None = None
+    ids: Any = None
+    numbers: Array | None = None
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What the blocks of a table become.
+
+    Attributes
+    ----------
+    recipe : bytes
+        The file of the recipe.
+    width : int
+        The number of features.
+    columns : tuple of Column, or None
+        The features, if they have names.
+    features : callable
+        Makes features (rows, width) of a block.
+    """
+
+    recipe: bytes
+    width: int
+    columns: Columns | None
+    features: Callable[[Block], Array | Csr]
 
 
 @dataclass(frozen=True)
@@ -55,9 +95,9 @@ class Source:
     ----------
     chunks : iterable of Rows
         All of one layout, dtype and number of features, with the same kind of labels; none or all
-        have weights.
+        have weights. If it raises :class:`ReadAgain`, it can be iterated once more.
     shape : tuple of int
-        Shape of one example.
+        Shape of one example; that of a table follows from its recipe.
     scale : float
         What the stored features are to be multiplied with.
     bytes : int
@@ -67,6 +107,8 @@ class Source:
         For the manifest: format and names of files.
     columns : tuple of Column, optional
         Columns that the features are, or come from, if they have names.
+    finish : callable, optional
+        For a source of blocks: what they become, once all have come.
     """
 
     chunks: Iterable[Rows]
@@ -75,6 +117,7 @@ class Source:
     bytes: int
     description: dict[str, Any]
     columns: Columns | None = None
+    finish: Callable[[], Finished] | None = None
 
 
 def import_rows(
@@ -112,36 +155,66 @@ def import_rows(
 def _shuffle(source: Source, folder: Path, seed: int, like: Sequence[int | str] | None) -> Manifest:
     wanted = min(MOST_BUCKETS, max(1, source.bytes // BUCKET_BYTES))
     bits = math.ceil(math.log2(wanted))
+    while True:
+        with tempfile.TemporaryDirectory(prefix=".buckets-", dir=folder) as scratch:
+            try:
+                return _shuffled(source, folder, _Buckets(Path(scratch), bits, seed), like)
+            except ReadAgain:
+                (folder / ids.FILE).unlink(missing_ok=True)
+
+
+def _shuffled(
+    source: Source, folder: Path, buckets: "_Buckets", like: Sequence[int | str] | None
+) -> Manifest:
     classes = Classes(like)
-    with contextlib.ExitStack() as stack:
-        buckets = _Buckets(folder, bits, seed, stack)
+
+    def numbered() -> Iterator[tuple[Rows, Array]]:
         for rows in source.chunks:
-            _check_numbers(rows, buckets.rows)
+            _check_numbers(rows, buckets.read)
             labels = rows.labels if _is_number(rows.labels) else classes.codes(rows.labels)
-            buckets.append(rows.features, labels, rows.weights)
-        if not buckets.rows:
-            raise DataError(f"{_files(source)}: expected at least one row, found none")
-        if buckets.weight == 0:
-            raise DataError(f"{_files(source)}: all weights are 0, so that no row counts")
-        names, ranks = classes.sorted()
-        shards = tuple(_write_shards(buckets, folder, ranks))
-    features = math.prod(source.shape)
+            rows = replace(rows, labels=labels)
+            numbers = buckets.count(rows)
+            if rows.ids is not None:
+                named.append(numbers, rows.ids)
+            yield rows, numbers
+
+    with contextlib.ExitStack() as stack:
+        named = stack.enter_context(ids.Writer(folder / ids.FILE))
+        stack.callback(buckets.close)
+        for parts in ordered_map(lambda one: buckets.parted(*one), numbered()):
+            buckets.write(parts)
+    if not buckets.rows:
+        raise DataError(f"{_files(source)}: expected at least one row, found none")
+    if buckets.weight == 0:
+        raise DataError(f"{_files(source)}: all weights are 0, so that no row counts")
+    listed = named.finish()
+    finished = source.finish() if source.finish is not None else None
+    recipe = None
+    if finished is not None:
+        put_if_absent(folder / RECIPE, finished.recipe, sync=True)
+        recipe = Listed(RECIPE, hashlib.sha256(finished.recipe).hexdigest())
+    names, ranks = classes.sorted()
+    written = _Shards(folder, ranks, buckets, finished)
+    shards = tuple(written)
+    shape = source.shape if finished is None else (finished.width,)
     return Manifest(
         rows=buckets.rows,
-        features=features,
-        shape=source.shape,
-        dtype=buckets.dtype.name,
+        features=math.prod(shape),
+        shape=shape,
+        dtype=written.dtype,
         scale=source.scale,
         classes=names,
-        seed=seed,
+        seed=buckets.seed,
         source=source.description,
         shards=shards,
-        layout="sparse" if buckets.sparse else "dense",
-        nonzeros=buckets.entries if buckets.sparse else buckets.rows * features,
+        layout="sparse" if written.sparse else "dense",
+        nonzeros=written.entries if written.sparse else buckets.rows * math.prod(shape),
         target=buckets.target,
         class_rows=None if ranks is None else classes.rows(ranks),
         weighted=buckets.weight is not None,
-        columns=source.columns,
+        columns=source.columns if finished is None else finished.columns,
+        recipe=recipe,
+        ids=listed,
     )
 
 
@@ -170,153 +243,268 @@ def _check_numbers(rows: Rows, first: int) -> None:
 
 
 class _Buckets:
-    """The bucket files of the first pass.
+    """The bucket files of the first pass: Arrow streams of rows.
 
-    A record is the row's number in the source, from which its key follows, label, weight, and
-    features or the number of entries; entries of sparse rows, column and value, are in files of
-    their own.
+    A row has its number in the source, from which its key follows, its label and weight, and its
+    features: bytes of numbers, and texts.
     """
 
-    def __init__(self, folder: Path, bits: int, seed: int, stack: contextlib.ExitStack) -> None:
+    def __init__(self, folder: Path, bits: int, seed: int) -> None:
         self.rows = 0
-        self.entries = 0
+        self.read = 0
         self.weight: float | None = None
-        self.dtype = np.dtype(np.uint8)
         self.target: str | None = None
-        self.sparse = False
-        self._columns = 0
+        self.seed = seed
         self._bits = bits
-        self._seed = seed
-        self._record = self._entry = np.dtype([])
-        self._stack = stack
         self._folder = folder
-        self._files = self._open("bucket")
-        self._entry_files: list[tuple[Path, BinaryIO]] = []
+        self._form: Any = None
+        self._paths = [folder / f"bucket-{i:03d}" for i in range(1 << bits)]
+        self._stack = contextlib.ExitStack()
+        self._writers: list[Any] = []
 
-    def _open(self, name: str) -> list[tuple[Path, BinaryIO]]:
-        files: list[tuple[Path, BinaryIO]] = []
-        for i in range(1 << self._bits):
-            path = self._folder / f"{name}-{i:03d}"
-            with storage_errors("create", path):
-                files.append((path, self._stack.enter_context(path.open("xb", buffering=0))))
-        return files
+    def count(self, rows: Rows) -> Array:
+        """Count rows that come next; returns their numbers in the source."""
+        features = rows.features
+        count = len(features.numbers) if isinstance(features, Block) else len(features)
+        numbers = np.arange(self.read, self.read + count) if rows.numbers is None else rows.numbers
+        self.rows += count
+        self.read = int(numbers[-1]) + 1 if count else self.read
+        if rows.labels is not None:
+            self.target = "number" if _is_number(rows.labels) else "class"
+        if rows.weights is not None:
+            self.weight = (self.weight or 0.0) + float(rows.weights.sum())
+        self._form = self._form or _form(features)
+        return numbers
 
-    def append(self, features: Array | Csr, labels: Array | None, weights: Array | None) -> None:
-        if not self.rows:
-            self._begin(features, labels, weights)
-        records = np.empty(len(features), self._record)
-        records["row"] = np.arange(self.rows, self.rows + len(features))
-        if labels is not None:
-            records["label"] = labels
-        if weights is not None:
-            records["weight"] = weights
-            self.weight = (self.weight or 0.0) + float(weights.sum())
-        self.rows += len(features)
-        bucket = (self._keys(records) >> np.uint64(64 - self._bits)) if self._bits else None
-        if isinstance(features, Csr):
-            records["entries"] = np.diff(features.indptr)
-            self._append_entries(features, bucket)
-        else:
-            records["features"] = features
-        self._write(self._files, records, bucket)
+    def parted(self, rows: Rows, numbers: Array) -> list[tuple[int, Any]]:
+        """The rows of each bucket, as record batches."""
+        columns = {"row": numbers}
+        if rows.labels is not None:
+            columns["label"] = rows.labels
+        if rows.weights is not None:
+            columns["weight"] = rows.weights
+        if not self._bits:
+            return [(0, self._form.batch(columns, rows.features, None))]
+        bucket = (order.keys_of(self.seed, 0, numbers) >> np.uint64(64 - self._bits)).astype(
+            np.uint8
+        )
+        # NumPy sorts bytes by counting them.
+        places = np.argsort(bucket, kind="stable")
+        batch = self._form.batch(
+            {name: column[places] for name, column in columns.items()}, rows.features, places
+        )
+        ends = np.cumsum(np.bincount(bucket, minlength=len(self._paths))).tolist()
+        return [
+            (i, batch.slice(start, end - start))
+            for i, (start, end) in enumerate(pairwise([0, *ends]))
+            if start < end
+        ]
 
-    def _keys(self, records: Array) -> Array:
-        return order.keys_of(self._seed, 0, records["row"])
+    def write(self, parts: list[tuple[int, Any]]) -> None:
+        """Append the rows of each bucket to its file."""
+        for bucket, batch in parts:
+            if not self._writers:
+                self._writers = [
+                    self._stack.enter_context(_stream(path, batch.schema)) for path in self._paths
+                ]
+            with storage_errors("write", self._paths[bucket]):
+                self._writers[bucket].write_batch(batch)
 
-    def _begin(self, features: Array | Csr, labels: Array | None, weights: Array | None) -> None:
-        self.dtype = features.dtype
-        self.sparse = isinstance(features, Csr)
-        self._columns = features.shape[1]
-        fields: list[Any] = [("row", np.int64)]
-        if labels is not None:
-            self.target = "number" if _is_number(labels) else "class"
-            fields.append(("label", labels.dtype))
-        if weights is not None:
-            fields.append(("weight", np.float64))
-        if self.sparse:
-            fields.append(("entries", np.int32))
-            self._entry = np.dtype([("index", np.int32), ("value", features.dtype)])
-            self._entry_files = self._entry_files or self._open("entries")
-        else:
-            fields.append(("features", features.dtype, features.shape[1:]))
-        self._record = np.dtype(fields)
+    def close(self) -> None:
+        """End the files."""
+        with storage_errors("write", self._folder):
+            self._stack.close()
 
-    def _append_entries(self, features: Csr, bucket: Array | None) -> None:
-        used = slice(features.indptr[0], features.indptr[-1])
-        entries = np.empty(used.stop - used.start, self._entry)
-        entries["index"] = features.indices[used]
-        entries["value"] = features.values[used]
-        self.entries += len(entries)
-        if bucket is not None:
-            bucket = np.repeat(bucket, np.diff(features.indptr))
-        self._write(self._entry_files, entries, bucket)
-
-    def _write(
-        self, files: list[tuple[Path, BinaryIO]], records: Array, bucket: Array | None
-    ) -> None:
-        for i, (path, file) in enumerate(files):
-            with storage_errors("write", path):
-                write_all(file, records.data if bucket is None else records[bucket == i].data)
-
-    @property
-    def row_bytes(self) -> int:
-        """Average size of the features of a row."""
-        if self.sparse:
-            return sparse_row_bytes(self.rows, self.entries, self.dtype.itemsize)
-        return self._columns * self.dtype.itemsize
-
-    def sorted(self) -> Iterator[tuple[Batch, Array]]:
+    def sorted(self, finished: Finished | None) -> Iterator[tuple[Batch, Array]]:
         """The rows of one bucket after another, in order of their keys, and their numbers."""
-        for i, file in enumerate(self._files):
-            heads = _take_away(file, self._record)
-            places = np.argsort(self._keys(heads), kind="stable")
-            features: Array | Csr
-            if self.sparse:
-                entries = _take_away(self._entry_files[i], self._entry)
-                indices, values = entries["index"], entries["value"]
-                rows = csr.from_lengths(heads["entries"], indices, values, self._columns)
-                features = csr.take(rows, places)
-            else:
-                features = heads["features"][places]
-            labels = heads["label"][places] if self.target is not None else None
-            weights = heads["weight"][places] if self.weight is not None else None
-            yield Batch(features, labels, weights=weights), heads["row"][places]
+
+        def read(path: Path) -> tuple[Batch, Array]:
+            with storage_errors("read", path):
+                with pa.OSFile(os.fsencode(path)) as file, pa.ipc.open_stream(file) as stream:
+                    table = stream.read_all()
+                path.unlink()
+            numbers = _flat(table, "row")
+            # All keys differ.
+            places = np.argsort(order.keys_of(self.seed, 0, numbers))
+            found = self._form.features(table, places)
+            features = finished.features(found) if finished is not None else found
+            labels = _flat(table, "label")[places] if self.target is not None else None
+            weights = _flat(table, "weight")[places] if self.weight is not None else None
+            return Batch(features, labels, weights=weights), numbers[places]
+
+        return ordered_map(read, self._paths)
 
 
-def _take_away(file: tuple[Path, BinaryIO], dtype: np.dtype[Any]) -> Array:
-    """The records of a file, which is deleted."""
-    path, stream = file
-    with storage_errors("read", path):
-        stream.close()
-        records: Array = np.fromfile(path, dtype)
-        path.unlink()
-    return records
+@contextlib.contextmanager
+def _stream(path: Path, schema: Any) -> Iterator[Any]:
+    with (
+        storage_errors("create", path),
+        path.open("xb") as file,
+        pa.ipc.new_stream(pa.PythonFile(file, mode="w"), schema) as writer,
+    ):
+        yield writer
 
 
-def _write_shards(buckets: _Buckets, folder: Path, ranks: Array | None) -> Iterator[ShardEntry]:
-    count = 0
-    pending: list[tuple[Batch, Array]] = []
-    row_bytes = buckets.row_bytes
-    size = rows_per_shard(row_bytes)
+def _flat(table: Any, name: str) -> Array:
+    """A column without missing values as an array."""
+    found: Array = table.column(name).to_numpy()
+    return found
 
-    def shard(rows: Batch, numbers: Array) -> ShardEntry:
-        labels = rows.labels if rows.labels is None or ranks is None else ranks[rows.labels]
-        path = folder / f"shard-{count:05d}.arrow"
-        return write_shard(path, replace(rows, labels=labels), numbers, row_bytes)
 
-    for piece in buckets.sorted():
-        pending.append(piece)
-        if sum(len(numbers) for _, numbers in pending) >= size:
-            rows, numbers = _join(pending)
-            whole = len(numbers) - len(numbers) % size
-            for start in range(0, whole, size):
-                part = slice(start, start + size)
-                yield shard(rows[part], numbers[part])
-                count += 1
-            pending = [(rows[whole:], numbers[whole:])]
-    rows, numbers = _join(pending)
-    if len(numbers):
-        yield shard(rows, numbers)
+def _fixed(rows: Array) -> Any:
+    """Rows of an array as Arrow's bytes of one length."""
+    rows = np.ascontiguousarray(rows).reshape(len(rows), -1)
+    width = rows.shape[1] * rows.itemsize
+    buffers = [None, pa.py_buffer(rows.view(np.uint8).reshape(-1) if width else b"")]
+    return pa.Array.from_buffers(pa.binary(width), len(rows), buffers)
+
+
+def _unfixed(table: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
+    """The array of :func:`_fixed`."""
+    parts = []
+    for chunk in table.column(name).chunks:
+        width = chunk.type.byte_width
+        content = np.frombuffer(chunk.buffers()[1] or b"", np.uint8)
+        start = chunk.offset * width
+        parts.append(content[start : start + len(chunk) * width])
+    found: Array = np.concatenate(parts).view(dtype).reshape(-1, *shape)
+    return found
+
+
+class _DenseForm:
+    """How dense features are stored in a bucket."""
+
+    def __init__(self, features: Array) -> None:
+        self._dtype, self._shape = features.dtype, features.shape[1:]
+
+    def batch(self, columns: dict[str, Array], features: Array, places: Array | None) -> Any:
+        features = features if places is None else features[places]
+        return pa.record_batch({**columns, "features": _fixed(features)})
+
+    def features(self, table: Any, places: Array) -> Array:
+        return _unfixed(table, "features", self._dtype, self._shape)[places]
+
+
+class _SparseForm:
+    """How sparse features are stored in a bucket."""
+
+    def __init__(self, features: Csr) -> None:
+        self._dtype, self._columns = features.dtype, features.columns
+
+    def batch(self, columns: dict[str, Array], features: Csr, places: Array | None) -> Any:
+        features = features if places is None else csr.take(features, places)
+        used = slice(features.indptr[0], features.indptr[-1])
+        offsets = (features.indptr - used.start).astype(np.int64)
+        stored = {}
+        for name, array in (("indices", features.indices), ("values", features.values)):
+            content = np.ascontiguousarray(array[used])
+            buffers = [None, pa.py_buffer(offsets * array.itemsize), pa.py_buffer(content)]
+            stored[name] = pa.Array.from_buffers(pa.large_binary(), len(features), buffers)
+        return pa.record_batch({**columns, **stored})
+
+    def features(self, table: Any, places: Array) -> Csr:
+        lengths = pc.binary_length(table.column("indices")).to_numpy() // 4
+        indices, values = (
+            np.concatenate([_content(chunk, dtype) for chunk in table.column(name).chunks])
+            for name, dtype in (("indices", np.dtype(np.int32)), ("values", self._dtype))
+        )
+        return csr.take(csr.from_lengths(lengths, indices, values, self._columns), places)
+
+
+def _content(chunk: Any, dtype: np.dtype[Any]) -> Array:
+    """The numbers in an Arrow array of bytes, one after another."""
+    _, offsets, content = chunk.buffers()
+    ends = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
+    return np.frombuffer(content or b"", np.uint8)[ends[0] : ends[-1]].view(dtype)
+
+
+class _BlockForm:
+    """How the blocks of a table are stored in a bucket."""
+
+    def __init__(self, block: Block) -> None:
+        self._width, self._names = block.numbers.shape[1], list(block.texts)
+
+    def batch(self, columns: dict[str, Array], block: Block, places: Array | None) -> Any:
+        numbers, texts = block.numbers, [block.texts[name] for name in self._names]
+        if places is not None:
+            at = pa.array(places)
+            numbers, texts = numbers[places], [text.take(at) for text in texts]
+        named = {f"text {i}": text for i, text in enumerate(texts)}
+        return pa.record_batch({**columns, "numbers": _fixed(numbers), **named})
+
+    def features(self, table: Any, places: Array) -> Block:
+        if self._width:
+            numbers = _unfixed(table, "numbers", np.dtype(np.float64), (self._width,))[places]
+        else:
+            numbers = np.empty((len(places), 0))
+        at = pa.array(places)
+        texts = {
+            name: pa.concat_arrays(table.column(f"text {i}").take(at).chunks)
+            for i, name in enumerate(self._names)
+        }
+        return Block(numbers, texts)
+
+
+def _form(features: Array | Csr | Block) -> Any:
+    if isinstance(features, Block):
+        return _BlockForm(features)
+    return _SparseForm(features) if isinstance(features, Csr) else _DenseForm(features)
+
+
+class _Shards:
+    """Writes the sorted rows as shards; iterating gives their entries for the manifest."""
+
+    def __init__(
+        self, folder: Path, ranks: Array | None, buckets: _Buckets, finished: Finished | None
+    ) -> None:
+        self._folder, self._ranks = folder, ranks
+        self._buckets, self._finished = buckets, finished
+        self.entries = self._row_bytes = 0
+        self.dtype = ""
+        self.sparse = False
+
+    def __iter__(self) -> Iterator[ShardEntry]:
+        return ordered_map(self._write, enumerate(self._cut()))
+
+    def _cut(self) -> Iterator[tuple[Batch, Array]]:
+        """The rows of one shard after another."""
+        pending: list[tuple[Batch, Array]] = []
+        size = 0
+        for piece in self._buckets.sorted(self._finished):
+            features = piece[0].features
+            if not size:
+                self.dtype, self.sparse = features.dtype.name, isinstance(features, Csr)
+                self._row_bytes = _row_bytes(features)
+                size = rows_per_shard(self._row_bytes)
+            if isinstance(features, Csr):
+                self.entries += int(features.indptr[-1] - features.indptr[0])
+            pending.append(piece)
+            if sum(len(numbers) for _, numbers in pending) >= size:
+                rows, numbers = _join(pending)
+                whole = len(numbers) - len(numbers) % size
+                for start in range(0, whole, size):
+                    part = slice(start, start + size)
+                    yield rows[part], numbers[part]
+                pending = [(rows[whole:], numbers[whole:])]
+        rows, numbers = _join(pending)
+        if len(numbers):
+            yield rows, numbers
+
+    def _write(self, shard: tuple[int, tuple[Batch, Array]]) -> ShardEntry:
+        number, (rows, numbers) = shard
+        labels = rows.labels
+        if labels is not None and self._ranks is not None:
+            labels = self._ranks[labels]
+        path = self._folder / f"shard-{number:05d}.arrow"
+        return write_shard(path, replace(rows, labels=labels), numbers, self._row_bytes)
+
+
+def _row_bytes(features: Array | Csr) -> int:
+    """Average size of the features of a row."""
+    if isinstance(features, Csr):
+        entries = int(features.indptr[-1] - features.indptr[0])
+        return sparse_row_bytes(max(len(features), 1), entries, features.dtype.itemsize)
+    return features.shape[1] * features.dtype.itemsize
 
 
 def _join(parts: list[tuple[Batch, Array]]) -> tuple[Batch, Array]:

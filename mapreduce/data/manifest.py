@@ -25,8 +25,9 @@ from mapreduce.support.jsonfiles import build, require_file
 from mapreduce.support.suggest import missing, names_in
 
 MANIFEST = "manifest.json"
+RECIPE = "recipe.json"
 FORMAT = "gradreduce-dataset"
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 DTYPES = ("uint8", "float32", "float64")
 SPARSE_DTYPES = ("float32", "float64")
 LAYOUTS = ("dense", "sparse")
@@ -69,6 +70,14 @@ class ShardEntry:
     sha256: str
     batches: tuple[BatchEntry, ...]
     rest_sha256: str
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A file beside the shards: its name within the dataset's folder, and its digest."""
+
+    file: str
+    sha256: str
 
 
 @dataclass(frozen=True)
@@ -126,6 +135,10 @@ class Manifest:
         None if the features are those of the source.
     columns : tuple of Column, or None
         Columns of the source that the features are, or come from; None if they have no names.
+    recipe : Listed or None
+        What the columns of a table became; see :mod:`mapreduce.data.recipes.fitted`.
+    ids : Listed or None
+        What identifies the rows; see :mod:`mapreduce.data.ids`.
     """
 
     rows: int
@@ -144,6 +157,8 @@ class Manifest:
     weighted: bool = False
     standardised: Standardised | None = None
     columns: Columns | None = None
+    recipe: Listed | None = None
+    ids: Listed | None = None
 
     def to_json(self) -> str:
         """The manifest's file, the same text for the same manifest."""
@@ -153,6 +168,12 @@ class Manifest:
     @property
     def _content(self) -> dict[str, Any]:
         return {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+
+    @property
+    def others(self) -> tuple[Listed | Standardised, ...]:
+        """The files beside the shards."""
+        found = (self.standardised, self.recipe, self.ids)
+        return tuple(file for file in found if file is not None)
 
     @cached_property
     def sha256(self) -> str:
@@ -280,8 +301,8 @@ def _check(manifest: Manifest) -> None:
         "".join(map(str, manifest.classes)).encode()
     _check_layout(manifest)
     _check_target(manifest)
-    if manifest.standardised is not None:
-        _check_file(manifest.standardised.file, manifest.standardised.sha256)
+    for file in manifest.others:
+        _check_file(file.file, file.sha256)
     least = _least_row_bytes(manifest)
     for shard in manifest.shards:
         _check_shard(shard, least)

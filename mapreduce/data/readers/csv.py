@@ -1,54 +1,49 @@
-"""Comma-separated values: numbers, and a column of labels."""
+"""Comma-separated values: tables in text files."""
 
 import contextlib
 import csv as csv_module
 import io
 import re
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv
 
-from mapreduce.data.importer import Rows, Source
-from mapreduce.data.readers.fields import MISSING, NUMBER, bad_value, parsed, shown
-from mapreduce.data.readers.files import open_for_arrow, open_source, unpacked_size
-from mapreduce.data.readers.tables import (
-    DEFAULT_LABEL,
-    Roles,
-    Wanted,
-    assign,
-    preview,
-    takes_wanted,
-)
+from mapreduce.data.fields import MISSING, texts
+from mapreduce.data.importer import Source
+from mapreduce.data.readers import tables
+from mapreduce.data.readers.files import open_source, unpacked_size
+from mapreduce.data.readers.tables import DEFAULT_LABEL, BadField, Leaf, preview
+from mapreduce.data.recipes import kinds
+from mapreduce.data.recipes.fitted import FittedRecipe
+from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.errors import DataError, UsageError
 
+#: A block is the lines that begin in so many bytes of a file.
 BLOCK_BYTES = 4 << 20
+_BOM = b"\xef\xbb\xbf"
 
 
-@takes_wanted(but=("columns",))
-def source(paths: list[Path], *, header: bool | None = None, **options: Any) -> Source:
+def source(
+    paths: list[Path], *, recipe: Recipe | None = None, like: FittedRecipe | None = None
+) -> Source:
     """Rows of one or more CSV files of the same columns, gzipped or not.
 
     The first line is a header if none of its fields is a number. If some are and some are not,
-    ``label`` decides: the name of one of them says that it is a header, a number that it is a row.
+    the label decides: the name of one of them says that it is a header, a number that it is a row.
     Numbers from 0 on, one after the other, may be either, and so may those from 1 on in four
-    columns or more. Every column but that of classes must hold finite numbers, or be hashed: then
-    it is one of numbers if all of its fields are, but for those that are missing, or of texts if
-    not more than half are; finding that out reads the files once more.
+    columns or more. Without a header, columns are named by their numbers from 1 on.
 
     Parameters
     ----------
     paths : list of Path
-    header : bool, optional
-        Whether the first line is a header.
-    **options
-        The fields of :class:`mapreduce.data.readers.tables.Wanted`. Without a header, columns
-        are named by their numbers from 1 on.
+    recipe : Recipe, optional
+        What is to become of the columns.
+    like : FittedRecipe, optional
+        The recipe of a dataset that a model was trained on.
 
     Raises
     ------
@@ -56,71 +51,230 @@ def source(paths: list[Path], *, header: bool | None = None, **options: Any) -> 
         No files, no such column, or a first line that may be a header or a row.
     DataError
         The files' columns differ, or two have one name. While the rows are read: a row has too few
-        or too many fields, a number is missing, malformed or not finite, a weight is negative, or
-        a class is empty or goes over several lines; the message names file and row.
+        or too many fields, or a field cannot be used; the message names file, row and column.
     """
-    if not paths:
-        raise UsageError("no source: name the CSV files")
-    wanted = Wanted(**options)
-    first, more = _first_line(paths[0])
-    if header is None:
-        header = _has_header(first, wanted.label, wanted.labelled, paths[0])
-    columns = _columns(first, more, header, paths[0])
-    for path in paths[1:]:
-        other = _columns(*_first_line(path), header, path)
-        if other != columns:
-            raise DataError(
-                f"{path} has the columns {preview(other)}, {paths[0]} {preview(columns)}: they "
-                f"cannot be in one dataset"
-            )
-    kind = "names" if header else "numbers, as there is no header,"
-    roles = assign(columns, paths[0], wanted, kind)
-    if roles.hash_bits is not None:
-        found = frozenset() if wanted.like else _texts(paths, header, roles)
-        roles = replace(roles, texts=roles.texts | found)
-    return Source(
-        chunks=_chunks(paths, header, roles),
-        shape=(roles.width(len(roles.features)),),
-        scale=1.0,
-        bytes=sum(unpacked_size(path) for path in paths),
-        description={
-            "format": "csv",
-            "files": [path.name for path in paths],
-            **roles.describe(),
-        },
-        # Numbers are names where they are hashed.
-        columns=roles.columns() if header or roles.hash_bits is not None else None,
-    )
+    recipe = recipe or Recipe()
+    return tables.source(CsvTable(paths, recipe), recipe, like)
 
 
-def _first_line(path: Path) -> tuple[list[str], bool]:
-    """The fields of the first line, and whether it is not the only one."""
-    with open_source(path) as file:
+class CsvTable:
+    """CSV files of the same columns; those with a header may have them in another order."""
+
+    format = "csv"
+
+    def __init__(self, paths: list[Path], recipe: Recipe) -> None:
+        if not paths:
+            raise UsageError("no source: name the CSV files")
+        self.paths = paths
+        self._recipe = recipe
+        first, more = self._first_line(paths[0])
+        has_header = recipe.header
+        if has_header is None:
+            has_header = _has_header(first, recipe, paths[0])
+        self.has_names = has_header
+        self.names = self._columns(first, more, paths[0])
+        self._own = {paths[0]: self.names}
+        for path in paths[1:]:
+            other = self._columns(*self._first_line(path), path)
+            if sorted(other) != sorted(self.names):
+                raise DataError(
+                    f"{path} has the columns {preview(other)}, {paths[0]} {preview(self.names)}: "
+                    f"they cannot be in one dataset"
+                )
+            self._own[path] = other
+
+    @property
+    def bytes(self) -> int:
+        return sum(map(unpacked_size, self.paths))
+
+    def leaves(self) -> Iterator[Leaf]:
+        for path in self.paths:
+            starts, rest = True, b""
+            with open_source(path) as file:
+                while part := file.read(BLOCK_BYTES):
+                    if rest:
+                        # The last line that begins in a block ends in the next.
+                        end = part.find(b"\n") + 1 or len(part)
+                        rest, part = rest + part[:end], part[end:]
+                        if not rest.endswith(b"\n"):
+                            continue
+                        yield Leaf(path, starts, rest)
+                        starts = False
+                    rest = part
+                    if part.endswith(b"\n"):
+                        yield Leaf(path, starts, part)
+                        starts, rest = False, b""
+            if rest:
+                yield Leaf(path, starts, rest)
+
+    def sniff(self) -> dict[str, str]:
+        for leaf in self.leaves():
+            parsed = self._texts(self._content(leaf), self._own[leaf.path])
+            return {name: kinds.kind_of(self._plain(parsed[name])) for name in self.names}
+        raise AssertionError("there is a first block")
+
+    def _plain(self, column: Any) -> Any:
+        column = texts(column)
+        if self._recipe.na:
+            words = pc.is_in(column, pa.array(self._recipe.na, pa.string()))
+            column = pc.if_else(words, pa.scalar(None, pa.string()), column)
+        if self._recipe.thousands:
+            column = kinds.without_thousands(column, self._recipe.thousands)
+        return kinds.pointed(column, self._recipe.decimal)
+
+    def parse(
+        self, leaf: Leaf, expected: Mapping[str, str], others: Sequence[str]
+    ) -> dict[str, Any]:
+        content, names = self._content(leaf), self._own[leaf.path]
+        typed = {}
+        if not self._recipe.thousands:
+            typed = {
+                name: pa.float64()
+                for name, kind in expected.items()
+                if kind.startswith("number")
+                and self._recipe.columns.get(name, Rule()).kind != "number"
+            }
+        used = [*expected, *others]
+        if typed:
+            # Looking for many words takes longer, and mostly there are none.
+            for words in ([""], ["", *MISSING, *self._recipe.na]):
+                with contextlib.suppress(pa.ArrowInvalid):
+                    return self._read(content, names, used, typed, words)
+        return self._texts(content, names, used)
+
+    def _content(self, leaf: Leaf) -> bytes:
+        """The rows of a block, in UTF-8."""
+        content: bytes = leaf.content
+        if leaf.starts:
+            content = content.removeprefix(_BOM)
+            if self.has_names:
+                content = content[content.find(b"\n") + 1 or len(content) :]
+        if self._recipe.encoding.lower() not in ("utf-8", "utf8"):
+            try:
+                content = content.decode(self._recipe.encoding).encode()
+            except UnicodeDecodeError as error:
+                row = content[: error.start].count(b"\n")
+                raise BadField(row, "?", f"it is not {self._recipe.encoding}: {error}") from error
+        return content
+
+    def _texts(
+        self, content: bytes, names: list[str], used: Sequence[str] | None = None
+    ) -> dict[str, Any]:
         try:
-            text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-            line = text.readline()
-            fields = [field.strip() for field in next(csv_module.reader([line]), [])]
-            more = any(line.strip() for line in text)
-        except UnicodeDecodeError as error:
-            raise DataError(f"{path} is not UTF-8 text: {error}") from error
-        except csv_module.Error as error:
-            raise DataError(f"{path}, line 1: {error}") from error
-    if not fields:
-        found = "starts with an empty line" if line else "is empty"
-        raise DataError(f"{path} {found}: expected rows of numbers")
-    return fields, more
+            return self._read(content, names, used or names, {})
+        except pa.ArrowInvalid as error:
+            self._find_bad_row(content, names)
+            raise BadField(0, names[0], f"in the rows from here on: {error}") from error
+
+    def _read(
+        self,
+        content: bytes,
+        names: list[str],
+        used: Sequence[str],
+        typed: Mapping[str, Any],
+        missing: Sequence[str] = (),
+    ) -> dict[str, Any]:
+        kinds_of = {name: typed.get(name, pa.string()) for name in used}
+        if not content.strip():
+            return {name: pa.array([], kind) for name, kind in kinds_of.items()}
+        recipe = self._recipe
+        table = csv.read_csv(
+            pa.BufferReader(content),
+            csv.ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=names),
+            csv.ParseOptions(delimiter=recipe.delimiter, quote_char=recipe.quote),
+            csv.ConvertOptions(
+                column_types=kinds_of,
+                null_values=missing,
+                include_columns=list(kinds_of),
+                decimal_point=recipe.decimal,
+            ),
+        )
+        return {name: _one(table.column(name)) for name in kinds_of}
+
+    def _find_bad_row(self, content: bytes, names: list[str]) -> None:
+        """Raise an error that names the first malformed row of a block, if there is one."""
+        text = io.StringIO(content.decode("utf-8", "surrogateescape"), newline="")
+        reader = csv_module.reader(
+            text, delimiter=self._recipe.delimiter, quotechar=self._recipe.quote
+        )
+        with contextlib.suppress(csv_module.Error):
+            for row, found in enumerate(line for line in reader if line):
+                if any("\n" in field for field in found):
+                    name = next(n for n, f in zip(names, found, strict=False) if "\n" in f)
+                    raise BadField(row, name, "a text over several lines: close its quote")
+                if len(found) != len(names):
+                    raise BadField(row, "?", f"expected {len(names)} fields, found {len(found)}")
+                for name, field in zip(names, found, strict=True):
+                    if re.search("[\ud800-\udfff]", field):
+                        raise BadField(
+                            row,
+                            name,
+                            f"{field!r} is not UTF-8 text. Say --encoding, such as "
+                            f"latin-1 or cp1252",
+                        )
+
+    def _first_line(self, path: Path) -> tuple[list[str], bool]:
+        """The fields of the first line, and whether it is not the only one."""
+        recipe = self._recipe
+        with open_source(path) as file:
+            start = file.read(2)
+            if start in (b"\xff\xfe", b"\xfe\xff"):
+                raise DataError(
+                    f"{path} is UTF-16 text. Convert it: iconv -f utf-16 -t utf-8 {path} > NEW"
+                )
+            try:
+                line = (start + file.readline()).removeprefix(_BOM).decode(recipe.encoding)
+                options = {"delimiter": recipe.delimiter, "quotechar": recipe.quote}
+                fields = [one.strip() for one in next(csv_module.reader([line], **options), [])]
+                more = any(line.strip() for line in file)
+            except UnicodeDecodeError as error:
+                raise DataError(
+                    f"{path} is not {recipe.encoding} text: {error}. Say --encoding, such as "
+                    f"latin-1 or cp1252"
+                ) from error
+            except csv_module.Error as error:
+                raise DataError(f"{path}, line 1: {error}") from error
+        if not fields:
+            found = "starts with an empty line" if line else "is empty"
+            raise DataError(f"{path} {found}: expected rows of fields")
+        return fields, more
+
+    def _columns(self, names: list[str], more: bool, path: Path) -> list[str]:
+        """The names of the columns; numbers from 1 on without a header."""
+        if not self.has_names:
+            return [str(i + 1) for i in range(len(names))]
+        names = [name or f"column {i + 1}" for i, name in enumerate(names)]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise DataError(
+                f"{path}: two columns have the same name, {twice}, in {preview(names)}. Give them "
+                f"different names in the first line"
+            )
+        if not more:
+            raise DataError(f"{path} has no rows after its header, {preview(names)}")
+        if len(names) == 1 and (found := re.search("[;\t|]", names[0])):
+            raise DataError(
+                f"{path} has one column, {names[0]!r}. Say --delimiter {found.group()!r} if that "
+                f"is what separates its fields"
+            )
+        return names
 
 
-def _has_header(names: list[str], label: str | None, labelled: bool, path: Path) -> bool:
+def _one(column: Any) -> Any:
+    """A chunked array as one array."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def _has_header(names: list[str], recipe: Recipe, path: Path) -> bool:
     are_numbers = [name in MISSING or _is_number(name) for name in names]
     if all(are_numbers) and not _is_running(names):
         return False
     if not all(are_numbers):
         if not any(name and name not in MISSING and _is_number(name) for name in names):
             return True
-        if labelled and label is not None and label.isdecimal():
+        if recipe.labelled and recipe.label is not None and recipe.label.isdecimal():
             return False
-        if labelled and (label or DEFAULT_LABEL) in names:
+        if recipe.labelled and (recipe.label or DEFAULT_LABEL) in names:
             return True
     raise UsageError(
         f"{path}: the first line, {preview(names)}, may be a header or a row. Say which: --header "
@@ -135,105 +289,9 @@ def _is_running(names: list[str]) -> bool:
     return len(names) > 1 and (names == from_zero or (len(names) > 3 and names == from_one))
 
 
-def _columns(names: list[str], more: bool, header: bool, path: Path) -> list[str]:
-    """The names of the columns; numbers from 1 on without a header."""
-    if not header:
-        return [str(i + 1) for i in range(len(names))]
-    if len(set(names)) != len(names):
-        raise DataError(f"{path}: two columns have the same name in {preview(names)}")
-    if not more:
-        raise DataError(f"{path} has no rows after its header, {preview(names)}")
-    return names
-
-
 def _is_number(field: str) -> bool:
     try:
         float(field)
     except ValueError:
         return not field.strip()
     return True
-
-
-def _chunks(paths: list[Path], header: bool, roles: Roles) -> Iterator[Rows]:
-    for path in paths:
-        row = 0
-        for batch in _batches(path, header, roles):
-            for column in roles.texts:
-                name = roles.names[column]
-                _check_lines(batch.column(name), path, row, name)
-            yield roles.rows(batch, path, row)
-            row += batch.num_rows
-
-
-def _texts(paths: list[Path], header: bool, roles: Roles) -> frozenset[int]:
-    """The features to be hashed that do not consist mostly of numbers."""
-    surplus = dict.fromkeys(frozenset(roles.features) - roles.texts, 0)
-    with_words = set()
-    for path in paths:
-        for batch in _batches(path, header, roles):
-            for i in surplus:
-                values, others = parsed(batch.column(roles.names[i]), roles.dtype)
-                words = int((others & np.isnan(values)).sum())
-                surplus[i] += int((~np.isnan(values)).sum()) - words
-                with_words |= {i} if words else set()
-    return frozenset(i for i in with_words if surplus[i] <= 0)
-
-
-def _check_lines(column: Any, path: Path, first: int, name: str) -> None:
-    """Refuse a text that goes over several lines."""
-    bad = pc.match_substring_regex(column, "[\r\n]")
-    if pc.any(bad).as_py():
-        row = pc.index(bad, True).as_py()
-        raise bad_value(path, first, name, row, "a text over several lines: close its quote")
-
-
-def _batches(path: Path, header: bool, roles: Roles) -> Iterator[Any]:
-    """Record batches of all columns, as numbers or texts."""
-    names = roles.names
-    types = {name: pa.from_numpy_dtype(roles.dtype) for name in names}
-    for column in (roles.label, roles.weights):
-        if column is not None:
-            types[names[column]] = pa.float64()
-    hashed = roles.features if roles.hash_bits is not None else ()
-    for column in (*roles.words, *hashed):
-        types[names[column]] = pa.string()
-    row = 0
-    try:
-        with (
-            open_for_arrow(path) as file,
-            csv.open_csv(
-                file,
-                read_options=csv.ReadOptions(
-                    block_size=BLOCK_BYTES, column_names=names, skip_rows=int(header)
-                ),
-                convert_options=csv.ConvertOptions(column_types=types, null_values=[""]),
-            ) as reader,
-        ):
-            for batch in reader:
-                yield batch
-                row += batch.num_rows
-    except pa.ArrowInvalid as error:
-        _find_bad_row(path, header, roles, row)
-        raise DataError(f"{path}, after row {row}: {error}") from error
-
-
-def _find_bad_row(path: Path, header: bool, roles: Roles, first: int) -> None:
-    """Raise an error that names the first malformed row, if there is one after row ``first``."""
-    columns = roles.names
-    with open_source(path) as file, contextlib.suppress(csv_module.Error):
-        text = io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="")
-        lines = (line for line in csv_module.reader(text) if line)
-        for number, fields in enumerate(lines, 1 - header):
-            if number <= first:
-                continue
-            if len(fields) != len(columns):
-                raise DataError(
-                    f"{path}, row {number}: expected {len(columns)} fields, found {len(fields)}"
-                )
-            for i, field in enumerate(fields):
-                if re.search("[\ud800-\udfff]", field):
-                    found = f"{field!r} is not UTF-8 text"
-                    raise bad_value(path, number - 1, columns[i], 0, found)
-                if i not in roles.words and not re.fullmatch(NUMBER, field.strip(" \t")):
-                    found = f"expected a finite number, found {shown(field, roles.dtype)}"
-                    raise bad_value(path, number - 1, columns[i], 0, found + roles.advice(i))

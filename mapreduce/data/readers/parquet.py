@@ -1,37 +1,45 @@
-"""Parquet: columns of numbers, or one column of lists of numbers, and a column of labels."""
+"""Parquet: tables of typed columns, or one column of lists of numbers."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mapreduce.data.columns import Column, misfit
+from mapreduce.data.batch import Array
+from mapreduce.data.fields import bad_value, classes, numbers, parsed, shown, texts
 from mapreduce.data.importer import Rows, Source
-from mapreduce.data.readers.fields import bad_value
+from mapreduce.data.readers import tables
 from mapreduce.data.readers.files import check_source
-from mapreduce.data.readers.tables import Roles, Wanted, assign, is_list, lists, takes_wanted
+from mapreduce.data.readers.tables import Leaf, preview
+from mapreduce.data.recipes.fitted import FittedRecipe
+from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
 from mapreduce.support.reading import reading
 
-BLOCK_BYTES = 4 << 20
+_BLOCK_BYTES = 4 << 20
+_BLOCK_ROWS = 1 << 16
 
 
-@takes_wanted()
-def source(paths: list[Path], **options: Any) -> Source:
+def source(
+    paths: list[Path], *, recipe: Recipe | None = None, like: FittedRecipe | None = None
+) -> Source:
     """Rows of one or more Parquet files of one schema.
 
-    Features are columns of numbers, or one column of lists of numbers. Those that are hashed may be
-    numbers, texts or dates.
+    Features are columns of numbers, texts, dates and booleans, or one column of lists of numbers,
+    which are taken as they are.
 
     Parameters
     ----------
     paths : list of Path
-    **options
-        The fields of :class:`mapreduce.data.readers.tables.Wanted`.
+    recipe : Recipe, optional
+        What is to become of the columns.
+    like : FittedRecipe, optional
+        The recipe of a dataset that a model was trained on.
 
     Raises
     ------
@@ -39,36 +47,91 @@ def source(paths: list[Path], **options: Any) -> Source:
         No files, or no such column.
     DataError
         A file is not a Parquet file, the files' schemas differ, or a column cannot be used as it is
-        to be. While the rows are read: a file is damaged, or a value is missing or not finite; the
-        message names file, row and column.
+        to be. While the rows are read: a file is damaged, or a field cannot be used; the message
+        names file, row and column.
     """
-    if not paths:
-        raise UsageError("no source: name the Parquet files")
-    schema = _schema(paths[0])
-    for path in paths[1:]:
-        _check_same(_schema(path), schema, path, paths[0])
-    wanted = Wanted(**options)
-    roles = assign(schema.names, paths[0], wanted)
-    if roles.hash_bits is not None and not wanted.like:
-        words = {i for i in roles.features if _is_word(schema.types[i])}
-        roles = replace(roles, texts=roles.texts | words)
-    _check_types(schema, roles, paths[0])
-    columns_read = len(roles.features)
-    width = roles.width(columns_read)
-    if is_list(schema.types[roles.features[0]]):
-        columns_read = width = _list_length(paths, roles)
-    return Source(
-        chunks=_chunks(paths, roles, columns_read),
-        shape=(width,),
-        scale=1.0,
-        bytes=sum(_rows(path) for path in paths) * columns_read * (4 + roles.dtype.itemsize),
-        description={
-            "format": "parquet",
-            "files": [path.name for path in paths],
-            **roles.describe(),
-        },
-        columns=None if is_list(schema.types[roles.features[0]]) else roles.columns(),
-    )
+    recipe = recipe or Recipe()
+    table = ParquetTable(paths)
+    if like is None and any(map(_is_list, table.types.values())):
+        found = tables.roles(table, recipe)
+        if any(_is_list(table.types[name]) for name in found.features):
+            return _lists(table, recipe, found)
+    return tables.source(table, recipe, like)
+
+
+class ParquetTable:
+    """Parquet files of one schema."""
+
+    format = "parquet"
+    has_names = True
+
+    def __init__(self, paths: list[Path]) -> None:
+        if not paths:
+            raise UsageError("no source: name the Parquet files")
+        self.paths = paths
+        schema = _schema(paths[0])
+        self.names = list(schema.names)
+        self.types = dict(zip(schema.names, schema.types, strict=True))
+        for path in paths[1:]:
+            other = _schema(path)
+            found = dict(zip(other.names, other.types, strict=True))
+            if found != self.types:
+                differing = sorted(
+                    name
+                    for name in {*found, *self.types}
+                    if found.get(name) != self.types.get(name)
+                )
+                raise DataError(
+                    f"{path} and {paths[0]} have different columns or types: "
+                    f"{preview(differing)}. Files of one dataset must have one schema"
+                )
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of all files."""
+        return sum(_rows(path) for path in self.paths)
+
+    @property
+    def bytes(self) -> int:
+        return self.rows * len(self.names) * 12
+
+    def leaves(self) -> Iterator[Leaf]:
+        yield from self.batches(self.names, _BLOCK_ROWS)
+
+    def batches(self, names: Sequence[str], rows: int) -> Iterator[Leaf]:
+        """Some columns, in batches of at most so many rows that lie in one row group."""
+        for path in self.paths:
+            starts = True
+            with _opened(path) as file:
+                for group in range(file.num_row_groups):
+                    for batch in file.iter_batches(rows, row_groups=[group], columns=[*names]):
+                        yield Leaf(path, starts, batch)
+                        starts = False
+
+    def sniff(self) -> dict[str, str]:
+        return {name: _kind(kind) for name, kind in self.types.items()}
+
+    def parse(
+        self, leaf: Leaf, expected: Mapping[str, str], others: Sequence[str]
+    ) -> dict[str, Any]:
+        found = {}
+        for name in (*expected, *others):
+            column = leaf.content.column(name)
+            if pa.types.is_dictionary(column.type):
+                column = column.dictionary_decode()
+            if name in expected:
+                self._check(name, leaf.path)
+                if expected[name] == "text" and not tables.is_text(column.type):
+                    column = column.cast(pa.string())
+            found[name] = column
+        return found
+
+    def _check(self, name: str, path: Path) -> None:
+        if _kind(self.types[name]) == "unknown":
+            raise DataError(
+                f"{path}: column {name} is of type {self.types[name]}: expected numbers, texts, "
+                f"dates or booleans. Leave it out: --drop {name}"
+            )
 
 
 @contextmanager
@@ -97,92 +160,110 @@ def _rows(path: Path) -> int:
         return int(file.metadata.num_rows)
 
 
-def _check_same(schema: Any, first: Any, path: Path, first_path: Path) -> None:
-    columns, expected = (
-        tuple(Column(field.name, str(field.type)) for field in one) for one in (schema, first)
-    )
-    if columns != expected:
-        raise DataError(
-            f"{path} and {first_path} have different columns: "
-            f"{misfit(columns, expected) or 'their order'}. Files of one dataset must have one "
-            f"schema"
-        )
-
-
-def _is_numeric(kind: Any) -> bool:
+def _is_number(kind: Any) -> bool:
     types = pa.types
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind))
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
-def _is_text(kind: Any) -> bool:
+def _kind(kind: Any) -> str:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    if _is_number(kind):
+        return "number"
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return "date:YYYY-MM-DD"
+    if pa.types.is_null(kind):
+        return "empty"
+    return "text" if tables.is_text(kind) else "unknown"
 
 
-def _is_word(kind: Any) -> bool:
-    """Whether a column is hashed as texts: those, and dates and times."""
-    return _is_text(kind) or bool(pa.types.is_temporal(kind))
+def _is_list(kind: Any) -> bool:
+    types = pa.types
+    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
 
 
-def _check_types(schema: Any, roles: Roles, path: Path) -> None:
-    """Raise a ``DataError`` if columns cannot be what they are to be."""
-    wrong: list[str] = []
-
-    def refuse(column: int, expected: str) -> None:
-        name, kind = roles.names[column], schema.types[column]
-        wrong.append(f"column {name} is of type {kind}: expected {expected}")
-
-    one = len(roles.features) == 1
-    for i in roles.features:
-        kind = schema.types[i]
-        if roles.hash_bits is not None:
-            if not (_is_numeric(kind) or _is_word(kind)):
-                refuse(i, "numbers, texts or dates. Name the features with --columns")
-        elif not (_is_numeric(kind) or (one and is_list(kind) and _is_numeric(kind.value_type))):
-            advice = (
-                "; name it alone with --columns, if it holds the features"
-                if is_list(kind)
-                else ". Name the features with --columns, others with --drop, or say --hash-bits"
-            )
-            refuse(i, f"numbers{advice}")
-    if roles.weights is not None and not _is_numeric(schema.types[roles.weights]):
-        refuse(roles.weights, "numbers as weights")
-    if roles.label is not None:
-        kind = schema.types[roles.label]
-        if roles.task == "regression" and not _is_numeric(kind):
-            refuse(roles.label, "numbers to be predicted")
-        elif not (_is_numeric(kind) or _is_text(kind)):
-            refuse(roles.label, "integers or strings as classes. Name another with --label")
-    if wrong:
-        raise DataError(f"{path}: " + "\n".join(wrong))
+def _lists(table: ParquetTable, recipe: Recipe, found: tables.Roles) -> Source:
+    """Rows whose features are the numbers of one column of lists, as they are."""
+    path, wrong = table.paths[0], [n for n in found.features if _is_list(table.types[n])]
+    kind = table.types[wrong[0]]
+    if len(found.features) > 1 or not _is_number(kind.value_type):
+        raise DataError(
+            f"{path}: column {wrong[0]} is of type {kind}: expected numbers; name it alone with "
+            f"--columns, if it holds the features"
+        )
+    dtype = np.dtype(recipe.dtype)
+    length = _length(table, wrong[0], dtype)
+    return Source(
+        chunks=_chunks(table, recipe, found, length),
+        shape=(length,),
+        scale=1.0,
+        bytes=table.rows * length * (4 + dtype.itemsize),
+        description={"format": "parquet", "files": [path.name for path in table.paths]},
+    )
 
 
-def _list_length(paths: list[Path], roles: Roles) -> int:
+def _length(table: ParquetTable, name: str, dtype: np.dtype[Any]) -> int:
     """The length of the first list."""
-    (column,) = roles.features
-    for path in paths:
-        with _opened(path) as file:
-            for batch in file.iter_batches(batch_size=1, columns=[roles.names[column]]):
-                name = roles.names[column]
-                length: int = lists(batch.column(0), roles.dtype, path, 0, name).shape[1]
-                if not length:
-                    raise bad_value(path, 0, name, 0, "expected at least one number, found none")
-                return length
+    for leaf in table.batches([name], 1):
+        length = lists(leaf.content.column(0), dtype, leaf.path, 0, name).shape[1]
+        if not length:
+            raise bad_value(leaf.path, 0, name, 0, "expected at least one number, found none")
+        return length
     return 1
 
 
-def _chunks(paths: list[Path], roles: Roles, width: int) -> Iterator[Rows]:
-    others = [column for column in (roles.label, roles.weights) if column is not None]
-    used = [roles.names[column] for column in sorted([*roles.features, *others])]
-    batch_size = max(1, min(1 << 16, BLOCK_BYTES // (8 * width)))
-    for path in paths:
-        first = 0
-        with _opened(path) as file:
-            for batch in file.iter_batches(batch_size=batch_size, columns=used):
-                rows = roles.rows(batch, path, first)
-                if rows.features.shape[1] != roles.width(width):
-                    found = f"expected {width} numbers, found {rows.features.shape[1]}"
-                    raise bad_value(path, first, roles.names[roles.features[0]], 0, found)
-                yield rows
-                first += batch.num_rows
+def _chunks(table: ParquetTable, recipe: Recipe, found: tables.Roles, width: int) -> Iterator[Rows]:
+    (name,), dtype = found.features, np.dtype(recipe.dtype)
+    others = [column for column in found[:3] if column is not None]
+    rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // (8 * width)))
+    first = 0
+    for leaf in table.batches([name, *others], rows):
+        first = 0 if leaf.starts else first
+        batch, place = leaf.content, (leaf.path, first)
+        features = lists(batch.column(name), dtype, *place, name)
+        if features.shape[1] != width:
+            wrong = f"expected {width} numbers, found {features.shape[1]}"
+            raise bad_value(*place, name, 0, wrong)
+        labels = weights = None
+        if found.label is not None:
+            labels = (
+                numbers(batch.column(found.label), np.dtype(np.float64), *place, found.label)
+                if recipe.task == "regression"
+                else classes(batch.column(found.label), *place, found.label)
+            )
+        if found.weights is not None:
+            column = batch.column(found.weights)
+            weights = numbers(column, np.dtype(np.float64), *place, found.weights)
+        ids = None if found.id is None else texts(batch.column(found.id))
+        yield Rows(features, labels, weights, ids)
+        first += batch.num_rows
+
+
+def lists(column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str) -> Array:
+    """A column of lists of numbers, all of one length, as an array (rows, length).
+
+    Raises
+    ------
+    DataError
+        A list is missing, or not as long as the first, or a number in it is missing or not finite.
+    """
+    if column.null_count:
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise bad_value(path, first, name, row, "expected a list of numbers, found nothing")
+    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+    length = int(lengths[0]) if len(lengths) else 0
+    if (lengths != length).any():
+        row = int((lengths != length).argmax())
+        expected = f"expected {length} numbers, as before, found {lengths[row]}"
+        raise bad_value(path, first, name, row, expected)
+    values = pc.list_flatten(column)
+    found, bad = parsed(values, dtype)
+    bad |= np.isnan(found)
+    if bad.any():
+        at = int(bad.argmax())
+        value = shown(values[at].as_py(), dtype)
+        expected = f"expected finite numbers, found at place {at % length}: {value}"
+        raise bad_value(path, first, name, at // length, expected)
+    return found.reshape(len(column), length)

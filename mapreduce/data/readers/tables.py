@@ -1,325 +1,624 @@
-"""Rows of tables: which columns are features, label and weight, and what may stand in them."""
+"""Tables: blocks of rows, their columns read by a recipe, and what they say about the columns."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from inspect import Parameter, Signature, signature
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mapreduce.data.batch import Array, Csr
-from mapreduce.data.columns import Column, Columns
-from mapreduce.data.hashing import MOST_BITS, hash_columns
-from mapreduce.data.importer import Rows
-from mapreduce.data.readers.fields import bad_value, classes, numbers, parsed, shown, texts
+from mapreduce.data import fields
+from mapreduce.data.batch import Array, Block, Csr
+from mapreduce.data.columns import Column
+from mapreduce.data.importer import Finished, ReadAgain, Rows, Source
+from mapreduce.data.recipes import kinds, summary
+from mapreduce.data.recipes.fitted import FittedRecipe, fit
+from mapreduce.data.recipes.recipe import Recipe, Rule
+from mapreduce.data.recipes.summary import Summary
 from mapreduce.errors import DataError, UsageError
+from mapreduce.reduction.tree import Node, TreeFold
+from mapreduce.support.suggest import did_you_mean
+from mapreduce.support.threads import ordered_map
 
-Reader = TypeVar("Reader", bound=Callable[..., Any])
-
+#: The name of a column of labels that need not be named.
 DEFAULT_LABEL = "label"
+#: Labels that are whole numbers are classes if there are not more of them, else it must be said.
+MOST_CLASSES = 20
 
 
-@dataclass(frozen=True)
-class Roles:
-    """What the columns of a table are for.
+class Leaf(NamedTuple):
+    """A block of rows that is not parsed yet.
 
     Attributes
     ----------
-    names : list of str
-        Names of all columns, as in messages.
-    features : list of int
-    label, weights : int or None
-    task : {"classification", "regression"}
-        Whether labels are classes or numbers to be predicted.
-    dtype : dtype
-        dtype of the features as stored.
-    hash_bits : int or None
-        Features are hashed to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`.
-    texts : frozenset of int
-        Features that are texts; only if they are hashed.
-    dropped : frozenset of int
-        Columns that are left out.
+    path : Path
+    starts : bool
+        Whether it is the first of its file.
+    content : object
+        For the table that it is from.
     """
 
+    path: Path
+    starts: bool
+    content: Any
+
+
+class Misread(Exception):
+    """A block whose fields are not of the kinds that were expected."""
+
+    def __init__(self, found: dict[str, str]) -> None:
+        self.kinds = found
+
+
+class BadField(Exception):
+    """A field that cannot be used: its row in the block, from 0 on, its column, and why."""
+
+    def __init__(self, row: int, column: str, why: str) -> None:
+        self.row, self.column, self.why = row, column, why
+
+
+class Table(Protocol):
+    """Files of rows of the same columns."""
+
+    paths: list[Path]
     names: list[str]
-    features: list[int]
-    label: int | None
-    weights: int | None
-    task: str
-    dtype: np.dtype[Any]
-    hash_bits: int | None = None
-    texts: frozenset[int] = frozenset()
-    dropped: frozenset[int] = frozenset()
+    format: str
+    has_names: bool
 
-    @property
-    def words(self) -> frozenset[int]:
-        """The columns that need not hold numbers: texts, classes, and what is left out."""
-        words = self.texts | self.dropped
-        if self.label is None or self.task != "classification":
-            return words
-        return words | {self.label}
+    def leaves(self) -> Iterator[Leaf]:
+        """The blocks, in order."""
 
-    def width(self, columns: int) -> int:
-        """The number of features of a dataset whose table has ``columns`` columns of them."""
-        return columns if self.hash_bits is None else 1 << self.hash_bits
-
-    def columns(self) -> Columns:
-        """The columns of the features, for the manifest."""
-        hashed = "" if self.hash_bits is None else "hashed "
-        return tuple(
-            Column(self.names[i], hashed + ("text" if i in self.texts else "number"))
-            for i in self.features
-        )
-
-    def describe(self) -> dict[str, Any]:
-        """Label, and if given weights and hashing, for the manifest."""
-        described: dict[str, Any] = {
-            "label": None if self.label is None else self.names[self.label]
-        }
-        if self.weights is not None:
-            described["weights"] = self.names[self.weights]
-        if self.dropped:
-            described["drop"] = [self.names[column] for column in sorted(self.dropped)]
-        if self.hash_bits is not None:
-            described["hash_bits"] = self.hash_bits
-            described["texts"] = [self.names[column] for column in sorted(self.texts)]
-        return described
-
-    def advice(self, column: int) -> str:
-        """What to do if a field of a column is not a number, for the end of a message."""
-        name = self.names[column]
-        if column not in self.features:
-            return ""
-        if self.hash_bits is not None:
-            return f". Say --text {name} if they are texts, or leave the column out: --drop {name}"
-        return (
-            f". Leave the column out with --drop {name}, or hash all features with --hash-bits, "
-            f"where numbers may be missing"
-        )
-
-    def rows(self, table: Any, path: Path, first: int) -> Rows:
-        """Rows of an Arrow table or record batch, after ``first`` rows of the file.
+    def parse(
+        self, leaf: Leaf, expected: Mapping[str, str], others: Sequence[str]
+    ) -> dict[str, Any]:
+        """Columns of a block, Arrow arrays: those of the kinds expected, and others as they are.
 
         Raises
         ------
-        DataError
-            A feature, a number to be predicted or a weight is missing or not finite, or a class is
-            missing or no name.
+        Misread
+            A column of numbers holds something else.
         """
 
-        def column(i: int) -> Any:
-            return table.column(self.names[i])
+    def sniff(self) -> dict[str, str]:
+        """The kinds of the columns in the first block."""
 
-        def number(i: int, dtype: Any = np.float64, missing: bool = False) -> Array:
-            place = path, first, self.names[i]
-            return numbers(column(i), np.dtype(dtype), *place, self.advice(i), missing)
-
-        features: Array | Csr
-        if self.hash_bits is not None:
-            columns = [
-                texts(column(i)) if i in self.texts else number(i, self.dtype, missing=True)
-                for i in self.features
-            ]
-            names = [self.names[i] for i in self.features]
-            features = hash_columns(names, columns, self.hash_bits, self.dtype)
-            _check_sums(features, path, first)
-        elif is_list(column(self.features[0]).type):
-            (i,) = self.features
-            features = lists(column(i), self.dtype, path, first, self.names[i])
-        else:
-            features = np.empty((table.num_rows, len(self.features)), self.dtype)
-            for place, i in enumerate(self.features):
-                features[:, place] = number(i, self.dtype)
-        labels = None
-        if self.label is not None:
-            labels = (
-                classes(column(self.label), path, first, self.names[self.label])
-                if self.task == "classification"
-                else number(self.label)
-            )
-        return Rows(features, labels, None if self.weights is None else number(self.weights))
+    @property
+    def bytes(self) -> int:
+        """An estimate of the size, unpacked."""
 
 
-def _check_sums(rows: Csr, path: Path, first: int) -> None:
-    if not np.isfinite(rows.values).all():
-        entry = int((~np.isfinite(rows.values)).argmax())
-        row = int(np.searchsorted(rows.indptr, entry, "right")) - 1
-        raise DataError(
-            f"{path}, row {first + row + 1}: numbers that meet in one feature add up to "
-            f"{rows.values[entry]}: expected a finite {rows.dtype.name}"
-        )
+class Roles(NamedTuple):
+    """What the columns of a table are for, by their names."""
+
+    label: str | None
+    weights: str | None
+    id: str | None
+    features: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """The roles that a user gives to the columns of a table.
-
-    Attributes
-    ----------
-    label : str or None
-        Name of the label's column. None: ``label`` if there is one, else the last.
-    labelled : bool
-        False if no column is a label.
-    task : {"classification", "regression"}
-        Whether labels are classes or numbers to be predicted.
-    weights : str or None
-        Name of a column that says how much each row counts.
-    columns : list of str, or None
-        The features; None for all columns that are neither label nor weight.
-    dtype : {"float32", "float64"}
-        dtype of the features as stored.
-    hash_bits : int or None
-        Hash the features to ``2**hash_bits``, see :mod:`mapreduce.data.hashing`. Then they may be
-        texts, and may be missing.
-    drop : sequence of str
-        Columns to leave out, whatever their content.
-    as_texts : sequence of str
-        Columns that are hashed as texts, whatever they look like.
-    like : dict or None
-        The description of a dataset, from which comes what is not given: label, weights, columns to
-        leave out, hashing, and which of the columns that are hashed are texts.
-    """
-
-    label: str | None = None
-    labelled: bool = True
-    task: str = "classification"
-    weights: str | None = None
-    columns: list[str] | None = None
-    dtype: str = "float32"
-    hash_bits: int | None = None
-    drop: Sequence[str] = ()
-    as_texts: Sequence[str] = ()
-    like: Mapping[str, Any] | None = None
-
-
-def takes_wanted(*, but: tuple[str, ...] = ()) -> Callable[[Reader], Reader]:
-    """Give a reader's ``**options`` the names of :class:`Wanted` in its signature, but for some."""
-
-    def decorate(reader: Reader) -> Reader:
-        own = signature(reader).parameters.values()
-        found = [one for one in own if one.kind is not Parameter.VAR_KEYWORD]
-        names = [one.name for one in fields(Wanted) if one.name not in but]
-        found += [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in names]
-        vars(reader)["__signature__"] = Signature(found)
-        return reader
-
-    return decorate
-
-
-def assign(names: list[str], path: Path, wanted: Wanted, kind: str = "names") -> Roles:
-    """The roles of columns with these names; path and kind of the names are for messages.
+def roles(table: Table, recipe: Recipe) -> Roles:
+    """The roles of the columns.
 
     Raises
     ------
     UsageError
-        A column does not exist or has two roles; ``hash_bits`` is out of range.
-    DataError
-        No column is left for features.
+        A column does not exist or has two roles, or none is said to be the label.
     """
-    label, labelled, weights = wanted.label, wanted.labelled, wanted.weights
-    columns, hash_bits, like = wanted.columns, wanted.hash_bits, wanted.like or {}
+    names = table.names
 
-    def find(option: str, name: str) -> int:
+    def find(option: str, name: str) -> str:
         if name not in names:
             raise UsageError(
-                f"{option} {name}: {path} has no such column; its columns' {kind} are "
-                f"{preview(names)}"
+                f"{option} {name}: {table.paths[0]} has no such column"
+                f"{did_you_mean(name, names)}; it has {preview(names)}"
             )
-        return names.index(name)
+        return name
 
-    kinds = {"label": str, "weights": str, "hash_bits": int, "drop": list, "texts": list}
-    if not all(isinstance(like.get(name), kind | None) for name, kind in kinds.items()):
-        raise DataError(f"the dataset to be like has a source that makes no sense: {like!r}")
-    if labelled:
-        label = label or like.get("label")
-    if like.get("weights") in names:
-        weights = weights or like["weights"]
-    drop = [*wanted.drop, *(name for name in like.get("drop", ()) if name in names)]
-    as_texts = [*wanted.as_texts, *(name for name in like.get("texts", ()) if name in names)]
-    if like and hash_bits not in (None, expected := like.get("hash_bits")):
-        raise UsageError(f"--hash-bits {hash_bits}: the dataset to be like has {expected}")
-    hash_bits = like.get("hash_bits") if hash_bits is None else hash_bits
-    if as_texts and hash_bits is None:
-        raise UsageError("--text is for features that are hashed: say --hash-bits")
-    if hash_bits is not None and not 1 <= hash_bits <= MOST_BITS:
-        raise UsageError(f"--hash-bits: expected 1 to {MOST_BITS}, found {hash_bits}")
-    weight = None if weights is None else find("--weights", weights)
-    dropped = frozenset(find("--drop", name) for name in drop)
-    target = None
-    if labelled and label is not None:
-        target = find("--label", label)
-    elif labelled and weights == DEFAULT_LABEL:
-        raise UsageError(
-            f"--weights {weights}: that is what the column of labels is called. Name the labels' "
-            f"column with --label, or say --unlabelled"
-        )
-    elif labelled:
-        others = [name for i, name in enumerate(names) if i != weight and i not in dropped]
-        if others:
-            target = names.index(DEFAULT_LABEL if DEFAULT_LABEL in others else others[-1])
-    if target is not None and target == weight:
-        raise UsageError(f"--label and --weights are both {names[target]}: name two columns")
-    if dropped & {target, weight}:
-        raise UsageError(
-            f"--drop {','.join(drop)}: a column that is label or weight cannot be left out"
-        )
-    taken = {target, weight} | dropped
-    if columns is None:
-        features = [i for i in range(len(names)) if i not in taken]
-    else:
-        features = [find("--columns", name) for name in columns]
-        if len(set(features)) != len(features) or taken & set(features):
+    label = recipe.label
+    if label is None and recipe.labelled:
+        if DEFAULT_LABEL not in names:
             raise UsageError(
-                f"--columns {','.join(columns)}: expected columns that come once and are neither "
-                f"label ({'none' if target is None else names[target]}) nor weight"
+                f"{table.paths[0]}: no column is called {DEFAULT_LABEL}. Say which one is to be "
+                f"predicted, --label NAME, or --unlabelled. The columns are {preview(names, 100)}"
             )
+        label = DEFAULT_LABEL
+    given = {"--label": label, "--weights": recipe.weights, "--id": recipe.id}
+    taken: dict[str, str] = {}
+    for option, name in given.items():
+        if name is not None:
+            if find(option, name) in taken:
+                raise UsageError(f"{taken[name]} and {option} are both {name}: name two columns")
+            taken[name] = option
+    rules = {name: rule for name, rule in recipe.columns.items() if rule.kind != "drop"}
+    dropped = {name for name, rule in recipe.columns.items() if rule.kind == "drop"}
+    dropped |= set(recipe.drop)
+    for option, some in (("--drop", dropped), ("columns", rules), ("--columns", recipe.only)):
+        for name in some:
+            if find(option, name) in taken:
+                raise UsageError(f"{option} {name}: it is {taken[name]}, and so no feature")
+    features = [
+        name for name in (recipe.only or names) if name not in taken and name not in dropped
+    ]
+    if len(set(features)) != len(features):
+        raise UsageError(f"--columns {','.join(features)}: expected columns that come once")
     if not features:
-        raise DataError(f"{path} has no column beside the label's{' and weight' * bool(weights)}")
-    found = frozenset(find("--text", name) for name in as_texts)
-    if found - set(features):
-        raise UsageError(f"--text {','.join(as_texts)}: expected columns that are features")
-    dtype = np.dtype(wanted.dtype)
-    return Roles(names, features, target, weight, wanted.task, dtype, hash_bits, found, dropped)
+        raise DataError(f"{table.paths[0]} has no column that can be a feature: {preview(names)}")
+    if table.has_names:
+        features.sort()
+    return Roles(label, recipe.weights, recipe.id, tuple(features))
 
 
-def preview(names: list[str]) -> str:
+def preview(names: Sequence[str], most: int = 8) -> str:
     """Some names, for a message."""
-    shown = ", ".join(names[:8])
-    return shown if len(names) <= 8 else f"{shown}, … ({len(names)} columns)"
+    shown = ", ".join(names[:most])
+    return shown if len(names) <= most else f"{shown}, … ({len(names)} columns)"
 
 
-def is_list(kind: Any) -> bool:
-    """Whether an Arrow type is one of lists."""
-    types = pa.types
-    return bool(types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind))
+@dataclass(frozen=True)
+class Piece:
+    """A block, read.
+
+    Attributes
+    ----------
+    rows : int
+        All of them.
+    keep : array (rows,), bool, or None
+        Rows that are not left out; the attributes below are of these.
+    block : Block
+    others : dict
+        Arrow arrays of label, weights and id, by the names of their columns.
+    summary : Summary or None
+    """
+
+    rows: int
+    keep: Array | None
+    block: Block
+    others: dict[str, Any]
+    summary: Summary | None
 
 
-def lists(column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str) -> Array:
-    """A column of lists of numbers, all of one length, as an array (rows, length).
+@dataclass(frozen=True)
+class Reader:
+    """Reads the blocks of a table.
+
+    Attributes
+    ----------
+    table : Table
+    recipe : Recipe
+    roles : Roles
+    kinds : dict
+        Expected kinds of the features' columns.
+    fixed : bool
+        Whether other kinds are an error, since a model was trained on these.
+    detailed : bool
+        Whether to summarise for a description.
+    """
+
+    table: Table
+    recipe: Recipe
+    roles: Roles
+    kinds: dict[str, str]
+    fixed: bool = False
+    detailed: bool = False
+
+    def read(self, leaf: Leaf) -> Piece:
+        """Read a block.
+
+        Raises
+        ------
+        Misread
+            Columns are of other kinds.
+        BadField
+            A field cannot be used.
+        """
+        others = [name for name in self.roles[:3] if name is not None]
+        parsed = self.table.parse(leaf, self.kinds, others)
+        found, columns = dict(self.kinds), {}
+        for name, kind in self.kinds.items():
+            columns[name], found[name] = self._column(name, kind, parsed[name])
+        if found != self.kinds:
+            raise Misread(found)
+        rows = len(next(iter(parsed.values())))
+        keep = self._kept(columns, parsed, rows)
+        rest = {name: parsed[name] for name in others}
+        if keep is not None:
+            mask = pa.array(keep)
+            rest = {name: column.filter(mask) for name, column in rest.items()}
+            columns = {
+                name: column[keep] if isinstance(column, np.ndarray) else column.filter(mask)
+                for name, column in columns.items()
+            }
+        kept = rows if keep is None else int(keep.sum())
+        some = None
+        if not self.fixed:
+            weights = self._weights(rest)
+            some = summary.of(kept, self.kinds, columns, weights, detailed=self.detailed)
+        return Piece(rows, keep, _block(columns, kept), rest, some)
+
+    def _column(self, name: str, kind: str, column: Any) -> tuple[Any, str]:
+        """A column as numbers or texts, and its kind as its fields show it."""
+        if not is_text(column.type):
+            values, found = _typed(column, kind)
+        elif kind == "text":
+            values, found = self._trimmed(column), kind
+            broken = pc.match_substring_regex(values, "[\r\n]")
+            if pc.any(broken).as_py():
+                row = pc.index(broken, True).as_py()
+                raise BadField(row, name, "a text over several lines: close its quote")
+            return values, found
+        else:
+            values, bad = self._parsed(kind, self._plain(name, column))
+            if bad.any():
+                if self.fixed or self._is_said(name):
+                    row = int(bad.argmax())
+                    what, _, form = kind.replace("?", "").partition(":")
+                    value = fields.shown(column[row].as_py(), np.dtype(np.float64))
+                    wanted = f"expected a {what} {form}".rstrip()
+                    raise BadField(row, name, f"{wanted}, found {value}")
+                return values, kinds.join(kind, kinds.kind_of(self._plain(name, column)))
+            found = kind
+        if isinstance(values, np.ndarray):
+            if (infinite := np.isinf(values)).any():
+                row = int(infinite.argmax())
+                raise BadField(row, name, f"expected a finite number, found {values[row]}")
+            if kind == "number" and np.isnan(values).any():
+                found = "number?"
+            if kind == "empty" and not np.isnan(values).all():
+                found = "number?"
+        return values, found
+
+    def _plain(self, name: str, column: Any) -> Any:
+        """Texts as numbers are written in a program, if the recipe says how they are here."""
+        column = self._trimmed(column)
+        if self.recipe.columns.get(name, Rule()).kind == "number":
+            column = kinds.cleaned(column, self.recipe.thousands)
+        elif self.recipe.thousands:
+            column = kinds.without_thousands(column, self.recipe.thousands)
+        return kinds.pointed(column, self.recipe.decimal)
+
+    def _trimmed(self, column: Any) -> Any:
+        column = fields.texts(column)
+        if not self.recipe.na:
+            return column
+        words = pc.is_in(column, pa.array(self.recipe.na, pa.string()))
+        return pc.if_else(words, pa.scalar(None, pa.string()), column)
+
+    def _is_said(self, name: str) -> bool:
+        return self.recipe.columns.get(name, Rule()).kind is not None
+
+    def _parsed(self, kind: str, column: Any) -> tuple[Array, Array]:
+        if kind.startswith("date:"):
+            values = kinds.dates(column, kind.removeprefix("date:").split("|")[0])
+            return values, np.isnan(values) & pc.is_valid(column).to_numpy(zero_copy_only=False)
+        if kind == "boolean":
+            return kinds.booleans(column)
+        values, bad = kinds.numbers(column)
+        return values, bad | ~np.isnan(values) if kind == "empty" else bad
+
+    def _kept(self, columns: Mapping[str, Any], parsed: Mapping[str, Any], rows: int) -> Any:
+        keep = np.ones(rows, bool)
+        label = self.roles.label
+        if label is not None and self.recipe.missing_label == "drop":
+            keep &= _is_given(
+                self._trimmed(parsed[label]) if is_text(parsed[label].type) else parsed[label]
+            )
+        for name, column in columns.items():
+            rule = self.recipe.missing_rule(name)
+            if rule not in ("error", "drop") or self.kinds[name] == "empty":
+                continue
+            given = _is_given(column)
+            if rule == "drop":
+                keep &= given
+            elif not given.all():
+                raise BadField(
+                    int(given.argmin()),
+                    name,
+                    f"the field is missing. Say what to do with "
+                    f"--missing, or leave the column out: --drop {name}",
+                )
+        return None if keep.all() else keep
+
+    def _weights(self, others: Mapping[str, Any]) -> Array | None:
+        if self.roles.weights is None:
+            return None
+        values, bad = fields.parsed(others[self.roles.weights], np.dtype(np.float64))
+        # They are refused later, with the row's number in the file.
+        return np.where(bad | np.isnan(values) | (values < 0), 0.0, values)
+
+
+def _is_given(column: Any) -> Array:
+    if isinstance(column, np.ndarray):
+        return ~np.isnan(column)
+    found: Array = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return found
+
+
+def is_text(kind: Any) -> bool:
+    """Whether an Arrow type is one of texts."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _typed(column: Any, kind: str) -> tuple[Any, str]:
+    """A column that has a type already, as numbers, and its kind."""
+    if pa.types.is_temporal(column.type):
+        if pa.types.is_time(column.type):
+            seconds = column.cast(pa.time64("us")).cast(pa.int64())
+        else:
+            seconds = column.cast(pa.timestamp("us")).cast(pa.int64())
+        values = seconds.to_numpy(zero_copy_only=False) / 1e6
+        return values, kind
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), kind
+
+
+def _block(columns: Mapping[str, Any], rows: int) -> Block:
+    numbers = [column for column in columns.values() if isinstance(column, np.ndarray)]
+    matrix = np.empty((rows, len(numbers)))
+    for i, column in enumerate(numbers):
+        matrix[:, i] = column
+    texts = {name: one for name, one in columns.items() if not isinstance(one, np.ndarray)}
+    return Block(matrix, texts)
+
+
+def read_all(reader: Reader) -> Iterator[tuple[Leaf, "Piece | Misread | BadField"]]:
+    """Read all blocks with several threads, in order."""
+
+    def read(leaf: Leaf) -> tuple[Leaf, Piece | Misread | BadField]:
+        try:
+            return leaf, reader.read(leaf)
+        except (Misread, BadField) as error:
+            return leaf, error
+
+    return ordered_map(read, reader.table.leaves(), ahead=2)
+
+
+def expected(table: Table, recipe: Recipe, found: Roles) -> dict[str, str]:
+    """The kinds with which reading begins: what the recipe says, else what the first rows show."""
+    sniffed = table.sniff()
+    kinds_said = {"number": "number?", "boolean": "boolean", "category": "text", "text": "text"}
+    result = {}
+    for name in found.features:
+        rule, kind = recipe.columns.get(name, Rule()), sniffed[name]
+        if rule.format is not None:
+            kind = f"date:{rule.format}"
+        elif rule.kind is not None and rule.kind != "date":
+            kind = kinds_said[rule.kind]
+        elif rule.kind == "date" and not kind.startswith("date:"):
+            raise DataError(
+                f"{table.paths[0]}, column {name}: expected dates that are all written in one of "
+                f"these ways: {', '.join(kinds.DATE_FORMATS)}"
+            )
+        if recipe.hash_bits is not None and not kind.startswith("number"):
+            kind = "text"
+        result[name] = kind
+    return result
+
+
+def source(table: Table, recipe: Recipe, like: FittedRecipe | None = None) -> Source:
+    """The rows of a table, as a recipe makes features of them.
+
+    Parameters
+    ----------
+    table : Table
+    recipe : Recipe
+    like : FittedRecipe, optional
+        Take this recipe, to which a model was trained, as it is.
 
     Raises
     ------
-    DataError
-        A list is missing, or not as long as the first, or a number in it is missing or not finite.
+    UsageError, DataError
+        See :func:`roles`; while the rows are read: a field cannot be used.
     """
-    if column.null_count:
-        row = pc.index(pc.is_null(column), True).as_py()
-        raise bad_value(path, first, name, row, "expected a list of numbers, found nothing")
-    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-    length = int(lengths[0]) if len(lengths) else 0
-    if (lengths != length).any():
-        row = int((lengths != length).argmax())
-        expected = f"expected {length} numbers, as before, found {lengths[row]}"
-        raise bad_value(path, first, name, row, expected)
-    values = pc.list_flatten(column)
-    found, bad = parsed(values, dtype)
-    bad |= np.isnan(found)
+    reading = Reading(table, recipe, like)
+    return Source(
+        chunks=reading,
+        shape=(1,),
+        scale=1.0,
+        bytes=table.bytes,
+        description={"format": table.format, "files": [path.name for path in table.paths]},
+        finish=reading.finish,
+    )
+
+
+class Reading:
+    """The blocks of a table as rows for the importer, and the recipe that they give."""
+
+    def __init__(self, table: Table, recipe: Recipe, like: FittedRecipe | None) -> None:
+        self._table = table
+        self._like = like
+        if like is not None:
+            _match(table, like, recipe)
+            self._roles = Roles(
+                recipe.label if recipe.labelled else None,
+                recipe.weights,
+                recipe.id,
+                tuple(column.name for column in like.columns),
+            )
+            found = {
+                name: "number?" if kind == "number" else kind for name, kind in like.kinds.items()
+            }
+        else:
+            self._roles = roles(table, recipe)
+            found = expected(table, recipe, self._roles)
+        self._task = recipe.task
+        self._recipe = recipe
+        self._reader = Reader(table, recipe, self._roles, found, fixed=like is not None)
+        self._total: Summary | None = None
+        self.dropped = 0
+        self.unknown: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[Rows]:
+        fold: TreeFold[Summary] = TreeFold(1 << 40, summary.combine, "the summary")
+        first = total = leaves = self.dropped = 0
+        misread: dict[str, str] | None = None
+        sizes = [path.stat().st_size for path in self._table.paths]
+        for leaf, piece in read_all(self._reader):
+            first = 0 if leaf.starts else first
+            if isinstance(piece, BadField):
+                raise DataError(
+                    f"{leaf.path}, row {first + piece.row + 1}, column {piece.column}: {piece.why}"
+                )
+            if isinstance(piece, Misread):
+                joined = self._reader.kinds if misread is None else misread
+                misread = {n: kinds.join(k, piece.kinds[n]) for n, k in joined.items()}
+                continue
+            if misread is not None:
+                continue
+            assert isinstance(piece, Piece)
+            if piece.summary is not None:
+                fold.add(Node(0, leaves), piece.summary)
+            elif self._like is not None:
+                for name, count in self._like.unknown(piece.block).items():
+                    self.unknown[name] = self.unknown.get(name, 0) + count
+            leaves += 1
+            yield self._rows(leaf, piece, first, total)
+            first += piece.rows
+            total += piece.rows
+        for path, size in zip(self._table.paths, sizes, strict=True):
+            if path.stat().st_size != size:
+                raise DataError(
+                    f"{path} changed its size while it was read. Import it again, "
+                    f"once nobody writes to it"
+                )
+        if misread is not None:
+            self._reader = replace(self._reader, kinds=misread)
+            raise ReadAgain
+        if leaves and self._like is None:
+            whole: TreeFold[Summary] = TreeFold(leaves, summary.combine, "the summary")
+            for node, partial in fold.nodes():
+                whole.add(node, partial)
+            self._total = whole.result()
+
+    def _rows(self, leaf: Leaf, piece: Piece, first: int, total: int) -> Rows:
+        numbers = np.arange(piece.rows)
+        if piece.keep is not None:
+            numbers = np.flatnonzero(piece.keep)
+            self.dropped += piece.rows - len(numbers)
+
+        def column(name: str | None) -> Any:
+            return None if name is None else piece.others[name]
+
+        place = (leaf.path, first, numbers)
+        weights = column(self._roles.weights)
+        if weights is not None:
+            weights = _numbers(weights, *place, self._roles.weights or "")
+        labels = column(self._roles.label)
+        if labels is not None:
+            labels = self._labels(labels, place)
+        ids = column(self._roles.id)
+        if ids is not None:
+            ids = fields.texts(ids)
+            if ids.null_count:
+                row = int(numbers[pc.index(pc.is_null(ids), True).as_py()])
+                raise fields.bad_value(
+                    leaf.path, first, self._roles.id or "", row, "expected an id, found nothing"
+                )
+        return Rows(piece.block, labels, weights, ids, numbers + total)
+
+    def _labels(self, column: Any, place: tuple[Path, int, Array]) -> Array:
+        name = self._roles.label or ""
+        path, first, numbers = place
+        if self._task is None:
+            self._task = _task_of(column, path, name)
+        if self._task == "regression":
+            return _numbers(column, path, first, numbers, name)
+        return fields.classes(column, path, first, name, numbers)
+
+    def finish(self) -> Finished:
+        """What the rows become, once all have come."""
+        files = ", ".join(path.name for path in self._table.paths)
+        if self._like is not None:
+            fitted = self._like
+        else:
+            assert self._total is not None, "all rows have been read"
+            given = replace(
+                self._recipe,
+                label=self._roles.label,
+                task=self._task if self._roles.label is not None else None,
+                labelled=self._roles.label is not None,
+            )
+            fitted = fit(given, self._total, files)
+        columns = None
+        if fitted.recipe.hash_bits is None:
+            columns = tuple(Column(name, "number") for name in fitted.features)
+        numbers = [name for name, kind in self._reader.kinds.items() if kind != "text"]
+        used = [numbers.index(name) for name in fitted.numbers]
+
+        def features(block: Block) -> Array | Csr:
+            return fitted.transform(Block(block.numbers[:, used], block.texts))
+
+        return Finished(fitted.to_bytes(), fitted.width, columns, features)
+
+
+def _numbers(column: Any, path: Path, first: int, rows: Array, name: str) -> Array:
+    values, bad = fields.parsed(column, np.dtype(np.float64))
+    bad |= np.isnan(values)
     if bad.any():
         at = int(bad.argmax())
-        value = shown(values[at].as_py(), dtype)
-        expected = f"expected finite numbers, found at place {at % length}: {value}"
-        raise bad_value(path, first, name, at // length, expected)
-    return found.reshape(len(column), length)
+        value = fields.shown(column[at].as_py(), np.dtype(np.float64))
+        raise fields.bad_value(
+            path, first, name, int(rows[at]), f"expected a finite number, found {value}"
+        )
+    return values
+
+
+def _task_of(column: Any, path: Path, name: str) -> str:
+    """Whether labels are classes or numbers, as the first of them look."""
+    if is_text(column.type):
+        if kinds.kind_of(column) not in ("number", "number?"):
+            return "classification"
+        values, _ = kinds.numbers(column)
+    elif pa.types.is_boolean(column.type):
+        return "classification"
+    else:
+        values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    values = np.unique(values[~np.isnan(values)])
+    if (values != np.floor(values)).any():
+        return "regression"
+    if len(values) <= MOST_CLASSES:
+        return "classification"
+    raise UsageError(
+        f"{path}: the column {name} holds {len(values)} different whole numbers, or more: say "
+        f"--task regression if they are to be predicted as numbers, or --task classification if "
+        f"each is a class"
+    )
+
+
+def _match(table: Table, like: FittedRecipe, recipe: Recipe) -> None:
+    """Refuse a table that lacks a column, or has one that nobody knows."""
+    wanted = [column.name for column in like.columns]
+    known = {*wanted, *like.left_out, *like.recipe.drop, *recipe.drop}
+    known |= {name for name, rule in like.recipe.columns.items() if rule.kind == "drop"}
+    known |= {
+        name
+        for name in (
+            like.recipe.label,
+            like.recipe.weights,
+            like.recipe.id,
+            recipe.label,
+            recipe.weights,
+            recipe.id,
+        )
+        if name
+    }
+    if like.recipe.only:
+        known |= set(table.names)
+    missing = [name for name in wanted if name not in table.names]
+    extra = [name for name in table.names if name not in known]
+    if missing or extra:
+        parts = [
+            f"{what}: {preview(names)}"
+            for what, names in (("missing", missing), ("extra", extra))
+            if names
+        ]
+        raise DataError(
+            f"{table.paths[0]}: its columns do not fit those that the model was trained on: "
+            f"{'; '.join(parts)}" + ". Leave extra columns out with --drop" * bool(extra)
+        )
+    if not table.has_names and len(table.names) > len(known):
+        raise DataError(f"{table.paths[0]} has {len(table.names)} columns")

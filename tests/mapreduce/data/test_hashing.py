@@ -15,7 +15,7 @@ from mapreduce.data import csr, hashing, order
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv as csv_reader
 from mapreduce.data.readers import parquet as parquet_reader
-from mapreduce.data.readers.fields import MISSING
+from mapreduce.data.fields import MISSING
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, UsageError
 

@@ -6,7 +6,7 @@ import pytest
 from mapreduce.data import order
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import parquet
-from mapreduce.data.readers.fields import texts
+from mapreduce.data.fields import texts
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, MissingInputError, UsageError
 

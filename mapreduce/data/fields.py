@@ -124,17 +124,23 @@ def shown(value: Any, dtype: np.dtype[Any]) -> str:
     return f"{float(value)}; numbers beyond 3.4e38 overflow float32: take --dtype float64"
 
 
-def classes(column: Any, path: Path, first: int, name: str) -> Array:
+def classes(column: Any, path: Path, first: int, name: str, rows: Array | None = None) -> Array:
     """A column of classes as an array (rows,) of integers, or of ``str`` objects.
+
+    ``rows`` are the numbers of the rows after the first, if some were left out.
 
     Raises
     ------
     DataError
         One is missing, goes over several lines, is too long, or is a number but not an integer.
     """
+
+    def bad(row: int, found: str) -> DataError:
+        return bad_value(path, first, name, row if rows is None else int(rows[row]), found)
+
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
-        raise bad_value(path, first, name, row, "expected a label, found nothing")
+        raise bad(row, "expected a label, found nothing")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_floating(column.type):
@@ -146,7 +152,7 @@ def classes(column: Any, path: Path, first: int, name: str) -> Array:
                 f"expected an integer or a name as class, found {found[row]} (numbers to be "
                 f"predicted need --task regression)"
             )
-            raise bad_value(path, first, name, row, expected)
+            raise bad(row, expected)
         return found.astype(np.int64)
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int64())
@@ -155,12 +161,12 @@ def classes(column: Any, path: Path, first: int, name: str) -> Array:
         return integers
     column = pc.utf8_trim_whitespace(column)
     # A quote left open would take the rows up to the next quote into one label.
-    for bad, expected in (
+    for wrong, expected in (
         (pc.equal(column, ""), "expected a label, found nothing"),
         (pc.match_substring_regex(column, "[\r\n]"), "a label over several lines: close its quote"),
     ):
-        if pc.any(bad).as_py():
-            raise bad_value(path, first, name, pc.index(bad, True).as_py(), expected)
+        if pc.any(wrong).as_py():
+            raise bad(pc.index(wrong, True).as_py(), expected)
     lengths = pc.utf8_length(column).to_numpy()
     if (lengths > LONGEST_CLASS).any():
         row = int(lengths.argmax())
@@ -168,7 +174,7 @@ def classes(column: Any, path: Path, first: int, name: str) -> Array:
             f"expected a class of at most {LONGEST_CLASS:,} characters, found {lengths[row]:,}. Is "
             f"it the column of labels, and are all quotes closed?"
         )
-        raise bad_value(path, first, name, row, expected)
+        raise bad(row, expected)
     # Not NumPy's own texts, each of which takes the space of the longest.
     names: Array = column.to_numpy(zero_copy_only=False)
     return names

@@ -1,0 +1,101 @@
+"""What identifies the rows of a dataset: a Parquet file of row numbers and ids, in their order."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from hdfs_utils.atomic import storage_errors
+from hdfs_utils.paths import AnyPath
+from mapreduce.data.batch import Array
+from mapreduce.data.hashing import murmur3
+from mapreduce.data.manifest import Listed, Manifest, read_listed
+from mapreduce.errors import DataError
+
+FILE = "ids.parquet"
+_SCHEMA = pa.schema([pa.field("row", pa.int64(), False), pa.field("id", pa.string(), False)])
+_GROUP_ROWS = 1 << 16
+
+
+class Writer:
+    """Writes the ids of rows as they come; without any there is no file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: Any = None
+        self._hashes: list[Array] = []
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def append(self, rows: Array, ids: Any) -> None:
+        """Add rows (n,) and their ids, texts (n,)."""
+        with storage_errors("write", self._path):
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._path, _SCHEMA, compression="zstd")
+            self._writer.write_table(pa.table([rows, ids], schema=_SCHEMA), _GROUP_ROWS)
+        low, high = (murmur3(ids, seed).astype(np.uint64) for seed in (0, 1))
+        self._hashes.append((high << np.uint64(32)) | low)
+
+    def __exit__(self, *error: object) -> None:
+        if self._writer is not None:
+            with storage_errors("write", self._path):
+                self._writer.close()
+
+    def finish(self) -> Listed | None:
+        """The file for the manifest, once it is closed.
+
+        Raises
+        ------
+        DataError
+            Two rows have one id.
+        """
+        if self._writer is None:
+            return None
+        hashes = np.sort(np.concatenate(self._hashes))
+        if (hashes[1:] == hashes[:-1]).any():
+            self._check_unique()
+        with storage_errors("read", self._path), self._path.open("rb") as file:
+            return Listed(FILE, hashlib.file_digest(file, "sha256").hexdigest())
+
+    def _check_unique(self) -> None:
+        """Two hashes are equal: look at the ids themselves."""
+        table = pq.read_table(self._path)
+        counts = pc.value_counts(table["id"])
+        repeated = counts.filter(pc.greater(counts.field("counts"), 1))
+        if len(repeated):
+            name = repeated[0]["values"].as_py()
+            rows = table["row"].filter(pc.equal(table["id"], name))[:2].to_pylist()
+            raise DataError(
+                f"the id {name!r} is that of rows {rows[0] + 1} and {rows[1] + 1}: expected an id "
+                f"for each row. Name another column with --id, or none: predictions have the "
+                f"rows' numbers anyway"
+            )
+
+
+def of_rows(folder: AnyPath, manifest: Manifest, rows: Array) -> Any:
+    """Ids (n,), an Arrow array of texts, of rows (n,) in ascending order; None if there are none.
+
+    Raises
+    ------
+    DataError, MissingInputError
+        The file is damaged or gone, or lacks a row.
+    """
+    if manifest.ids is None:
+        return None
+    path = folder / manifest.ids.file
+    content = read_listed(path, manifest.ids.sha256, "Import the data again")
+    try:
+        between = [("row", ">=", int(rows[0])), ("row", "<=", int(rows[-1]))]
+        table = pq.read_table(pa.BufferReader(content), filters=between)
+        own = table["row"].to_numpy()
+        places = np.searchsorted(own, rows)
+        if (places == len(own)).any() or (own[places] != rows).any():
+            raise ValueError("it lacks rows of the shards")
+        return table["id"].take(pa.array(places)).combine_chunks()
+    except (ValueError, KeyError, pa.ArrowException, OSError) as error:
+        raise DataError(f"{path} is malformed: {error}. Import the data again") from error

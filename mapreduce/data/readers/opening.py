@@ -1,0 +1,118 @@
+"""Files of tables, by the names of the files and the options that a user gives."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from hdfs_utils.paths import AnyPath
+from mapreduce.data.importer import Source
+from mapreduce.data.manifest import Manifest, read_listed
+from mapreduce.data.readers import READERS
+from mapreduce.data.recipes import fitted
+from mapreduce.data.recipes.fitted import FittedRecipe
+from mapreduce.data.recipes.recipe import Recipe, Rule, load
+from mapreduce.errors import UsageError
+
+#: Formats of files, by the ends of their names.
+SUFFIXES = {
+    ".csv": "csv",
+    ".tsv": "csv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".svm": "libsvm",
+    ".libsvm": "libsvm",
+    ".svmlight": "libsvm",
+}
+#: Formats whose columns a recipe makes features of.
+TABLES = ("csv", "parquet")
+
+
+def format_of(paths: Sequence[Path]) -> str:
+    """The format that the names of files show.
+
+    Raises
+    ------
+    UsageError
+        They show none, or several.
+    """
+    found = {path: _suffix(path) for path in paths}
+    formats = {SUFFIXES.get(suffix) for suffix in found.values()}
+    if len(formats) == 1 and None not in formats:
+        return str(formats.pop())
+    wrong = next((path for path, suffix in found.items() if suffix not in SUFFIXES), paths[0])
+    raise UsageError(
+        f"{wrong}: its name does not show its format. Say which: --format {READERS.known}"
+    )
+
+
+def is_table(path: object) -> bool:
+    """Whether the name of a path shows a table's format."""
+    return isinstance(path, Path) and SUFFIXES.get(_suffix(path)) in TABLES
+
+
+def _suffix(path: Path) -> str:
+    name = path.name.lower().removesuffix(".gz")
+    return Path(name).suffix
+
+
+def recipe_of(
+    given: Mapping[str, Any], paths: Sequence[Path], like: FittedRecipe | None = None
+) -> Recipe:
+    """The recipe that options ask for.
+
+    Parameters
+    ----------
+    given : mapping
+        Fields of :class:`mapreduce.data.recipes.recipe.Recipe`, None where nothing is given;
+        ``recipe``, the path of a TOML file; ``number``, ``category`` and ``text``, names of columns
+        of that kind; and ``date_format``, strings ``NAME=FORMAT``.
+    paths : sequence of Path
+    like : FittedRecipe, optional
+        The recipe of the training data, from which comes what is not given.
+
+    Raises
+    ------
+    UsageError, DataError, MissingInputError
+        The options or the file make no sense, or contradict each other.
+    """
+    base = load(given["recipe"]) if given.get("recipe") else like.recipe if like else Recipe()
+    names = {field.name for field in fields(Recipe)} - {"columns"}
+    changes = {n: v for n, v in given.items() if n in names and v is not None and v != ()}
+    if changes.get("labelled") is False:
+        changes |= {"label": None, "task": None}
+    if not base.labelled and ("label" in changes or "task" in changes):
+        changes["labelled"] = True
+    if "delimiter" not in changes and all(_suffix(path) == ".tsv" for path in paths):
+        changes["delimiter"] = "\t"
+    rules = dict(base.columns)
+    for kind in ("number", "category", "text"):
+        for name in given.get(kind) or ():
+            rules[name] = replace(rules.get(name, Rule()), kind=kind)
+    for spec in given.get("date_format") or ():
+        name, _, form = spec.rpartition("=")
+        if not name:
+            raise UsageError(f"--date-format {spec}: expected NAME=FORMAT")
+        rules[name] = replace(rules.get(name, Rule()), kind="date", format=form)
+    return replace(base, **changes, columns=rules)
+
+
+def fitted_of(folder: AnyPath, manifest: Manifest) -> FittedRecipe | None:
+    """The recipe of a dataset; None if it was not made of a table.
+
+    Raises
+    ------
+    DataError, MissingInputError
+        It is damaged or gone.
+    """
+    if manifest.recipe is None:
+        return None
+    path = folder / manifest.recipe.file
+    content = read_listed(path, manifest.recipe.sha256, "Import the data again")
+    return fitted.load(content, str(path))
+
+
+def table(paths: list[Path], kind: str, recipe: Recipe, like: FittedRecipe | None = None) -> Source:
+    """The rows of files of a table; see :func:`mapreduce.data.readers.csv.source`."""
+    source: Source = READERS.load(kind)(paths, recipe=recipe, like=like)
+    return source

@@ -1,0 +1,519 @@
+"""A recipe that has seen the training data: what each column becomes, to the last digit."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mapreduce.data import csr, hashing
+from mapreduce.data.batch import Array, Block, Csr
+from mapreduce.data.recipes import kinds
+from mapreduce.data.recipes.recipe import Recipe, Rule
+from mapreduce.data.recipes.summary import Numbers, Summary, Texts, distinct
+from mapreduce.errors import DataError, UsageError
+from mapreduce.support.jsonfiles import build
+
+DAY = 86400.0
+WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+#: A column of texts is taken for an id if more than this share of them come once.
+ID_SHARE, ID_ROWS = 0.9, 20
+#: Dense rows of fewer features than this are not worth being sparse.
+DENSE_FEATURES = 256
+_CHUNK_ROWS = 2048
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What one column becomes.
+
+    Attributes
+    ----------
+    name : str
+    kind : str
+        ``number``, ``boolean``, ``date:FORMAT``, ``category``, ``hashed`` or ``text``.
+    missing : str
+        What to do where a field is missing.
+    fill : float or str or None
+        What stands for a missing number, or date in seconds since 1970, or text.
+    indicator : bool
+        Whether a feature says that the field is missing.
+    mean, scale : float
+        Subtracted from numbers, and dates in days since 1970, and what they are divided by.
+    levels : tuple of str
+        Of a category, in sorted order.
+    with_time : bool
+        Whether dates have times of day.
+    bits : int
+        There are ``2**bits`` features of hashed texts.
+    note : str
+        For people: what was found.
+    """
+
+    name: str
+    kind: str
+    missing: str
+    fill: float | str | None = None
+    indicator: bool = False
+    mean: float = 0.0
+    scale: float = 1.0
+    levels: tuple[str, ...] = ()
+    with_time: bool = False
+    bits: int = 0
+    note: str = ""
+
+    @property
+    def is_text(self) -> bool:
+        return self.kind in ("category", "hashed", "text")
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """Names of the features."""
+        names: list[str]
+        if self.kind == "category":
+            names = [f"{self.name}={level}" for level in self.levels] + [f"{self.name} (other)"]
+        elif self.kind in ("hashed", "text"):
+            names = [f"{self.name} #{i}" for i in range(1 << self.bits)]
+        elif self.kind.startswith("date:"):
+            names = [f"{self.name} (days)"]
+            names += [f"{self.name} (month {month})" for month in range(1, 13)]
+            names += [f"{self.name} ({day})" for day in WEEKDAYS]
+            names += [f"{self.name} (hour {hour})" for hour in range(24)] * self.with_time
+        else:
+            names = [self.name]
+        return (*names, *([f"{self.name} (missing)"] if self.indicator else []))
+
+
+@dataclass(frozen=True)
+class FittedRecipe:
+    """What the columns of a table become.
+
+    Attributes
+    ----------
+    recipe : Recipe
+        As it was asked for, with the names of label, weights and id, and the task.
+    columns : tuple of Fitted
+        In the order of their features: that of their names, or of the columns if these have none.
+    left_out : dict of str to str
+        Other columns, and why they are no features.
+    layout : {"dense", "sparse"}
+    """
+
+    recipe: Recipe
+    columns: tuple[Fitted, ...]
+    left_out: dict[str, str]
+    layout: str
+
+    @cached_property
+    def numbers(self) -> tuple[str, ...]:
+        """Names of the columns that are read as numbers."""
+        return tuple(column.name for column in self.columns if not column.is_text)
+
+    @cached_property
+    def features(self) -> tuple[str, ...]:
+        """Names of all features."""
+        if self.recipe.hash_bits is not None:
+            return tuple(f"#{i}" for i in range(1 << self.recipe.hash_bits))
+        return tuple(name for column in self.columns for name in column.features)
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return len(self.features)
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        """The kinds by which the columns are read."""
+        return {c.name: "text" if c.is_text else c.kind for c in self.columns}
+
+    def to_bytes(self) -> bytes:
+        """The file of the recipe: JSON, the same bytes for the same recipe."""
+        content = {
+            "recipe": self.recipe.to_json(),
+            "columns": [asdict(column) for column in self.columns],
+            "left_out": self.left_out,
+            "layout": self.layout,
+        }
+        return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+
+    @cached_property
+    def sha256(self) -> str:
+        """Digest of the file."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+    @staticmethod
+    def from_bytes(content: bytes) -> "FittedRecipe":
+        """The recipe of :meth:`to_bytes`.
+
+        Raises
+        ------
+        ValueError, UsageError
+            It is none.
+        """
+        parsed = json.loads(content)
+        if not isinstance(parsed, dict) or not isinstance(parsed.get("recipe"), dict):
+            raise ValueError("expected the object of a recipe")
+        columns = tuple(build(Fitted, column) for column in parsed.get("columns", ()))
+        recipe = Recipe.parse(parsed["recipe"])
+        left_out, layout = parsed.get("left_out"), parsed.get("layout")
+        known = all(column.kind.partition(":")[0] in (*kinds.KINDS, "hashed") for column in columns)
+        if (
+            not columns
+            or not known
+            or type(left_out) is not dict
+            or layout not in ("dense", "sparse")
+        ):
+            raise ValueError("its columns or its layout make no sense")
+        return FittedRecipe(recipe, columns, left_out, layout)
+
+    def transform(self, block: Block) -> Array | Csr:
+        """The features (rows, width) of a block, in the recipe's dtype and layout."""
+        dtype = np.dtype(self.recipe.dtype)
+        if self.recipe.hash_bits is not None:
+            columns = [
+                block.texts[c.name] if c.is_text else block.numbers[:, self.numbers.index(c.name)]
+                for c in self.columns
+            ]
+            names = [column.name for column in self.columns]
+            return hashing.hash_columns(names, columns, self.recipe.hash_bits, dtype)
+        if self.layout == "sparse":
+            return self._sparse(block, dtype)
+        rows = len(block.numbers)
+        out = np.zeros((rows, self.width), dtype)
+        means, scales, fills, places = self._linear
+        with np.errstate(over="ignore"):
+            for start in range(0, rows if len(places) else 0, _CHUNK_ROWS):
+                part = slice(start, start + _CHUNK_ROWS)
+                x = block.numbers[part] / self._units
+                x = np.where(np.isnan(x), fills, x)
+                out[part, places] = (x - means) / scales
+        at = np.arange(rows)
+        for where, values in self._entries(block):
+            if values is None:
+                used = where >= 0
+                out[at[used], where[used]] = 1
+            else:
+                own, place = where
+                np.add.at(out, (own, place), values)
+        return out
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """The first feature of each column."""
+        starts = [0]
+        for column in self.columns:
+            starts.append(starts[-1] + len(column.features))
+        return starts
+
+    @cached_property
+    def _units(self) -> Array:
+        """What the columns of numbers are divided by: dates are days."""
+        return np.array([DAY if c.kind.startswith("date:") else 1.0 for c in self._plain])
+
+    @property
+    def _plain(self) -> list[Fitted]:
+        return [column for column in self.columns if not column.is_text]
+
+    @cached_property
+    def _linear(self) -> tuple[Array, Array, Array, Array]:
+        """Means, scales, what stands for missing ones, and features of the columns of numbers."""
+        plain = self._plain
+        places = [
+            start for start, c in zip(self._starts, self.columns, strict=False) if not c.is_text
+        ]
+        fills = np.array([float(c.fill or 0.0) for c in plain]) / self._units
+        means, scales = np.array([c.mean for c in plain]), np.array([c.scale for c in plain])
+        return means, scales, fills, np.array(places, np.int64)
+
+    def _entries(self, block: Block) -> Iterator[tuple[Any, Array | None]]:
+        """Features beside those of numbers.
+
+        Yields
+        ------
+        (places, None)
+            The feature (rows,) that is 1, -1 for none.
+        ((rows, places), values)
+            Entries to be added up, for texts.
+        """
+        numbers = 0
+        for start, column in zip(self._starts, self.columns, strict=False):
+            if column.is_text:
+                texts = block.texts[column.name]
+                if isinstance(column.fill, str):
+                    texts = pc.fill_null(texts, column.fill)
+                yield from _text_entries(column, texts, start)
+                missing = None
+                if column.indicator:
+                    missing = pc.is_null(texts).to_numpy(zero_copy_only=False)
+            else:
+                values = block.numbers[:, numbers]
+                numbers += 1
+                if column.kind.startswith("date:"):
+                    yield from ((place, None) for place in _calendar(column, values, start))
+                missing = np.isnan(values) if column.indicator else None
+            if missing is not None:
+                yield np.where(missing, start + len(column.features) - 1, -1), None
+
+    def _sparse(self, block: Block, dtype: np.dtype[Any]) -> Csr:
+        rows = len(block.numbers)
+        at = np.arange(rows)
+        means, scales, fills, places = self._linear
+        found: list[tuple[Array, Array, Array]] = []
+        x = block.numbers / self._units
+        x = (np.where(np.isnan(x), fills, x) - means) / scales
+        for i, place in enumerate(places.tolist()):
+            found.append((at, np.full(rows, place), x[:, i]))
+        for where, values in self._entries(block):
+            if values is None:
+                used = where >= 0
+                found.append((at[used], where[used], np.ones(int(used.sum()))))
+            else:
+                found.append((*where, values))
+        row, place, value = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        keys = row * self.width + place
+        ordered = np.argsort(keys, kind="stable")
+        keys, value = keys[ordered], value[ordered]
+        starts = np.flatnonzero(np.diff(keys, prepend=-1))
+        with np.errstate(over="ignore"):
+            sums = np.add.reduceat(value, starts).astype(dtype) if rows else value.astype(dtype)
+        kept = sums != 0
+        keys = keys[starts[kept]]
+        lengths = np.bincount(keys // self.width, minlength=rows)
+        indices = (keys % self.width).astype(np.int32)
+        return csr.from_lengths(lengths, indices, sums[kept], self.width)
+
+    def unknown(self, block: Block) -> dict[str, int]:
+        """How many fields of each category are none of the levels of the training data."""
+        found = {}
+        for column in self.columns:
+            if column.kind == "category":
+                texts = block.texts[column.name]
+                known = pc.is_in(texts, pa.array(column.levels, pa.string()))
+                if count := len(texts) - texts.null_count - (pc.sum(known).as_py() or 0):
+                    found[column.name] = count
+        return found
+
+
+def _text_entries(column: Fitted, texts: Any, start: int) -> Iterator[tuple[Any, Array | None]]:
+    encoded = texts.dictionary_encode()
+    codes = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False)
+    if column.kind == "category":
+        levels = pa.array(column.levels, pa.string())
+        own = pc.index_in(encoded.dictionary, levels)
+        places = pc.fill_null(own, len(levels)).to_numpy(zero_copy_only=False) + start
+        yield np.append(places, -1)[codes], None
+        return
+    if column.kind == "hashed":
+        joined = pc.binary_join_element_wise(f"{column.name}=", encoded.dictionary, "")
+        places, signs = hashing.places(joined, column.bits)
+        used = codes < len(places)
+        yield (np.flatnonzero(used), places[codes[used]] + start), signs[codes[used]]
+        return
+    words = pc.split_pattern_regex(pc.utf8_lower(encoded.dictionary), r"[^\pL\pN_]+")
+    owners, flat = pc.list_parent_indices(words).to_numpy(), pc.list_flatten(words)
+    are = pc.not_equal(flat, "").to_numpy(zero_copy_only=False)
+    owners, flat = owners[are], flat.filter(pa.array(are))
+    places, signs = hashing.places(flat, column.bits)
+    lengths = np.bincount(owners, minlength=len(encoded.dictionary))
+    values = signs / np.sqrt(lengths[owners])
+    starts = np.append(np.concatenate([[0], np.cumsum(lengths)]), len(flat))
+    counts = np.append(lengths, 0)[codes]
+    rows = np.repeat(np.arange(len(codes)), counts)
+    offsets = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
+    at = np.repeat(starts[codes], counts) + offsets
+    yield (rows, places[at] + start), values[at]
+
+
+def _calendar(column: Fitted, seconds: Array, start: int) -> Iterator[Array]:
+    """Features of month, weekday and hour, -1 where the date is missing."""
+    missing = np.isnan(seconds)
+    whole = np.where(missing, 0, seconds).astype(np.int64)
+    days = whole // 86400
+    months = days.astype("datetime64[D]").astype("datetime64[M]").astype(np.int64) % 12
+    parts = [start + 1 + months, start + 13 + (days + 3) % 7]
+    if column.with_time:
+        parts.append(start + 20 + whole % 86400 // 3600)
+    for part in parts:
+        yield np.where(missing, -1, part)
+
+
+def fit(recipe: Recipe, summary: Summary, source: str) -> FittedRecipe:
+    """The recipe, fitted to the training data; ``source`` names them in messages.
+
+    Raises
+    ------
+    DataError
+        A column is neither one of numbers nor of words, or has dates that cannot be told; or no
+        column is left for features.
+    """
+    columns, left_out = [], {}
+    for name, column in summary.columns.items():
+        rule = recipe.columns.get(name, Rule())
+        try:
+            found = _fit(recipe, name, summary.kinds[name], column, rule)
+        except DataError as error:
+            raise DataError(f"{source}, column {name}: {error}") from error
+        if isinstance(found, str):
+            left_out[name] = found
+        else:
+            columns.append(found)
+    if not columns:
+        why = "".join(f"; {name}: {reason}" for name, reason in left_out.items())
+        raise DataError(f"{source} has no column that can be a feature{why}")
+    fitted = FittedRecipe(recipe, tuple(columns), left_out, "dense")
+    return replace(fitted, layout=recipe.layout or _layout(fitted))
+
+
+def _layout(fitted: FittedRecipe) -> str:
+    if fitted.recipe.hash_bits is not None:
+        return "sparse"
+    entries = sum(
+        20 if c.kind == "text" else 4 if c.kind.startswith("date:") else 1 for c in fitted.columns
+    )
+    return "sparse" if fitted.width > max(DENSE_FEATURES, 4 * entries) else "dense"
+
+
+def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Rule) -> Fitted | str:
+    """What a column becomes, or why it is left out."""
+    missing = recipe.missing_rule(name)
+    if not column.rows and rule.kind is None:
+        return "all of its fields are missing"
+    if column.missing and missing == "error":
+        raise DataError(
+            f"{column.missing:,} fields are missing. Say what to do with --missing, or leave the "
+            f"column out: --drop {name}"
+        )
+    common = {
+        "name": name,
+        "missing": missing,
+        "indicator": bool(column.missing) and missing == "indicator",
+    }
+    if isinstance(column, Numbers):
+        return _fit_numbers(recipe, kind, column, rule, common)
+    if recipe.hash_bits is not None:
+        if rule.kind != "text":
+            _check_words(name, column)
+        return Fitted(kind="text", note="hashed with all others", **common)
+    return _fit_texts(recipe, column, rule, common)
+
+
+def _fit_numbers(
+    recipe: Recipe, kind: str, column: Numbers, rule: Rule, common: Mapping[str, Any]
+) -> Fitted | str:
+    name, missing = common["name"], common["missing"]
+    if recipe.hash_bits is not None:
+        return Fitted(kind="number", note="hashed with all others", **common)
+    if "|" in kind:
+        formats = kind.removeprefix("date:").replace("|", " or ")
+        raise DataError(f"its dates may be {formats}. Say which: --date-format {name}=DD/MM/YYYY")
+    unit = DAY if kind.startswith("date:") else 1.0
+    fill = column.mean
+    if column.missing and missing in ("median", "indicator"):
+        assert column.sketch is not None, "columns with missing numbers have a sketch"
+        fill = column.sketch.quantile(0.5)
+    elif missing == "constant":
+        fill = float(rule.constant or 0.0)
+    # The moments once the missing numbers are filled.
+    weight, mean, squares = column.weight, column.mean, column.squares
+    if column.missing and missing != "drop" and weight:
+        filled = column.missing * weight / column.rows
+        apart = fill - mean
+        share = filled / (weight + filled)
+        squares += apart * apart * weight * share
+        mean += apart * share
+        weight += filled
+    variance = squares / weight if weight else 0.0
+    rounding = (column.rows + 1) * np.finfo(np.float64).eps
+    constant = variance <= rounding * variance + (rounding * mean) ** 2
+    is_scaled = recipe.standardise and not kind.startswith("boolean")
+    note = "the same in all rows" if constant and not column.missing else _range(kind, column)
+    if column.missing:
+        note += f", {column.missing:,} missing"
+        note += f": {fill:.6g}" if missing not in ("drop",) else ": rows left out"
+    return Fitted(
+        kind=kind.removesuffix("?") if kind != "empty" else "number",
+        fill=fill,
+        mean=mean / unit if is_scaled else 0.0,
+        scale=float(np.sqrt(variance)) / unit if is_scaled and not constant else 1.0,
+        with_time=kind.startswith("date:") and not column.whole,
+        note=note,
+        **common,
+    )
+
+
+def _range(kind: str, column: Numbers) -> str:
+    if kind.startswith("date:"):
+        least, most = (
+            str(np.datetime64(int(end), "s"))[: 19 if not column.whole else 10]
+            for end in (column.least, column.most)
+        )
+        return f"{least} to {most}"
+    return f"{column.least:.6g} to {column.most:.6g}"
+
+
+def _check_words(name: str, column: Texts) -> None:
+    """Refuse a column that mostly holds numbers, or dates, but not in all fields."""
+    shown = ", ".join(map(repr, column.words))
+    if 2 * column.numeric > column.rows:
+        raise DataError(
+            f"{column.numeric:,} of its {column.rows:,} fields are numbers, others are not: "
+            f"{shown}. Say --number {name} if these are numbers with signs of money, spaces or "
+            f"--thousands, --na {column.words[0]!r} if that stands for a missing number, "
+            f"--category {name} if all are names, or --drop {name}"
+        )
+    if column.words and (found := kinds.date_error(column.words)):
+        raise DataError(
+            f"its dates are written in different ways, or with different time zones: {found}. "
+            f"Write all in one, or say --category {name} or --drop {name}"
+        )
+
+
+def _fit_texts(
+    recipe: Recipe, column: Texts, rule: Rule, common: Mapping[str, Any]
+) -> Fitted | str:
+    name, missing = common["name"], common["missing"]
+    if rule.kind is None:
+        _check_words(name, column)
+    count, exact = distinct(column.hashes)
+    about = f"{'' if exact else 'about '}{count:,} different"
+    note = about + f", {column.missing:,} missing" * bool(column.missing)
+    fill = str(rule.constant) if missing == "constant" else None
+    given = {**common, "fill": fill, "note": note}
+    if missing not in ("drop", "constant"):
+        given["indicator"] = bool(column.missing)
+    if rule.kind == "text":
+        return Fitted(kind="text", bits=recipe.category_bits, **given)
+    if column.values is not None and len(column.values) <= recipe.max_categories:
+        if rule.kind is None and column.rows >= ID_ROWS and count > ID_SHARE * column.rows:
+            return _id(name, about)
+        if len(column.values) == 1 and not column.missing:
+            return f"it is the same in all rows: {next(iter(column.values))!r}"
+        return Fitted(kind="category", levels=tuple(sorted(column.values)), **given)
+    if rule.kind is None and 2 * column.spaced > column.rows:
+        return Fitted(kind="text", bits=recipe.category_bits, **given)
+    if rule.kind is None and column.rows >= ID_ROWS and count > ID_SHARE * column.rows:
+        return _id(name, about)
+    return Fitted(kind="hashed", bits=recipe.category_bits, **given)
+
+
+def _id(name: str, about: str) -> str:
+    return f"{about}: it looks like an id. Say --id {name}, or --category {name} to use it"
+
+
+def load(content: bytes, place: str) -> FittedRecipe:
+    """The recipe in a file, whose place is for the message.
+
+    Raises
+    ------
+    DataError
+        It is damaged.
+    """
+    try:
+        return FittedRecipe.from_bytes(content)
+    except (ValueError, TypeError, KeyError, AttributeError, UsageError, RecursionError) as error:
+        raise DataError(f"{place} is damaged: {error}. Import the data again") from error

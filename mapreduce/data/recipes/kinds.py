@@ -1,0 +1,180 @@
+"""Kinds of columns: what the fields of a text file look like, and how they are read."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mapreduce.data.batch import Array
+from mapreduce.data.fields import MISSING, NUMBER
+
+#: The kinds that a recipe can ask for. Dates are followed by their format: ``date:DD.MM.YYYY``.
+KINDS = ("number", "boolean", "date", "category", "text")
+#: Words for true and false, in lower case.
+TRUE, FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
+
+_TIME = r"(?:[ T](\d{2}):(\d{2})(?::(\d{2})(?:\.\d{1,9})?)?(?:Z|[+-]00:?00)?)?"
+_DATES = {
+    "YYYY-MM-DD": (r"(\d{4})-(\d{2})-(\d{2})" + _TIME, "ymd"),
+    "YYYY/MM/DD": (r"(\d{4})/(\d{1,2})/(\d{1,2})" + _TIME, "ymd"),
+    "DD.MM.YYYY": (r"(\d{1,2})\.(\d{1,2})\.(\d{4})" + _TIME, "dmy"),
+    "DD/MM/YYYY": (r"(\d{1,2})/(\d{1,2})/(\d{4})" + _TIME, "dmy"),
+    "MM/DD/YYYY": (r"(\d{1,2})/(\d{1,2})/(\d{4})" + _TIME, "mdy"),
+}
+#: The formats of dates that are recognised.
+DATE_FORMATS = tuple(_DATES)
+
+_MISSING_WORDS = pa.array(MISSING, pa.string())
+_BOOLEANS = pa.array(TRUE + FALSE)
+#: What a number may have around and in it that is not part of it: units of money, spaces, percent.
+_ORNAMENT = r"[\s%€$£¥' ]|EUR|USD|GBP|CHF"
+
+
+def trimmed(column: Any) -> Any:
+    """Texts (rows,) without white space around them; null where nothing is left."""
+    column = pc.utf8_trim_whitespace(column.cast(pa.string()))
+    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+
+
+def kind_of(fields: Any) -> str:
+    """The kind of a column of which these are some fields (rows,), texts.
+
+    Returns
+    -------
+    str
+        ``empty`` if all are missing, ``number``, ``number?`` if some are missing, ``boolean``,
+        ``date:FORMAT`` (``date:FORMAT|FORMAT`` if the fields do not tell), or ``text``.
+    """
+    values = trimmed(pc.unique(fields)).drop_null()
+    words = values.filter(pc.invert(pc.is_in(values, _MISSING_WORDS)))
+    if not len(words):
+        return "empty"
+    if _all(pc.match_substring_regex(words, f"^(?:{NUMBER})$")):
+        return "number" if len(words) == len(values) and not _missing(fields) else "number?"
+    if len(words) != len(values):
+        # Beside texts, "NA" is Namibia.
+        words = values
+    if _all(pc.is_in(pc.utf8_lower(words), _BOOLEANS)):
+        return "boolean"
+    found = [name for name in DATE_FORMATS if not np.isnan(dates(words, name)).any()]
+    return f"date:{'|'.join(found)}" if found else "text"
+
+
+def join(left: str, right: str) -> str:
+    """The kind of a column, some of whose fields are of one kind and some of another."""
+    if left == right:
+        return left
+    for one, other in ((left, right), (right, left)):
+        if one in ("empty", "number") and other == "number?":
+            return other
+        if one == "empty":
+            return "number?" if other == "number" else other
+    if left.startswith("date:") and right.startswith("date:"):
+        mine, theirs = (kind.removeprefix("date:").split("|") for kind in (left, right))
+        if both := [name for name in mine if name in theirs]:
+            return f"date:{'|'.join(both)}"
+    return "text"
+
+
+def _missing(fields: Any) -> bool:
+    return bool(trimmed(fields).null_count)
+
+
+def _all(found: Any) -> bool:
+    return bool(pc.all(found, min_count=0).as_py())
+
+
+def pointed(fields: Any, decimal: str) -> Any:
+    """Texts with a point where those of numbers have another decimal sign."""
+    if decimal == ".":
+        return fields
+    are = pc.match_substring_regex(fields, rf"^[+-]?[0-9]*\{decimal}[0-9]+(?:[eE][+-]?[0-9]+)?$")
+    return pc.if_else(are, pc.replace_substring(fields, decimal, "."), fields)
+
+
+def without_thousands(fields: Any, sign: str) -> Any:
+    """Texts without separators of thousands where those of numbers have them."""
+    pattern = rf"^[+-]?[0-9]{{1,3}}(?:\{sign}[0-9]{{3}})+(?:[.,][0-9]*)?$"
+    are = pc.match_substring_regex(fields, pattern)
+    return pc.if_else(are, pc.replace_substring(fields, sign, ""), fields)
+
+
+def cleaned(fields: Any, thousands: str) -> Any:
+    """Texts of numbers without signs of money, per cent, spaces and separators of thousands."""
+    for sign in (thousands, "\u00a0"):
+        if sign:
+            fields = pc.replace_substring(fields, sign, "")
+    return pc.replace_substring_regex(fields, _ORNAMENT, "")
+
+
+def numbers(fields: Any) -> tuple[Array, Array]:
+    """Numbers (rows,) of texts, NaN where none is read, and which are neither that nor missing."""
+    fields = trimmed(fields)
+    are = pc.match_substring_regex(fields, f"^(?:{NUMBER})$")
+    known = pc.or_(pc.fill_null(are, True), pc.is_in(fields, _MISSING_WORDS))
+    found = pc.if_else(are, fields, pa.scalar(None, pa.string())).cast(pa.float64())
+    values = found.to_numpy(zero_copy_only=False)
+    return values, ~known.to_numpy(zero_copy_only=False) | np.isinf(values)
+
+
+def booleans(fields: Any) -> tuple[Array, Array]:
+    """1 and 0 (rows,) of texts, NaN where none is read; and which are neither that nor missing."""
+    lower = pc.utf8_lower(trimmed(fields))
+    yes, no = (
+        pc.is_in(lower, pa.array(words)).to_numpy(zero_copy_only=False) for words in (TRUE, FALSE)
+    )
+    values = np.where(yes, 1.0, np.where(no, 0.0, np.nan))
+    return values, ~(yes | no | pc.is_null(lower).to_numpy(zero_copy_only=False))
+
+
+def dates(fields: Any, form: str) -> Array:
+    """Seconds since 1970 (rows,), UTC, float64, of dates; NaN where there is none of the format."""
+    pattern, order = _DATES[form]
+    encoded = fields.dictionary_encode()
+    found = pc.extract_regex(encoded.dictionary, "^" + _named(pattern, order) + "$")
+    values = np.full(len(encoded.dictionary) + 1, np.nan)
+    are = pc.is_valid(found).to_numpy(zero_copy_only=False)
+    if are.any():
+        values[:-1][are] = _seconds(found.filter(pa.array(are)))
+    codes = pc.fill_null(encoded.indices, len(encoded.dictionary))
+    return values[codes.to_numpy(zero_copy_only=False)]
+
+
+def _named(pattern: str, order: str) -> str:
+    """The pattern with a name for each group, as Arrow wants it."""
+    for name in (*order, "H", "M", "S"):
+        pattern = pattern.replace("(\\d", f"(?P<{name}>\\d", 1)
+    return pattern
+
+
+def _seconds(parts: Any) -> Array:
+    def part(name: str) -> Array:
+        texts = pc.struct_field(parts, name)
+        texts = pc.if_else(pc.equal(texts, ""), "0", texts)
+        found: Array = texts.cast(pa.int64()).to_numpy(zero_copy_only=False)
+        return found
+
+    year, month, day = part("y"), part("m"), part("d")
+    valid = (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+    hour, minute, second = part("H"), part("M"), part("S")
+    valid &= (hour < 24) & (minute < 60) & (second < 61)
+    months = (year - 1970) * 12 + np.where(valid, month, 1) - 1
+    first = months.astype("datetime64[M]")
+    days = first.astype("datetime64[D]").astype(np.int64) + day - 1
+    # 31 April is no date.
+    valid &= days < (first + 1).astype("datetime64[D]").astype(np.int64)
+    return np.where(valid, days * 86400.0 + hour * 3600 + minute * 60 + second, np.nan)
+
+
+def date_error(examples: Iterable[str]) -> str | None:
+    """What is wrong with fields that are dates, but not all of one format; None if not all are."""
+    by_format: dict[str, str] = {}
+    for example in examples:
+        one = pa.array([example])
+        formats = [name for name in DATE_FORMATS if not np.isnan(dates(one, name)).any()]
+        if not formats:
+            return None
+        by_format.setdefault(" or ".join(formats), example)
+    return ", ".join(f"{example!r} ({form})" for form, example in by_format.items())

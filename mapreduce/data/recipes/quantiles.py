@@ -1,0 +1,85 @@
+"""A mergeable sketch of a column's distribution: how many numbers fall into each cell.
+
+A cell is the numbers whose float64 have the same sign, exponent and first ten bits of the mantissa.
+Merging adds the counts of cells, so that the sketch of all rows does not depend on how they were
+split, and a quantile is off by less than 2**-10 of its value, 0.1 %: it is the cell's number that
+is nearest to 0. Integers up to 2,047 have a cell of their own, and are exact.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mapreduce.data.batch import Array
+
+_BITS = 52 - 10
+#: The largest error of a quantile, relative to its value.
+RELATIVE_ERROR = 2.0**-10
+
+
+class Sketch(NamedTuple):
+    """Counts of cells.
+
+    Attributes
+    ----------
+    cells : array (n,), int32, ascending
+        In the order of the numbers in them.
+    counts : array (n,), int64
+    """
+
+    cells: Array
+    counts: Array
+
+    def quantile(self, share: float) -> float:
+        """The number below which a share of all lie; the mean of two if it lies between them.
+
+        Raises
+        ------
+        ValueError
+            The sketch is empty.
+        """
+        total = int(self.counts.sum())
+        if not total:
+            raise ValueError("an empty column has no quantiles")
+        ends = np.cumsum(self.counts)
+        place = share * (total - 1)
+        low, high = (
+            float(_number(self.cells[np.searchsorted(ends, rank, "right")]))
+            for rank in (int(np.floor(place)), int(np.ceil(place)))
+        )
+        return low + (high - low) * (place - np.floor(place))
+
+
+def sketch(values: Array) -> Sketch:
+    """The sketch of finite numbers (rows,), float64."""
+    # Zeros have one sign.
+    bits = (values + 0.0).view(np.int64) >> _BITS
+    negative = bits < 0
+    if negative.any():
+        # Larger magnitudes come first among the negative.
+        bits[negative] = -1 - (bits[negative] & 0x7FFFFFFFFFFFFFFF >> _BITS)
+    cells = bits.astype(np.int32)
+    least, most = (int(cells.min()), int(cells.max())) if len(cells) else (0, 0)
+    if most - least < 4 * len(cells) + 1024:
+        counts = np.bincount(cells - least)
+        used = np.flatnonzero(counts)
+        return Sketch((used + least).astype(np.int32), counts[used].astype(np.int64))
+    cells, counts = np.unique(cells, return_counts=True)
+    return Sketch(cells, counts.astype(np.int64))
+
+
+def merge(left: Sketch, right: Sketch) -> Sketch:
+    """The sketch of the numbers of both."""
+    cells = np.union1d(left.cells, right.cells)
+    counts = np.zeros(len(cells), np.int64)
+    for part in (left, right):
+        counts[np.searchsorted(cells, part.cells)] += part.counts
+    return Sketch(cells, counts)
+
+
+def _number(cell: Array) -> Array:
+    """The number of a cell that is nearest to 0."""
+    cell = np.int64(cell)
+    if cell >= 0:
+        return (cell << _BITS).view(np.float64)
+    return -((-1 - cell) << _BITS).view(np.float64)

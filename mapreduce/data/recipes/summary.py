@@ -1,0 +1,309 @@
+"""What is known about the columns of some rows: statistics that combine along a tree."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mapreduce.data import order
+from mapreduce.data.batch import Array
+from mapreduce.data.hashing import murmur3
+from mapreduce.data.recipes import kinds, quantiles
+from mapreduce.data.recipes.quantiles import Sketch
+from mapreduce.reduction.message import Message
+
+#: The most different texts that are counted one by one, and the most characters of them together.
+MOST_VALUES, MOST_CHARACTERS = 10_000, 1 << 20
+#: Hashes kept to estimate how many different values there are: an error of about 2 %.
+HASHES = 2048
+_SHOWN_WORDS = 8
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A column of numbers, booleans (0 and 1) or dates (seconds since 1970).
+
+    Attributes
+    ----------
+    rows, missing : int
+        Rows with and without a number.
+    weight : float
+        Sum of the weights of the rows with one.
+    mean, squares : float
+        Weighted mean, and weighted sum of squared differences from it.
+    least, most : float
+        NaN if there is no number.
+    whole : bool
+        Whether all are integers, if that was asked for; for dates, whether none has a time of day.
+    sketch : Sketch or None
+    hashes : array, uint64, or None
+        The least hashes of the different numbers; see :func:`distinct`.
+    """
+
+    rows: int
+    missing: int
+    weight: float
+    mean: float
+    squares: float
+    least: float
+    most: float
+    whole: bool
+    sketch: Sketch | None
+    hashes: Array | None
+
+
+@dataclass(frozen=True)
+class Texts:
+    """A column of texts.
+
+    Attributes
+    ----------
+    rows, missing : int
+        Rows with and without a text.
+    values : dict or None
+        How often each text comes; None if there are too many.
+    hashes : array, uint64
+        The least hashes of the different texts.
+    numeric : int
+        Rows whose text is a number.
+    spaced : int
+        Rows whose text has a space in it.
+    words : tuple of str
+        The first texts in sorted order that are not numbers.
+    """
+
+    rows: int
+    missing: int
+    values: dict[str, int] | None
+    hashes: Array
+    numeric: int
+    spaced: int
+    words: tuple[str, ...]
+
+
+Column = Numbers | Texts
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Statistics of some rows.
+
+    Attributes
+    ----------
+    rows : int
+    kinds : dict
+        The kind of each column, as these rows alone show it.
+    columns : dict
+        Statistics by the columns' names; empty if the kinds differ from those that were expected,
+        since all rows must be read again then.
+    """
+
+    rows: int
+    kinds: dict[str, str]
+    columns: dict[str, Column]
+
+
+def numbers(
+    values: Array, weights: Array | None, unit: float | None, *, sketched: bool, hashed: bool
+) -> Numbers:
+    """The statistics of numbers (rows,), float64, NaN where one is missing.
+
+    ``whole`` says whether all are multiples of the ``unit``, if there is one.
+    """
+    is_missing = np.isnan(values)
+    missing = int(is_missing.sum())
+    if missing:
+        values = values[~is_missing]
+        weights = None if weights is None else weights[~is_missing]
+    rows = len(values)
+    weight = float(rows if weights is None else weights.sum())
+    mean = squares = 0.0
+    least = most = np.nan
+    if rows:
+        least, most = float(values.min()), float(values.max())
+    if weight:
+        w: Any = 1.0 if weights is None else weights
+        mean = float((w * values).sum()) / weight
+        rest = values - mean
+        # What rounding left of the mean is taken away (the corrected two-pass algorithm).
+        left = float((w * rest).sum())
+        squares = max(0.0, float((w * rest * rest).sum()) - left * left / weight)
+    whole = unit is None or bool((np.floor(values / unit) * unit == values).all())
+    own = _hashes(order.keys_of(0, 0, values.view(np.int64))) if hashed else None
+    found = quantiles.sketch(values) if sketched else None
+    return Numbers(rows, missing, weight, mean, squares, least, most, whole, found, own)
+
+
+def texts(column: Any) -> Texts:
+    """The statistics of texts (rows,), trimmed, null where one is missing."""
+    encoded = column.dictionary_encode()
+    distinct = encoded.dictionary
+    counts = np.bincount(
+        encoded.indices.drop_null().to_numpy(zero_copy_only=False), minlength=len(distinct)
+    )
+    _, others = kinds.numbers(distinct)
+    spaced = pc.match_substring(distinct, " ").to_numpy(zero_copy_only=False)
+    # Two hashes of 32 bits make one of 64.
+    low, high = (murmur3(distinct, seed).astype(np.uint64) for seed in (0, 1))
+    return Texts(
+        len(column) - column.null_count,
+        column.null_count,
+        _counted(distinct, counts),
+        _hashes((high << np.uint64(32)) | low),
+        int(counts[~others].sum()),
+        int(counts[spaced].sum()),
+        tuple(sorted(distinct.filter(pa.array(others)).to_pylist())[:_SHOWN_WORDS]),
+    )
+
+
+def _counted(values: Any, counts: Array) -> dict[str, int] | None:
+    characters = pc.sum(pc.utf8_length(values), min_count=0).as_py()
+    if len(values) > MOST_VALUES or characters > MOST_CHARACTERS:
+        return None
+    return dict(zip(values.to_pylist(), counts.tolist(), strict=True))
+
+
+def _hashes(found: Array) -> Array:
+    if len(found) > 4 * HASHES:
+        found = np.partition(found, 4 * HASHES)[: 4 * HASHES]
+    return np.unique(found)[:HASHES]
+
+
+def distinct(hashes: Array) -> tuple[int, bool]:
+    """How many different values there are, and whether that is exact.
+
+    From the ``k``-th smallest of hashes that are spread evenly: Z. Bar-Yossef and others, "Counting
+    distinct elements in a data stream", 2002. The relative standard error is ``1 / sqrt(k - 2)``.
+    """
+    if len(hashes) < HASHES:
+        return len(hashes), True
+    return round((HASHES - 1) * 2.0**64 / float(hashes[-1])), False
+
+
+def combine(left: Summary, right: Summary) -> Summary:
+    """The statistics of the rows of both."""
+    names = left.kinds
+    joined = {name: kinds.join(names[name], right.kinds[name]) for name in names}
+    columns: dict[str, Column] = {}
+    if left.columns and right.columns:
+        columns = {name: _join(left.columns[name], right.columns[name]) for name in left.columns}
+    return Summary(left.rows + right.rows, joined, columns)
+
+
+def _join(left: Column, right: Column) -> Column:
+    if isinstance(left, Texts) and isinstance(right, Texts):
+        return Texts(
+            left.rows + right.rows,
+            left.missing + right.missing,
+            _added(left.values, right.values),
+            _hashes(np.concatenate([left.hashes, right.hashes])),
+            left.numeric + right.numeric,
+            left.spaced + right.spaced,
+            tuple(sorted({*left.words, *right.words})[:_SHOWN_WORDS]),
+        )
+    assert isinstance(left, Numbers) and isinstance(right, Numbers), "columns of one kind"
+    weight = left.weight + right.weight
+    # The formula of Chan, Golub and LeVeque; see mapreduce.data.standardisation.
+    share = right.weight / weight if weight else 0.0
+    apart = right.mean - left.mean
+    both = left.hashes is not None and right.hashes is not None
+    return Numbers(
+        left.rows + right.rows,
+        left.missing + right.missing,
+        weight,
+        left.mean + apart * share if left.weight else right.mean,
+        left.squares + right.squares + apart * apart * (left.weight * share),
+        float(np.fmin(left.least, right.least)),
+        float(np.fmax(left.most, right.most)),
+        left.whole and right.whole,
+        quantiles.merge(left.sketch, right.sketch) if left.sketch and right.sketch else None,
+        _hashes(np.concatenate([left.hashes, right.hashes])) if both else None,  # type: ignore[list-item]
+    )
+
+
+def _added(left: dict[str, int] | None, right: dict[str, int] | None) -> dict[str, int] | None:
+    if left is None or right is None:
+        return None
+    total = dict(left)
+    for value, count in right.items():
+        total[value] = total.get(value, 0) + count
+    few = len(total) <= MOST_VALUES and sum(map(len, total)) <= MOST_CHARACTERS
+    return total if few else None
+
+
+def to_message(summary: Summary) -> Message:
+    """A summary as a message."""
+    columns: dict[str, Any] = {}
+    arrays: dict[str, Array] = {}
+    for place, (name, column) in enumerate(summary.columns.items()):
+        content: dict[str, Any] = dict(vars(column))
+        for part in ("sketch", "hashes"):
+            if (found := content.pop(part, None)) is not None:
+                for i, array in enumerate(found if part == "sketch" else (found,)):
+                    arrays[f"{place}.{part}.{i}"] = array
+        if isinstance(column, Numbers):
+            # JSON has no NaN.
+            arrays[f"{place}.ends"] = np.array([content.pop("least"), content.pop("most")])
+        columns[name] = content
+    return Message({"rows": summary.rows, "kinds": summary.kinds, "columns": columns}, arrays)
+
+
+def from_message(message: Message) -> Summary:
+    """The summary of :func:`to_message`."""
+    columns: dict[str, Column] = {}
+    for place, (name, content) in enumerate(message.meta["columns"].items()):
+
+        def array(part: str, place: int = place) -> Array | None:
+            return message.arrays.get(f"{place}.{part}")
+
+        ends, cells = array("ends"), array("sketch.0")
+        if ends is None:
+            words = tuple(content["words"])
+            columns[name] = Texts(**{**content, "words": words, "hashes": array("hashes.0")})
+        else:
+            found = None if cells is None else Sketch(cells, array("sketch.1"))  # type: ignore[arg-type]
+            least, most = ends.tolist()
+            columns[name] = Numbers(
+                **content, least=least, most=most, sketch=found, hashes=array("hashes.0")
+            )
+    return Summary(message.meta["rows"], dict(message.meta["kinds"]), columns)
+
+
+def of(
+    rows: int,
+    found: Mapping[str, str],
+    values: Mapping[str, Any],
+    weights: Array | None,
+    *,
+    detailed: bool = False,
+) -> Summary:
+    """The statistics of a block.
+
+    Parameters
+    ----------
+    rows : int
+    found : mapping
+        The columns' kinds.
+    values : mapping
+        Columns by their names: arrays (rows,), float64, or Arrow's texts, trimmed.
+    weights : array (rows,), float64, or None
+    detailed : bool
+        For a description: sketches and hashes of all columns.
+    """
+    columns: dict[str, Column] = {}
+    for name, column in values.items():
+        if isinstance(column, np.ndarray):
+            kind = found[name]
+            columns[name] = numbers(
+                column,
+                weights,
+                86400.0 if kind.startswith("date") else 1.0 if detailed else None,
+                sketched=detailed or kind == "number?",
+                hashed=detailed,
+            )
+        else:
+            columns[name] = texts(column)
+    return Summary(rows, dict(found), columns)

@@ -1,0 +1,41 @@
+"""Calls by several threads, whose results come in order."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_MOST_THREADS = 8
+
+
+def ordered_map(
+    function: Callable[[Item], Result], items: Iterable[Item], *, ahead: int = 1
+) -> Iterator[Result]:
+    """Results of a function that releases the interpreter's lock, in the order of the items.
+
+    Parameters
+    ----------
+    function : callable
+        Its first error ends the iteration.
+    items : iterable
+        Taken one by one, in the calling thread.
+    ahead : int
+        How many results for each thread may wait to be taken, which bounds the memory.
+    """
+    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    pending: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                pending.append(pool.submit(function, item))
+                if len(pending) > ahead * threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
