@@ -173,6 +173,10 @@ def standardise(
     manifest = Dataset(data).check_sizes()
     if manifest.standardised is not None:
         raise DataError(f"{data} is standardised already. Name the dataset that it was made of")
+    if manifest.recipe is not None:
+        raise DataError(
+            f"{data} was imported from a table, and standardised then: train on it as it is"
+        )
     given = None if like is None else _statistics_of(like, manifest, data)
     centred = manifest.layout == "dense"
     with new_folder(out) as partial:

@@ -17,28 +17,38 @@ from mapreduce.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from mapreduce.runs.directory import RunDir
     from mapreduce.runs.execution import Execution
+
+
+DROP = click.option("--drop", help="Columns of the file DATA to leave out, joined by commas.")
 
 
 @click.command()
 @click.argument("run", type=LOCATION)
 @click.argument("data", type=LOCATION)
 @runner_options()
+@DROP
 @trust_option
 @output_options
-def evaluate(run: AnyPath, data: AnyPath, as_json: bool, **values: Any) -> None:
-    """Score the model of RUN on the dataset DATA: sums over all rows, divided once.
+def evaluate(run: AnyPath, data: AnyPath, drop: str | None, as_json: bool, **values: Any) -> None:
+    """Score the model of RUN on DATA, a dataset or a file of a table: sums over all rows.
 
     The accuracy counts rows; the loss is the weighted mean, if rows have weights.
     """
     pin_profile(run)
     from mapreduce.inference import evaluate as job
+    from mapreduce.inference import raw
     from mapreduce.support import signals
     from mapreduce.training.console import scores
 
-    directory, completed, execution = _prepare(run, data, values, labelled=True)
-    with signals.interrupting():
-        score = job.evaluate(directory, completed, data.absolute(), execution)
+    directory = _opened(run, values)
+    with (
+        signals.interrupting(),
+        raw.imported(directory, data, _warn, labelled=True, drop=_names(drop)) as folder,
+    ):
+        completed, execution = _prepare(directory, folder, values, labelled=True)
+        score = job.evaluate(directory, completed, folder.absolute(), execution)
     found = score.evaluated(completed, directory.config.plan.create_model())
     if as_json:
         print_json({"accuracy": found.accuracy, "loss": found.loss, "rows": found.rows})
@@ -51,37 +61,67 @@ def evaluate(run: AnyPath, data: AnyPath, as_json: bool, **values: Any) -> None:
 @click.argument("data", type=LOCATION)
 @click.argument("out", type=LOCATION)
 @runner_options()
+@click.option("--id", help="Column of the file DATA that identifies its rows.")
+@DROP
 @trust_option
 @output_options
-def predict(run: AnyPath, data: AnyPath, out: AnyPath, as_json: bool, **values: Any) -> None:
-    """Predict the dataset DATA with the model of RUN, into Parquet files in the folder OUT.
+def predict(
+    run: AnyPath,
+    data: AnyPath,
+    out: AnyPath,
+    id: str | None,
+    drop: str | None,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Predict DATA, a dataset or a file of a table, with the model of RUN, into OUT.
 
-    One row for each example, in the order of the files that DATA was imported from: row, label (if
-    there is one), prediction, and for a classifier its probability, and the probabilities of all
+    OUT is a file, if its name ends in .parquet or .csv, else a folder of Parquet files. There is a
+    row for each example, in the order of the files that DATA comes from: row, id and label (if
+    there are any), prediction, and for a classifier its probability, and the probabilities of all
     classes. The first example has the row 0; several files are counted as one, without headers. The
-    same command completes a prediction that was stopped.
+    same command completes a prediction into a folder that was stopped.
     """
     pin_profile(run)
     from mapreduce.inference import predict as job
+    from mapreduce.inference import raw
     from mapreduce.support import signals
 
-    directory, completed, execution = _prepare(run, data, {**values, "out": out}, labelled=False)
-    with signals.interrupting():
-        rows = job.predict(directory, completed, data.absolute(), out.absolute(), execution)
+    directory = _opened(run, values)
+    given = {"id": id, "drop": _names(drop)}
+    with (
+        signals.interrupting(),
+        raw.imported(directory, data, _warn, labelled=False, **given) as folder,
+        job.parts_of(out) as parts,
+    ):
+        named = {**values, "out": parts}
+        completed, execution = _prepare(directory, folder, named, labelled=False)
+        rows = job.predict(directory, completed, folder.absolute(), parts.absolute(), execution)
     if as_json:
         print_json({"rows": rows, "out": str(out)})
     else:
         click.echo(f"{out}: {rows:,} predictions")
 
 
-def _prepare(
-    run: AnyPath, data: AnyPath, values: dict[str, Any], *, labelled: bool
-) -> tuple[Any, int, "Execution"]:
+def _names(given: str | None) -> tuple[str, ...]:
+    return tuple(given.split(",")) if given else ()
+
+
+def _warn(message: str) -> None:
+    click.echo(f"warning: {message}", err=True)
+
+
+def _opened(run: AnyPath, values: dict[str, Any]) -> "RunDir":
     quiet_mrjob()
+    directory: RunDir = open_run(run, None, values.pop("trust"))
+    return directory
+
+
+def _prepare(
+    run: "RunDir", data: AnyPath, values: dict[str, Any], *, labelled: bool
+) -> tuple[int, "Execution"]:
     from mapreduce.inference.base import prepare
     from mapreduce.runs import flags as options
 
-    directory = open_run(run, None, values.pop("trust"))
     execution = options.execution(values)
-    completed = prepare(directory, data, execution, labelled, values.get("out"))
-    return directory, completed, execution
+    return prepare(run, data, execution, labelled, values.get("out")), execution

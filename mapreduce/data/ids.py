@@ -13,12 +13,14 @@ from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
 from mapreduce.data.hashing import murmur3
-from mapreduce.data.manifest import Listed, Manifest, read_listed
+from mapreduce.data.manifest import ListedIds, Manifest, read_listed
 from mapreduce.errors import DataError
 
 FILE = "ids.parquet"
 _SCHEMA = pa.schema([pa.field("row", pa.int64(), False), pa.field("id", pa.string(), False)])
 _GROUP_ROWS = 1 << 16
+#: Integers of 64 bits, written without leading zeros, which would be lost.
+_INTEGER = "^(?:0|-?[1-9][0-9]{0,17})$"
 
 
 class Writer:
@@ -28,6 +30,7 @@ class Writer:
         self._path = path
         self._writer: Any = None
         self._hashes: list[Array] = []
+        self._kind = "integer"
 
     def __enter__(self) -> "Writer":
         return self
@@ -38,6 +41,8 @@ class Writer:
             if self._writer is None:
                 self._writer = pq.ParquetWriter(self._path, _SCHEMA, compression="zstd")
             self._writer.write_table(pa.table([rows, ids], schema=_SCHEMA), _GROUP_ROWS)
+        if not pc.all(pc.match_substring_regex(ids, _INTEGER), min_count=0).as_py():
+            self._kind = "text"
         low, high = (murmur3(ids, seed).astype(np.uint64) for seed in (0, 1))
         self._hashes.append((high << np.uint64(32)) | low)
 
@@ -46,7 +51,7 @@ class Writer:
             with storage_errors("write", self._path):
                 self._writer.close()
 
-    def finish(self) -> Listed | None:
+    def finish(self) -> ListedIds | None:
         """The file for the manifest, once it is closed.
 
         Raises
@@ -60,7 +65,7 @@ class Writer:
         if (hashes[1:] == hashes[:-1]).any():
             self._check_unique()
         with storage_errors("read", self._path), self._path.open("rb") as file:
-            return Listed(FILE, hashlib.file_digest(file, "sha256").hexdigest())
+            return ListedIds(FILE, hashlib.file_digest(file, "sha256").hexdigest(), self._kind)
 
     def _check_unique(self) -> None:
         """Two hashes are equal: look at the ids themselves."""
@@ -78,7 +83,7 @@ class Writer:
 
 
 def of_rows(folder: AnyPath, manifest: Manifest, rows: Array) -> Any:
-    """Ids (n,), an Arrow array of texts, of rows (n,) in ascending order; None if there are none.
+    """Ids (n,), an Arrow array of texts or int64, of rows (n,) in ascending order, or None.
 
     Raises
     ------
@@ -96,6 +101,7 @@ def of_rows(folder: AnyPath, manifest: Manifest, rows: Array) -> Any:
         places = np.searchsorted(own, rows)
         if (places == len(own)).any() or (own[places] != rows).any():
             raise ValueError("it lacks rows of the shards")
-        return table["id"].take(pa.array(places)).combine_chunks()
+        found = table["id"].take(pa.array(places)).combine_chunks()
+        return found.cast(pa.int64()) if manifest.ids.kind == "integer" else found
     except (ValueError, KeyError, pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is malformed: {error}. Import the data again") from error

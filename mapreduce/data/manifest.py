@@ -81,6 +81,13 @@ class Listed:
 
 
 @dataclass(frozen=True)
+class ListedIds(Listed):
+    """The file of the rows' ids, and their kind: ``integer`` or ``text``."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
 class Standardised:
     """How the features of a dataset were standardised.
 
@@ -137,7 +144,7 @@ class Manifest:
         Columns of the source that the features are, or come from; None if they have no names.
     recipe : Listed or None
         What the columns of a table became; see :mod:`mapreduce.data.recipes.fitted`.
-    ids : Listed or None
+    ids : ListedIds or None
         What identifies the rows; see :mod:`mapreduce.data.ids`.
     """
 
@@ -158,7 +165,7 @@ class Manifest:
     standardised: Standardised | None = None
     columns: Columns | None = None
     recipe: Listed | None = None
-    ids: Listed | None = None
+    ids: ListedIds | None = None
 
     def to_json(self) -> str:
         """The manifest's file, the same text for the same manifest."""

@@ -47,8 +47,8 @@ def prepare(
     config = run.config
     manifest = Dataset(data).check_sizes()
     trained_on = config.plan.data
-    fits = trained_on.features, config.classes, trained_on.standardised, config.columns
-    check_fits(manifest, *fits)
+    fits = trained_on.features, config.classes, config.columns
+    check_fits(manifest, *fits, trained_on.standardised, trained_on.recipe)
     if labelled and manifest.target is None:
         raise DataError(f"{data} has no labels to compare predictions with")
     model = config.plan.create_model()

@@ -4,8 +4,10 @@ A dataset's rows are shuffled: a map task predicts a shard, and the reducers put
 source's rows together.
 """
 
+import contextlib
 import io
 import json
+import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -14,12 +16,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow import csv
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.errors import ConflictError
 from hdfs_utils.folders import first_special
-from hdfs_utils.paths import AnyPath, path_of
+from hdfs_utils.paths import AnyPath, ordered, path_of
 from hdfs_utils.publish import SUCCESS, put_if_absent
+from mapreduce.data import ids
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import Dataset
@@ -41,8 +45,8 @@ MOST_PARTS = 256
 class PredictJob(InferenceJob):
     """Predicts a shard in each map task, and publishes ranges of rows as Parquet files.
 
-    Columns: ``row`` (int64, the number in the data's source, from 0 on), ``label`` (if the data
-    have labels), ``prediction``, and for a classifier ``probability`` of the prediction, and
+    Columns: ``row`` (int64, the number in the data's source, from 0 on), ``id`` and ``label`` (if
+    the data have them), ``prediction``, and for a classifier ``probability`` of the prediction, and
     ``probabilities`` of all classes.
     """
 
@@ -94,12 +98,15 @@ class PredictJob(InferenceJob):
             return {**labels, "probabilities": inference.model.probabilities(*arguments).copy()}
 
     def _table(self, arrays: dict[str, Array]) -> Any:
+        dataset = self.inference.dataset
+        named = ids.of_rows(dataset.folder, dataset.manifest, arrays["row"])
+        first = {"row": arrays["row"]} | ({} if named is None else {"id": named})
         if "prediction" in arrays:
-            return pa.table(arrays)
+            return pa.table({**first, **arrays})
         classes = pa.array(RunDir(path_of(self.options.run_dir)).config.classes)
         values = arrays["probabilities"]
         best = values.argmax(axis=1)
-        columns = {"row": arrays["row"]}
+        columns = dict(first)
         if "label" in arrays:
             columns["label"] = classes.take(pa.array(arrays["label"]))
         columns["prediction"] = classes.take(pa.array(best))
@@ -143,6 +150,46 @@ def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution:
         run_job(PredictJob, options, keys, execution.for_paths(run.path, data, out), reducers)
         put_if_absent(out / SUCCESS, b"", sync=True)
     return manifest.rows
+
+
+@contextlib.contextmanager
+def parts_of(out: AnyPath) -> Iterator[AnyPath]:
+    """The folder for predictions that end up in ``out``: itself, or parts of the file that it is.
+
+    Raises
+    ------
+    OutputError
+        The file exists.
+    StorageError
+        It cannot be written; nothing of it is visible then.
+    """
+    if out.suffix not in (".parquet", ".csv"):
+        yield out
+        return
+    with storage_errors("create", out):
+        if out.exists():
+            raise OutputError(f"{out} exists already. Name another file, or remove it first")
+    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+        parts = Path(folder, "parts")
+        yield parts
+        sink, writer = io.BytesIO(), None
+        for path in ordered(parts.glob("part-*.parquet")):
+            table = pq.read_table(path)
+            if out.suffix == ".csv":
+                writer = writer or csv.CSVWriter(sink, _flat(table).schema)
+                writer.write_table(_flat(table))
+            else:
+                writer = writer or pq.ParquetWriter(sink, table.schema, compression="zstd")
+                writer.write_table(table)
+        assert writer is not None, "there is a row at least"
+        writer.close()
+        put_if_absent(out, sink.getvalue(), sync=True)
+
+
+def _flat(table: Any) -> Any:
+    """A table without lists, for a text file."""
+    names = [name for name in table.column_names if name != "probabilities"]
+    return table.select(names)
 
 
 def _claim(out: AnyPath, made_from: dict[str, str]) -> None:

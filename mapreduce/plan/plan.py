@@ -47,6 +47,8 @@ class DataReference:
         Digest of the statistics by which the features were standardised.
     shape : tuple of int or None
         Shape of a row, for a model that uses it.
+    recipe : str or None
+        Digest of the recipe by which the columns of a table became features.
     """
 
     sha256: str
@@ -55,6 +57,7 @@ class DataReference:
     classes: int
     standardised: str | None = None
     shape: tuple[int, ...] | None = None
+    recipe: str | None = None
 
 
 @dataclass(frozen=True)

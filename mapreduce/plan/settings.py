@@ -10,7 +10,7 @@ from typing import Any
 from kernels import dispatch
 from mapreduce import models, optim
 from mapreduce.data.columns import Columns, misfit
-from mapreduce.data.manifest import Manifest
+from mapreduce.data.manifest import Listed, Manifest, Standardised
 from mapreduce.errors import DataError, UntrustedError, UsageError
 from mapreduce.models.base import Model
 from mapreduce.optim.contract import GlobalTransformation, Transformation
@@ -78,8 +78,9 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             shard_rows=shard_rows,
             features=data.features,
             classes=len(data.classes or ()),
-            standardised=_statistics(data),
+            standardised=_digest(data.standardised),
             shape=data.shape if kind.takes_shape else None,
+            recipe=_digest(data.recipe),
         ),
         eval_sha256=evaluation.sha256 if evaluation else None,
         sources=_sources(settings),
@@ -266,7 +267,8 @@ def _check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manife
             f"{', '.join(able)}"
         )
     if evaluation is not None:
-        check_fits(evaluation, data.features, classes, _statistics(data), data.columns)
+        digests = _digest(data.standardised), _digest(data.recipe)
+        check_fits(evaluation, data.features, classes, data.columns, *digests)
         kinds = [
             f"{one.layout} rows with {one.target or 'no'} labels" for one in (evaluation, data)
         ]
@@ -324,14 +326,23 @@ def check_fits(
     data: Manifest,
     features: int,
     classes: tuple[int | str, ...],
-    standardised: str | None,
     columns: Columns | None,
+    standardised: str | None,
+    recipe: str | None,
 ) -> None:
     """Refuse data with a :class:`DataError` if a model cannot be used on them.
 
     The other parameters are those of the training data; see
     :class:`mapreduce.plan.plan.DataReference` and :class:`mapreduce.data.manifest.Manifest`.
     """
+    if _digest(data.recipe) != recipe:
+        raise DataError(
+            "the columns of the data became other features than those of the training data. "
+            "Import the data with --like TRAIN, or name the file that they come from, if the model "
+            "is trained"
+            if recipe
+            else "the data were imported from a table by a recipe, and the training data were not"
+        )
     if wrong := misfit(data.columns, columns):
         raise DataError(
             f"the columns of the data do not fit those that the model was trained on: {wrong}. "
@@ -348,7 +359,7 @@ def check_fits(
             f"the data have classes that were not trained on: {_listed(map(repr, unseen))}. The "
             f"model knows {len(classes)} classes"
         )
-    if _statistics(data) != standardised:
+    if _digest(data.standardised) != standardised:
         raise DataError(
             "the data were not standardised as the training data were. Use "
             "'gradreduce data standardise DATA OUT --like TRAIN'"
@@ -357,9 +368,9 @@ def check_fits(
         )
 
 
-def _statistics(data: Manifest) -> str | None:
-    """Digest of the statistics by which the features of a dataset were standardised."""
-    return data.standardised.sha256 if data.standardised else None
+def _digest(file: Listed | Standardised | None) -> str | None:
+    """Digest of a file that lists how the features of a dataset were made."""
+    return file.sha256 if file else None
 
 
 def _limit(shard_rows: tuple[int, ...], limit: int | None) -> tuple[int, ...]:

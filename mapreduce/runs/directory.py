@@ -38,6 +38,9 @@ from hdfs_utils.paths import AnyPath, ordered
 from hdfs_utils.publish import put_if_absent, replace
 from mapreduce.data.columns import Columns
 from mapreduce.data.columns import check as check_columns
+from mapreduce.data.manifest import RECIPE, read_listed
+from mapreduce.data.recipes import fitted
+from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError, WireError
 from mapreduce.optim.contract import PAGE
 from mapreduce.plan import settings
@@ -181,8 +184,8 @@ class RunDir:
 
     # The configuration
 
-    def create(self, config: RunConfig) -> None:
-        """Make the directory of a new run.
+    def create(self, config: RunConfig, recipe: FittedRecipe | None = None) -> None:
+        """Make the directory of a new run, which was trained on data made by a recipe, if any.
 
         Raises
         ------
@@ -199,6 +202,8 @@ class RunDir:
                 f"{self.path} exists and is not a run. Name another folder, or remove it first"
             )
         self.make_folders()
+        if recipe is not None:
+            put_if_absent(self.path / RECIPE, recipe.to_bytes(), sync=True)
         put_if_absent(self.path / "run.json", config.to_bytes(), sync=True)
 
     def make_folders(self) -> None:
@@ -212,7 +217,7 @@ class RunDir:
         if isinstance(self.path, Path) and first_special(self.path) is not None:
             return False
         return self.path.is_dir() and not any(
-            entry.is_file() and not entry.name.startswith((".run.json", "lease"))
+            entry.is_file() and not entry.name.startswith((".run.json", "lease", RECIPE))
             for entry in self.path.rglob("*")
         )
 
@@ -264,6 +269,22 @@ class RunDir:
             return config
         except (ValueError, TypeError, ArithmeticError, UsageError) as error:
             raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from error
+
+    @cached_property
+    def recipe(self) -> FittedRecipe | None:
+        """How the columns of the training data became features; None if it was no table.
+
+        Raises
+        ------
+        MissingInputError, DataError
+            The file is gone or damaged.
+        """
+        digest = self.config.plan.data.recipe
+        if digest is None:
+            return None
+        path = self.path / RECIPE
+        content = read_listed(path, digest, f"Copy {RECIPE} of the training data there")
+        return fitted.load(content, str(path))
 
     def _refuse_links(self) -> None:
         # The content of gang/ is deleted without being read.

@@ -7,24 +7,26 @@ import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, RemotePath, ordered, path_of
 from mapreduce import models, optim
 from mapreduce.data import copying, importer
 from mapreduce.data.batch import Array
-from mapreduce.data.manifest import Manifest, load
-from mapreduce.data.readers import memory, parquet
+from mapreduce.data.manifest import load
+from mapreduce.data.readers import memory, opening
+from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import (
     DataError,
     GradreduceError,
     Interrupted,
-    MissingInputError,
     UsageError,
 )
 from mapreduce.inference import evaluate as evaluation_job
@@ -141,13 +143,17 @@ class Run:
             score = evaluation_job.evaluate(self._run, completed, folder, how)
         return score.evaluated(completed, self.plan.create_model())
 
-    def predict(self, data: Any, *, probabilities: bool = False, **execution: Any) -> Any:
+    def predict(
+        self, data: Any, *, probabilities: bool = False, id: str | None = None, **execution: Any
+    ) -> Any:
         """Predict rows, in their order.
 
         Parameters
         ----------
-        data : array, table, or the folder of a dataset
+        data : array, table, the file of a table, or the folder of a dataset
             As :func:`train` takes them, without labels.
+        id : str, optional
+            A table's column that identifies each row. Default: that of the training data.
         probabilities : bool
             Return an array (rows, classes), in the order of :attr:`classes`.
         execution
@@ -157,7 +163,8 @@ class Run:
         -------
         array or pyarrow.Table
             Of arrays (rows,) classes or numbers. Of tables and datasets a table with ``row``,
-            ``label`` if the dataset has them, ``prediction``, ``probability``, ``probabilities``.
+            ``id`` and ``label`` if the data have them, ``prediction``, ``probability`` and
+            ``probabilities``.
 
         Raises
         ------
@@ -169,7 +176,7 @@ class Run:
         with self._at_work(execution) as (how, place):
             if probabilities and not self.classes:
                 raise UsageError(f"probabilities: {self.plan.model} predicts numbers")
-            folder, out = self._imported(data, place, labelled=False), place / "out"
+            folder, out = self._imported(data, place, labelled=False, id=id), place / "out"
             completed = prepare(self._run, folder, how, labelled=False, out=out)
             prediction_job.predict(self._run, completed, folder, out, how)
             found = pa.concat_tables(map(pq.read_table, ordered(out.glob("part-*.parquet"))))
@@ -188,13 +195,8 @@ class Run:
                 yield flags.execution(given), Path(place)
 
     def _imported(self, data: Any, place: Path, **options: Any) -> AnyPath:
-        config, like = self._run.config, None
-        with contextlib.suppress(UsageError, MissingInputError):
-            start.require_named(self._run, ())
-            like = load(path_of(config.data))
-        if memory.is_table(data):
-            # Other columns, such as labels that are not needed, are left out.
-            options["columns"] = [name for name, _ in config.columns or ()] or None
+        config = self._run.config
+        like = _Like(config.classes or None, self._run.recipe)
         return _imported(data, place, config.plan.model, config.plan.dtype, like, **options)
 
     def resume(
@@ -234,7 +236,9 @@ def train(
     evaluation: Any = None,
     run: str | os.PathLike[str] | RemotePath | None = None,
     label: str | None = None,
+    id: str | None = None,
     weights: Any = None,
+    recipe: str | os.PathLike[str] | None = None,
     callbacks: Iterable[Subscriber] = (),
     progress: bool = True,
     **options: Any,
@@ -243,12 +247,13 @@ def train(
 
     Parameters
     ----------
-    data : (X, y), table, Bunch, or the folder of a dataset
+    data : (X, y), table, Bunch, the file of a table, or the folder of a dataset
         ``X`` is an array (rows, ...) of finite numbers, ``y`` an array (rows,) of classes, or of
         numbers for a model that predicts those. A table is a ``pyarrow.Table``, or another
         that Arrow reads. Rows in memory are imported once, as ``gradreduce data import`` does it,
         into a folder ``.imported`` beside the run, and are named by their digest. Features are
-        stored in the dtype of the parameters.
+        stored in the dtype of the parameters. What the columns of a table, in memory or in a CSV or
+        Parquet file, become is inferred, as by ``gradreduce data import``.
     model : str
         As ``--model``.
     evaluation
@@ -256,9 +261,14 @@ def train(
     run : path, optional
         Folder of the run, which must not exist. Default: a new one in ``runs``, which is printed.
     label : str, optional
-        A table's column of labels. Default: ``label``, else the last.
+        A table's column of labels. Default: ``label``.
+    id : str, optional
+        A table's column that identifies each row.
     weights : str or array (rows,), optional
         How much each row of ``data`` counts: the name of a table's column, or an array for arrays.
+    recipe : path, optional
+        A TOML file that says what the columns of a table become; see
+        :class:`mapreduce.data.recipes.recipe.Recipe`.
     callbacks : iterable of callables
         Each receives all events of :mod:`mapreduce.runs.events`, some of them in another thread.
     progress : bool
@@ -303,12 +313,13 @@ def train(
         if run is None and progress:
             display.say(f"run {path}")
         how = path.parent / IMPORTED, model, values["dtype"]
-        values["data"] = _imported(data, *how, label=label, weights=weights)
+        named = {"label": label, "id": id, "recipe": recipe and Path(recipe)}
+        values["data"] = _imported(data, *how, weights=weights, **named)
         if evaluation is not None:
-            column = label if memory.is_table(evaluation) else None
-            like = load(values["data"])
+            manifest = load(values["data"])
+            like = _Like(manifest.classes, opening.fitted_of(values["data"], manifest))
             with _named("evaluation"):
-                values["evaluation"] = _imported(evaluation, *how, like, label=column)
+                values["evaluation"] = _imported(evaluation, *how, like)
         trained, _ = start.start(values, bus)
         if doubt := trained.summary()["warning"]:
             display(Warned(doubt))
@@ -356,53 +367,81 @@ def predict(
     return open_run(run, trust=trust).predict(data, **options)
 
 
+class _Like(NamedTuple):
+    """What data for a model have to be like: classes, and the recipe of its table."""
+
+    classes: tuple[int | str, ...] | None
+    recipe: FittedRecipe | None
+
+
 def _imported(
     data: Any,
     place: AnyPath,
     model: str,
     dtype: str,
-    like: Manifest | None = None,
+    like: _Like | None = None,
     *,
     weights: Any = None,
-    **options: Any,
+    **given: Any,
 ) -> AnyPath:
-    """The folder of a dataset, which in-memory data become in ``place``, named by their digest."""
+    """The folder of a dataset, which other data become in ``place``, named by their digest."""
     is_path, is_table = isinstance(data, _PATHS), memory.is_table(data)
-    if options.get("label") is not None and not is_table:
-        raise UsageError("label: it names a column of a table, and the data are not a table")
-    if weights is not None and (is_path or isinstance(weights, str) != is_table):
+    is_file = is_path and opening.is_table(_path(data)) and _path(data).is_file()
+    for name in ("label", "id", "recipe"):
+        if given.get(name) is not None and not (is_file or is_table):
+            raise UsageError(f"{name}: it is for tables, and the data are not a table")
+    is_folder = is_path and not is_file
+    if weights is not None and (is_folder or isinstance(weights, str) != (is_table or is_file)):
         raise UsageError("weights: expected a column's name for a table, an array for arrays")
-    if is_path:
+    if is_folder:
         return _path(data)
+    if like is None:
+        given |= {"task": "regression" if models.find(model).regression else "classification"}
+        given |= {"dtype": dtype}
+    elif like.recipe is None and (is_file or is_table):
+        raise UsageError(
+            "the model was not trained on a table: expected an array, or the folder of a dataset"
+        )
+    if is_file:
+        path = Path(str(_path(data)))
+        return _made(path, opening.format_of([path]), place, like, {**given, "weights": weights})
     rows = memory.table(data, None if is_table else weights)
-    options |= {
-        "task": "regression" if models.find(model).regression else "classification",
-        "dtype": dtype,
-        "weights": weights if is_table else None,
-        "like": like.source if is_table and like is not None and like.columns else None,
-    }
     if not is_table:
-        is_labelled = options.get("labelled", True)
+        is_labelled = given.get("labelled") is not False
         if is_labelled and "y" not in rows.column_names:
             raise DataError("the data have no labels: expected (X, y), found X alone")
-        options |= {"columns": ["X"], "label": "y" if is_labelled else None}
-        options["weights"] = "weights" if weights is not None else None
-    classes = like.classes if like is not None else None
+        given |= {"only": ("X",), "label": "y" if is_labelled else None, "dtype": dtype}
+        given["task"] = "regression" if models.find(model).regression else "classification"
+        given["task"] = given["task"] if is_labelled else None
+        weights = "weights" if weights is not None else None
+        like = None if like is None else like._replace(recipe=None)
     with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
         file = Path(folder, "data")
         pq.write_table(rows, file, compression="none", use_dictionary=False)
-        digest = hashlib.sha256(repr((sorted(options.items()), classes)).encode())
-        with file.open("rb") as content:
-            digest.update(hashlib.file_digest(content, "sha256").digest())
-        out = place / digest.hexdigest()[:32]
-        if not out.exists():
-            try:
-                with copying.made_here(out) as made:
-                    importer.import_rows(parquet.source([file], **options), made, 0, classes)
-            except (DataError, UsageError) as error:
-                what = "the table" if is_table else "the data"
-                # Not the name of a file that the user has never seen.
-                raise type(error)(str(error).replace(str(file), what)) from error
+        try:
+            return _made(file, "parquet", place, like, {**given, "weights": weights})
+        except (DataError, UsageError) as error:
+            what = "the table" if is_table else "the data"
+            # Not the name of a file that the user has never seen.
+            raise type(error)(str(error).replace(str(file), what)) from error
+
+
+def _made(
+    file: Path, kind: str, place: AnyPath, like: _Like | None, given: Mapping[str, Any]
+) -> AnyPath:
+    """Import a file; the folder is named by the digest of all that decides the dataset."""
+    classes, fitted = like or _Like(None, None)
+    recipe = opening.recipe_of(given, [file], fitted)
+    if fitted is None and recipe.labelled is False and kind != "parquet":
+        raise UsageError("the data have no labels")
+    content = [asdict(recipe), classes, fitted.sha256 if fitted else None]
+    digest = hashlib.sha256(repr(content).encode())
+    with storage_errors("read", file), file.open("rb") as source:
+        digest.update(hashlib.file_digest(source, "sha256").digest())
+    out = place / digest.hexdigest()[:32]
+    if not out.exists():
+        with copying.made_here(out) as made:
+            importer.import_rows(opening.table([file], kind, recipe, fitted), made, 0, classes)
     return out
 
 

@@ -16,6 +16,7 @@ from hdfs_utils.errors import ConflictError
 from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.manifest import load as load_manifest
+from mapreduce.data.readers.opening import fitted_of
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import (
     DataError,
@@ -97,7 +98,8 @@ def create(
             shape=manifest.shape,
             columns=manifest.columns,
             numeric_profile=numeric_profile,
-        )
+        ),
+        fitted_of(data, manifest),
     )
     return run
 

@@ -433,12 +433,17 @@ class Reading:
         self._like = like
         if like is not None:
             _match(table, like, recipe)
-            self._roles = Roles(
-                recipe.label if recipe.labelled else None,
-                recipe.weights,
-                recipe.id,
-                tuple(column.name for column in like.columns),
+            label = recipe.label if recipe.labelled else None
+            if label is not None and label not in table.names:
+                raise DataError(
+                    f"{table.paths[0]} has no column {label}, the labels of the training data; it "
+                    f"has {preview(table.names)}"
+                )
+            weights, own = (
+                name if name in table.names else None for name in (recipe.weights, recipe.id)
             )
+            features = tuple(column.name for column in like.columns)
+            self._roles = Roles(label, weights, own, features)
             found = {
                 name: "number?" if kind == "number" else kind for name, kind in like.kinds.items()
             }
@@ -528,6 +533,17 @@ class Reading:
         if self._task == "regression":
             return _numbers(column, path, first, numbers, name)
         return fields.classes(column, path, first, name, numbers)
+
+    def notes(self) -> list[str]:
+        """What a user should know about data for a model, once they are read."""
+        found = [
+            f"{count:,} fields of the column {name} are none of the names in the training data, "
+            f"and count as other"
+            for name, count in self.unknown.items()
+        ]
+        if self.dropped:
+            found.append(f"{self.dropped:,} rows are left out, since fields are missing")
+        return found
 
     def finish(self) -> Finished:
         """What the rows become, once all have come."""
@@ -620,5 +636,3 @@ def _match(table: Table, like: FittedRecipe, recipe: Recipe) -> None:
             f"{table.paths[0]}: its columns do not fit those that the model was trained on: "
             f"{'; '.join(parts)}" + ". Leave extra columns out with --drop" * bool(extra)
         )
-    if not table.has_names and len(table.names) > len(known):
-        raise DataError(f"{table.paths[0]} has {len(table.names)} columns")

@@ -172,8 +172,23 @@ class FittedRecipe:
         return FittedRecipe(recipe, columns, left_out, layout)
 
     def transform(self, block: Block) -> Array | Csr:
-        """The features (rows, width) of a block, in the recipe's dtype and layout."""
-        dtype = np.dtype(self.recipe.dtype)
+        """The features (rows, width) of a block, in the recipe's dtype and layout.
+
+        Raises
+        ------
+        DataError
+            A number is too large for the dtype.
+        """
+        try:
+            with np.errstate(over="raise"):
+                return self._transformed(block, np.dtype(self.recipe.dtype))
+        except FloatingPointError as error:
+            raise DataError(
+                f"a number of the table is too large for {self.recipe.dtype}: numbers beyond "
+                f"3.4e38 overflow float32. Take --dtype float64"
+            ) from error
+
+    def _transformed(self, block: Block, dtype: np.dtype[Any]) -> Array | Csr:
         if self.recipe.hash_bits is not None:
             columns = [
                 block.texts[c.name] if c.is_text else block.numbers[:, self.numbers.index(c.name)]
@@ -186,12 +201,11 @@ class FittedRecipe:
         rows = len(block.numbers)
         out = np.zeros((rows, self.width), dtype)
         means, scales, fills, places = self._linear
-        with np.errstate(over="ignore"):
-            for start in range(0, rows if len(places) else 0, _CHUNK_ROWS):
-                part = slice(start, start + _CHUNK_ROWS)
-                x = block.numbers[part] / self._units
-                x = np.where(np.isnan(x), fills, x)
-                out[part, places] = (x - means) / scales
+        for start in range(0, rows if len(places) else 0, _CHUNK_ROWS):
+            part = slice(start, start + _CHUNK_ROWS)
+            x = block.numbers[part] / self._units
+            x = np.where(np.isnan(x), fills, x)
+            out[part, places] = (x - means) / scales
         at = np.arange(rows)
         for where, values in self._entries(block):
             if values is None:
@@ -279,8 +293,7 @@ class FittedRecipe:
         ordered = np.argsort(keys, kind="stable")
         keys, value = keys[ordered], value[ordered]
         starts = np.flatnonzero(np.diff(keys, prepend=-1))
-        with np.errstate(over="ignore"):
-            sums = np.add.reduceat(value, starts).astype(dtype) if rows else value.astype(dtype)
+        sums = np.add.reduceat(value, starts).astype(dtype) if rows else value.astype(dtype)
         kept = sums != 0
         keys = keys[starts[kept]]
         lengths = np.bincount(keys // self.width, minlength=rows)

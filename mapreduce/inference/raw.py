@@ -1,0 +1,80 @@
+"""Files of tables for a trained model: made into features by the recipe of its training data."""
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from hdfs_utils.paths import AnyPath
+from mapreduce.data import importer
+from mapreduce.data.readers import opening
+from mapreduce.data.readers.tables import Reading
+from mapreduce.errors import UsageError
+from mapreduce.runs.directory import RunDir
+
+
+@contextlib.contextmanager
+def imported(
+    run: RunDir,
+    data: AnyPath,
+    warn: Callable[[str], None],
+    *,
+    labelled: bool,
+    **given: Any,
+) -> Iterator[AnyPath]:
+    """The dataset that a file of a table is, in a temporary folder; a dataset's folder as it is.
+
+    Parameters
+    ----------
+    run : RunDir
+    data : Path or RemotePath
+    warn : callable
+        Receives what a user should know about the file.
+    labelled : bool
+        Whether the file must have labels; else they are not read.
+    given
+        ``id`` and ``drop``, as ``gradreduce data import`` takes them.
+
+    Raises
+    ------
+    UsageError
+        The model was not trained on a table, or an option is for files only.
+    DataError
+        The file does not fit the recipe.
+    """
+    if not (isinstance(data, Path) and data.is_file()):
+        for name, value in given.items():
+            if value:
+                raise UsageError(f"--{name} is for files of tables; {data} is not one")
+        yield data
+        return
+    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+        out = Path(folder, "data")
+        make(run, data, out, warn, labelled, given)
+        yield out
+
+
+def make(
+    run: RunDir,
+    data: Path,
+    out: Path,
+    warn: Callable[[str], None],
+    labelled: bool,
+    given: Mapping[str, Any],
+) -> None:
+    """Import a file of a table by the recipe of a run; see :func:`imported`."""
+    recipe = run.recipe
+    if recipe is None:
+        raise UsageError(
+            f"{data} is a file, and {run.path} was not trained on a table that was imported from "
+            f"one: name the folder of a dataset"
+        )
+    kind = opening.format_of([data])
+    wanted = opening.recipe_of({**given, "labelled": None if labelled else False}, [data], recipe)
+    source = opening.table([data], kind, wanted, recipe)
+    importer.import_rows(source, out, 0, run.config.classes or None)
+    reading = source.chunks
+    if isinstance(reading, Reading):
+        for message in reading.notes():
+            warn(f"{data}: {message}")
