@@ -504,7 +504,7 @@ def _row_bytes(features: Array | Csr) -> int:
     if isinstance(features, Csr):
         entries = int(features.indptr[-1] - features.indptr[0])
         return sparse_row_bytes(max(len(features), 1), entries, features.dtype.itemsize)
-    return features.shape[1] * features.dtype.itemsize
+    return int(features.shape[1]) * features.dtype.itemsize
 
 
 def _join(parts: list[tuple[Batch, Array]]) -> tuple[Batch, Array]:

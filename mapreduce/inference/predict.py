@@ -10,7 +10,7 @@ import json
 import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -163,7 +163,8 @@ def parts_of(out: AnyPath) -> Iterator[AnyPath]:
     StorageError
         It cannot be written; nothing of it is visible then.
     """
-    if out.suffix not in (".parquet", ".csv"):
+    suffix = PurePosixPath(str(out)).suffix
+    if suffix not in (".parquet", ".csv"):
         yield out
         return
     with storage_errors("create", out):
@@ -175,7 +176,7 @@ def parts_of(out: AnyPath) -> Iterator[AnyPath]:
         sink, writer = io.BytesIO(), None
         for path in ordered(parts.glob("part-*.parquet")):
             table = pq.read_table(path)
-            if out.suffix == ".csv":
+            if suffix == ".csv":
                 writer = writer or csv.CSVWriter(sink, _flat(table).schema)
                 writer.write_table(_flat(table))
             else:

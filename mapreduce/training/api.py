@@ -313,7 +313,7 @@ def train(
         if run is None and progress:
             display.say(f"run {path}")
         how = path.parent / IMPORTED, model, values["dtype"]
-        named = {"label": label, "id": id, "recipe": recipe and Path(recipe)}
+        named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe and Path(recipe)}
         values["data"] = _imported(data, *how, weights=weights, **named)
         if evaluation is not None:
             manifest = load(values["data"])

@@ -84,7 +84,7 @@ class CsvTable:
             self._own[path] = other
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         return sum(map(unpacked_size, self.paths))
 
     def leaves(self) -> Iterator[Leaf]:
@@ -224,7 +224,7 @@ class CsvTable:
                 )
             try:
                 line = (start + file.readline()).removeprefix(_BOM).decode(recipe.encoding)
-                options = {"delimiter": recipe.delimiter, "quotechar": recipe.quote}
+                options: Any = {"delimiter": recipe.delimiter, "quotechar": recipe.quote}
                 fields = [one.strip() for one in next(csv_module.reader([line], **options), [])]
                 more = any(line.strip() for line in file)
             except UnicodeDecodeError as error:

@@ -92,7 +92,7 @@ class ParquetTable:
         return sum(_rows(path) for path in self.paths)
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         return self.rows * len(self.names) * 12
 
     def leaves(self) -> Iterator[Leaf]:
@@ -210,7 +210,7 @@ def _length(table: ParquetTable, name: str, dtype: np.dtype[Any]) -> int:
         length = lists(leaf.content.column(0), dtype, leaf.path, 0, name).shape[1]
         if not length:
             raise bad_value(leaf.path, 0, name, 0, "expected at least one number, found none")
-        return length
+        return int(length)
     return 1
 
 

@@ -85,7 +85,7 @@ class Table(Protocol):
         """The kinds of the columns in the first block."""
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """An estimate of the size, unpacked."""
 
 
@@ -419,7 +419,7 @@ def source(table: Table, recipe: Recipe, like: FittedRecipe | None = None) -> So
         chunks=reading,
         shape=(1,),
         scale=1.0,
-        bytes=table.bytes,
+        bytes=table.size,
         description={"format": table.format, "files": [path.name for path in table.paths]},
         finish=reading.finish,
     )

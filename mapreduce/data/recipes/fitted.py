@@ -401,7 +401,7 @@ def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Ru
             f"{column.missing:,} fields are missing. Say what to do with --missing, or leave the "
             f"column out: --drop {name}"
         )
-    common = {
+    common: dict[str, Any] = {
         "name": name,
         "missing": missing,
         "indicator": bool(column.missing) and missing == "indicator",

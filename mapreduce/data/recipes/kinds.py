@@ -133,13 +133,14 @@ def dates(fields: Any, form: str) -> Array:
     """Seconds since 1970 (rows,), UTC, float64, of dates; NaN where there is none of the format."""
     pattern, order = _DATES[form]
     encoded = fields.dictionary_encode()
-    found = pc.extract_regex(encoded.dictionary, "^" + _named(pattern, order) + "$")
+    parts = pc.extract_regex(encoded.dictionary, "^" + _named(pattern, order) + "$")
     values = np.full(len(encoded.dictionary) + 1, np.nan)
-    are = pc.is_valid(found).to_numpy(zero_copy_only=False)
+    are = pc.is_valid(parts).to_numpy(zero_copy_only=False)
     if are.any():
-        values[:-1][are] = _seconds(found.filter(pa.array(are)))
+        values[:-1][are] = _seconds(parts.filter(pa.array(are)))
     codes = pc.fill_null(encoded.indices, len(encoded.dictionary))
-    return values[codes.to_numpy(zero_copy_only=False)]
+    found: Array = values[codes.to_numpy(zero_copy_only=False)]
+    return found
 
 
 def _named(pattern: str, order: str) -> str:

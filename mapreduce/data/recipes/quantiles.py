@@ -44,10 +44,10 @@ class Sketch(NamedTuple):
         ends = np.cumsum(self.counts)
         place = share * (total - 1)
         low, high = (
-            float(_number(self.cells[np.searchsorted(ends, rank, "right")]))
+            _number(int(self.cells[np.searchsorted(ends, rank, "right")]))
             for rank in (int(np.floor(place)), int(np.ceil(place)))
         )
-        return low + (high - low) * (place - np.floor(place))
+        return low + (high - low) * float(place - np.floor(place))
 
 
 def sketch(values: Array) -> Sketch:
@@ -77,9 +77,7 @@ def merge(left: Sketch, right: Sketch) -> Sketch:
     return Sketch(cells, counts)
 
 
-def _number(cell: Array) -> Array:
+def _number(cell: int) -> float:
     """The number of a cell that is nearest to 0."""
-    cell = np.int64(cell)
-    if cell >= 0:
-        return (cell << _BITS).view(np.float64)
-    return -((-1 - cell) << _BITS).view(np.float64)
+    magnitude = float(np.int64((cell if cell >= 0 else -1 - cell) << _BITS).view(np.float64))
+    return magnitude if cell >= 0 else -magnitude

@@ -220,7 +220,7 @@ def _join(left: Column, right: Column) -> Column:
         float(np.fmax(left.most, right.most)),
         left.whole and right.whole,
         quantiles.merge(left.sketch, right.sketch) if left.sketch and right.sketch else None,
-        _hashes(np.concatenate([left.hashes, right.hashes])) if both else None,  # type: ignore[list-item]
+        _hashes(np.concatenate([left.hashes, right.hashes])) if both else None,
     )
 
 
