@@ -154,11 +154,13 @@ _CSV: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def _table_options(command: Any) -> Any:
-    for prefix, options in (("csv: ", _CSV), ("csv, parquet: ", _TABLE)):
+def _with(options: list[tuple[str, str, dict[str, Any]]], formats: str = "csv") -> Any:
+    def decorate(command: Any) -> Any:
         for flag, text, more in reversed(options):
-            command = click.option(flag, help=prefix + text, **more)(command)
-    return command
+            command = click.option(flag, help=f"{formats}: {text}", **more)(command)
+        return command
+
+    return decorate
 
 
 def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
@@ -169,7 +171,8 @@ def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
 @click.option(
     "--format", "kind", help=f"Format of SOURCES: {READERS.known}.  [default: as their names end]"
 )
-@_table_options
+@_with(_TABLE, "csv, parquet")
+@_with(_CSV)
 @click.option(
     "--unlabelled",
     is_flag=True,
@@ -193,6 +196,7 @@ def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
 @SEED
 @click.argument("sources", nargs=-1, required=True, type=FOLDER)
 @click.argument("out", type=LOCATION)
+@runner_options(defaults=False)
 @output_options
 def import_(
     kind: str | None,
@@ -210,6 +214,9 @@ def import_(
     data, and kept with them and with each model that is trained on them.
 
     The rows are shuffled by --seed, so that the memory needed does not grow with their number.
+
+    With -r a map/reduce job fits what the columns become, before the rows are read once more: to
+    the same digits on every runner.
     """
     from mapreduce.data import copying, importer
     from mapreduce.data.manifest import load
@@ -219,10 +226,11 @@ def import_(
     kind = kind or opening.format_of(sources)
     if ":" in kind:
         trust.trust(kind)
+    running = {name: values.pop(name) for name in ("runner", "workers", "start_method")}
     _check_options(kind, values)
     like = load(values["like"]) if values["like"] else None
     with signals.interrupting(), copying.made_here(out) as folder:
-        source = _source(kind, list(sources), values, like)
+        source = _source(kind, list(sources), values, like, running)
         manifest = importer.import_rows(source, folder, seed, like.classes if like else None)
         recipe = opening.fitted_of(folder, manifest)
     if not quiet and not as_json and recipe is not None:
@@ -289,9 +297,14 @@ def _options_of(kind: str) -> set[str]:
 
 
 def _source(
-    kind: str, sources: list[Path], values: dict[str, Any], like: "Manifest | None"
+    kind: str,
+    sources: list[Path],
+    values: dict[str, Any],
+    like: "Manifest | None",
+    running: dict[str, Any],
 ) -> "Source":
     from mapreduce.data.readers import opening
+    from mapreduce.errors import UsageError
 
     labelled = not values["unlabelled"]
     reader = READERS.load(kind)
@@ -301,7 +314,12 @@ def _source(
         _check_like(fitted, values)
         given = {**values, "labelled": False if values["unlabelled"] else None}
         given["only"] = values["columns"]
-        return opening.table(sources, kind, opening.recipe_of(given, sources, fitted), fitted)
+        recipe = opening.recipe_of(given, sources, fitted)
+        if running["runner"] is None:
+            return opening.table(sources, kind, recipe, fitted)
+        return _fitted_by_job(sources, kind, recipe, fitted, running)
+    if running["runner"] is not None:
+        raise UsageError(f"-r is for tables, whose columns have to be fitted, not for {kind}")
     given = {
         **values,
         "labelled": labelled,
@@ -311,6 +329,20 @@ def _source(
     }
     source: Source = reader(sources, **{name: given[name] for name in given if name in takes})
     return source
+
+
+def _fitted_by_job(
+    sources: list[Path], kind: str, recipe: Any, fitted: Any, running: dict[str, Any]
+) -> "Source":
+    quiet_mrjob()
+    from mapreduce.algorithms import summarise
+    from mapreduce.errors import UsageError
+    from mapreduce.runs import flags as options
+
+    if fitted is not None:
+        raise UsageError("-r and --like contradict each other: nothing has to be fitted")
+    given = {name: value for name, value in running.items() if value is not None}
+    return summarise.source(sources, kind, recipe, options.execution(given))
 
 
 def _check_like(fitted: Any, values: dict[str, Any]) -> None:
@@ -352,6 +384,48 @@ def _report(folder: AnyPath, manifest: "Manifest", as_json: bool = False, **more
         f"{folder}: {manifest.rows:,} rows of {manifest.features:,} features in "
         f"{shards} shard{'s' if shards > 1 else ''}"
     )
+
+
+@data.command()
+@click.option(
+    "--format", "kind", help="Format of FILES: csv or parquet.  [default: as their names end]"
+)
+@click.option("--label", help="Column to be predicted: others that give it away are named.")
+@click.option("--na", help="Word that stands for a missing field; may be repeated.", multiple=True)
+@_with(_CSV)
+@click.argument("files", nargs=-1, required=True, type=FOLDER)
+@runner_options()
+@json_option
+def describe(
+    kind: str | None, files: tuple[Path, ...], label: str | None, as_json: bool, **values: Any
+) -> None:
+    """Describe the columns of FILES, tables in CSV or Parquet.
+
+    Their types, missing and different values, ranges and most frequent values, and what to look at
+    before a training: ids, columns that give the label away, scales that differ. All rows are read,
+    by a map/reduce job.
+    """
+    quiet_mrjob()
+    from mapreduce.algorithms import summarise
+    from mapreduce.data.readers import opening
+    from mapreduce.data.recipes import description
+    from mapreduce.runs import flags as options
+    from mapreduce.support import signals
+
+    paths = list(files)
+    kind = kind or opening.format_of(paths)
+    recipe = opening.recipe_of(values, paths)
+    with signals.interrupting():
+        total, kinds = summarise.described(paths, kind, recipe, options.execution(values))
+        leaks = {}
+        if label is not None:
+            first = summarise.first_rows(paths, kind, recipe, kinds, label)
+            leaks = description.leaks(first, label)
+        found = description.describe(total, kinds, leaks)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(description.as_text(found))
 
 
 @data.command()

@@ -8,7 +8,8 @@ from typing import Any
 from hdfs_utils.paths import AnyPath
 from mapreduce.data.importer import Source
 from mapreduce.data.manifest import Manifest, read_listed
-from mapreduce.data.readers import READERS
+from mapreduce.data.readers import READERS, csv, parquet
+from mapreduce.data.readers.tables import Table
 from mapreduce.data.recipes import fitted
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule, load
@@ -110,6 +111,11 @@ def fitted_of(folder: AnyPath, manifest: Manifest) -> FittedRecipe | None:
     path = folder / manifest.recipe.file
     content = read_listed(path, manifest.recipe.sha256, "Import the data again")
     return fitted.load(content, str(path))
+
+
+def open_table(paths: list[Path], kind: str, recipe: Recipe) -> Table:
+    """Open files of a table; see :func:`mapreduce.data.readers.csv.source` for errors."""
+    return csv.CsvTable(paths, recipe) if kind == "csv" else parquet.ParquetTable(paths)
 
 
 def table(paths: list[Path], kind: str, recipe: Recipe, like: FittedRecipe | None = None) -> Source:

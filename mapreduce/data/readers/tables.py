@@ -399,7 +399,12 @@ def expected(table: Table, recipe: Recipe, found: Roles) -> dict[str, str]:
     return result
 
 
-def source(table: Table, recipe: Recipe, like: FittedRecipe | None = None) -> Source:
+def source(
+    table: Table,
+    recipe: Recipe,
+    like: FittedRecipe | None = None,
+    known: tuple[Summary, dict[str, str]] | None = None,
+) -> Source:
     """The rows of a table, as a recipe makes features of them.
 
     Parameters
@@ -408,13 +413,15 @@ def source(table: Table, recipe: Recipe, like: FittedRecipe | None = None) -> So
     recipe : Recipe
     like : FittedRecipe, optional
         Take this recipe, to which a model was trained, as it is.
+    known : (Summary, dict), optional
+        Statistics of all rows, and the kinds of the columns, if a job has found them.
 
     Raises
     ------
     UsageError, DataError
         See :func:`roles`; while the rows are read: a field cannot be used.
     """
-    reading = Reading(table, recipe, like)
+    reading = Reading(table, recipe, like, known)
     return Source(
         chunks=reading,
         shape=(1,),
@@ -428,7 +435,13 @@ def source(table: Table, recipe: Recipe, like: FittedRecipe | None = None) -> So
 class Reading:
     """The blocks of a table as rows for the importer, and the recipe that they give."""
 
-    def __init__(self, table: Table, recipe: Recipe, like: FittedRecipe | None) -> None:
+    def __init__(
+        self,
+        table: Table,
+        recipe: Recipe,
+        like: FittedRecipe | None = None,
+        known: tuple[Summary, dict[str, str]] | None = None,
+    ) -> None:
         self._table = table
         self._like = like
         if like is not None:
@@ -449,11 +462,12 @@ class Reading:
             }
         else:
             self._roles = roles(table, recipe)
-            found = expected(table, recipe, self._roles)
+            found = expected(table, recipe, self._roles) if known is None else known[1]
         self._task = recipe.task
         self._recipe = recipe
-        self._reader = Reader(table, recipe, self._roles, found, fixed=like is not None)
-        self._total: Summary | None = None
+        is_fixed = like is not None or known is not None
+        self._reader = Reader(table, recipe, self._roles, found, fixed=is_fixed)
+        self._total: Summary | None = known and known[0]
         self.dropped = 0
         self.unknown: dict[str, int] = {}
 
@@ -493,7 +507,7 @@ class Reading:
         if misread is not None:
             self._reader = replace(self._reader, kinds=misread)
             raise ReadAgain
-        if leaves and self._like is None:
+        if leaves and not self._reader.fixed:
             whole: TreeFold[Summary] = TreeFold(leaves, summary.combine, "the summary")
             for node, partial in fold.nodes():
                 whole.add(node, partial)
