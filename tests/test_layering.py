@@ -31,6 +31,7 @@ FOLDERS = [
     "runners.emr",
     "data",
     "data.readers",
+    "data.splitting",
     "reduction",
     "models",
     "optim",
