@@ -184,9 +184,10 @@ def sklearn_score(table: Table, train: Path, test: Path) -> float:
         StandardScaler(),
     )
     words = OneHotEncoder(handle_unknown="ignore")
-    prepared = ColumnTransformer(
-        [("numbers", scaled, slice(0, numbers)), ("words", words, slice(numbers, None))]
-    )
+    steps = [("numbers", scaled, slice(0, numbers))]
+    if numbers < x.shape[1]:
+        steps.append(("words", words, slice(numbers, None)))
+    prepared = ColumnTransformer(steps)
     is_class = table.task == "classification"
     model = LogisticRegression(max_iter=2000) if is_class else Ridge(1.0)
     return make_pipeline(prepared, model).fit(x, y).score(test_x, test_y)
