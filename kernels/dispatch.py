@@ -24,6 +24,7 @@ KERNELS = {
     "unmask_blocks": "wire",
     "WordCounter": "text",
     "hash_partitions": "text",
+    "add_hashes": "text",
 }
 
 DEVICES = ("cpu", "cuda")

@@ -344,3 +344,18 @@ def hash_partition(key, partitions):
     for byte in key:
         value = 31 * value + (byte if byte < 128 else byte - 256)
     return value % 2**32 % 2**31 % partitions
+
+
+def fnv1a(string):
+    """The 64-bit hash of Fowler, Noll and Vo."""
+    value = 0xCBF29CE484222325
+    for byte in string:
+        value = (value ^ byte) * 0x100000001B3 % 2**64
+    return value
+
+
+def mixed(value):
+    """The finaliser of SplitMix64."""
+    value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    value = (value ^ value >> 27) * 0x94D049BB133111EB % 2**64
+    return value ^ value >> 31

@@ -33,6 +33,7 @@ FOLDERS = [
     "data",
     "data.recipes",
     "data.readers",
+    "data.splitting",
     "models",
     "optim",
     "plan",

@@ -1,4 +1,4 @@
-r"""Words of a text: counting them, and the partitions in which Hadoop puts them.
+r"""Words of a text: counting them, the partitions in which Hadoop puts them, and their hashes.
 
 A word is a match of ``[\w']+``, as Python understands ``\w``, in a lower-cased line. Lines of ASCII
 are split by compiled loops. Python splits all others: Unicode says what is a letter, and the
@@ -506,12 +506,7 @@ def hash_partitions(offsets: Integers, data: Bytes, partitions: int) -> npt.NDAr
     """
     if not 1 <= partitions < 2**31:
         raise ValueError(f"hash_partitions: {partitions} partitions, expected 1 to 2**31 - 1")
-    bounds = np.array(offsets, np.int64)
-    if not bounds.size or bounds[0] < 0 or bounds[-1] > data.size or (np.diff(bounds) < 0).any():
-        raise ValueError(
-            f"hash_partitions: {bounds.size} offsets, expected at least one, ascending from 0 or "
-            f"more to at most {data.size}, the size of the data"
-        )
+    bounds = _checked("hash_partitions", offsets, data)
     signed = np.ascontiguousarray(data).view(np.int8)
     signed.flags.writeable = False
     out = np.empty(bounds.size - 1, np.int32)
@@ -528,3 +523,54 @@ def _hash_partitions(offsets, data, partitions, out):
                 break
             value = np.uint32(np.uint32(31) * value + np.uint32(data[i]))
         out[record] = np.int64(value & np.uint32(0x7FFFFFFF)) % partitions
+
+
+def _checked(kernel: str, offsets: Integers, data: Bytes) -> npt.NDArray[np.int64]:
+    bounds = np.array(offsets, np.int64)
+    if not bounds.size or bounds[0] < 0 or bounds[-1] > data.size or (np.diff(bounds) < 0).any():
+        raise ValueError(
+            f"{kernel}: {bounds.size} offsets, expected at least one, ascending from 0 or "
+            f"more to at most {data.size}, the size of the data"
+        )
+    return bounds
+
+
+def add_hashes(prefix: bytes, offsets: Integers, data: Bytes, sums: npt.NDArray[np.uint64]) -> None:
+    """Add 64-bit hashes of byte strings, all with a prefix, to sums modulo 2**64.
+
+    The hash is FNV-1a (Fowler, Noll and Vo) of prefix and string, and the finaliser of SplitMix64
+    (Steele, Lea and Flood 2014) of that, without which sums of similar strings would meet.
+
+    Parameters
+    ----------
+    offsets : array (n + 1,), int32 or int64
+        String ``i`` is ``data[offsets[i] : offsets[i + 1]]``.
+    data : array, uint8
+    sums : array (n,), uint64
+        What the hashes are added to.
+
+    Raises
+    ------
+    ValueError
+        The offsets are not ascending positions in the data, or not one more than the sums.
+    """
+    bounds = _checked("add_hashes", offsets, data)
+    if bounds.size != sums.size + 1:
+        raise ValueError(f"add_hashes: {bounds.size} offsets, expected {sums.size + 1}")
+    state = 0xCBF29CE484222325
+    for byte in prefix:
+        state = (state ^ byte) * 0x100000001B3 % 2**64
+    flat = np.ascontiguousarray(data).view()
+    flat.flags.writeable = False
+    _add_hashes(np.uint64(state), bounds, flat, sums)
+
+
+@jit
+def _add_hashes(state, offsets, data, sums):
+    for i in range(sums.size):
+        value = state
+        for j in range(offsets[i], offsets[i + 1]):
+            value = (value ^ np.uint64(data[j])) * np.uint64(0x100000001B3)
+        value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        sums[i] += value ^ (value >> np.uint64(31))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hdfs_utils.paths import AnyPath
+from mapreduce.cli import data_split
 from mapreduce.cli.common import (
     FOLDER,
     LOCATION,
@@ -38,6 +39,9 @@ def data() -> None:
 
     A dataset is a folder of Arrow files, the shards, and a manifest with their digests.
     """
+
+
+data.add_command(data_split.split)
 
 
 @data.command()

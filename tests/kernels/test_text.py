@@ -276,3 +276,30 @@ class TestHashPartitions:
     def test_offsets(self, kernel, offsets):
         with pytest.raises(ValueError, match=r"hash_partitions: \d offsets, expected"):
             kernel("hash_partitions")(np.array(offsets, np.int32), np.zeros(3, np.uint8), 2)
+
+
+class TestAddHashes:
+    @given(
+        prefix=st.binary(max_size=4),
+        strings=st.lists(st.binary(max_size=20), max_size=10),
+        dtype=st.sampled_from([np.int32, np.int64]),
+    )
+    @pytest.mark.parametrize("device", ("cpu",))
+    def test_against_naive(self, device, prefix, strings, dtype):
+        sums = np.arange(len(strings), dtype=np.uint64)
+        dispatch.get("add_hashes", device)(prefix, *TestHashPartitions.pack(strings, dtype), sums)
+        hashes = [naive.mixed(naive.fnv1a(prefix + string)) for string in strings]
+        assert sums.tolist() == [(i + found) % 2**64 for i, found in enumerate(hashes)]
+
+    def test_published_values(self):
+        # Of the draft-eastlake-fnv, and of SplitMix64's reference with the seed 1234567.
+        assert naive.fnv1a(b"") == 0xCBF29CE484222325
+        assert naive.fnv1a(b"a") == 0xAF63DC4C8601EC8C
+        assert naive.fnv1a(b"foobar") == 0x85944171F73967E8
+        assert naive.mixed(1234567 + 0x9E3779B97F4A7C15) == 6457827717110365317
+
+    @pytest.mark.parametrize(("offsets", "size"), [([0, 4], 1), ([0, 2, 1], 2), ([0, 1], 2)])
+    def test_offsets(self, kernel, offsets, size):
+        with pytest.raises(ValueError, match=r"add_hashes: \d offsets, expected"):
+            data, sums = np.zeros(3, np.uint8), np.zeros(size, np.uint64)
+            kernel("add_hashes")(b"", np.array(offsets, np.int32), data, sums)

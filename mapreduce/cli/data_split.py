@@ -1,0 +1,52 @@
+"""``gradreduce data split``: files to train on and files to test on."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from mapreduce.cli.common import FOLDER, output_options, print_json
+
+
+@click.command("split")
+@click.argument("sources", metavar="FILE...", nargs=-1, required=True, type=FOLDER)
+@click.argument("out", type=FOLDER)
+@click.option("--test", default=0.2, show_default=True, help="Share of the rows to test on.")
+@click.option("--validation", default=0.0, help="Share of the rows to validate on. [default: none]")
+@click.option("--stratify", metavar="COLUMN", help="Split each class of COLUMN by itself.")
+@click.option("--group", metavar="COLUMN", help="Keep rows of equal COLUMN together.")
+@click.option("--time", metavar="COLUMN", help="Test on the rows that are the latest by COLUMN.")
+@click.option("--id", metavar="COLUMN", help="Let COLUMN alone decide on a row's part.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    help="Of the choice of rows.",
+)
+@click.option(
+    "--header/--no-header",
+    default=None,
+    help="CSV: whether the first line has the names. [default: if none of them is a number]",
+)
+@output_options
+def split(sources: tuple[Path, ...], out: Path, quiet: bool, as_json: bool, **options: Any) -> None:
+    """Split the tables FILE... into OUT/train.csv and OUT/test.csv, or .parquet.
+
+    Records of CSV files, gzipped or not, are copied byte by byte. Which part a row is in follows
+    from its content and --seed, not from the order of files, rows or columns; equal rows are in one
+    part.
+
+    \b
+    gradreduce data split table.csv parts --test 0.2 --stratify label
+    """
+    from mapreduce.data import splitting
+    from mapreduce.support import signals
+
+    with signals.interrupting():
+        rows = splitting.split(sources, out, **options)
+    if as_json:
+        print_json({"rows": rows})
+    elif not quiet:
+        for name, count in rows.items():
+            click.echo(f"{out / name}: {count:,} rows")

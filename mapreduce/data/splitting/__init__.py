@@ -1,0 +1,250 @@
+"""Splitting tables into files to train on and files to test on, which hold the records as they are.
+
+Which part a row is in follows from the seed and its content alone: from a 64-bit key, whatever the
+order of files, rows and columns, and however they are read. Rows of one content, ID or group have
+one key, so they come into one part. The rows of the smallest keys are the test's, in the number
+that was asked for, unless more rows of one key lie at the boundary: then the nearest number.
+
+A row's key is a mixed sum, modulo 2**64, of hashes of ``name=field``, see
+:func:`kernels.cpu.text.add_hashes`.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from hdfs_utils.folders import new_folder
+from kernels import dispatch
+from mapreduce.data import order
+from mapreduce.data.batch import Array
+from mapreduce.data.copying import check_absent
+from mapreduce.data.readers.fields import NUMBER, bad_value, texts
+from mapreduce.data.readers.tables import preview
+from mapreduce.data.splitting.records import CsvFiles, ParquetFiles, copy, open_files
+from mapreduce.errors import DataError, UsageError
+from mapreduce.support.suggest import did_you_mean
+
+MOST_CLASSES = 10_000
+#: Where a time ends that has an offset from UTC.
+_ZONE = r"[T ].*(?:Z|[+-][0-9]{2}:?(?:[0-9]{2})?)$"
+
+#: A file, and its rows before those at hand.
+Place = tuple[Path, int]
+
+
+def split(
+    paths: Sequence[Path],
+    out: Path,
+    *,
+    test: float = 0.2,
+    validation: float = 0.0,
+    stratify: str | None = None,
+    group: str | None = None,
+    time: str | None = None,
+    id: str | None = None,
+    seed: int = 0,
+    header: bool | None = None,
+) -> dict[str, int]:
+    """Split tables into files ``train``, ``test`` and, if wanted, ``validation`` in a new folder.
+
+    CSV's header and records, but for empty lines, are copied byte by byte into ``train.csv`` and so
+    on, unpacked; rows of Parquet into ``train.parquet`` and so on, of the same schema. The folder
+    appears when all is written. Memory holds some 50 bytes for each row.
+
+    Parameters
+    ----------
+    paths : sequence of Path
+        CSV files, gzipped or not, or Parquet files, all of the same columns.
+    out : Path
+        Must not exist, or be an empty folder.
+    test, validation : float
+        Shares of the rows; none of them is 0 but ``validation``, and together they are below 1.
+    stratify : str, optional
+        A column of classes, each of which is split by itself.
+    group : str, optional
+        A column whose equal values come into one part.
+    time : str, optional
+        A column of numbers, or of dates and times as ISO 8601 has them. The latest rows are the
+        test's, those before them the validation's. Only one of these three columns can be given.
+    id : str, optional
+        A column that decides on a row's part instead of all of them.
+    seed : int
+        From 0 to 2**63 - 1.
+    header : bool, optional
+        Whether CSV files have a header; None if no field of the first line is a number.
+
+    Returns
+    -------
+    dict of str to int
+        Names of the files, and the rows of each.
+
+    Raises
+    ------
+    UsageError
+        No such column, two of the three, shares that make no sense, or a doubtful header.
+    MissingInputError, DataError
+        A file is missing or malformed, a field of a column that decides is missing, or there are
+        too few rows, classes, groups or times; the message names file and row.
+    OutputError, StorageError
+        The folder exists, or cannot be written; nothing is left behind.
+    """
+    sizes = [test, validation] if validation else [test]
+    if not all(0 < size < 1 for size in sizes) or sum(sizes) >= 1:
+        raise UsageError(
+            f"--test {test}, --validation {validation}: expected shares between 0 and 1, which "
+            f"leave rows to train on"
+        )
+    given = {"stratify": stratify, "group": group, "time": time, "id": id}
+    named = {option: name for option, name in given.items() if name is not None}
+    if len(named.keys() - {"id"}) > 1:
+        raise UsageError(f"--{' and --'.join(named)}: expected one of --stratify, --group, --time")
+    check_absent(out)
+    files = open_files(paths, header)
+    for option, name in named.items():
+        if name not in files.names:
+            hint = did_you_mean(name, files.names)
+            found = f"{paths[0]} has no such column, but {preview(files.names)}.{hint}"
+            raise UsageError(f"--{option} {name}: {found}")
+    keys, codes, classes = _keys_and_classes(files, time, group or id, stratify, seed)
+    if not len(keys):
+        raise DataError(f"{paths[0]} has no rows")
+    parts = np.empty(len(keys), np.int8)
+    column = time or group or id
+    what = f"different values in column {column}" if column else "different rows"
+    # Rows class after class; all are of one if they are not stratified.
+    rows = np.split(np.argsort(codes, kind="stable"), np.bincount(codes).cumsum()[:-1])
+    for name, some in zip(classes, rows, strict=True):
+        parts[some] = _cut(keys[some], sizes, f"{what} of the class {name!r}" if stratify else what)
+    names = [f"{name}{files.suffix}" for name in ("test", "validation", "train")]
+    names = [names[0], *names[1 if validation else 2 :]]
+    with new_folder(out) as folder:
+        copy(files, [folder / name for name in names], parts)
+    counts = np.bincount(parts, minlength=len(names)).tolist()
+    return dict(zip(names[::-1], counts[::-1], strict=True))
+
+
+def _keys_and_classes(
+    files: CsvFiles | ParquetFiles,
+    time: str | None,
+    decides: str | None,
+    stratify: str | None,
+    seed: int,
+) -> tuple[Array, Array, list[str]]:
+    """Keys (rows,), classes (rows,) as indices, and the names of those."""
+    keys: list[Array] = [np.empty(0, np.float64 if time else np.uint64)]
+    codes: list[Array] = [np.empty(0, np.int8)]
+    classes: dict[str, int] = {}
+    kinds: list[Any] = []
+    wanted = [*filter(None, (time or decides, stratify))] if time or decides else files.names
+    for path, first, batch in files.columns([*dict.fromkeys(wanted)]):
+        place = path, first
+        if time:
+            keys.append(_times(batch.column(time), place, time, kinds))
+        elif decides:
+            keys.append(_hashes({decides: _words(batch.column(decides), place, decides)}, seed))
+        else:
+            keys.append(_hashes(_texts(batch, path), seed))
+        if stratify:
+            words = _words(batch.column(stratify), place, stratify).dictionary_encode()
+            numbers = [classes.setdefault(n, len(classes)) for n in words.dictionary.to_pylist()]
+            if len(classes) > MOST_CLASSES:
+                raise DataError(f"--stratify {stratify}: more than {MOST_CLASSES:,} classes")
+            codes.append(np.array(numbers, np.int16)[words.indices.to_numpy()])
+        else:
+            codes.append(np.zeros(len(batch), np.int8))
+    return np.concatenate(keys), np.concatenate(codes), [*classes] if stratify else [""]
+
+
+def _words(column: Any, place: Place, name: str) -> Any:
+    """A column of texts none of which is missing."""
+    column = texts(column)
+    if column.null_count:
+        row = pc.index(pc.is_null(column), True).as_py()
+        raise bad_value(*place, name, row, "expected a value, found nothing")
+    return column
+
+
+def _texts(batch: Any, path: Path) -> dict[str, Any]:
+    """All columns as texts."""
+    try:
+        return {
+            name: column if pa.types.is_string(column.type) else texts(column)
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        }
+    except pa.ArrowNotImplementedError as error:
+        raise UsageError(f"{path}: {error}. Name a column of IDs with --id") from error
+
+
+def _hashes(columns: dict[str, Any], seed: int) -> Array:
+    """Keys (rows,), uint64, of what columns of texts hold."""
+    rows = len(next(iter(columns.values())))
+    sums = np.zeros(rows, np.uint64)
+    for name, column in columns.items():
+        _, offsets, data = column.buffers()
+        bounds = np.frombuffer(offsets, np.int32)[column.offset : column.offset + rows + 1]
+        content = np.frombuffer(data or b"", np.uint8)
+        dispatch.get("add_hashes")(f"{name}=".encode(), bounds, content, sums)
+    return order.keys_of(seed, 0, sums.view(np.int64))
+
+
+def _times(column: Any, place: Place, name: str, kinds: list[Any]) -> Array:
+    """Keys (rows,), float64, of numbers or of dates and times; later ones have smaller keys.
+
+    ``kinds`` is empty, or has what texts are to be read as, as the first of them was.
+    """
+    if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        column = _words(column, place, name)
+        if not kinds:
+            zone = "UTC" if re.search(_ZONE, column[0].as_py()) else None
+            is_number = re.fullmatch(NUMBER, column[0].as_py())
+            kinds.append(pa.float64() if is_number else pa.timestamp("us", zone))
+        column = _parsed(column, kinds[0], place, name)
+    found: Array = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    if not np.isfinite(found).all():
+        row = int(np.isfinite(found).argmin())
+        raise bad_value(*place, name, row, f"expected a time, found {column[row]}")
+    return -found
+
+
+def _parsed(column: Any, kind: Any, place: Place, name: str) -> Any:
+    """Texts as numbers, float64, or as times, int64, in microseconds."""
+    if pa.types.is_timestamp(kind):
+        # Nanoseconds would end in 2262.
+        column = pc.replace_substring_regex(column, r"(\.[0-9]{6})[0-9]+", r"\1")
+    try:
+        parsed = column.cast(kind)
+        return parsed if pa.types.is_floating(kind) else parsed.cast(pa.int64())
+    except pa.ArrowInvalid:
+        if len(column) > 1:
+            for row in range(len(column)):
+                _parsed(column[row : row + 1], kind, (place[0], place[1] + row), name)
+        expected = (
+            "a number, as before"
+            if pa.types.is_floating(kind)
+            else (f"a date and time such as 2024-02-29T12:00:00{'Z' * bool(kind.tz)}")
+        )
+        raise bad_value(
+            *place, name, 0, f"expected {expected}, found {column[0].as_py()!r}"
+        ) from None
+
+
+def _cut(keys: Array, sizes: Sequence[float], what: str) -> Array:
+    """The parts (rows,), int8, of keys: those of the smallest are 0, as many as its size says."""
+    values, counts = np.unique(keys, return_counts=True)
+    if len(values) <= len(sizes):
+        expected = f"expected at least {len(sizes) + 1} {what}, one for each part"
+        raise DataError(f"{expected}, found {len(values)}")
+    ends, limits, taken = counts.cumsum(), [-1], 0
+    for size in sizes:
+        # What follows gets one value at least.
+        first, stop = limits[-1] + 1, len(values) - len(sizes) - 1 + len(limits)
+        wanted = taken + round(size * len(keys))
+        limits.append(first + int(np.abs(ends[first:stop] - wanted).argmin()))
+        taken = ends[limits[-1]]
+    parts: Array = np.searchsorted(values[limits[1:]], keys).astype(np.int8)
+    return parts

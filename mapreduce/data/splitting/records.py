@@ -1,0 +1,279 @@
+"""Tables in files: their columns, and their records as they stand there."""
+
+import csv as csv_module
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import csv
+
+from hdfs_utils.atomic import storage_errors
+from mapreduce.data.batch import Array
+from mapreduce.data.readers.fields import NUMBER
+from mapreduce.data.readers.files import check_source, open_source
+from mapreduce.data.readers.tables import preview
+from mapreduce.errors import DataError, UsageError
+from mapreduce.support.reading import reading
+
+BLOCK_BYTES = 4 << 20
+LONGEST_LINE = 64 << 20
+#: Rows of a row group of Parquet.
+GROUP_ROWS = 1 << 16
+_BOM = b"\xef\xbb\xbf"
+_LF, _CR = b"\n\r"
+
+#: File, its rows before these, and a record batch of some columns.
+Columns = Iterator[tuple[Path, int, Any]]
+Write = Callable[[Any], None]
+
+
+def open_files(paths: Sequence[Path], header: bool | None) -> "CsvFiles | ParquetFiles":
+    """Files of CSV, gzipped or not, or of Parquet, as their first bytes say.
+
+    Parameters
+    ----------
+    header : bool, optional
+        Whether the first line of CSV files has the names; None if none of them is a number.
+
+    Raises
+    ------
+    UsageError
+        No files, files of both kinds, or a first line that may be a header or a row.
+    MissingInputError, DataError
+        A file is missing or damaged, the files' columns differ, or two have one name.
+    """
+    kinds = set()
+    for path in paths:
+        check_source(path)
+        with storage_errors("read", path), path.open("rb") as file:
+            kinds.add(file.read(4) == b"PAR1")
+    if len(kinds) != 1:
+        found = "some files are Parquet, and some are not" if kinds else "no source"
+        raise UsageError(f"{found}: name files of CSV, or files of Parquet")
+    return ParquetFiles(paths) if True in kinds else CsvFiles(paths, header)
+
+
+def copy(files: "CsvFiles | ParquetFiles", targets: Sequence[Path], parts: Array) -> None:
+    """Copy each record, as it is, to the target whose index ``parts`` (rows,) has for it."""
+    done = 0
+    with ExitStack() as stack:
+        writers = [stack.enter_context(files.writer(path)) for path in targets]
+        for records in files.records():
+            found = parts[done : done + len(records)]
+            done += len(records)
+            if done > len(parts):
+                break
+            for i, write in enumerate(writers):
+                write(records.filter(pa.array(found == i)))
+    if done != len(parts):
+        raise DataError("the files changed while they were read. Run the command again")
+
+
+class CsvFiles:
+    """CSV files, gzipped or not; without a header columns are named by numbers from 1 on."""
+
+    suffix = ".csv"
+
+    def __init__(self, paths: Sequence[Path], header: bool | None) -> None:
+        self._paths = paths
+        lines = []
+        for path in paths:
+            with open_source(path) as file:
+                lines.append(_first_line(path, file))
+        heads = [_fields(line, f"{path}, line 1") for path, line in zip(paths, lines, strict=True)]
+        if header is None and any(name and re.fullmatch(NUMBER, name) for name in heads[0]):
+            raise UsageError(
+                f"{paths[0]}: the first line, {preview(heads[0])}, may be a header or a row. Say "
+                f"which: --header or --no-header"
+            )
+        if header is False:
+            heads = [[str(i + 1) for i in range(len(names))] for names in heads]
+        self.names = _common(paths, heads)
+        self._head = b"" if header is False else lines[0]
+        self._end = b"\r\n" if lines[0].endswith(b"\r\n") else b"\n"
+
+    def columns(self, wanted: Sequence[str]) -> Columns:
+        """Some columns, as texts."""
+        convert = csv.ConvertOptions(
+            column_types=dict.fromkeys(wanted, pa.string()), include_columns=list(wanted)
+        )
+        # This row is missing if a quote is left open at the end of a block.
+        last = b",".join([b"0"] * len(self.names)) + b"\n"
+        for path, first, block, records in self._blocks():
+            content = pa.BufferReader(block + last)
+            options = csv.ReadOptions(
+                use_threads=False, block_size=content.size() + 1, column_names=self.names
+            )
+            try:
+                table = csv.read_csv(content, options, None, convert)
+                problem = "expected one row on each line"
+            except pa.ArrowInvalid as error:
+                table, problem = (), str(error)
+            if len(table) != len(records) + 1 or block.count(b"\r") != block.count(b"\r\n"):
+                for number, record in enumerate(records, first + 1):
+                    self._check(record.as_py(), f"{path}, row {number}")
+                raise DataError(f"{path}, after row {first}: {problem}")
+            (batch,) = table.slice(0, len(records)).combine_chunks().to_batches()
+            yield path, first, batch
+
+    def _check(self, record: bytes, place: str) -> None:
+        if b"\r" in record.rstrip(b"\r\n"):
+            raise DataError(f"{place}: a carriage return within: lines end with LF or CRLF")
+        fields = _fields(record, place)
+        if len(fields) != len(self.names):
+            raise DataError(f"{place}: expected {len(self.names)} fields, found {len(fields)}")
+
+    def records(self) -> Iterator[Any]:
+        """All lines but headers and empty ones."""
+        return (records for _, _, _, records in self._blocks())
+
+    def _blocks(self) -> Iterator[tuple[Path, int, bytes, Any]]:
+        """File, its rows before a block of whole lines, the block, and its records."""
+        for path in self._paths:
+            first = 0
+            for block in self._whole_lines(path):
+                if len(records := _lines(block)):
+                    yield path, first, block, records
+                    first += len(records)
+
+    def _whole_lines(self, path: Path) -> Iterator[bytes]:
+        with open_source(path) as file:
+            line = _first_line(path, file)
+            rest = b"" if self._head else line.removeprefix(_BOM)
+            while chunk := file.read(BLOCK_BYTES):
+                if cut := chunk.rfind(b"\n") + 1:
+                    yield rest + chunk[:cut]
+                rest = chunk[cut:] if cut else rest + chunk
+                if len(rest) > LONGEST_LINE:
+                    raise DataError(f"{path}: a line is longer than {LONGEST_LINE >> 20} MiB")
+            if rest:
+                yield rest if rest.endswith(b"\n") else rest + self._end
+
+    @contextmanager
+    def writer(self, path: Path) -> Iterator[Write]:
+        """What copies records to a new file, behind the header of the first."""
+        with storage_errors("write", path), path.open("xb") as file:
+            file.write(self._head)
+
+            def write(records: Any) -> None:
+                if len(records):
+                    _, offsets, data = records.buffers()
+                    bounds = np.frombuffer(offsets, np.int64)[records.offset :]
+                    with storage_errors("write", path):
+                        file.write(memoryview(data)[bounds[0] : bounds[len(records)]])
+
+            yield write
+            file.flush()
+            os.fsync(file.fileno())
+
+
+class ParquetFiles:
+    """Parquet files of one schema."""
+
+    suffix = ".parquet"
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = paths
+        schemas = []
+        for path in paths:
+            with _opened(path) as file:
+                schemas.append(file.schema_arrow)
+        self._schema = schemas[0]
+        self.names = _common(paths, [schema.names for schema in schemas])
+        for path, schema in zip(paths, schemas, strict=True):
+            if not schema.equals(self._schema):
+                raise DataError(f"{path} and {paths[0]} have columns of different types")
+
+    def columns(self, wanted: Sequence[str]) -> Columns:
+        """Some columns, of the types that the schema says."""
+        for path in self._paths:
+            first = 0
+            with _opened(path) as file:
+                for batch in file.iter_batches(columns=list(wanted)):
+                    yield path, first, batch
+                    first += len(batch)
+
+    def records(self) -> Iterator[Any]:
+        """All columns, as record batches."""
+        return (batch for _, _, batch in self.columns(self.names))
+
+    @contextmanager
+    def writer(self, path: Path) -> Iterator[Write]:
+        """What copies record batches to a new file of the same schema."""
+        pending: list[Any] = []
+        with storage_errors("write", path), path.open("xb") as file:
+            writer = pq.ParquetWriter(file, self._schema)
+
+            def write(batch: Any, least: int = GROUP_ROWS) -> None:
+                pending.append(batch)
+                if sum(map(len, pending)) >= least:
+                    with storage_errors("write", path):
+                        writer.write_table(pa.Table.from_batches(pending).unify_dictionaries())
+                    pending.clear()
+
+            yield write
+            if pending:
+                write(pending.pop(), 0)
+            writer.close()
+            os.fsync(file.fileno())
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    what, advice = "is not a Parquet file, or damaged", ". Write or fetch it again"
+    with (
+        reading(str(path), what, pa.ArrowException, advice=advice),
+        path.open("rb") as raw,
+        pq.ParquetFile(raw, page_checksum_verification=True) as file,
+    ):
+        yield file
+
+
+def _first_line(path: Path, file: BinaryIO) -> bytes:
+    line = file.readline(LONGEST_LINE)
+    if not line.removeprefix(_BOM).strip():
+        raise DataError(f"{path} is empty, or starts with an empty line: expected a table")
+    if len(line) == LONGEST_LINE:
+        raise DataError(f"{path}: the first line is longer than {LONGEST_LINE >> 20} MiB")
+    return line if line.endswith(b"\n") else line + b"\n"
+
+
+def _fields(line: bytes, place: str) -> list[str]:
+    try:
+        text = line.decode("utf-8-sig")
+        return [field.strip() for field in next(csv_module.reader([text], strict=True), [])]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{place} is not UTF-8 text: {error}") from error
+    except csv_module.Error as error:
+        advice = "Close each quote on its line: a field may not go over several lines"
+        raise DataError(f"{place}: {error}. {advice}") from error
+
+
+def _common(paths: Sequence[Path], heads: Sequence[list[str]]) -> list[str]:
+    """The names of the columns of all files."""
+    for path, names in zip(paths, heads, strict=True):
+        if len(set(names)) != len(names):
+            raise DataError(f"{path}: two columns have the same name in {preview(names)}")
+        if names != heads[0]:
+            raise DataError(
+                f"{path} has the columns {preview(names)}, {paths[0]} {preview(heads[0])}: they "
+                f"cannot be split together"
+            )
+    return heads[0]
+
+
+def _lines(block: bytes) -> Any:
+    """The lines of a block, with their ends, but empty ones: an array of Arrow's."""
+    data = np.frombuffer(block, np.uint8)
+    offsets = np.append(np.int64(0), np.flatnonzero(data == _LF) + 1)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(block)]
+    lines = pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, buffers)
+    sizes = np.diff(offsets)
+    empty = (sizes == 1) | ((sizes == 2) & (data[offsets[:-1]] == _CR))
+    return lines.filter(pa.array(~empty)) if empty.any() else lines
