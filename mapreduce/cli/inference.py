@@ -27,23 +27,24 @@ if TYPE_CHECKING:
 @trust_option
 @output_options
 def evaluate(run: AnyPath, data: AnyPath, as_json: bool, **values: Any) -> None:
-    """Score the model of RUN on the dataset DATA: sums over all rows, divided once.
+    """Report on the model of RUN, on the dataset DATA with labels.
 
-    The accuracy counts rows; the loss is the weighted mean, if rows have weights.
+    Of a classifier: accuracy, loss, ROC AUC, precision, recall and F1 of each class, and the
+    confusion matrix, or of many classes the pairs that are most confused. Of a model that predicts
+    numbers: R², RMSE and MAE. Rows count by their weights, if they have any, in all but the
+    accuracy of the first line.
     """
     pin_profile(run)
-    from mapreduce.inference import evaluate as job
+    from mapreduce.inference.report import report
     from mapreduce.support import signals
-    from mapreduce.training.console import scores
 
     directory, completed, execution = _prepare(run, data, values, labelled=True)
     with signals.interrupting():
-        score = job.evaluate(directory, completed, data.absolute(), execution)
-    found = score.evaluated(completed, directory.config.plan.create_model())
+        found = report(directory, completed, data.absolute(), execution)
     if as_json:
-        print_json({"accuracy": found.accuracy, "loss": found.loss, "rows": found.rows})
+        print_json(found.to_dict())
     else:
-        click.echo(f"{scores(found.accuracy, found.loss)} on {found.rows:,} rows")
+        click.echo(found)
 
 
 @click.command()

@@ -18,7 +18,7 @@ COMMANDS = {
     "data": ("mapreduce.cli.data:data", "Make, standardise, show and verify datasets."),
     "train": ("mapreduce.cli.train:train", "Train a model by map/reduce rounds."),
     "resume": ("mapreduce.cli.train:resume", "Go on with a training that was stopped."),
-    "evaluate": ("mapreduce.cli.inference:evaluate", "Show accuracy and loss of a run's model."),
+    "evaluate": ("mapreduce.cli.inference:evaluate", "Report on a run's model: all its metrics."),
     "predict": ("mapreduce.cli.inference:predict", "Predict a dataset, into Parquet files."),
     "runs": ("mapreduce.cli.runs:runs", "List and show runs."),
     "cluster": ("mapreduce.cli.cluster:cluster", "Run a real Hadoop on this machine."),

@@ -27,15 +27,16 @@ from mapreduce.errors import (
     MissingInputError,
     UsageError,
 )
-from mapreduce.inference import evaluate as evaluation_job
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare
+from mapreduce.inference.metrics import Report
+from mapreduce.inference.report import report
 from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.plan import Plan
 from mapreduce.runs import checkpoint, events, flags
 from mapreduce.runs.directory import RunDir
-from mapreduce.runs.events import Evaluated, Events, Subscriber, Warned
+from mapreduce.runs.events import Events, Subscriber, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric, signals
 from mapreduce.support import trust as trusted
@@ -120,8 +121,8 @@ class Run:
 
     def evaluate(
         self, data: Any, *, label: str | None = None, weights: Any = None, **execution: Any
-    ) -> Evaluated:
-        """Score the model on data with labels: ``rows``, ``accuracy`` and ``loss``.
+    ) -> Report:
+        """Report on the model, on data with labels: ``accuracy``, ``loss``, ``confusion``, ....
 
         Parameters
         ----------
@@ -138,8 +139,7 @@ class Run:
         with self._at_work(execution) as (how, place):
             folder = self._imported(data, place, label=label, weights=weights)
             completed = prepare(self._run, folder, how, labelled=True)
-            score = evaluation_job.evaluate(self._run, completed, folder, how)
-        return score.evaluated(completed, self.plan.create_model())
+            return report(self._run, completed, folder, how)
 
     def predict(self, data: Any, *, probabilities: bool = False, **execution: Any) -> Any:
         """Predict rows, in their order.
@@ -344,7 +344,7 @@ def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: Iterable[str] 
 
 def evaluate(
     run: str | os.PathLike[str], data: Any, *, trust: Iterable[str] = (), **options: Any
-) -> Evaluated:
+) -> Report:
     """:meth:`Run.evaluate` of the run in a folder, which :func:`open_run` opens."""
     return open_run(run, trust=trust).evaluate(data, **options)
 
