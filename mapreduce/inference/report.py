@@ -7,6 +7,7 @@ their leading bits as there is room for. The report says by how much the area ma
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -209,7 +210,7 @@ def reported(tally: Tally, completed: int, run: RunDir) -> Report:
     model, classes = run.config.plan.create_model(), run.config.classes
     common = vars(tally.score.evaluated(completed, model))
     if model.regression:
-        found = metrics.regression(tally.moments)
+        found: dict[str, Any] = metrics.regression(tally.moments)
         return Report(**common, weight=tally.score.weight, **found)
     keys, weights = tally.pairs.keys, tally.pairs.sums[:, 1]
     labels, predictions = np.divmod(keys, len(classes))

@@ -302,7 +302,8 @@ def train(
     with _quiet(profile), _shown(progress, callbacks, path) as (bus, display):
         if run is None and progress:
             display.say(f"run {path}")
-        how = path.parent / IMPORTED, model, values["dtype"]
+        dtype = plan_settings.dtype(values["optimizer"], values["dtype"])
+        how = path.parent / IMPORTED, model, dtype
         values["data"] = _imported(data, *how, label=label, weights=weights)
         if evaluation is not None:
             column = label if memory.is_table(evaluation) else None
