@@ -54,8 +54,8 @@ def list_(folder: AnyPath, as_json: bool) -> None:
             f"{'' if evaluated is None else f'eval {name} {_number(evaluated)}':21}  "
             f"{(summary['model_sha256'] or '–')[:12]}"
         )
-        if summary["warning"]:
-            click.echo(f"{'':{widest}}  warning: {summary['warning']}")
+        for warning in summary["warnings"]:
+            click.echo(f"{'':{widest}}  warning: {printable(warning)}")
 
 
 def _number(value: float | None) -> str:

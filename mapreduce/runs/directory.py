@@ -326,6 +326,7 @@ class RunDir:
         )
         end = result.completed if result else plan.rounds
         losses = {at: (one["rows"], one["loss"]) for at, one in rounds.items() if at <= end}
+        warnings = outcome.warnings(plan, result, losses, recorded)
         return {
             "run": str(self.path),
             "state": state,
@@ -341,7 +342,8 @@ class RunDir:
             "eval_loss": evaluation.get("loss"),
             "search": result.search if result else None,
             "gradient_norm": result.gradient_norm if result else None,
-            "warning": outcome.warning(plan, result, losses),
+            "warning": warnings[0] if warnings else None,
+            "warnings": warnings,
         }
 
     # Rounds

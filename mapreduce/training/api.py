@@ -311,8 +311,9 @@ def train(
             with _named("evaluation"):
                 values["evaluation"] = _imported(evaluation, *how, like, label=column)
         trained, _ = start.start(values, bus)
-        if doubt := trained.summary()["warning"]:
-            display(Warned(doubt))
+        for doubt in trained.summary()["warnings"]:
+            if doubt not in display.warned:
+                display(Warned(doubt))
     return Run(path)
 
 

@@ -49,6 +49,7 @@ from mapreduce.strategies.base import Layout
 from mapreduce.strategies.task_context import task_context
 from mapreduce.support import numeric, signals
 from mapreduce.support.periodic import every
+from mapreduce.training import doubts
 from mapreduce.training.recovery import Recovery
 
 #: Seconds between two looks for new published rounds.
@@ -195,6 +196,9 @@ class _Training:
             return result
         self._record_surroundings()
         position = self._start(result.completed if result is not None else None)
+        # A search measures the scales, and says at its end whether they were too far apart.
+        if not position.completed and self._optimizer.search(position.scalars) is None:
+            self._doubt(doubts.scales(self._run.config))
         with self._workers():
             try:
                 while not self._checkpoint_and_evaluate(position):
@@ -394,6 +398,7 @@ class _Training:
                 f"{error}. 'gradreduce resume {self._run.path}' makes it again"
             ) from error
         digest = checkpoint.model_sha256(self._model.named(best.params))
+        self._doubt(doubts.never_predicted(self._run, best.params))
         ending = (None, None) if search is None else (search.state, search.norm)
         ended = RunEnded(result, digest, completed < self._plan.rounds, *ending)
         try:
@@ -407,6 +412,10 @@ class _Training:
             ) from error
         self._events.emit(ended)
         return ended
+
+    def _doubt(self, message: str | None) -> None:
+        if message is not None:
+            self._events.emit(Warned(message, lasting=True))
 
     def _warn(self, message: str) -> None:
         self._events.emit(Warned(message))

@@ -447,11 +447,8 @@ class TestSearch:
         plan = make(optimizer="lbfgs", evaluation=dataset([10], seed=9))
         assert (plan.batch_size, plan.rounds_per_epoch) == (723, 1)
         assert (plan.rounds, plan.eval_every) == (1000, 1000)
-        assert (plan.dtype, make(optimizer="lbfgs", dtype="float32").dtype) == (
-            "float64",
-            "float32",
-        )
-        assert make().dtype == "float32"
+        assert (plan.dtype, make().dtype) == ("float64", "float32")
+        assert make(optimizer="lbfgs", dtype="float32").dtype == "float32"
 
     @pytest.mark.parametrize("size", [0, 723, 724])
     def test_all_rows_by_name(self, size):
