@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mapreduce.runs.events import Evaluated
-from mapreduce.support.printable import printable
+from mapreduce.support.printable import aligned
 
 Array = npt.NDArray[Any]
 
@@ -73,20 +73,20 @@ class Report(Evaluated):
 
         Classes that neither occur nor are predicted are left out.
         """
-        sums = np.zeros((3, len(self.classes)))
+        sums = np.zeros((len(self.classes), 3))
         for label, prediction, weight in self.cells:
-            sums[0, label] += weight
-            sums[1, prediction] += weight
-            sums[2, label] += weight * (label == prediction)
+            sums[label, 0] += weight
+            sums[prediction, 1] += weight
+            sums[label, 2] += weight * (label == prediction)
         return [
             {
-                "class": self.classes[at],
+                "class": label,
                 "precision": _share(right, predicted),
                 "recall": _share(right, support),
                 "f1": _share(2 * right, support + predicted),
                 "support": support,
             }
-            for at, (support, predicted, right) in enumerate(sums.T.tolist())
+            for label, (support, predicted, right) in zip(self.classes, sums.tolist(), strict=True)
             if support or predicted
         ]
 
@@ -94,14 +94,10 @@ class Report(Evaluated):
     def averages(self) -> dict[str, dict[str, float]]:
         """Means of the classes' rates, ``macro`` and ``weighted`` by support."""
         entries = self.by_class
-        weights = {"macro": [1.0] * len(entries), "weighted": [e["support"] for e in entries]}
+        rates = np.array([[entry[rate] for rate in _RATES] for entry in entries])
+        weights = {"macro": None, "weighted": [entry["support"] for entry in entries]}
         return {
-            kind: {
-                rate: _share(
-                    sum(w * e[rate] for w, e in zip(chosen, entries, strict=True)), sum(chosen)
-                )
-                for rate in _RATES
-            }
+            kind: dict(zip(_RATES, np.average(rates, 0, chosen).tolist(), strict=True))
             for kind, chosen in weights.items()
         }
 
@@ -156,50 +152,32 @@ class Report(Evaluated):
             return
         parts = [] if self.log_loss is None else [f"log loss {self.log_loss:.4f}"]
         if self.roc_auc is not None:
-            how = "" if len(self.classes) == 2 else "macro, each class against the rest; "
-            parts.append(
-                f"ROC AUC {self.roc_auc:.4f} ({how}off by at most {self.roc_auc_error:.1g})"
-            )
-        if parts:
-            yield ", ".join(parts)
-        yield from self._classes()
-        few = len(self.classes) <= MOST_SHOWN
-        yield from self._matrix() if few else self._pairs()
-
-    def _classes(self) -> Iterator[str]:
+            how = ["macro, each class against the rest"] if len(self.classes) > 2 else []
+            how += [f"off by at most {self.roc_auc_error:.1g}"] if self.roc_auc_error else []
+            parts.append(f"ROC AUC {self.roc_auc:.4f}" + f" ({'; '.join(how)})" * bool(how))
+        yield ", ".join(parts)
+        amount = "weight" if self.is_weighted else "rows"
         entries = self.by_class
         if more := len(entries) > MOST_SHOWN:
-            entries = sorted(entries, key=lambda entry: (entry["f1"], str(entry["class"])))
-        shown = entries[:_LISTED] if more else entries
-        rows = [(_name(entry["class"]), entry, _amount(entry["support"])) for entry in shown]
+            yield f"the {_LISTED} of {len(entries):,} classes with the lowest F1:"
+            entries = sorted(entries, key=lambda entry: entry["f1"])[:_LISTED]
+        rows = [(_name(entry["class"]), entry, _amount(entry["support"])) for entry in entries]
         rows += [(f"{kind} average", rates, "") for kind, rates in self.averages.items()]
-        wide = max(len(name) for name, *_ in rows)
-        yield ""
+        lines = [[name, *(f"{rates[r]:.4f}" for r in _RATES), last] for name, rates, last in rows]
+        yield from ("", *aligned([["", *_RATES, amount], *lines]), "")
         if more:
-            yield f"the {_LISTED} of {len(entries):,} classes with the lowest F1"
-        title = "weight" if self.is_weighted else "rows"
-        yield f"{'':{wide}}  {'precision':>9}  {'recall':>9}  {'F1':>9}  {title:>9}"
-        for name, rates, amount in rows:
-            numbers = "".join(f"  {rates[rate]:9.4f}" for rate in _RATES)
-            yield f"{name:{wide}}{numbers}  {amount:>9}".rstrip()
-
-    def _matrix(self) -> Iterator[str]:
-        names = [_name(label) for label in self.classes]
-        matrix = [[_amount(value) for value in row] for row in self.confusion.tolist()]
-        wide = max(map(len, names))
-        columns = [max(map(len, column)) for column in zip(names, *matrix, strict=True)]
-        yield ""
-        yield "confusion matrix: a row for each label, a column for each prediction"
-        for name, row in zip(["", *names], [names, *matrix], strict=True):
-            cells = (f"  {cell:>{width}}" for cell, width in zip(row, columns, strict=True))
-            yield f"{name:{wide}}{''.join(cells)}"
-
-    def _pairs(self) -> Iterator[str]:
-        yield ""
-        yield "most confused: label, prediction, " + ("weight" if self.is_weighted else "rows")
-        for pair in self.most_confused():
-            amount = _amount(pair["weight"])
-            yield f"{_name(pair['label'])}  {_name(pair['prediction'])}  {amount}"
+            yield f"most confused: label, prediction, {amount}"
+            pairs = self.most_confused()
+            yield from aligned(
+                [[*map(_name, (*p.values(),)[:2]), _amount(p["weight"])] for p in pairs], 2
+            )
+        else:
+            names = [*map(_name, self.classes)]
+            matrix = [[*map(_amount, row)] for row in self.confusion.tolist()]
+            yield "confusion matrix: a row for each label, a column for each prediction"
+            yield from aligned(
+                [["", *names], *([n, *row] for n, row in zip(names, matrix, strict=True))]
+            )
 
 
 def area(scores: Array, bins: Array) -> tuple[float, float] | None:
@@ -244,7 +222,7 @@ def _share(part: float, whole: float) -> float:
 
 
 def _name(label: object) -> str:
-    text = printable(str(label))
+    text = str(label)
     return text if len(text) <= 24 else text[:23] + "…"
 
 

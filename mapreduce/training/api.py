@@ -2,6 +2,8 @@
 
 import contextlib
 import hashlib
+import html
+import io
 import logging
 import os
 import re
@@ -34,7 +36,7 @@ from mapreduce.inference.report import report
 from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.plan import Plan
-from mapreduce.runs import checkpoint, events, flags
+from mapreduce.runs import checkpoint, events, flags, plotting
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, Subscriber, Warned
 from mapreduce.runs.execution import Execution
@@ -217,6 +219,21 @@ class Run:
             with _shown(progress, callbacks, self.path) as (bus, display):
                 start.resume(self._run, given, bus, lambda text: display(Warned(text)))
         return self
+
+    def plot(self, *others: "Run", against: str = "rounds") -> Any:
+        """Curves of this run and of others: see :func:`mapreduce.runs.plotting.figure`.
+
+        A ``matplotlib.figure.Figure``, whose method ``savefig(path)`` writes it to a file.
+        """
+        return plotting.figure([self._run, *(other._run for other in others)], against)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the run in a line, and its curves where matplotlib is."""
+        text = f"<pre>{html.escape(repr(self))}</pre>"
+        with contextlib.suppress(UsageError), io.StringIO() as svg:
+            self.plot().savefig(svg, format="svg")
+            text += svg.getvalue().partition("<svg")[1] + svg.getvalue().partition("<svg")[2]
+        return text
 
     def __repr__(self) -> str:
         summary = self._run.summary()
