@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.cli.common import (
     LOCATION,
     open_run,
@@ -22,12 +22,20 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("run", type=LOCATION)
-@click.argument("data", type=LOCATION)
+@click.argument("data", type=LOCATION, required=False)
+@click.option(
+    "--data",
+    "moved",
+    type=LOCATION,
+    help="Folder of the run's evaluation data, if they have moved; their digest is checked.",
+)
 @runner_options()
 @trust_option
 @output_options
-def evaluate(run: AnyPath, data: AnyPath, as_json: bool, **values: Any) -> None:
-    """Report on the model of RUN, on the dataset DATA with labels.
+def evaluate(
+    run: AnyPath, data: AnyPath | None, moved: AnyPath | None, as_json: bool, **values: Any
+) -> None:
+    """Report on the model of RUN, on DATA with labels; by default the run's evaluation data.
 
     Of a classifier: accuracy, loss, ROC AUC, precision, recall and F1 of each class, and the
     confusion matrix, or of many classes the pairs that are most confused. Of a model that predicts
@@ -38,6 +46,7 @@ def evaluate(run: AnyPath, data: AnyPath, as_json: bool, **values: Any) -> None:
     from mapreduce.inference.report import report
     from mapreduce.support import signals
 
+    data = _evaluated(run, data, moved)
     directory, completed, execution = _prepare(run, data, values, labelled=True)
     with signals.interrupting():
         found = report(directory, completed, data.absolute(), execution)
@@ -73,6 +82,28 @@ def predict(run: AnyPath, data: AnyPath, out: AnyPath, as_json: bool, **values: 
         print_json({"rows": rows, "out": str(out)})
     else:
         click.echo(f"{out}: {rows:,} predictions")
+
+
+def _evaluated(run: AnyPath, data: AnyPath | None, moved: AnyPath | None) -> AnyPath:
+    """The data to report on: those given, or the run's own, compared with their digest."""
+    from mapreduce.errors import UsageError
+    from mapreduce.runs.directory import RunDir
+    from mapreduce.training.driver import check_data
+    from mapreduce.training.start import require_named
+
+    if data is not None:
+        if moved is not None:
+            raise UsageError(f"{data} and --data {moved}: name data of your own, or moved ones")
+        return data
+    directory = RunDir(run.absolute())
+    config = directory.config
+    if config.evaluation is None or config.plan.eval_sha256 is None:
+        raise UsageError(f"{run} was trained without --eval: name DATA to report on")
+    if moved is None:
+        require_named(directory, ())
+    place = path_of(config.evaluation) if moved is None else moved.absolute()
+    check_data(str(place), config.plan.eval_sha256)
+    return place
 
 
 def _prepare(

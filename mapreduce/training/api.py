@@ -209,11 +209,12 @@ class Run:
         callbacks, progress
             As :func:`train` takes them.
         execution
-            Options of ``gradreduce resume``, such as ``workers`` and ``take_over``; the others are
-            as before.
+            Options of ``gradreduce resume``, such as ``workers`` and ``take_over``, and the folders
+            ``data`` and ``evaluation`` of data that have moved; the others are as before.
         """
-        others = {"take_over", "remote_data"} & execution.keys()
+        others = {"take_over", "remote_data", "data", "evaluation"} & execution.keys()
         given = {name: execution.pop(name) for name in others}
+        given |= {name: _path(given[name]) for name in ("data", "evaluation") if given.get(name)}
         with _quiet(self._run.config.numeric_profile):
             given |= _checked(execution, flags.EXECUTION, flags.RUNNER)
             with _shown(progress, callbacks, self.path) as (bus, display):

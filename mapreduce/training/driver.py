@@ -32,7 +32,7 @@ from mapreduce.plan.settings import Settings, make
 from mapreduce.runners import traits
 from mapreduce.runners.hadoop import submissions
 from mapreduce.runs import checkpoint, lease
-from mapreduce.runs.directory import Position, RunConfig, RunDir, block_bounds
+from mapreduce.runs.directory import Moved, Position, RunConfig, RunDir, block_bounds
 from mapreduce.runs.events import (
     CheckpointSaved,
     Events,
@@ -111,6 +111,7 @@ def train(
     *,
     take_over: bool = False,
     job_class: type[ChainJob] = ChainJob,
+    moved: Moved | None = None,
 ) -> RunEnded:
     """Train until the plan's last round, from wherever the run stands.
 
@@ -125,6 +126,8 @@ def train(
         Take the run from a driver on another host that has ended.
     job_class : type
         The job whose steps are the rounds.
+    moved : Moved, optional
+        Where data lie now; the run keeps that.
 
     Raises
     ------
@@ -137,7 +140,7 @@ def train(
     """
     # The caller's object may know an earlier run at this path.
     run = RunDir(run.path)
-    config = run.config
+    config = moved.applied(run.config) if moved else run.config
     execution.check_places(run.path, config.data, config.evaluation)
     with (
         lease.held(run.path, take_over=take_over) as previous,
@@ -147,7 +150,11 @@ def train(
         events.subscribe(lines)
         check_training_data(config)
         if config.evaluation and config.plan.eval_sha256:
-            check_data(config.evaluation, config.plan.eval_sha256)
+            check_data(config.evaluation, config.plan.eval_sha256, "--eval")
+        if moved:
+            kept = {"data": config.data, "evaluation": config.evaluation}
+            run.write_json("moved.json", kept, once=False)
+            run = RunDir(run.path)
         before = previous.application if previous is not None else None
         # What a killed driver has left on the cluster would go on writing to the run.
         for application in traits.end_left_behind(execution.runner, str(run.path), before):
@@ -489,9 +496,11 @@ def check_training_data(config: RunConfig) -> None:
         )
 
 
-def check_data(path: str, expected: str) -> Manifest:
+def check_data(path: str, expected: str, option: str = "--data") -> Manifest:
     """The manifest of a run's dataset, whose digest must be ``expected``."""
     try:
         return Dataset(path_of(path), expected).check_sizes()
     except MissingInputError as error:
-        raise MissingInputError(f"the run's data are gone: {error}") from error
+        raise MissingInputError(
+            f"the run's data are gone: {error}. If they have moved, name their folder by {option}"
+        ) from error
