@@ -27,12 +27,23 @@ FOLDER = click.Path(path_type=Path)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 
+#: A path of this machine, or a URI such as ``hdfs://host:port/path`` or ``s3://bucket/key``.
+LOCATION = click.types.FuncParamType(path_of)
+LOCATION.name = "path"
+
 #: Data in other filesystems, for :func:`open_run`.
 remote_data_option = click.option(
     "--remote-data",
     multiple=True,
     metavar="URI",
     help="A dataset that RUN names in another filesystem than its own, named again.",
+)
+
+#: Where the run's data lie now.
+moved_data_option = click.option(
+    "--data",
+    type=LOCATION,
+    help="Folder of the training data, if they have moved; their digest is checked.",
 )
 
 #: Code that :func:`open_run` may import.
@@ -42,11 +53,6 @@ trust_option = click.option(
     metavar="MODULE:NAME",
     help="A model or the like of your own that RUN names, named again.",
 )
-
-
-#: A path of this machine, or a URI such as ``hdfs://host:port/path`` or ``s3://bucket/key``.
-LOCATION = click.types.FuncParamType(path_of)
-LOCATION.name = "path"
 
 
 class _Runner(click.Choice):  # type: ignore[type-arg]

@@ -9,6 +9,7 @@ from click.core import ParameterSource
 
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.cli.common import (
+    moved_data_option,
     open_run,
     own_options,
     pin_profile,
@@ -76,6 +77,7 @@ _OPTIONS: dict[str, Any] = {
     show_default=True,
     help="Seconds for each task.",
 )
+@moved_data_option
 @remote_data_option
 @trust_option
 @click.option("--json", "as_json", is_flag=True, help="The trace as one JSON object on stdout.")
@@ -131,7 +133,8 @@ def explain(context: click.Context, /, job: str, arguments: tuple[str, ...], **o
 def _job(
     context: click.Context, job: str, arguments: tuple[str, ...], options: dict[str, Any]
 ) -> Any:
-    for name, flag in (("round_number", "--round"), ("fan_in", "--fan-in")):
+    flags = {"round_number": "--round", "fan_in": "--fan-in", "data": "--data"}
+    for name, flag in flags.items():
         if options[name] is not None:
             raise UsageError(
                 f"{flag} is for the folder of a run, and {job} is a job. If it is the job's own, "
@@ -175,7 +178,8 @@ def _round(
     from mapreduce.support import signals
     from mapreduce.tracing.notebook import explain_round
 
-    open_run(run, options["remote_data"], options["trust"])
+    named = None if options["data"] else options["remote_data"]
+    open_run(run, named, options["trust"])
     with signals.interrupting():
         return explain_round(
             run,
@@ -184,4 +188,5 @@ def _round(
             options["reducers"] if is_given else None,
             options["fan_in"],
             lambda message: click.echo(message, err=True),
+            options["data"],
         )

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.cli.common import (
     LOCATION,
     open_run,
@@ -26,34 +26,51 @@ DROP = click.option("--drop", help="Columns of the file DATA to leave out, joine
 
 @click.command()
 @click.argument("run", type=LOCATION)
-@click.argument("data", type=LOCATION)
+@click.argument("data", type=LOCATION, required=False)
+@click.option(
+    "--data",
+    "moved",
+    type=LOCATION,
+    help="Folder of the run's evaluation data, if they have moved; their digest is checked.",
+)
 @runner_options()
 @DROP
 @trust_option
 @output_options
-def evaluate(run: AnyPath, data: AnyPath, drop: str | None, as_json: bool, **values: Any) -> None:
-    """Score the model of RUN on DATA, a dataset or a file of a table: sums over all rows.
+def evaluate(
+    run: AnyPath,
+    data: AnyPath | None,
+    moved: AnyPath | None,
+    drop: str | None,
+    as_json: bool,
+    **values: Any,
+) -> None:
+    """Report on the model of RUN, on DATA with labels; by default the run's evaluation data.
 
-    The accuracy counts rows; the loss is the weighted mean, if rows have weights.
+    DATA is a dataset, or a file of a table, which becomes features as the training data did.
+
+    Of a classifier: accuracy, loss, ROC AUC, precision, recall and F1 of each class, and the
+    confusion matrix, or of many classes the pairs that are most confused. Of a model that predicts
+    numbers: R², RMSE and MAE. Rows count by their weights, if they have any, in all but the
+    accuracy of the first line.
     """
     pin_profile(run)
-    from mapreduce.inference import evaluate as job
     from mapreduce.inference import raw
+    from mapreduce.inference.report import report
     from mapreduce.support import signals
-    from mapreduce.training.console import scores
 
+    data = _evaluated(run, data, moved)
     directory = _opened(run, values)
     with (
         signals.interrupting(),
         raw.imported(directory, data, _warn, labelled=True, drop=_names(drop)) as folder,
     ):
         completed, execution = _prepare(directory, folder, values, labelled=True)
-        score = job.evaluate(directory, completed, folder.absolute(), execution)
-    found = score.evaluated(completed, directory.config.plan.create_model())
+        found = report(directory, completed, folder.absolute(), execution)
     if as_json:
-        print_json({"accuracy": found.accuracy, "loss": found.loss, "rows": found.rows})
+        print_json(found.to_dict())
     else:
-        click.echo(f"{scores(found.accuracy, found.loss)} on {found.rows:,} rows")
+        click.echo(found)
 
 
 @click.command()
@@ -101,6 +118,28 @@ def predict(
         print_json({"rows": rows, "out": str(out)})
     else:
         click.echo(f"{out}: {rows:,} predictions")
+
+
+def _evaluated(run: AnyPath, data: AnyPath | None, moved: AnyPath | None) -> AnyPath:
+    """The data to report on: those given, or the run's own, compared with their digest."""
+    from mapreduce.errors import UsageError
+    from mapreduce.runs.directory import RunDir
+    from mapreduce.training.driver import check_data
+    from mapreduce.training.start import require_named
+
+    if data is not None:
+        if moved is not None:
+            raise UsageError(f"{data} and --data {moved}: name data of your own, or moved ones")
+        return data
+    directory = RunDir(run.absolute())
+    config = directory.config
+    if config.evaluation is None or config.plan.eval_sha256 is None:
+        raise UsageError(f"{run} was trained without --eval: name DATA to report on")
+    if moved is None:
+        require_named(directory, ())
+    place = path_of(config.evaluation) if moved is None else moved.absolute()
+    check_data(str(place), config.plan.eval_sha256)
+    return place
 
 
 def _names(given: str | None) -> tuple[str, ...]:

@@ -1,17 +1,18 @@
-"""``gradreduce runs``: lists and shows runs."""
+"""``gradreduce runs``: lists, shows, compares, plots and prunes runs."""
 
+from pathlib import Path
 from typing import Any
 
 import click
 
 from hdfs_utils.paths import AnyPath, ordered
-from mapreduce.cli.common import LOCATION, json_option, print_json
-from mapreduce.support.printable import printable
+from mapreduce.cli.common import FOLDER, LOCATION, json_option, print_json
+from mapreduce.support.printable import aligned, printable
 
 
 @click.group()
 def runs() -> None:
-    """List and show runs."""
+    """List, show, compare, plot and prune runs."""
 
 
 @runs.command("list")
@@ -54,8 +55,8 @@ def list_(folder: AnyPath, as_json: bool) -> None:
             f"{'' if evaluated is None else f'eval {name} {_number(evaluated)}':21}  "
             f"{(summary['model_sha256'] or '–')[:12]}"
         )
-        if summary["warning"]:
-            click.echo(f"{'':{widest}}  warning: {summary['warning']}")
+        for warning in summary["warnings"]:
+            click.echo(f"{'':{widest}}  warning: {printable(warning)}")
 
 
 def _number(value: float | None) -> str:
@@ -98,3 +99,134 @@ def _shown(value: object) -> str:
 def _short(value: object) -> str:
     text = _shown(value)
     return text if len(text) <= 100 else text[:99] + "…"
+
+
+def _told(message: str) -> None:
+    click.echo(f"warning: {message}", err=True)
+
+
+@runs.command()
+@click.argument("folder", type=LOCATION, default=".")
+@click.option(
+    "--sort",
+    type=click.Choice(["loss", "accuracy", "eval_loss", "seconds"]),
+    help="Best first.  [default: by name]",
+)
+@json_option
+def table(folder: AnyPath, sort: str | None, as_json: bool) -> None:
+    """Show in a table all that differs between the runs in FOLDER, and what came out.
+
+    After options of the plan come those of the execution, which cannot change the result, then the
+    mean loss of the last pass over the training rows, the last evaluation, and the time.
+    """
+    from mapreduce.runs import comparing
+
+    named = {str(run.path): comparing.facts(run) for run in comparing.found(folder, _told)}
+    ranked = (
+        sorted(named, key=lambda name: comparing.order(sort)(named[name])) if sort else [*named]
+    )
+    varied = comparing.differing([*named.values()]) if named else {}
+    parts = {part: varied.get(part, []) for part in ("plan", "data", "execution")}
+    parts["data"] = [name for name in parts["data"] if "sha256" in name]
+    parts["results"] = [*comparing.METRICS]
+    chosen = [
+        {part: {n: named[run][part].get(n) for n in names} for part, names in parts.items()}
+        for run in ranked
+    ]
+    if as_json:
+        print_json({"runs": [{"run": run, **one} for run, one in zip(ranked, chosen, strict=True)]})
+        return
+    lines = [["run", *(cell for names in parts.values() for cell in ("|" * bool(names), *names))]]
+    for run, one in zip(ranked, chosen, strict=True):
+        cells = (["|" * bool(part), *map(_cell, part.values())] for part in one.values())
+        lines.append([run, *(cell for part in cells for cell in part)])
+    click.echo("\n".join(aligned(lines)) if chosen else f"no runs in {folder}")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    text = _short(value)
+    # A digest.
+    return text[:12] if len(text) == 64 else text
+
+
+@runs.command()
+@click.argument("first", type=LOCATION)
+@click.argument("second", type=LOCATION)
+@json_option
+def compare(first: AnyPath, second: AnyPath, as_json: bool) -> None:
+    """Show what differs between the runs FIRST and SECOND.
+
+    Plan, data, execution, results, and environment: the processor and libraries.
+    """
+    from mapreduce.runs import comparing
+    from mapreduce.runs.directory import RunDir
+
+    both = [comparing.facts(RunDir(path)) for path in (first, second)]
+    differences = {
+        part: {name: [one[part].get(name) for one in both] for name in names}
+        for part, names in comparing.differing(both).items()
+    }
+    if as_json:
+        print_json(differences)
+        return
+    for part, names in differences.items():
+        click.echo(f"{part}:" if names else f"{part}: the same")
+        for line in aligned([f"  {n}", *map(_cell, pair)] for n, pair in names.items()):
+            click.echo(line)
+
+
+@runs.command()
+@click.argument("folder", type=LOCATION)
+@click.option("--failed", is_flag=True, help="Runs that never completed a round, too.")
+@click.option("--yes", is_flag=True, help="Remove it; without, it is only listed.")
+@json_option
+def prune(folder: AnyPath, failed: bool, yes: bool, as_json: bool) -> None:
+    """Remove what the runs in FOLDER that have ended do not need: rounds and old checkpoints.
+
+    The result of each run stays. Runs that a driver works on, or that can go on, are left alone.
+    """
+    from mapreduce.runs import comparing
+
+    needless = {run: comparing.needless(run, failed) for run in comparing.found(folder, _told)}
+    doomed = {run: paths for run, paths in needless.items() if paths}
+    if yes:
+        for run, paths in doomed.items():
+            comparing.remove(run, paths)
+    names = [str(path) for paths in doomed.values() for path in paths]
+    if as_json:
+        print_json({"removed": yes, "paths": names})
+        return
+    for run, paths in doomed.items():
+        what = "the run" if paths == [run.path] else f"files and checkpoints: {len(paths):,}"
+        click.echo(f"{printable(str(run.path))}: {what}")
+    if not names:
+        click.echo("nothing to remove")
+    elif not yes:
+        click.echo("nothing was removed: add --yes to remove this", err=True)
+
+
+@runs.command()
+@click.argument("paths", type=LOCATION, nargs=-1, required=True, metavar="RUN...")
+@click.option("--out", type=FOLDER, default=Path("plot.svg"), show_default=True, help="File.")
+@click.option(
+    "--against", type=click.Choice(["rounds", "rows"]), default="rounds", show_default=True
+)
+def plot(paths: tuple[AnyPath, ...], out: Path, against: str) -> None:
+    """Plot loss and evaluations of each RUN into one file: .svg, .png, .pdf, as its name ends."""
+    from mapreduce.errors import OutputError
+    from mapreduce.runs.directory import RunDir
+    from mapreduce.runs.plotting import figure
+
+    runs = [RunDir(path.absolute()) for path in paths]
+    for run in runs:
+        _ = run.config
+    drawn = figure(runs, against)
+    try:
+        drawn.savefig(out)
+    except (OSError, ValueError) as error:
+        raise OutputError(
+            f"{out} cannot be written: {error}. Name another file by --out"
+        ) from error
+    click.echo(out)

@@ -7,6 +7,7 @@ import click
 from mapreduce.cli.common import (
     LOCATION,
     add_options,
+    moved_data_option,
     open_run,
     output_options,
     pin_profile,
@@ -48,6 +49,10 @@ def train(context: click.Context, /, **values: Any) -> None:
 @click.argument("run", type=LOCATION)
 @runner_options(defaults=False)
 @add_options(options.EXECUTION, defaults=False)
+@moved_data_option
+@click.option(
+    "--eval", "evaluation", type=LOCATION, help="Folder of the evaluation data, if they have moved."
+)
 @remote_data_option
 @trust_option
 @click.option("--take-over", is_flag=True, help="From a driver on another host that has ended.")

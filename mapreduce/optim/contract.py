@@ -41,7 +41,7 @@ class Options:
 
 
 class Defaults(NamedTuple):
-    """The defaults of a training: epochs, rows of a round, and epochs between evaluations.
+    """The defaults of a training: epochs, rows of a round, epochs between evaluations, and dtype.
 
     ``batch_size`` is 0 for all rows, ``eval_epochs`` for one evaluation at the end.
     """
@@ -49,6 +49,7 @@ class Defaults(NamedTuple):
     epochs: int = 1
     batch_size: int = 128
     eval_epochs: int = 1
+    dtype: str = "float32"
 
 
 class Search(NamedTuple):

@@ -68,7 +68,8 @@ class LBFGS(GlobalTransformation):
 
     title = "L-BFGS"
     # Evaluated only at the end: points on the way may be worse than the best.
-    defaults = Defaults(epochs=100, batch_size=0, eval_epochs=0)
+    # Rounding to float32 can end the search before it has converged.
+    defaults = Defaults(epochs=1000, batch_size=0, eval_epochs=0, dtype="float64")
     needs_all_rows = True
     takes_curvature = True
 

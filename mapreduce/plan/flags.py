@@ -130,7 +130,7 @@ class Settings:
         None, "rows of one gradient, a divisor of the batch size", _FROM_1
     )
     epochs: int | None = _set(
-        None, "passes over the data (default: 1; lbfgs: at most 100)", _FROM_1
+        None, "passes over the data (default: 1; lbfgs: at most 1000)", _FROM_1
     )
     rounds: int | None = _set(None, "updates of the model, instead of --epochs", _FROM_1)
     limit_rows: int | None = _set(None, "train on the first N rows only", _FROM_1)
@@ -139,7 +139,11 @@ class Settings:
         "seed of the initial parameters and of the order of the slices",
         Bound("a number from 0 to 2**63 - 1", lambda number: 0 <= number < 2**63),
     )
-    dtype: str = _set("float32", "dtype of the parameters", choices=("float32", "float64"))
+    dtype: str | None = _set(
+        None,
+        "dtype of the parameters (default: float32; lbfgs: float64)",
+        choices=("float32", "float64"),
+    )
     precision: str = _set(
         "full",
         "mixed: gradients from float16, with a scaled loss; parameters and sums stay float32",

@@ -87,6 +87,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         **{
             **_shared(settings),
             "class_weight": _class_weight(settings.class_weight, data),
+            "dtype": dtype(settings.optimizer, settings.dtype),
             "batch_size": batch_size,
             "slice_rows": _slice_rows(settings.slice_rows, batch_size, full, data),
             "rounds": 1,
@@ -110,6 +111,11 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         )
     _check_plan(plan)
     return plan
+
+
+def dtype(optimizer: str, wanted: str | None) -> str:
+    """The dtype of the parameters: what is wanted, else the optimizer's default."""
+    return wanted or _optimizer(optimizer).defaults.dtype
 
 
 def check(plan: Plan) -> None:
@@ -189,7 +195,7 @@ def changed_sources(plan: Plan) -> list[str]:
 def _check_settings(settings: Settings) -> None:
     for option in PLAN:
         option.check(getattr(settings, option.name))
-    if settings.precision == "mixed" and settings.dtype != "float32":
+    if settings.precision == "mixed" and settings.dtype == "float64":
         raise UsageError(
             f"--precision mixed: parameters and sums are float32, found --dtype {settings.dtype}. "
             f"Leave out one of them"

@@ -4,6 +4,7 @@
 
     run.json        the plan, the data's paths and classes; written once
     execution.json  the last driver's runner, workers and so on
+    moved.json      where the data lie now, if they have been moved
     profile.json    the processors and libraries that the numbers come from
     rounds/         the parameters after a round, a file for each block; the last rounds only
     checkpoints/    one folder for each checkpoint
@@ -13,8 +14,8 @@
     gang/           where the tasks of a gang meet, while one runs
     lease.json      the driver that works on the run
 
-Except for ``execution.json`` and the events, files take their names when complete and never
-change. So after any crash the names alone show what was finished.
+Except for ``execution.json``, ``moved.json`` and the events, files take their names when complete
+and never change. So after any crash the names alone show what was finished.
 """
 
 import contextlib
@@ -24,6 +25,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -173,6 +175,18 @@ def _encoded(content: dict[str, Any]) -> bytes:
     return (json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
+@dataclass(frozen=True)
+class Moved:
+    """The paths of data that lie elsewhere than when the run began."""
+
+    data: str | None = None
+    evaluation: str | None = None
+
+    def applied(self, config: RunConfig) -> RunConfig:
+        """The configuration with these paths."""
+        return replaced(config, **{name: at for name, at in vars(self).items() if at is not None})
+
+
 class RunDir:
     """A run's directory, on this machine or in another filesystem."""
 
@@ -258,6 +272,7 @@ class RunDir:
             config = build(RunConfig, content)
             check_columns(config.columns)
             settings.check(config.plan)
+            config = (self.read_json("moved.json", Moved) or Moved()).applied(config)
             # A ValueError if no file can have this name.
             os.fsencode(config.data + (config.evaluation or ""))
             if config.numeric_profile not in numeric.PROFILES:
@@ -347,6 +362,7 @@ class RunDir:
         )
         end = result.completed if result else plan.rounds
         losses = {at: (one["rows"], one["loss"]) for at, one in rounds.items() if at <= end}
+        warnings = outcome.warnings(plan, result, losses, recorded)
         return {
             "run": str(self.path),
             "state": state,
@@ -362,7 +378,8 @@ class RunDir:
             "eval_loss": evaluation.get("loss"),
             "search": result.search if result else None,
             "gradient_norm": result.gradient_norm if result else None,
-            "warning": outcome.warning(plan, result, losses),
+            "warning": warnings[0] if warnings else None,
+            "warnings": warnings,
         }
 
     # Rounds

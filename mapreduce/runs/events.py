@@ -66,9 +66,10 @@ class Evaluated(Event):
 
 @dataclass(frozen=True)
 class Warned(Event):
-    """A warning to the user; the training continues."""
+    """A warning to the user; the training continues. A ``lasting`` one is about its result."""
 
     message: str
+    lasting: bool = False
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Whether a training went well, for its last line and the list of runs."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import median
+from typing import Any
 
 from mapreduce.plan.plan import Plan
 from mapreduce.runs.events import RunEnded
@@ -13,6 +14,8 @@ _DIVERGED, _DIVERGED_NOISY = 1.25, 10.0
 _WORTHLESS = 4.0
 #: The multiple of the first loss that a training which collapsed has once exceeded.
 _PEAK = 100.0
+#: How far the mean loss of the last pass may be above that of the first, of passes in batches.
+_RISEN = 1.05
 
 #: Rows and mean loss of rounds, by the rounds completed; None for a loss that was not finite.
 Losses = Mapping[int, tuple[int, float | None]]
@@ -73,7 +76,37 @@ def warning(plan: Plan, ended: RunEnded | None, losses: Losses) -> str | None:
     peak = max(loss for _, loss in losses.values() if loss is not None)
     has_collapsed = peak > _PEAK * first and value > 0.9 * nothing
     if value <= factor * first and not has_collapsed:
-        return None
+        return _risen(plan, losses) if ended and not search else None
     return (
         f"the training diverged: the loss is {mean:.4g}, {before} it is {nothing:.4g}; {plan.cures}"
     )
+
+
+def _risen(plan: Plan, losses: Losses) -> str | None:
+    """A warning if the last pass over all rows has a higher loss than the first, or None."""
+    rounds = plan.rounds_per_epoch
+    if len(losses) < 2 * rounds or (rounds > 1 and not plan.data.classes):
+        return None
+    first = _mean(_last({at: losses[at] for at in sorted(losses)[:rounds]}, rounds))
+    last = pass_loss(plan, losses)
+    factor = _RISEN if rounds > 1 else 1 + 1e-6
+    if first is None or last is None or last <= factor * first:
+        return None
+    return (
+        f"the loss ended above where it began: {last:.4g} in the last pass over the rows, "
+        f"{first:.4g} in the first; {plan.cures}"
+    )
+
+
+def warnings(
+    plan: Plan, ended: RunEnded | None, losses: Losses, recorded: Iterable[Mapping[str, Any]]
+) -> list[str]:
+    """All warnings about a training; ``recorded`` are the events of its log."""
+    found = warning(plan, ended, losses)
+    lasting = [
+        event["message"]
+        for event in recorded
+        if event["event"] == "Warned" and event.get("lasting") is True
+    ]
+    # A driver that starts again warns again.
+    return [*dict.fromkeys([*([found] if found else []), *lasting])]

@@ -2,6 +2,8 @@
 
 import contextlib
 import hashlib
+import html
+import io
 import logging
 import os
 import re
@@ -29,15 +31,16 @@ from mapreduce.errors import (
     Interrupted,
     UsageError,
 )
-from mapreduce.inference import evaluate as evaluation_job
 from mapreduce.inference import predict as prediction_job
 from mapreduce.inference.base import prepare
+from mapreduce.inference.metrics import Report
+from mapreduce.inference.report import report
 from mapreduce.plan import flags as plan_flags
 from mapreduce.plan import settings as plan_settings
 from mapreduce.plan.plan import Plan
-from mapreduce.runs import checkpoint, events, flags
+from mapreduce.runs import checkpoint, events, flags, plotting
 from mapreduce.runs.directory import RunDir
-from mapreduce.runs.events import Evaluated, Events, Subscriber, Warned
+from mapreduce.runs.events import Events, Subscriber, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric, signals
 from mapreduce.support import trust as trusted
@@ -122,8 +125,8 @@ class Run:
 
     def evaluate(
         self, data: Any, *, label: str | None = None, weights: Any = None, **execution: Any
-    ) -> Evaluated:
-        """Score the model on data with labels: ``rows``, ``accuracy`` and ``loss``.
+    ) -> Report:
+        """Report on the model, on data with labels: ``accuracy``, ``loss``, ``confusion``, ....
 
         Parameters
         ----------
@@ -140,8 +143,7 @@ class Run:
         with self._at_work(execution) as (how, place):
             folder = self._imported(data, place, label=label, weights=weights)
             completed = prepare(self._run, folder, how, labelled=True)
-            score = evaluation_job.evaluate(self._run, completed, folder, how)
-        return score.evaluated(completed, self.plan.create_model())
+            return report(self._run, completed, folder, how)
 
     def predict(
         self, data: Any, *, probabilities: bool = False, id: str | None = None, **execution: Any
@@ -209,16 +211,32 @@ class Run:
         callbacks, progress
             As :func:`train` takes them.
         execution
-            Options of ``gradreduce resume``, such as ``workers`` and ``take_over``; the others are
-            as before.
+            Options of ``gradreduce resume``, such as ``workers`` and ``take_over``, and the folders
+            ``data`` and ``evaluation`` of data that have moved; the others are as before.
         """
-        others = {"take_over", "remote_data"} & execution.keys()
+        others = {"take_over", "remote_data", "data", "evaluation"} & execution.keys()
         given = {name: execution.pop(name) for name in others}
+        given |= {name: _path(given[name]) for name in ("data", "evaluation") if given.get(name)}
         with _quiet(self._run.config.numeric_profile):
             given |= _checked(execution, flags.EXECUTION, flags.RUNNER)
             with _shown(progress, callbacks, self.path) as (bus, display):
                 start.resume(self._run, given, bus, lambda text: display(Warned(text)))
         return self
+
+    def plot(self, *others: "Run", against: str = "rounds") -> Any:
+        """Curves of this run and of others: see :func:`mapreduce.runs.plotting.figure`.
+
+        A ``matplotlib.figure.Figure``, whose method ``savefig(path)`` writes it to a file.
+        """
+        return plotting.figure([self._run, *(other._run for other in others)], against)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the run in a line, and its curves where matplotlib is."""
+        text = f"<pre>{html.escape(repr(self))}</pre>"
+        with contextlib.suppress(UsageError), io.StringIO() as svg:
+            self.plot().savefig(svg, format="svg")
+            text += svg.getvalue().partition("<svg")[1] + svg.getvalue().partition("<svg")[2]
+        return text
 
     def __repr__(self) -> str:
         summary = self._run.summary()
@@ -312,7 +330,8 @@ def train(
     with _quiet(profile), _shown(progress, callbacks, path) as (bus, display):
         if run is None and progress:
             display.say(f"run {path}")
-        how = path.parent / IMPORTED, model, values["dtype"]
+        dtype = plan_settings.dtype(values["optimizer"], values["dtype"])
+        how = path.parent / IMPORTED, model, dtype
         named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe and Path(recipe)}
         values["data"] = _imported(data, *how, weights=weights, **named)
         if evaluation is not None:
@@ -321,8 +340,9 @@ def train(
             with _named("evaluation"):
                 values["evaluation"] = _imported(evaluation, *how, like)
         trained, _ = start.start(values, bus)
-        if doubt := trained.summary()["warning"]:
-            display(Warned(doubt))
+        for doubt in trained.summary()["warnings"]:
+            if doubt not in display.warned:
+                display(Warned(doubt))
     return Run(path)
 
 
@@ -355,7 +375,7 @@ def open_run(path: str | os.PathLike[str] | RemotePath, *, trust: Iterable[str] 
 
 def evaluate(
     run: str | os.PathLike[str], data: Any, *, trust: Iterable[str] = (), **options: Any
-) -> Evaluated:
+) -> Report:
     """:meth:`Run.evaluate` of the run in a folder, which :func:`open_run` opens."""
     return open_run(run, trust=trust).evaluate(data, **options)
 

@@ -78,8 +78,8 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
     if summary["eval_loss"] is not None:
         click.echo(scores(summary["accuracy"], summary["eval_loss"]))
     click.echo(f"model_sha256 {ended.model_sha256}")
-    if summary["warning"]:
-        click.echo(f"warning: {summary['warning']}", err=True)
+    for warning in summary["warnings"]:
+        click.echo(f"warning: {warning}", err=True)
 
 
 def _show_plan(values: Mapping[str, Any]) -> None:
@@ -127,9 +127,12 @@ class Display:
         self._is_drawn = False
         self._started = self._last = time.monotonic()
         self._first = self._rounds = self._rows = 0
+        #: Warnings that were shown.
+        self.warned: set[str] = set()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, Warned):
+            self.warned.add(event.message)
             self.say(f"warning: {event.message}")
         elif self._quiet:
             pass

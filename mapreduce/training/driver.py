@@ -33,7 +33,7 @@ from mapreduce.plan.settings import Settings, make
 from mapreduce.runners import traits
 from mapreduce.runners.hadoop import submissions
 from mapreduce.runs import checkpoint, lease
-from mapreduce.runs.directory import Position, RunConfig, RunDir, block_bounds
+from mapreduce.runs.directory import Moved, Position, RunConfig, RunDir, block_bounds
 from mapreduce.runs.events import (
     CheckpointSaved,
     Events,
@@ -50,6 +50,7 @@ from mapreduce.strategies.base import Layout
 from mapreduce.strategies.task_context import task_context
 from mapreduce.support import numeric, signals
 from mapreduce.support.periodic import every
+from mapreduce.training import doubts
 from mapreduce.training.recovery import Recovery
 
 #: Seconds between two looks for new published rounds.
@@ -112,6 +113,7 @@ def train(
     *,
     take_over: bool = False,
     job_class: type[ChainJob] = ChainJob,
+    moved: Moved | None = None,
 ) -> RunEnded:
     """Train until the plan's last round, from wherever the run stands.
 
@@ -126,6 +128,8 @@ def train(
         Take the run from a driver on another host that has ended.
     job_class : type
         The job whose steps are the rounds.
+    moved : Moved, optional
+        Where data lie now; the run keeps that.
 
     Raises
     ------
@@ -138,7 +142,7 @@ def train(
     """
     # The caller's object may know an earlier run at this path.
     run = RunDir(run.path)
-    config = run.config
+    config = moved.applied(run.config) if moved else run.config
     execution.check_places(run.path, config.data, config.evaluation)
     with (
         lease.held(run.path, take_over=take_over) as previous,
@@ -148,7 +152,11 @@ def train(
         events.subscribe(lines)
         check_training_data(config)
         if config.evaluation and config.plan.eval_sha256:
-            check_data(config.evaluation, config.plan.eval_sha256)
+            check_data(config.evaluation, config.plan.eval_sha256, "--eval")
+        if moved:
+            kept = {"data": config.data, "evaluation": config.evaluation}
+            run.write_json("moved.json", kept, once=False)
+            run = RunDir(run.path)
         before = previous.application if previous is not None else None
         # What a killed driver has left on the cluster would go on writing to the run.
         for application in traits.end_left_behind(execution.runner, str(run.path), before):
@@ -197,6 +205,9 @@ class _Training:
             return result
         self._record_surroundings()
         position = self._start(result.completed if result is not None else None)
+        # A search measures the scales, and says at its end whether they were too far apart.
+        if not position.completed and self._optimizer.search(position.scalars) is None:
+            self._doubt(doubts.scales(self._run.config))
         with self._workers():
             try:
                 while not self._checkpoint_and_evaluate(position):
@@ -396,6 +407,7 @@ class _Training:
                 f"{error}. 'gradreduce resume {self._run.path}' makes it again"
             ) from error
         digest = checkpoint.model_sha256(self._model.named(best.params))
+        self._doubt(doubts.never_predicted(self._run, best.params))
         ending = (None, None) if search is None else (search.state, search.norm)
         ended = RunEnded(result, digest, completed < self._plan.rounds, *ending)
         try:
@@ -409,6 +421,10 @@ class _Training:
             ) from error
         self._events.emit(ended)
         return ended
+
+    def _doubt(self, message: str | None) -> None:
+        if message is not None:
+            self._events.emit(Warned(message, lasting=True))
 
     def _warn(self, message: str) -> None:
         self._events.emit(Warned(message))
@@ -482,9 +498,11 @@ def check_training_data(config: RunConfig) -> None:
         )
 
 
-def check_data(path: str, expected: str) -> Manifest:
+def check_data(path: str, expected: str, option: str = "--data") -> Manifest:
     """The manifest of a run's dataset, whose digest must be ``expected``."""
     try:
         return Dataset(path_of(path), expected).check_sizes()
     except MissingInputError as error:
-        raise MissingInputError(f"the run's data are gone: {error}") from error
+        raise MissingInputError(
+            f"the run's data are gone: {error}. If they have moved, name their folder by {option}"
+        ) from error

@@ -10,7 +10,7 @@ from mapreduce.executors.chain import ChainJob
 from mapreduce.plan import flags as plan_flags
 from mapreduce.runners import traits
 from mapreduce.runs import flags
-from mapreduce.runs.directory import RunDir
+from mapreduce.runs.directory import Moved, RunDir
 from mapreduce.runs.events import Events, RunEnded
 from mapreduce.support.printable import printable
 from mapreduce.training import driver
@@ -53,7 +53,7 @@ def resume(
     run : RunDir
     given : mapping
         Options of execution and runner that are not None, ``mrjob_arguments``, ``take_over``, and
-        ``remote_data``, a sequence of URIs.
+        ``remote_data``, a sequence of URIs; ``data`` and ``evaluation`` where these have moved.
     events : Events
     warn : callable
         Receives a message about arguments that are left out.
@@ -66,7 +66,9 @@ def resume(
     # Raises an error where there is no run.
     _ = run.config
     before, arguments = flags.recorded(run)
-    require_named(run, given.get("remote_data", ()))
+    places = {name: given[name].absolute() for name in ("data", "evaluation") if given.get(name)}
+    moved = Moved(**{name: str(path) for name, path in places.items()}) if places else None
+    require_named(run, given.get("remote_data", ()), moved)
     runner = given.get("runner") or before.get("runner", "parallel")
     if given.get("mrjob_arguments"):
         arguments = []
@@ -88,7 +90,9 @@ def resume(
         before.pop("blocks", None)
     values = {**defaults(flags.EXECUTION, flags.RUNNER), **before, **given}
     take_over = bool(given.get("take_over"))
-    return driver.train(run, flags.execution(values), values["keep"], events, take_over=take_over)
+    return driver.train(
+        run, flags.execution(values), values["keep"], events, take_over=take_over, moved=moved
+    )
 
 
 def defaults(*tables: tuple[plan_flags.Option, ...]) -> dict[str, Any]:
@@ -96,15 +100,19 @@ def defaults(*tables: tuple[plan_flags.Option, ...]) -> dict[str, Any]:
     return {option.name: option.default for table in tables for option in table}
 
 
-def require_named(run: RunDir, named: tuple[str, ...]) -> None:
+def require_named(run: RunDir, named: tuple[str, ...], moved: Moved | None = None) -> None:
     """Refuse to open remote data that only the run names, which may be a stranger's.
+
+    Data that have ``moved`` are named by the user.
 
     Raises
     ------
     UsageError
         The run's data are in another filesystem, and not ``named`` by the user.
     """
-    for place in (run.config.data, run.config.evaluation or ""):
+    moved = moved or Moved()
+    config, named = run.config, (*named, moved.data or "", moved.evaluation or "")
+    for place in (moved.data or config.data, moved.evaluation or config.evaluation or ""):
         is_beside = place.split("/")[:3] == str(run.path).split("/")[:3]
         if is_remote(place) and place not in named and not is_beside:
             raise UsageError(

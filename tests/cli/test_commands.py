@@ -160,7 +160,7 @@ def test_how_a_search_ended(data, tmp_path):
     first = done.stdout.splitlines()[0]
     assert re.fullmatch(r"converged after \d+ rounds: the gradient's norm is \S+e-0[78]", first)
     assert done.stderr == ""
-    done = gradreduce(*command, tmp_path / "b", "--l2", 0.1, "--tol", 1e-30)
+    done = gradreduce(*command, tmp_path / "b", "--l2", 0.1, "--tol", 1e-30, "--dtype", "float32")
     assert done.returncode == 0
     assert "converged" not in done.stdout
     assert done.stderr.startswith("warning: stalled at float32 precision after ")

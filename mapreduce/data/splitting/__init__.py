@@ -23,7 +23,7 @@ from kernels import dispatch
 from mapreduce.data import order
 from mapreduce.data.batch import Array
 from mapreduce.data.copying import check_absent
-from mapreduce.data.readers.fields import NUMBER, bad_value, texts
+from mapreduce.data.fields import NUMBER, bad_value, texts
 from mapreduce.data.readers.tables import preview
 from mapreduce.data.splitting.records import CsvFiles, ParquetFiles, copy, open_files
 from mapreduce.errors import DataError, UsageError

@@ -15,7 +15,7 @@ from pyarrow import csv
 
 from hdfs_utils.atomic import storage_errors
 from mapreduce.data.batch import Array
-from mapreduce.data.readers.fields import NUMBER
+from mapreduce.data.fields import NUMBER
 from mapreduce.data.readers.files import check_source, open_source
 from mapreduce.data.readers.tables import preview
 from mapreduce.errors import DataError, UsageError

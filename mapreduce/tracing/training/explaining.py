@@ -32,13 +32,14 @@ def traced(
     reducers: int | None,
     fan_in: int | None,
     tell: Callable[[str], None] = lambda message: None,
+    data: AnyPath | None = None,
 ) -> RoundTrace:
     """Run a round again, and note what happens in it.
 
     ``path`` is the folder of the run, which is only read. Rounds are counted from 1; the default is
     the last that is finished. Map tasks, blocks of the parameters (``reducers``) and the most
     partial sums that one reducer merges are by default those of the run. ``tell`` is called with a
-    message before a long operation.
+    message before a long operation. ``data`` is the folder of data that have moved.
 
     Raises
     ------
@@ -51,6 +52,8 @@ def traced(
     """
     run = RunDir(path.absolute())
     config, plan = run.config, run.config.plan
+    if data is not None:
+        config = replace(config, data=str(data.absolute()))
     number = replay.chosen(run, number)
     check_training_data(config)
     model, optimizer = plan.create_model(), plan.create_optimizer()

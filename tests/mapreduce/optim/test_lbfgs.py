@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
 
+import mapreduce
 import naive
 from mapreduce.data.columns import Column
 from mapreduce.data.importer import Rows, Source, import_rows
@@ -19,6 +21,7 @@ from mapreduce.optim.contract import PAGE, Shared
 from mapreduce.optim.lbfgs import LBFGS, LONGEST, MOST_TRIALS, SHORTEST
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint
+from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
@@ -519,7 +522,7 @@ def test_extreme_features_are_scaled_by_their_curvature(tmp_path, kind):
 @pytest.mark.slow
 def test_extreme_targets(tmp_path):
     data = imported(tmp_path / "data", "incomes", number=True, scale=1e25)
-    run, ended = train(tmp_path / "run", data, "linear")
+    run, ended = train(tmp_path / "run", data, "linear", dtype="float32")
     assert ended.search == "stalled"
     summary = run.summary()
     assert 0 < summary["loss"] < 3e50
@@ -561,3 +564,26 @@ def test_a_chain_and_a_gang_end_a_search_alike(tmp_path):
         for name, execution in (("chain", CHAIN), ("gang", GANG))
     )
     assert chain == gang
+
+
+@pytest.mark.parametrize(
+    ("load", "model"),
+    [
+        (load_breast_cancer, "logistic"),
+        (load_wine, "softmax"),
+        pytest.param(load_digits, "softmax", marks=pytest.mark.slow),
+    ],
+)
+def test_the_defaults_converge_to_the_optimum_of_scikit_learn(tmp_path, load, model):
+    x, y = load(return_X_y=True)
+    x = StandardScaler().fit_transform(x)
+    options = {"progress": False, "runner": "inline", "l2": 1 / len(y)}
+    run = mapreduce.train((x, y), model, optimizer="lbfgs", run=tmp_path / "run", **options)
+    summary = RunDir(run.path).summary()
+    assert (summary["search"], summary["warning"]) == ("converged", None)
+    best = LogisticRegression(C=1, tol=1e-10, max_iter=10_000).fit(x, y)
+    chances = best.predict_proba(x)[np.arange(len(y)), y]
+    optimum = (best.coef_**2).sum() / 2 / len(y) - np.log(chances).mean()
+    assert summary["loss"] + (run.parameters["weight"] ** 2).sum() / 2 / len(y) == pytest.approx(
+        optimum, abs=1e-6
+    )

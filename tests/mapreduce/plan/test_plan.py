@@ -336,7 +336,7 @@ class TestRefusal:
         making.check(replace(plan, momentum=0.5, history_size=3, tol=0.1))
         searches = make(optimizer="lbfgs")
         with pytest.raises(UsageError, match="--precision mixed: L-BFGS has no such option"):
-            making.check(replace(searches, precision="mixed"))
+            making.check(replace(searches, precision="mixed", dtype="float32"))
 
     def test_patience_with_one_evaluation(self):
         with pytest.raises(UsageError, match="--patience 2: only the last of 6 rounds is eval"):
@@ -446,7 +446,9 @@ class TestSearch:
     def test_defaults(self):
         plan = make(optimizer="lbfgs", evaluation=dataset([10], seed=9))
         assert (plan.batch_size, plan.rounds_per_epoch) == (723, 1)
-        assert (plan.rounds, plan.eval_every) == (100, 100)
+        assert (plan.rounds, plan.eval_every) == (1000, 1000)
+        assert (plan.dtype, make().dtype) == ("float64", "float32")
+        assert make(optimizer="lbfgs", dtype="float32").dtype == "float32"
 
     @pytest.mark.parametrize("size", [0, 723, 724])
     def test_all_rows_by_name(self, size):

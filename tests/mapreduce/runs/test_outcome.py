@@ -97,3 +97,42 @@ def test_the_loss_of_a_pass_is_that_of_all_rows():
     assert outcome.pass_loss(PLAN, losses) == pytest.approx(expected)
     assert outcome.pass_loss(PLAN, {}) is None
     assert outcome.pass_loss(PLAN, {1: (100, None)}) is None
+
+
+ENDED = RunEnded(30, "0" * 64, False)
+
+
+def says_at_the_end(plan, losses):
+    found = {completed: (100, loss) for completed, loss in enumerate(losses, 1)}
+    return outcome.warning(plan, ENDED, found)
+
+
+@pytest.mark.parametrize("plan", [PLAN, replace(PLAN, batch_size=1000, slice_rows=1000)])
+def test_a_loss_that_ended_above_where_it_began(plan):
+    text = says_at_the_end(plan, [0.5] * 15 + [0.6] * 15)
+    assert text.startswith("the loss ended above where it began: 0.6 in the last pass")
+    assert "0.5 in the first; " in text
+    assert "--learning-rate" in text
+    assert says_at_the_end(plan, [0.5] * 15 + [0.49] * 15) is None
+    assert says_at_the_end(plan, [0.5]) is None
+
+
+def test_batches_differ_by_what_is_in_them():
+    assert says_at_the_end(PLAN, noisy(0.5, 0.5, 0.5)) is None
+    # Less than two passes, and numbers, whose squares differ much, tell nothing.
+    assert says_at_the_end(PLAN, [0.5] * 10 + [0.6] * 9) is None
+    assert says_at_the_end(REGRESSION, [0.5] * 15 + [0.6] * 15) is None
+
+
+def test_lasting_warnings_are_kept_once_and_after_that_of_the_losses():
+    events = [
+        {"event": "Warned", "message": "of a moment"},
+        *[{"event": "Warned", "message": "lasting", "lasting": True}] * 2,
+        {"event": "RunEnded", "message": "another", "lasting": True},
+    ]
+    losses = {completed: (1000, float(completed)) for completed in range(1, 31)}
+    full = replace(PLAN, batch_size=1000, slice_rows=1000)
+    first, *others = outcome.warnings(full, ENDED, losses, events)
+    assert first.startswith("the training diverged")
+    assert others == ["lasting"]
+    assert outcome.warnings(full, ENDED, {}, events[:1]) == []

@@ -1,0 +1,240 @@
+"""The whole report on a model: sums over a dataset from which all its metrics follow.
+
+The sums combine along the canonical tree, as those of :mod:`mapreduce.inference.evaluate`, whose
+score is one of them. A ROC curve needs the order of all rows' scores, which does not fit a bounded
+memory. So scores are counted as float32, and where more than 2^19 are different, by as many of
+their leading bits as there is room for. The report says by how much the area may be off.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hdfs_utils.paths import AnyPath
+from mapreduce.algorithms.fold_job import FoldJob, Monoid, run_fold
+from mapreduce.data.batch import Array
+from mapreduce.data.shards import Dataset
+from mapreduce.inference import metrics
+from mapreduce.inference.base import Inference, InferenceJob, described, first_slices
+from mapreduce.inference.evaluate import Score, check_finite, score_of
+from mapreduce.inference.evaluate import from_message as score_from
+from mapreduce.inference.evaluate import to_message as score_to
+from mapreduce.inference.metrics import Report
+from mapreduce.models.base import device_errors
+from mapreduce.reduction.message import Message
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.execution import Execution
+
+#: Most bins of all curves together, and the bits that are dropped at a time to have no more.
+MOST_BINS, STEP = 1 << 19, 2
+#: Most classes that have a ROC curve each.
+MOST_CURVES = 64
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Sums by key.
+
+    Attributes
+    ----------
+    keys : array (n,), int64
+        Ascending.
+    sums : array (n, 2), float64
+    """
+
+    keys: Array
+    sums: Array
+
+    @classmethod
+    def of(cls, keys: Array, values: Array) -> "Histogram":
+        """Adds up the values (n, 2) of each key, in their order."""
+        found, places = np.unique(keys, return_inverse=True)
+        sums = [np.bincount(places, column, len(found)) for column in values.T]
+        return cls(found, np.stack(sums, axis=1))
+
+    def __add__(self, other: "Histogram") -> "Histogram":
+        keys = np.concatenate([self.keys, other.keys])
+        return Histogram.of(keys, np.concatenate([self.sums, other.sums]))
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Sums over some rows.
+
+    Attributes
+    ----------
+    score : Score
+    pairs : Histogram
+        Number and weight of the rows by ``label * classes + prediction``.
+    curves : Histogram
+        Weight of the rows of a class, and of all others, by ``class * 2**32 + bin``: the bin of the
+        score that the class has. For two classes, the second only.
+    bits : int
+        Leading bits of a score that are its bin; the others are 0.
+    moments : array (5,), float64
+        For numbers: weight of the rows, weighted mean of the labels and sum of the squared
+        differences from it, weighted sums of the errors' squares and magnitudes.
+    """
+
+    score: Score
+    pairs: Histogram
+    curves: Histogram
+    bits: int
+    moments: Array
+
+    def __add__(self, other: "Tally") -> "Tally":
+        curves, bits = self.curves + other.curves, min(self.bits, other.bits)
+        if bits < max(self.bits, other.bits):
+            curves = _coarser(curves, bits)
+        while len(curves.keys) > MOST_BINS:
+            bits -= STEP
+            curves = _coarser(curves, bits)
+        moments = _combined(self.moments, other.moments)
+        return Tally(self.score + other.score, self.pairs + other.pairs, curves, bits, moments)
+
+
+def _coarser(curves: Histogram, bits: int) -> Histogram:
+    return Histogram.of(curves.keys & (-1 << (32 - bits)), curves.sums)
+
+
+def _combined(left: Array, right: Array) -> Array:
+    """Moments of both; see :mod:`mapreduce.data.standardisation` for the source of the formula."""
+    total = left + right
+    if left[0] and right[0]:
+        difference = right[1] - left[1]
+        total[1] = left[1] + difference * right[0] / total[0]
+        total[2] += difference**2 * left[0] * right[0] / total[0]
+    return total
+
+
+def to_message(tally: Tally) -> Message:
+    """A tally as a message."""
+    score = score_to(tally.score)
+    parts = {"pairs": tally.pairs, "curves": tally.curves}
+    arrays = {name: part.keys for name, part in parts.items()}
+    arrays |= {f"{name}_sums": part.sums for name, part in parts.items()}
+    meta = {**score.meta, "bits": tally.bits}
+    return Message(meta, {**score.arrays, **arrays, "moments": tally.moments})
+
+
+def from_message(message: Message) -> Tally:
+    """The tally of :func:`to_message`."""
+    arrays = message.arrays
+    pairs, curves = (Histogram(arrays[n], arrays[f"{n}_sums"]) for n in ("pairs", "curves"))
+    return Tally(score_from(message), pairs, curves, message.meta["bits"], arrays["moments"])
+
+
+TALLIES = Monoid("the report", Tally.__add__, to_message, from_message)
+
+
+def tally_of(inference: Inference, leaf: int) -> Tally:
+    """The tally of one slice of the data."""
+    batch, model = inference.leaf(leaf), inference.model
+    score = score_of(inference, leaf)
+    with np.errstate(all="ignore"), device_errors(model.device):
+        logits = model.logits(inference.params, batch, inference.context)
+        weights = np.ones(batch.rows) if batch.weights is None else batch.weights
+        labels = np.asarray(batch.labels, np.float64 if model.regression else np.int64)
+        if model.regression:
+            errors = labels - logits[:, 0].astype(np.float64)
+            nothing = Histogram(np.empty(0, np.int64), np.empty((0, 2)))
+            return Tally(score, nothing, nothing, 32, _moments(labels, errors, weights))
+        classes = logits.shape[1]
+        keys = labels * classes + logits.argmax(axis=1)
+        pairs = Histogram.of(keys, np.stack([np.ones(batch.rows), weights], axis=1))
+        if classes == 2:
+            scores, first = logits[:, 1:] - logits[:, :1], 1
+        elif classes <= MOST_CURVES:
+            chances = model.probabilities(inference.params, batch, inference.context)
+            # Odds, whose order is that of the probabilities, also where those are rounded to 1.
+            rest = [np.delete(chances, at, axis=1).sum(axis=1) for at in range(classes)]
+            scores, first = chances / np.stack(rest, axis=1), 0
+        else:
+            scores, first = np.empty((batch.rows, 0)), 0
+        curves = _curves(scores, labels, weights, first)
+    return Tally(score, pairs, curves, 32, np.zeros(5))
+
+
+def _moments(labels: Array, errors: Array, weights: Array) -> Array:
+    weight = weights.sum()
+    mean = (weights * labels).sum() / weight if weight else 0.0
+    squares = (weights * (labels - mean) ** 2).sum()
+    parts = [weight, mean, squares, (weights * errors**2).sum(), (weights * abs(errors)).sum()]
+    return np.array(parts, np.float64)
+
+
+def _curves(scores: Array, labels: Array, weights: Array, first: int) -> Histogram:
+    """The histogram of scores (rows, n) of n classes, which are numbered from ``first`` on."""
+    numbers = np.arange(first, first + scores.shape[1])
+    # Without -0.0. The bits of floats are ordered as the floats are, those of negative ones
+    # the other way round.
+    found = (scores.astype(np.float32) + np.float32(0)).view(np.uint32)
+    ordered = np.where(found >> 31, ~found, found | np.uint32(1 << 31))
+    bins = ordered.astype(np.int64)
+    is_class = labels[:, None] == numbers
+    values = np.stack([is_class, ~is_class], axis=2) * weights[:, None, None]
+    return Histogram.of((bins + (numbers << 32)).ravel(), values.reshape(-1, 2))
+
+
+class ReportJob(InferenceJob, FoldJob):
+    """Tallies slices and adds up the tallies along the canonical tree."""
+
+    MONOID = TALLIES
+
+    @property
+    def leaves(self) -> int:
+        return self.inference.leaves
+
+    def lift(self, leaf: int) -> Tally:
+        return tally_of(self.inference, leaf)
+
+
+def report(run: RunDir, completed: int, data: AnyPath, execution: Execution) -> Report:
+    """Report on the checkpoint after ``completed`` rounds, on a dataset with labels.
+
+    Raises
+    ------
+    NonFiniteError
+        The sum of the losses is NaN or infinite.
+    """
+    leaves = first_slices(Dataset(data).manifest)[-1]
+    options = described(run, completed, data)
+    tally: Tally = run_fold(ReportJob, options, leaves, execution.for_paths(run.path, data))
+    check_finite(tally.score, completed, data)
+    return reported(tally, completed, run)
+
+
+def reported(tally: Tally, completed: int, run: RunDir) -> Report:
+    """The report that follows from the sums over all rows."""
+    model, classes = run.config.plan.create_model(), run.config.classes
+    common = vars(tally.score.evaluated(completed, model))
+    if model.regression:
+        found: dict[str, Any] = metrics.regression(tally.moments)
+        return Report(**common, weight=tally.score.weight, **found)
+    keys, weights = tally.pairs.keys, tally.pairs.sums[:, 1]
+    labels, predictions = np.divmod(keys, len(classes))
+    cells = zip(labels.tolist(), predictions.tolist(), weights.tolist(), strict=True)
+    owners = tally.curves.keys >> 32
+    areas = []
+    for number in np.unique(owners).tolist():
+        own = owners == number
+        areas.append(metrics.area(tally.curves.keys[own], tally.curves.sums[own]))
+    known = [area for area in areas if area is not None]
+    auc, error = np.mean(known, axis=0).tolist() if known else (None, None)
+    if known and tally.bits == 32 and model.dtype == np.float32:
+        error = 0.0
+    is_log = getattr(model, "loss", "logistic") == "logistic"
+    return Report(
+        **common,
+        weight=tally.score.weight,
+        classes=classes,
+        cells=tuple(cells),
+        log_loss=common["loss"] if is_log else None,
+        roc_auc=auc,
+        roc_auc_error=error,
+    )
+
+
+if __name__ == "__main__":
+    ReportJob.run()

@@ -1,0 +1,134 @@
+"""Several runs beside each other: what differs between them, and what they no longer need."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from hdfs_utils.folders import remove_folder
+from hdfs_utils.paths import AnyPath, ordered
+from mapreduce.errors import MissingInputError
+from mapreduce.runs import checkpoint, events, lease
+from mapreduce.runs.directory import RunDir
+
+#: Results that runs are sorted by; of the accuracy the highest comes first.
+METRICS = ("loss", "accuracy", "eval_loss", "seconds")
+
+Facts = dict[str, dict[str, Any]]
+
+
+def found(folder: AnyPath, warn: Callable[[str], None]) -> Iterator[RunDir]:
+    """The runs in a folder and below; ``warn`` gets a message for each that is damaged.
+
+    Raises
+    ------
+    MissingInputError
+        It is not a folder.
+    """
+    if not folder.is_dir():
+        raise MissingInputError(f"{folder} is not a folder")
+    for path in ordered(folder.rglob("run.json")):
+        run = RunDir(path.parent)
+        try:
+            run.summary()
+        except Exception as error:
+            # A damaged run must not hide the others.
+            warn(f"{run.path} is left out: {error}")
+            continue
+        yield run
+
+
+def facts(run: RunDir) -> Facts:
+    """What is known of a run: its ``plan``, ``data``, ``execution``, ``results``, ``environment``.
+
+    ``seconds`` are those that drivers were at work, up to their last events.
+    """
+    config, summary = run.config, run.summary()
+    plan = config.plan.to_dict()
+    data = plan.pop("data")
+    data |= {"rows": sum(data.pop("shard_rows")), "eval_sha256": plan.pop("eval_sha256")}
+    names = ("state", "completed", "accuracy", "eval_loss", "model_sha256", "warnings")
+    results = {"loss": summary["pass_loss"], **{name: summary[name] for name in names}}
+    return {
+        "plan": plan,
+        "data": {"path": config.data, "evaluation": config.evaluation, **data},
+        "execution": run.read_json("execution.json") or {},
+        "results": {**results, "seconds": round(_seconds(run), 3)},
+        "environment": run.read_json("profile.json") or {},
+    }
+
+
+def _seconds(run: RunDir) -> float:
+    total = started = 0.0
+    last = 0.0
+    for event in events.read(run.path / "events.jsonl"):
+        at = event.get("time")
+        if type(at) is not float:
+            continue
+        if event["event"] == "RunStarted":
+            total, started = total + last - started, at
+        last = at
+    return total + last - started
+
+
+def differing(runs: list[Facts]) -> dict[str, list[str]]:
+    """By the parts of :func:`facts`, the names whose values are not the same in all runs."""
+    return {
+        part: [
+            name
+            for name in dict.fromkeys(name for one in runs for name in one[part])
+            if any(one[part].get(name) != runs[0][part].get(name) for one in runs)
+        ]
+        for part in runs[0]
+    }
+
+
+def order(metric: str) -> Callable[[Facts], Any]:
+    """The key that sorts runs from the best to the worst; those without the metric come last."""
+    sign = -1 if metric == "accuracy" else 1
+
+    def key(run: Facts) -> tuple[bool, float]:
+        value = run["results"][metric]
+        return value is None, sign * (value or 0.0)
+
+    return key
+
+
+def needless(run: RunDir, failed: bool) -> list[AnyPath]:
+    """Files and folders of a run that are not needed any more; those of a live driver's run are.
+
+    Of a run that has ended these are the blocks of rounds, and the checkpoints but its result's. If
+    ``failed``, a run that never completed a round is needless as a whole.
+    """
+    holder, result = lease.holder(run.path), run.result()
+    if holder is not None and lease.is_alive(holder):
+        return []
+    saved = checkpoint.saved(run)
+    if result is None:
+        is_failed = (
+            not saved
+            and not run.summary()["completed"]
+            and not max(run.complete_rounds(), default=0)
+        )
+        return [run.path] if failed and is_failed else []
+    if result.completed not in saved:
+        # The rounds are needed to make it again.
+        return []
+    others = [run.checkpoints / f"{at:08d}" for at in saved if at != result.completed]
+    return [*others, *ordered(run.rounds.glob("*.block"))]
+
+
+def remove(run: RunDir, paths: list[AnyPath]) -> None:
+    """Delete what :func:`needless` found.
+
+    Raises
+    ------
+    LeaseError
+        A driver has begun to work on the run.
+    """
+    with lease.held(run.path):
+        for path in paths if paths != [run.path] else []:
+            if path.is_dir():
+                remove_folder(path, checkpoint.MARKER)
+            else:
+                path.unlink(missing_ok=True)
+    if paths == [run.path]:
+        remove_folder(run.path, "run.json")

@@ -1,0 +1,70 @@
+"""Curves of runs, by matplotlib."""
+
+from itertools import accumulate
+from typing import Any
+
+from mapreduce.errors import UsageError
+from mapreduce.runs import events
+from mapreduce.runs.directory import RunDir
+
+
+def figure(runs: list[RunDir], against: str = "rounds") -> Any:
+    """Loss of the rounds and of the evaluations, and accuracy if there is any.
+
+    Parameters
+    ----------
+    runs : list of RunDir
+    against : {"rounds", "rows"}
+        What the horizontal axis counts: rounds, or rows that were trained on.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+
+    Raises
+    ------
+    UsageError
+        matplotlib is not installed, or ``against`` is unknown.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UsageError(
+            f"a plot needs matplotlib ({error}). Install it: pip install 'gradreduce[plot]'"
+        ) from error
+    if against not in ("rounds", "rows"):
+        raise UsageError(f"against: expected rounds or rows, found {against!r:.60}")
+    curves = [_curves(run, against) for run in runs]
+    count = 1 + any(one["accuracy"] for one in curves)
+    made = Figure(figsize=(6.4 * count, 4.8), layout="constrained")
+    axes = made.subplots(1, count, squeeze=False)[0]
+    for number, (run, found) in enumerate(zip(runs, curves, strict=True)):
+        color, name = f"C{number % 10}", run.path.name
+        axes[0].plot(*_columns(found["loss"]), color=color, alpha=0.7, label=f"{name}, training")
+        for axis, key in zip(axes, ("eval_loss", "accuracy"), strict=False):
+            if found[key]:
+                shown = f"{name}, evaluation"
+                axis.plot(*_columns(found[key]), "o--", color=color, markersize=4, label=shown)
+    for axis, label in zip(axes, ("loss", "accuracy"), strict=False):
+        axis.set(xlabel=against, ylabel=label)
+        if axis.lines:
+            axis.legend()
+    return made
+
+
+def _curves(run: RunDir, against: str) -> dict[str, list[tuple[int, float]]]:
+    recorded = events.read(run.path / "events.jsonl")
+    rounds = {e["completed"]: e for e in recorded if e["event"] == "RoundCompleted"}
+    numbers = sorted(rounds)
+    rows = accumulate(rounds[at]["rows"] for at in numbers)
+    places = dict(zip(numbers, rows if against == "rows" else numbers, strict=True))
+    found = {"loss": [(places[at], rounds[at]["loss"]) for at in numbers]}
+    scores = {e["completed"]: e for e in recorded if e["event"] == "Evaluated"}
+    for key, name in (("eval_loss", "loss"), ("accuracy", "accuracy")):
+        known = [at for at in sorted(scores) if at in places and scores[at][name] is not None]
+        found[key] = [(places[at], scores[at][name]) for at in known]
+    return found
+
+
+def _columns(points: list[tuple[int, float]]) -> tuple[list[int], list[float]]:
+    return [x for x, _ in points], [float("nan") if y is None else y for _, y in points]

@@ -1,0 +1,108 @@
+"""What can go wrong in a training without an error, looked for in a few rows of its data.
+
+Whether the losses went well is in :mod:`mapreduce.runs.outcome`.
+"""
+
+import numpy as np
+
+from hdfs_utils.paths import path_of
+from mapreduce.data.batch import Array, Csr
+from mapreduce.data.shards import Dataset
+from mapreduce.inference.base import Inference
+from mapreduce.models.base import device_errors
+from mapreduce.runs.directory import RunConfig, RunDir
+
+#: Features whose scales differ more than this many times are warned of.
+MOST_RATIO = 100
+#: Rows, and elements of rows, whose scales are looked at.
+_ROWS, _ELEMENTS = 4096, 1 << 22
+#: The least share of the rows in which a feature is not 0, or it has no scale.
+_LEAST_SHARE = 0.01
+#: Slices of evaluation data whose predictions are looked at.
+_SLICES = 64
+
+
+def scales(config: RunConfig) -> str | None:
+    """A warning if the features of the first rows have very different scales, or None.
+
+    A feature's scale is the mean magnitude of what is not 0, so that categories that are rare do
+    not count as small.
+    """
+    if config.plan.data.standardised:
+        return None
+    dataset = Dataset(path_of(config.data))
+    rows = min(_ROWS, max(64, _ELEMENTS // dataset.manifest.features))
+    batch = dataset.shard(0).rows(0, min(rows, config.plan.data.shard_rows[0]))
+    sums, counts = _magnitudes(batch.features)
+    has_scale = counts >= max(1, _LEAST_SHARE * batch.rows)
+    found = np.flatnonzero(has_scale)
+    if not len(found):
+        return None
+    means = sums[found] / counts[found] * batch.scale
+    small, large = int(means.argmin()), int(means.argmax())
+    ratio = means[large] / means[small]
+    if not ratio > MOST_RATIO:
+        return None
+    least, most = (f"{_name(config, int(found[at]))} is {means[at]:.3g}" for at in (small, large))
+    return (
+        f"the scales of the features differ by {ratio:,.3g} times: on average {most} and {least}, "
+        f"so that steps which suit one do nothing for the other. Standardise them: 'gradreduce "
+        f"data import' does it by default, 'gradreduce data standardise' for other datasets"
+    )
+
+
+def _magnitudes(features: Array | Csr) -> tuple[Array, Array]:
+    """For each feature, the sum of the magnitudes, and the number of elements that are not 0."""
+    with np.errstate(over="ignore"):
+        if isinstance(features, Csr):
+            used = slice(features.indptr[0], features.indptr[-1])
+            indices, values = features.indices[used], abs(features.values[used].astype(np.float64))
+            columns = features.columns
+            return (
+                np.bincount(indices, values, columns),
+                np.bincount(indices, values != 0, columns),
+            )
+        magnitudes = abs(features.astype(np.float64))
+        return magnitudes.sum(axis=0), np.count_nonzero(magnitudes, axis=0)
+
+
+def _name(config: RunConfig, feature: int) -> str:
+    columns = config.columns or ()
+    # A hashed column is not a feature.
+    if len(columns) == config.plan.data.features and columns[feature].kind == "number":
+        return repr(columns[feature].name)
+    return f"feature {feature}, counted from 0,"
+
+
+def never_predicted(run: RunDir, params: Array) -> str | None:
+    """A warning if a class occurs in the evaluation data that parameters never predict, or None.
+
+    Looks at slices of the data until all of their classes were predicted.
+    """
+    config = run.config
+    # A process that has started CUDA cannot be forked.
+    if config.evaluation is None or not config.classes or config.plan.device != "cpu":
+        return None
+    inference = Inference(run, path_of(config.evaluation), params)
+    count = len(inference.dataset.manifest.classes or ())
+    occurring = np.zeros(len(config.classes), np.int64)
+    predicted = np.zeros(len(config.classes), bool)
+    for leaf in range(min(inference.leaves, _SLICES)):
+        batch = inference.leaf(leaf)
+        assert batch.labels is not None
+        occurring += np.bincount(batch.labels, minlength=len(occurring))
+        with np.errstate(all="ignore"), device_errors(inference.model.device):
+            logits = inference.model.logits(params, batch, inference.context)
+        predicted[logits.argmax(axis=1)] = True
+        if predicted.sum() >= count and not (occurring > 0)[~predicted].any():
+            return None
+    missing = np.flatnonzero((occurring > 0) & ~predicted)
+    if not len(missing):
+        return None
+    names = ", ".join(repr(config.classes[at]) for at in missing[:5])
+    return (
+        f"{len(missing):,} of {len(config.classes):,} classes are never predicted in the first "
+        f"{occurring.sum():,} rows of the evaluation data: {names}{', …' * (len(missing) > 5)} "
+        f"({occurring[missing].sum():,} rows). If they are rare, take --class-weight balanced; "
+        f"else train longer, by more --epochs"
+    )

@@ -1,0 +1,219 @@
+"""Every metric of an evaluation is scikit-learn's, whatever the slices, tasks and runners."""
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn import metrics as oracle
+
+import mapreduce
+from datasets import blobs
+from mapreduce.errors import DataError
+from mapreduce.inference import base, metrics, report
+from mapreduce.inference.base import Inference
+from mapreduce.plan.settings import Settings
+from mapreduce.runs.execution import Execution
+from mapreduce.training import driver
+from programs import gradreduce, succeed
+
+HERE = {"progress": False, "runner": "inline"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(base, "SLICE_ROWS", 37)
+    return tmp_path
+
+
+def rows(classes, count=300, seed=0):
+    generator = np.random.default_rng(seed)
+    y = generator.integers(0, classes, count)
+    centres = np.random.default_rng(9).normal(size=(classes, 4))
+    return centres[y] + generator.normal(size=(count, 4)), y, generator.uniform(0, 3, count)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("model", "classes"), [("softmax", 4), ("logistic", 2), ("mlp:3", 2)])
+def test_classifiers(model, classes, weighted):
+    x, y, weights = rows(classes)
+    run = mapreduce.train((x, y), model, epochs=3, dtype="float64", **HERE)
+    given = weights if weighted else None
+    found = run.evaluate((x, y), weights=given, runner="inline")
+    chances = run.predict(x, probabilities=True, runner="inline")
+    predicted = chances.argmax(axis=1)
+    how = {"sample_weight": given}
+    assert found.accuracy == (predicted == y).mean()
+    assert found.weighted_accuracy == pytest.approx(oracle.accuracy_score(y, predicted, **how))
+    assert found.log_loss == found.loss == pytest.approx(oracle.log_loss(y, chances, **how))
+    np.testing.assert_allclose(found.confusion, oracle.confusion_matrix(y, predicted, **how))
+    expected = oracle.classification_report(y, predicted, output_dict=True, **how)
+    names = {"f1": "f1-score"}
+    for entry in found.by_class:
+        theirs = expected[str(entry.pop("class"))]
+        assert entry == pytest.approx({name: theirs[names.get(name, name)] for name in entry})
+    for kind, rates in found.averages.items():
+        theirs = expected[f"{kind} avg"]
+        assert rates == pytest.approx({name: theirs[names.get(name, name)] for name in rates})
+    scores = chances[:, 1] if classes == 2 else chances
+    # scikit-learn takes no weights for more classes.
+    areas = [oracle.roc_auc_score(y == k, chances[:, k], **how) for k in range(classes)]
+    area = oracle.roc_auc_score(y, scores, **how) if classes == 2 else np.mean(areas)
+    assert abs(found.roc_auc - area) <= found.roc_auc_error + 1e-12
+    assert found.roc_auc_error < 0.01
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_regression(weighted):
+    x, _, weights = rows(2)
+    # Far from 0, where sums of squares would lose all digits.
+    y = x @ [1.0, -2.0, 0.5, 3.0] + np.random.default_rng(1).normal(size=len(x)) + 1e6
+    run = mapreduce.train((x, y), "linear", optimizer="lbfgs", dtype="float64", **HERE)
+    given = weights if weighted else None
+    found = run.evaluate((x, y), weights=given, runner="inline")
+    predicted = run.predict(x, runner="inline")
+    how = {"sample_weight": given}
+    assert found.accuracy is None
+    assert found.r2 == pytest.approx(oracle.r2_score(y, predicted, **how), abs=1e-8)
+    assert found.rmse == pytest.approx(oracle.root_mean_squared_error(y, predicted, **how))
+    assert found.mae == pytest.approx(oracle.mean_absolute_error(y, predicted, **how))
+    assert found.rmse**2 / 2 == pytest.approx(found.loss)
+    assert f"R² {found.r2:.4f}, RMSE" in str(found)
+
+
+def test_of_equal_numbers_there_is_no_r2():
+    x, *_ = rows(2, 20)
+    run = mapreduce.train((x, np.ones(20)), "linear", **HERE)
+    found = run.evaluate((x, np.ones(20)), runner="inline")
+    assert found.r2 is None
+    assert "R² –" in str(found)
+
+
+def test_scores_of_an_svm_are_its_margins_and_it_has_no_log_loss():
+    x, y, _ = rows(2)
+    # Probabilities are rounded to 0 and 1 here.
+    run = mapreduce.train((x * 100, y), "hinge-svm", epochs=5, **HERE)
+    found = run.evaluate((x * 100, y), runner="inline")
+    parameters = run.parameters
+    margins = x * 100 @ parameters["weight"] + parameters["bias"]
+    assert abs(found.roc_auc - oracle.roc_auc_score(y, margins)) <= found.roc_auc_error + 1e-4
+    assert found.log_loss is None
+    assert "log loss" not in str(found)
+
+
+def test_classes_that_do_not_occur():
+    x, y, _ = rows(4)
+    run = mapreduce.train((x, y), "softmax", epochs=3, **HERE)
+    part = y < 2
+    found = run.evaluate((x[part], y[part]), runner="inline")
+    predicted = run.predict(x[part], runner="inline")
+    expected = oracle.precision_recall_fscore_support(
+        y[part], predicted, average="macro", zero_division=0
+    )
+    assert [*found.averages["macro"].values()] == pytest.approx(expected[:3])
+    one = run.evaluate((x[y == 1], y[y == 1]), runner="inline")
+    assert one.roc_auc is None
+    assert "ROC" not in str(one)
+
+
+def test_many_classes_are_told_by_the_worst():
+    x, y, _ = rows(80, 2000)
+    run = mapreduce.train((x, y), "softmax", epochs=3, **HERE)
+    found = run.evaluate((x, y), runner="inline")
+    predicted = run.predict(x, runner="inline")
+    matrix = oracle.confusion_matrix(y, predicted)
+    np.testing.assert_array_equal(found.confusion, matrix)
+    np.fill_diagonal(matrix, 0)
+    pairs = found.most_confused()
+    assert [pair["weight"] for pair in pairs] == sorted(matrix.ravel())[:-11:-1]
+    assert all(matrix[pair["label"], pair["prediction"]] == pair["weight"] for pair in pairs)
+    text = str(found)
+    assert "the 10 of 80 classes with the lowest F1" in text
+    assert "most confused" in text
+    assert len(text.splitlines()) < 40
+    assert (found.roc_auc, found.to_dict()["confusion"]) == (None, None)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_area_is_off_by_no_more_than_it_says(seed):
+    generator = np.random.default_rng(seed)
+    y = generator.random(500) < 0.3
+    scores = (generator.normal(size=500) + y) * 10.0 ** generator.integers(-3, 4)
+    scores[::7] = 0.0
+    scores[1::7] = -0.0
+    exact = oracle.roc_auc_score(y, scores.astype(np.float32))
+    found = report._curves(scores[:, None], y.astype(int), np.ones(500), 1)
+    for bits in (6, 12, 20, 32):
+        coarse = report._coarser(found, bits)
+        area, error = metrics.area(coarse.keys, coarse.sums)
+        assert abs(area - exact) <= error + 1e-12
+    assert area == pytest.approx(exact, abs=1e-12)
+
+
+def test_more_scores_than_bins_are_counted_by_their_leading_bits(monkeypatch):
+    x, y, _ = rows(2, 2000)
+    run = mapreduce.train((x, y), "logistic", epochs=2, **HERE)
+    exact = run.evaluate((x, y), runner="inline")
+    monkeypatch.setattr(report, "MOST_BINS", 300)
+    found = run.evaluate((x, y), runner="inline")
+    assert exact.roc_auc_error == 0.0
+    assert 0 < abs(found.roc_auc - exact.roc_auc) <= found.roc_auc_error < 0.01
+    assert replace(found, roc_auc=0, roc_auc_error=0) == replace(exact, roc_auc=0, roc_auc_error=0)
+
+
+def test_tasks_and_runners_give_the_same_bits(folder):
+    data = blobs(folder / "data")
+    run = driver.create(folder / "run", Settings("softmax"), data.folder, None)
+    inference = Inference(run, data.folder, np.random.default_rng(0).normal(size=39))
+    leaves, bits = inference.leaves, []
+    for cuts in ([0, leaves], [0, 1, 5, leaves], range(leaves + 1)):
+        fold = report.TALLIES.fold(leaves)
+        for start, stop in pairwise(cuts):
+            part = report.TALLIES.nodes(
+                leaves, range(start, stop), lambda n: report.tally_of(inference, n)
+            )
+            for node, tally in part:
+                fold.add(node, report.from_message(report.to_message(tally)))
+        message = report.to_message(fold.result())
+        bits.append([message.meta, *(array.tobytes() for array in message.arrays.values())])
+    assert bits[0] == bits[1] == bits[2]
+
+
+@pytest.mark.slow
+def test_the_command_on_every_runner(folder):
+    blobs(folder / "data", (900, 700))
+    succeed("train", "data", "--run", "run", "--rounds", 3, cwd=folder)
+    texts = [
+        succeed("evaluate", "run", "data", "--json", "-r", runner, "--workers", workers, cwd=folder)
+        for runner, workers in (("inline", 1), ("parallel", 1), ("parallel", 3), ("local", 2))
+    ]
+    assert len({*texts}) == 1
+    content = json.loads(texts[0])
+    shown = succeed("evaluate", "run", "data", cwd=folder)
+    assert shown.startswith(
+        f"accuracy {content['accuracy']:.4f}, loss {content['loss']:.4f} on 1,600"
+    )
+    assert f"ROC AUC {content['roc_auc']:.4f} (macro" in shown
+    assert "confusion matrix" in shown
+
+
+def test_names_of_classes_are_safe_for_a_terminal():
+    table = pa.table({"x": [0.0, 1.0, 2.0, 3.0], "kind": ["a\x1b[2J", "b" * 99] * 2})
+    run = mapreduce.train(table, "softmax", label="kind", rounds=2, **HERE)
+    text = str(run.evaluate(table, label="kind", runner="inline"))
+    assert "\x1b" not in text
+    assert "b" * 23 + "…" in text
+
+
+def test_without_labels(folder):
+    data = blobs(folder / "data")
+    run = driver.create(folder / "run", Settings("softmax"), data.folder, None)
+    manifest = replace(data.manifest, target=None, classes=None, class_rows=None)
+    (folder / "data" / "manifest.json").write_text(manifest.to_json())
+    with pytest.raises(DataError, match="has no labels"):
+        base.prepare(run, data.folder, Execution("inline"), labelled=True)
+    assert gradreduce("evaluate", "run", "data", cwd=folder).returncode == 65

@@ -1,0 +1,121 @@
+"""Scales that are too far apart, and classes that are never predicted: of data that have them."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+
+import mapreduce
+from mapreduce.runs.directory import RunDir
+from mapreduce.training import doubts
+from programs import gradreduce, succeed
+
+HERE = {"progress": False, "runner": "inline"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def table(x, y):
+    return pa.table({f"x{i}": column for i, column in enumerate(x.T)} | {"label": y})
+
+
+def warnings(x, y, *, evaluation=None, model="softmax", **options):
+    options = {"rounds": 2, **HERE, **options}
+    if evaluation is not None:
+        evaluation = table(*evaluation)
+    run = mapreduce.train(table(x, y), model, evaluation=evaluation, **options)
+    return RunDir(run.path).summary()["warnings"]
+
+
+def scaled(*scales, rows=200):
+    generator = np.random.default_rng(0)
+    return generator.normal(size=(rows, len(scales))) * scales, generator.integers(0, 2, rows)
+
+
+def test_scales_are_compared_before_the_first_round(capsys):
+    (found,) = warnings(*scaled(1, 1000, 0.5), learning_rate=1e-9)
+    x, _ = scaled(1, 1000, 0.5)
+    most, least = abs(x[:, 1]).mean(), abs(x[:, 2]).mean()
+    assert f"differ by {most / least:,.3g} times" in found
+    assert f"'x1' is {most:.3g} and 'x2' is {least:.3g}" in found
+    assert "gradreduce data standardise" in found
+    # It is shown once.
+    assert capsys.readouterr().err.count("the scales of the features differ") == 1
+
+
+@pytest.mark.parametrize(
+    "load", [load_breast_cancer, load_wine, pytest.param(load_digits, id="digits")]
+)
+def test_known_data(load):
+    x, y = load(return_X_y=True)
+    found = [one for one in warnings(x, y) if one.startswith("the scales")]
+    assert len(found) == (load is not load_digits)
+    scale = np.where(x.std(axis=0) > 0, x.std(axis=0), 1)
+    standard = (x - x.mean(axis=0)) / scale
+    assert not any(one.startswith("the scales") for one in warnings(standard, y))
+
+
+def test_no_false_alarms():
+    x, y = scaled(1, 90)
+    assert warnings(x, y, learning_rate=1e-6) == []
+    rare = np.zeros((200, 1))
+    rare[3] = 1
+    assert warnings(np.hstack([x[:, :1], rare, rare * 1e9, rare * 0]), y) == []
+    # A search scales by curvature, and says itself whether it has converged.
+    assert warnings(*scaled(1, 1000), model="logistic", optimizer="lbfgs", rounds=50) == []
+
+
+def test_sparse_rows(folder):
+    lines = [f"{i % 2} {1 + i % 3}:1 4:{1000 if i % 5 else 0} 5:0.001\n" for i in range(300)]
+    (folder / "rows.svm").write_text("".join(lines))
+    succeed("data", "import", "--format", "libsvm", "rows.svm", "data", cwd=folder)
+    train = ["train", "data", "--model", "logistic", "--rounds", 1, "-q", "--run"]
+    assert "differ by 1e+06 times: on average feature 3" in gradreduce(*train, "a").stderr
+    succeed("data", "standardise", "data", "standard", cwd=folder)
+    train[1] = "standard"
+    assert gradreduce(*train, "b", cwd=folder).stderr == ""
+
+
+def test_classes_that_are_never_predicted(folder):
+    generator = np.random.default_rng(0)
+    y = np.array(["no"] * 380 + ["yes"] * 20)
+    x = generator.normal(size=(400, 3)) + (y == "yes")[:, None] * 0.3
+    (found,) = warnings(x, y, evaluation=(x, y), epochs=2, rounds=None)
+    assert found.startswith("1 of 2 classes are never predicted in the first 400 rows")
+    assert "'yes' (20 rows)" in found
+    assert "--class-weight balanced" in found
+    balanced = {"class_weight": "balanced", "epochs": 5, "rounds": None}
+    assert warnings(x, y, evaluation=(x, y), **balanced) == []
+    # A class that is not among the rows cannot be missed.
+    assert warnings(x, y, evaluation=(x[:380], y[:380])) == []
+
+
+def test_only_so_many_rows_are_predicted(monkeypatch):
+    monkeypatch.setattr(doubts, "_SLICES", 1)
+    y = np.array(["no"] * 1000 + ["yes"] * 100)
+    x = np.zeros((1100, 1))
+    (found,) = warnings(x, y, evaluation=(x, y))
+    assert "in the first 512 rows" in found
+
+
+def test_the_exit_line_and_the_list_show_all_warnings(folder):
+    x, y = load_wine(return_X_y=True)
+    np.savetxt(folder / "wine.csv", np.column_stack([x, y]), delimiter=",")
+    header = ",".join([*(f"x{i}" for i in range(13)), "label"])
+    text = (folder / "wine.csv").read_text()
+    (folder / "wine.csv").write_text(f"{header}\n{text}")
+    table = [
+        f"{line.rpartition(',')[0]},{int(float(line.rpartition(',')[2]))}\n"
+        for line in text.splitlines()
+    ]
+    (folder / "wine.csv").write_text("".join([f"{header}\n", *table]))
+    succeed("data", "import", "--format", "csv", "wine.csv", "data", cwd=folder)
+    done = gradreduce("train", "data", "--run", "run", "--eval", "data", cwd=folder)
+    last = [line for line in done.stderr.splitlines() if line.startswith("warning: ")][-3:]
+    starts = ["the training diverged", "the scales of the features", "2 of 3 classes are never"]
+    assert [line[9 : 9 + len(start)] for line, start in zip(last, starts, strict=True)] == starts
+    assert [line.strip() for line in succeed("runs", "list", cwd=folder).splitlines()[1:]] == last
