@@ -507,10 +507,18 @@ def _fit_texts(
         if len(column.values) == 1 and not column.missing:
             return f"it is the same in all rows: {next(iter(column.values))!r}"
         return Fitted(kind="category", levels=tuple(sorted(column.values)), **given)
-    if rule.kind is None and 2 * column.spaced > column.rows:
-        return Fitted(kind="text", bits=recipe.category_bits, **given)
-    if rule.kind is None and column.rows >= ID_ROWS and count > ID_SHARE * column.rows:
-        return _id(name, about)
+    if rule.kind is None:
+        is_text = 2 * column.spaced > column.rows
+        if not is_text and column.rows >= ID_ROWS and count > ID_SHARE * column.rows:
+            return _id(name, about)
+        if column.rows < 1 << recipe.category_bits:
+            kind = "text" if is_text else "category"
+            return (
+                f"{about} texts in {column.rows:,} rows are too many to learn from. Say "
+                f"--{kind} {name} to use it"
+            )
+        if is_text:
+            return Fitted(kind="text", bits=recipe.category_bits, **given)
     return Fitted(kind="hashed", bits=recipe.category_bits, **given)
 
 
