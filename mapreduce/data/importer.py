@@ -34,8 +34,9 @@ from mapreduce.data.shards import rows_per_shard, sparse_row_bytes, write_shard
 from mapreduce.errors import DataError
 from mapreduce.support.threads import ordered_map
 
-BUCKET_BYTES = 32 << 20
+BUCKET_BYTES = 16 << 20
 MOST_BUCKETS = 256
+_BUFFER_BYTES = 1 << 16
 
 
 class ReadAgain(Exception):
@@ -339,8 +340,9 @@ class _Buckets:
 def _stream(path: Path, schema: Any) -> Iterator[Any]:
     with (
         storage_errors("create", path),
-        path.open("xb") as file,
-        pa.ipc.new_stream(pa.PythonFile(file, mode="w"), schema) as writer,
+        pa.OSFile(os.fsencode(path), "wb") as file,
+        pa.BufferedOutputStream(file, _BUFFER_BYTES) as buffered,
+        pa.ipc.new_stream(buffered, schema) as writer,
     ):
         yield writer
 
@@ -359,15 +361,21 @@ def _fixed(rows: Array) -> Any:
     return pa.Array.from_buffers(pa.binary(width), len(rows), buffers)
 
 
-def _unfixed(table: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Array:
-    """The array of :func:`_fixed`."""
-    parts = []
+def _unfixed(
+    table: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], places: Array
+) -> Array:
+    """The array of :func:`_fixed`, its rows at these places."""
+    rows = math.prod(shape) * dtype.itemsize
+    out = np.empty((len(places), rows), np.uint8)
+    to = np.empty_like(places)
+    to[places] = np.arange(len(places))
+    start = 0
     for chunk in table.column(name).chunks:
-        width = chunk.type.byte_width
         content = np.frombuffer(chunk.buffers()[1] or b"", np.uint8)
-        start = chunk.offset * width
-        parts.append(content[start : start + len(chunk) * width])
-    found: Array = np.concatenate(parts).view(dtype).reshape(-1, *shape)
+        content = content[chunk.offset * rows : (chunk.offset + len(chunk)) * rows]
+        out[to[start : start + len(chunk)]] = content.reshape(len(chunk), rows)
+        start += len(chunk)
+    found: Array = out.view(dtype).reshape(-1, *shape)
     return found
 
 
@@ -382,7 +390,7 @@ class _DenseForm:
         return pa.record_batch({**columns, "features": _fixed(features)})
 
     def features(self, table: Any, places: Array) -> Array:
-        return _unfixed(table, "features", self._dtype, self._shape)[places]
+        return _unfixed(table, "features", self._dtype, self._shape, places)
 
 
 class _SparseForm:
@@ -434,7 +442,8 @@ class _BlockForm:
 
     def features(self, table: Any, places: Array) -> Block:
         if self._width:
-            numbers = _unfixed(table, "numbers", np.dtype(np.float64), (self._width,))[places]
+            shape = (self._width,)
+            numbers = _unfixed(table, "numbers", np.dtype(np.float64), shape, places)
         else:
             numbers = np.empty((len(places), 0))
         at = pa.array(places)
