@@ -63,7 +63,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
     optimizer = _optimizer(settings.optimizer)
     defaults, batch_size = optimizer.defaults, settings.batch_size
     if batch_size is None:
-        batch_size = defaults.batch_size
+        batch_size = defaults.batch_size and default_batch_size(rows)
     full = batch_size == 0 or batch_size >= rows
     if optimizer.needs_all_rows and not full:
         raise UsageError(
@@ -410,6 +410,15 @@ def _slice_rows(wanted: int | None, batch_size: int, full: bool, data: Manifest)
             f"--slice-rows {wanted}: expected a divisor of the batch size {batch_size}"
         )
     return wanted
+
+
+def default_batch_size(rows: int) -> int:
+    """The rows of a round for a training on so many: a power of two, about a 1,024th of them.
+
+    Not fewer than 128, as for up to 185,000 rows, and not more than 8,192: a round costs the same
+    for both, so that an epoch of 128 rows each would take hours on millions of rows.
+    """
+    return min(8192, max(128, 1 << round(math.log2(max(rows, 1) / 1024)))) if rows > 1024 else 128
 
 
 def default_slice_rows(batch_size: int) -> int:
