@@ -123,8 +123,8 @@ class Settings:
     tol: float = _set(1e-6, "lbfgs ends when the gradient's norm is at most this", _FROM_0)
     batch_size: int | None = _set(
         None,
-        "rows of a round; 0 for all rows (default: 128, for more than 185,000 rows a 1024th of them; "
-        "lbfgs: all)",
+        "rows of a round; 0 for all rows (default: 128, more for more than 185,000 rows; lbfgs: "
+        "all)",
         Bound("a number of rows", is_count),
     )
     slice_rows: int | None = _set(

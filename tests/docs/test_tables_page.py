@@ -1,39 +1,88 @@
 """Every command of docs/tables.md works as it stands there."""
 
 import re
+import tomllib
 
+import pyarrow.parquet as pq
 import pytest
 from test_readme import ROOT, blocks, shell
 
+from mapreduce.cli import data
 from mapreduce.cli.data_split import split
+from mapreduce.data.manifest import load
+from mapreduce.data.recipes.kinds import KINDS
+from mapreduce.data.recipes.recipe import MISSING_RULES, Recipe
+from raw_tables import write_generated
 
 TEXT = (ROOT / "docs" / "tables.md").read_text()
+SPLIT = TEXT[TEXT.index("## Split") :]
+BEFORE = TEXT[: TEXT.index("## Split")]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """The table that the page speaks of."""
+@pytest.mark.slow
+def test_commands_in_order(tmp_path, monkeypatch, capsys):
+    write_generated(tmp_path / "table.csv", 3000)
+    five, evaluated, recipe, by_job, described = blocks("sh", BEFORE)
+    shown = shell(five, tmp_path)
+    assert "when nearly all" not in shown
+    found = pq.read_table(tmp_path / "predictions.parquet")
+    lines = (tmp_path / "parts" / "test.csv").read_text().splitlines()[1:]
+    assert found["id"].to_pylist() == [line.partition(",")[0].strip('"') for line in lines]
+    assert found["row"].to_pylist() == [*range(750)]
+    accuracy = float(shell(evaluated, tmp_path).split()[1].rstrip(","))
+    assert accuracy > 0.7
+    (toml,) = blocks("toml", BEFORE)
+    (tmp_path / "recipe.toml").write_text(toml)
+    shell(recipe, tmp_path)
+    shell(by_job, tmp_path)
+    assert load(tmp_path / "by-job").sha256 == load(tmp_path / "train").sha256
+    assert load(tmp_path / "by-recipe").features != load(tmp_path / "train").features
+    assert "it is the same in all rows" in shell(described.splitlines()[0], tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (program,) = blocks("python", BEFORE)
+    exec(program, {})
+    assert "{'id': '" in capsys.readouterr().out
+
+
+def test_split(tmp_path, monkeypatch, capsys):
     lines = [f"{i},2024-01-{1 + i:02},{i % 2}" for i in range(20)]
     (tmp_path / "table.csv").write_text("\n".join(["size,day,label", *lines]) + "\n")
-    return tmp_path
-
-
-def test_split(folder, monkeypatch, capsys):
-    (command,) = blocks("sh", TEXT)
-    assert shell(command, folder).splitlines() == [
+    (command,) = blocks("sh", SPLIT)
+    assert shell(command, tmp_path).splitlines() == [
         "parts/train.csv: 14 rows",
         "parts/validation.csv: 2 rows",
         "parts/test.csv: 4 rows",
     ]
-    monkeypatch.chdir(folder)
-    (program,) = blocks("python", TEXT)
+    monkeypatch.chdir(tmp_path)
+    (program,) = blocks("python", SPLIT)
     exec(program, {})
     assert capsys.readouterr().out == "{'train.csv': 15, 'test.csv': 5}\n"
 
 
-def test_options_are_the_commands():
-    rows = re.findall(r"^\| (`--[^|]+) \|", TEXT, re.MULTILINE)
+def options(command):
+    return {flag for option in command.params for flag in (*option.opts, *option.secondary_opts)}
+
+
+def test_options_of_split_are_the_commands():
+    rows = re.findall(r"^\| (`--[^|]+) \|", SPLIT, re.MULTILINE)
     named = {flag for row in rows for flag in re.findall(r"--[\w-]+", row)}
-    known = {flag for option in split.params for flag in (*option.opts, *option.secondary_opts)}
+    known = options(split)
     assert named <= known
     assert known - named == {"sources", "out", "--seed", "--header", "--quiet", "-q", "--json"}
+
+
+def test_options_of_the_import_are_the_commands():
+    named = {flag for code in re.findall(r"`(--[^`]+)`", BEFORE) for flag in code.split()[:1]}
+    assert named - {"--workers"} <= options(data.import_)
+
+
+def test_names_of_recipes_are_the_programs():
+    recipe = Recipe.parse(tomllib.loads(blocks("toml", BEFORE)[0]))
+    assert recipe.columns["day"].format == "YYYY-MM-DD"
+    for name in (*KINDS, *MISSING_RULES):
+        assert f"`{name}`" in BEFORE or f"| {name} |" in BEFORE, name
+
+
+def test_links_point_to_files():
+    for target in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
+        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target
