@@ -270,7 +270,7 @@ def _check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manife
         able = [name for name in models.MODELS if models.MODELS.find(name).takes_sparse]
         raise DataError(
             f"{name} takes only dense rows, the training data are sparse. Models that take them: "
-            f"{', '.join(able)}"
+            f"{', '.join(able)}" + "; or import the table with --layout dense" * bool(data.recipe)
         )
     if evaluation is not None:
         digests = _digest(data.standardised), _digest(data.recipe)

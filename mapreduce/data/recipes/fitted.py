@@ -23,8 +23,8 @@ DAY = 86400.0
 WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 #: A column of texts is taken for an id if more than this share of them come once.
 ID_SHARE, ID_ROWS = 0.9, 20
-#: Dense rows of fewer features than this are not worth being sparse.
-DENSE_FEATURES = 256
+#: Data of not more bytes than this are dense, which all models take.
+DENSE_BYTES = 256 << 20
 _CHUNK_ROWS = 2048
 
 
@@ -379,16 +379,18 @@ def fit(recipe: Recipe, summary: Summary, source: str) -> FittedRecipe:
         why = "".join(f"; {name}: {reason}" for name, reason in left_out.items())
         raise DataError(f"{source} has no column that can be a feature{why}")
     fitted = FittedRecipe(recipe, tuple(columns), left_out, "dense")
-    return replace(fitted, layout=recipe.layout or _layout(fitted))
+    return replace(fitted, layout=recipe.layout or _layout(fitted, summary.rows))
 
 
-def _layout(fitted: FittedRecipe) -> str:
+def _layout(fitted: FittedRecipe, rows: int) -> str:
     if fitted.recipe.hash_bits is not None:
         return "sparse"
+    if rows * fitted.width * np.dtype(fitted.recipe.dtype).itemsize <= DENSE_BYTES:
+        return "dense"
     entries = sum(
         20 if c.kind == "text" else 4 if c.kind.startswith("date:") else 1 for c in fitted.columns
     )
-    return "sparse" if fitted.width > max(DENSE_FEATURES, 4 * entries) else "dense"
+    return "sparse" if fitted.width > 4 * entries else "dense"
 
 
 def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Rule) -> Fitted | str:
