@@ -1,0 +1,122 @@
+"""Statistics of tables by a map/reduce job: the same bits as by an import, and descriptions."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pytest
+
+from mapreduce.algorithms import summarise
+from mapreduce.data.importer import import_rows
+from mapreduce.data.readers import csv, opening
+from mapreduce.data.recipes import description
+from mapreduce.data.recipes.recipe import Recipe
+from mapreduce.errors import DataError, UsageError
+from mapreduce.runs.execution import Execution
+from raw_tables import write_generated
+
+INLINE = Execution(runner="inline")
+RECIPE = Recipe(label="label", id="id", weights="weight")
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """A table of some twenty blocks, in the last of which a column turns out to be one of texts."""
+    monkeypatch.setattr(csv, "BLOCK_BYTES", 1 << 14)
+    path = write_generated(tmp_path / "table.csv", 3000)
+    lines = path.read_text().splitlines()
+    lines[-1] = lines[-1].replace(',"eu",,', ',"eu",late,')
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("runner", "workers"), [("inline", 1), ("parallel", 1), ("parallel", 3), ("local", 2)]
+)
+def test_a_job_fits_the_recipe_of_an_import(table, tmp_path, runner, workers):
+    # Tasks of the local runner know the blocks' usual size only.
+    if runner == "local":
+        csv.BLOCK_BYTES = 4 << 20
+    plain = import_rows(opening.table([table], "csv", RECIPE), tmp_path / "plain", 0)
+    execution = Execution(runner=runner, workers=workers)
+    source = summarise.source([table], "csv", RECIPE, execution)
+    by_job = import_rows(source, tmp_path / "by-job", 0)
+    assert by_job.sha256 == plain.sha256
+    fitted = opening.fitted_of(tmp_path / "by-job", by_job)
+    assert {column.name: column.kind for column in fitted.columns}["nothing"] == "category"
+    assert fitted.left_out.keys() == {"constant"}
+
+
+def test_a_bad_field_is_named(tmp_path):
+    path = tmp_path / "bad.csv"
+    path.write_text("a,label\n1,x\n2,y\ninf,x\n")
+    with pytest.raises(DataError, match="column a: expected a finite number, found inf"):
+        summarise.described([path], "csv", Recipe(), INLINE)
+
+
+def test_a_description(table):
+    total, kinds = summarise.described([table], "csv", Recipe(), INLINE)
+    found = description.describe(total, kinds)
+    read = pa.csv.read_csv(table)
+    columns = dict(zip(read.column_names, read.columns, strict=True))
+    assert found["rows"] == 3000
+    assert [*found["columns"]] == [*columns]
+    for name in ("number", "large", "count"):
+        values = columns[name].drop_null().to_numpy()
+        column = found["columns"][name]
+        assert column["missing"] == columns[name].null_count
+        quarters = ("least", "lower_quartile", "median", "upper_quartile", "most")
+        expected = np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
+        assert [column[one] for one in quarters] == pytest.approx(expected, rel=2**-10)
+        assert column["mean"] == pytest.approx(values.mean(), rel=1e-12)
+        assert column["deviation"] == pytest.approx(values.std(), rel=1e-12)
+        assert column["distinct"] == pytest.approx(len(np.unique(values)), rel=0.1)
+    colours = found["columns"]["colour"]
+    assert colours["most_frequent"]
+    for value, count in colours["most_frequent"].items():
+        assert pa.compute.sum(pa.compute.equal(columns["colour"], value)).as_py() == count
+    kinds = {name: column["kind"] for name, column in found["columns"].items()}
+    assert kinds["day"] == kinds["moment"] == "date"
+    assert (kinds["member"], kinds["nothing"]) == ("boolean", "text")
+    assert found["columns"]["id"]["suspected_id"]
+    assert found["columns"]["constant"]["notes"] == ["it is the same in all rows"]
+    assert any(note.startswith("scales differ: ") for note in found["notes"])
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    text = description.as_text(found)
+    assert text.startswith("3,000 rows\n") and "light grey" in text
+
+
+LEAKS = {
+    "labels": pa.array(["a", "b", "c", "a"] * 10),
+    "copy": pa.array(["A", "B", "C", "A"] * 10),
+    "ranges": np.array([1.0, 5.0, 9.0, 2.0] * 10),
+    "overlap": np.array([1.0, 5.0, 3.0, 6.0] * 10),
+    "id": pa.array([str(i) for i in range(40)]),
+    "same": np.zeros(40),
+}
+
+
+def test_columns_that_give_a_class_away():
+    assert {*description.leaks(LEAKS, "labels")} == {"copy", "ranges"}
+
+
+def test_columns_that_give_a_number_away():
+    random = np.random.default_rng(0)
+    y = random.normal(size=500)
+    columns = {
+        "y": y,
+        "double": 2 * y + 1,
+        "noise": random.normal(size=500),
+        **{"text": pa.array(["a"] * 500)},
+    }
+    columns["noisy"] = y + random.normal(size=500)
+    columns["double"][:20] = np.nan
+    assert {*description.leaks(columns, "y")} == {"double"}
+
+
+def test_no_such_label(table):
+    total, kinds = summarise.described([table], "csv", Recipe(), INLINE)
+    assert total.rows == 3000
+    with pytest.raises(UsageError, match="no such column"):
+        summarise.first_rows([table], "csv", Recipe(), kinds, "lable")

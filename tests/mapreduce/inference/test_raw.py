@@ -1,0 +1,161 @@
+"""Files of tables for a trained model: evaluated and predicted by the recipe of its run."""
+
+import csv
+import random
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import mapreduce
+from mapreduce.errors import DataError, UsageError
+from programs import gradreduce, succeed
+
+NAMES = ("key", "size", "town", "seen", "label")
+
+
+def rows(count, seed=0):
+    """Rows of a table whose label follows from all columns."""
+    chance = random.Random(seed)
+    for i in range(count):
+        size, town = chance.gauss(0, 3), chance.choice("abc")
+        month = chance.randrange(1, 13)
+        label = "high" if size + 2 * (town == "a") + (month > 6) > 1 else "low"
+        shown = "" if chance.random() < 0.1 else f"{size:.3f}"
+        yield {
+            "key": str(1000 + i),
+            "size": shown,
+            "town": town,
+            "seen": f"2024-{month:02}-01",
+            "label": label,
+        }
+
+
+def write(path, table, names=NAMES):
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, names, extrasaction="ignore")
+        writer.writeheader()
+        writer.writerows(table)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("raw")
+    path = write(folder / "train.csv", rows(400))
+    return mapreduce.train(
+        path,
+        "logistic",
+        id="key",
+        run=folder / "run",
+        optimizer="lbfgs",
+        progress=False,
+        runner="inline",
+    )
+
+
+def test_the_order_of_columns_does_not_matter(trained, tmp_path):
+    table = [*rows(60, 1)]
+    straight = write(tmp_path / "a.csv", table)
+    shuffled = write(tmp_path / "b.csv", table, ["town", "label", "seen", "key", "size"])
+    assert trained.evaluate(straight) == trained.evaluate(shuffled)
+    assert trained.evaluate(straight).accuracy > 0.85
+    first, other = trained.predict(straight), trained.predict(shuffled)
+    assert first == other
+    assert first["id"].to_pylist() == [int(row["key"]) for row in table]
+    assert first["row"].to_pylist() == [*range(60)]
+    known = dict(zip(first["id"].to_pylist(), first["prediction"].to_pylist(), strict=True))
+    hits = sum(known[int(row["key"])] == row["label"] for row in table)
+    assert hits / 60 == trained.evaluate(straight).accuracy
+
+
+def test_tables_in_memory_and_parquet_give_the_same(trained, tmp_path):
+    table = [*rows(60, 1)]
+    path = write(tmp_path / "a.csv", table)
+    typed = pa.table(
+        {
+            "key": [int(row["key"]) for row in table],
+            "size": [float(row["size"] or "nan") if row["size"] else None for row in table],
+            "town": [row["town"] for row in table],
+            "seen": pa.array([row["seen"] for row in table]).cast(pa.date32()),
+        }
+    )
+    pq.write_table(typed, tmp_path / "a.parquet")
+    expected = trained.predict(path)
+    assert trained.predict(typed) == expected
+    assert trained.predict(tmp_path / "a.parquet") == expected
+
+
+def test_a_prediction_of_a_row_does_not_depend_on_the_label(trained, tmp_path):
+    table = [*rows(30, 2)]
+    with_label = write(tmp_path / "a.csv", table)
+    without = write(tmp_path / "b.csv", table, NAMES[:-1])
+    assert trained.predict(with_label) == trained.predict(without)
+    with pytest.raises(DataError, match="no column label, the labels of the training data"):
+        trained.evaluate(without)
+
+
+BAD = [
+    (["key", "town", "seen", "label"], {}, "missing: size"),
+    ([*NAMES, "more"], {"more": "1"}, "extra: more. Leave extra columns out with --drop"),
+    (NAMES, {"size": "tall"}, "row 3, column size: expected a number, found 'tall'"),
+    (NAMES, {"size": "inf"}, "row 3, column size: expected a finite number, found inf"),
+    (NAMES, {"seen": "yesterday"}, "column seen: expected a date YYYY-MM-DD, found 'yesterday'"),
+    (NAMES, {"key": "1000"}, "the id '1000' is that of rows 1 and 3"),
+    (NAMES, {"key": ""}, "row 3, column key: expected an id, found nothing"),
+]
+
+
+@pytest.mark.parametrize(("names", "change", "message"), BAD)
+def test_files_that_do_not_fit(trained, tmp_path, names, change, message):
+    table = [*rows(5)]
+    table[2] |= change
+    with pytest.raises(DataError) as caught:
+        trained.predict(write(tmp_path / "bad.csv", table, names))
+    assert message in str(caught.value)
+
+
+def test_a_new_class_is_an_error_where_labels_are_needed(trained, tmp_path):
+    table = [*rows(5)]
+    table[4]["label"] = "middle"
+    path = write(tmp_path / "new.csv", table)
+    with pytest.raises(DataError, match="classes that the training data do not have: 'middle'"):
+        trained.evaluate(path)
+    assert len(trained.predict(path)) == 5
+
+
+def test_commands(trained, tmp_path):
+    table = [*rows(20, 3)]
+    table[1]["town"] = "z"
+    path = write(tmp_path / "new.csv", table, [*NAMES, "more"])
+    done = gradreduce("predict", trained.path, path, "out.csv", "--drop", "more", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "1 fields of the column town are none of the names in the training data" in done.stderr
+    with (tmp_path / "out.csv").open(newline="") as file:
+        found = [*csv.DictReader(file)]
+    assert [row["id"] for row in found] == [row["key"] for row in table]
+    again = gradreduce("predict", trained.path, path, "out.csv", "--drop", "more", cwd=tmp_path)
+    assert (again.returncode, "exists already" in again.stderr) == (73, True)
+    shown = succeed("evaluate", trained.path, path, "--drop", "more", cwd=tmp_path)
+    assert "on 20 rows" in shown
+    refused = gradreduce("predict", trained.path, trained.path, "out", "--id", "key", cwd=tmp_path)
+    assert refused.returncode != 0 and "--id is for files of tables" in refused.stderr
+
+
+def test_a_run_of_arrays_takes_no_files(tmp_path):
+    x = np.eye(4)
+    run = mapreduce.train((x, [0, 1, 0, 1]), rounds=1, run=tmp_path / "run", progress=False)
+    with pytest.raises(UsageError, match="not trained on a table"):
+        run.predict(write(tmp_path / "new.csv", rows(3)))
+
+
+def test_the_recipe_of_a_run_is_compared_with_its_digest(trained, tmp_path):
+    import shutil
+
+    copied = tmp_path / "run"
+    shutil.copytree(trained.path, copied)
+    recipe = copied / "recipe.json"
+    recipe.write_text(recipe.read_text().replace("2024", "2023") + " ")
+    with pytest.raises(DataError, match=r"recipe\.json is damaged"):
+        mapreduce.open_run(copied).predict(write(tmp_path / "new.csv", rows(3)))
