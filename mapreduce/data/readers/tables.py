@@ -17,6 +17,7 @@ from mapreduce.data.recipes import kinds, summary
 from mapreduce.data.recipes.fitted import FittedRecipe, fit
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.data.recipes.summary import Summary
+from mapreduce.data.shards import sparse_row_bytes
 from mapreduce.errors import DataError, UsageError
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.support.suggest import did_you_mean
@@ -568,7 +569,11 @@ class Reading:
         def features(block: Block) -> Array | Csr:
             return fitted.transform(Block(block.numbers[:, used], block.texts))
 
-        return Finished(fitted.to_bytes(), fitted.width, columns, features)
+        size = np.dtype(fitted.recipe.dtype).itemsize
+        row_bytes = fitted.width * size
+        if fitted.layout == "sparse":
+            row_bytes = sparse_row_bytes(1, fitted.row_entries, size)
+        return Finished(fitted.to_bytes(), fitted.width, row_bytes, columns, features)
 
 
 def _numbers(column: Any, path: Path, first: int, rows: Array, name: str) -> Array:

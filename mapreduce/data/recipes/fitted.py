@@ -127,6 +127,15 @@ class FittedRecipe:
         return len(self.features)
 
     @property
+    def row_entries(self) -> int:
+        """An estimate of how many features of a row are not 0."""
+        if self.recipe.hash_bits is not None:
+            return len(self.columns)
+        return sum(
+            20 if c.kind == "text" else 4 if c.kind.startswith("date:") else 1 for c in self.columns
+        )
+
+    @property
     def kinds(self) -> dict[str, str]:
         """The kinds by which the columns are read."""
         return {c.name: "text" if c.is_text else c.kind for c in self.columns}
@@ -385,10 +394,8 @@ def fit(recipe: Recipe, summary: Summary, source: str) -> FittedRecipe:
 def _layout(fitted: FittedRecipe) -> str:
     if fitted.recipe.hash_bits is not None:
         return "sparse"
-    entries = sum(
-        20 if c.kind == "text" else 4 if c.kind.startswith("date:") else 1 for c in fitted.columns
-    )
-    return "sparse" if fitted.width > max(DENSE_FEATURES, 4 * entries) else "dense"
+    most = max(DENSE_FEATURES, 4 * fitted.row_entries)
+    return "sparse" if fitted.width > most else "dense"
 
 
 def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Rule) -> Fitted | str:
