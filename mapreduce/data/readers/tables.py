@@ -54,10 +54,18 @@ class Misread(Exception):
 
 
 class BadField(Exception):
-    """A field that cannot be used: its row in the block, from 0 on, its column, and why."""
+    """A field, or a row if its column is empty, that cannot be used: its row in the block, and why.
+
+    Rows count from 0 on.
+    """
 
     def __init__(self, row: int, column: str, why: str) -> None:
         self.row, self.column, self.why = row, column, why
+
+    def error(self, path: Path, first: int) -> DataError:
+        """The error for a block of a file that has so many rows before it."""
+        where = f", column {self.column}" * bool(self.column)
+        return DataError(f"{path}, row {first + self.row + 1}{where}: {self.why}")
 
 
 class Table(Protocol):
@@ -466,9 +474,7 @@ class Reading:
         for leaf, piece in read_all(self._reader):
             first = 0 if leaf.starts else first
             if isinstance(piece, BadField):
-                raise DataError(
-                    f"{leaf.path}, row {first + piece.row + 1}, column {piece.column}: {piece.why}"
-                )
+                raise piece.error(leaf.path, first)
             if isinstance(piece, Misread):
                 joined = self._reader.kinds if misread is None else misread
                 misread = {n: kinds.join(k, piece.kinds[n]) for n, k in joined.items()}

@@ -12,10 +12,10 @@ from sklearn.feature_extraction import FeatureHasher
 from sklearn.utils import murmurhash3_32
 
 from mapreduce.data import csr, hashing, order
+from mapreduce.data.fields import MISSING
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv as csv_reader
 from mapreduce.data.readers import parquet as parquet_reader
-from mapreduce.data.fields import MISSING
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, UsageError
 

@@ -4,9 +4,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from mapreduce.data import order
+from mapreduce.data.fields import texts
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import parquet
-from mapreduce.data.fields import texts
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, MissingInputError, UsageError
 
