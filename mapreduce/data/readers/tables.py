@@ -249,6 +249,10 @@ class Reader:
     def _column(self, name: str, kind: str, column: Any) -> tuple[Any, str]:
         """A column as numbers or texts, and its kind as its fields show it."""
         if not is_text(column.type):
+            is_date = kind.startswith("date:")
+            if is_date != pa.types.is_temporal(column.type) and kind != "empty":
+                what = "dates" if is_date else f"a {kind}".rstrip("?")
+                raise BadField(0, name, f"expected {what}, found the type {column.type}")
             values, found = _typed(column, kind)
         elif kind == "text":
             values, found = self._trimmed(column), kind
@@ -357,7 +361,7 @@ def _typed(column: Any, kind: str) -> tuple[Any, str]:
         if pa.types.is_time(column.type):
             seconds = column.cast(pa.time64("us")).cast(pa.int64())
         else:
-            seconds = column.cast(pa.timestamp("us")).cast(pa.int64())
+            seconds = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
         values = seconds.to_numpy(zero_copy_only=False) / 1e6
         return values, kind
     if pa.types.is_boolean(column.type):
@@ -573,7 +577,10 @@ class Reading:
         used = [numbers.index(name) for name in fitted.numbers]
 
         def features(block: Block) -> Array | Csr:
-            return fitted.transform(Block(block.numbers[:, used], block.texts))
+            try:
+                return fitted.transform(Block(block.numbers[:, used], block.texts))
+            except DataError as error:
+                raise DataError(f"{files}: {error}") from error
 
         size = np.dtype(fitted.recipe.dtype).itemsize
         row_bytes = fitted.width * size
@@ -600,7 +607,7 @@ def _task_of(column: Any, path: Path, name: str) -> str:
         if kinds.kind_of(column) not in ("number", "number?"):
             return "classification"
         values, _ = kinds.numbers(column)
-    elif pa.types.is_boolean(column.type):
+    elif pa.types.is_boolean(column.type) or pa.types.is_temporal(column.type):
         return "classification"
     else:
         values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

@@ -204,7 +204,10 @@ class FittedRecipe:
                 for c in self.columns
             ]
             names = [column.name for column in self.columns]
-            return hashing.hash_columns(names, columns, self.recipe.hash_bits, dtype)
+            hashed = hashing.hash_columns(names, columns, self.recipe.hash_bits, dtype)
+            if not np.isfinite(hashed.values).all():
+                raise FloatingPointError("numbers that meet in one feature")
+            return hashed
         if self.layout == "sparse":
             return self._sparse(block, dtype)
         rows = len(block.numbers)
@@ -416,8 +419,8 @@ def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Ru
     if isinstance(column, Numbers):
         return _fit_numbers(recipe, kind, column, rule, common)
     if recipe.hash_bits is not None:
-        if rule.kind != "text":
-            _check_words(name, column)
+        if rule.kind not in ("category", "text"):
+            _check_numbers(name, column)
         return Fitted(kind="text", note="hashed with all others", **common)
     return _fit_texts(recipe, column, rule, common)
 
@@ -432,7 +435,13 @@ def _fit_numbers(
         formats = kind.removeprefix("date:").replace("|", " or ")
         raise DataError(f"its dates may be {formats}. Say which: --date-format {name}=DD/MM/YYYY")
     unit = DAY if kind.startswith("date:") else 1.0
-    fill = column.mean
+    is_scaled = recipe.standardise and not kind.startswith("boolean")
+    if (is_scaled or missing == "mean") and not np.isfinite(column.squares):
+        raise DataError(
+            f"its numbers are too large for their variance: {column.least:.6g} to "
+            f"{column.most:.6g}. Say --no-standardise and --missing median, or --drop {name}"
+        )
+    fill = column.mean if np.isfinite(column.mean) else 0.0
     if column.missing and missing in ("median", "indicator"):
         assert column.sketch is not None, "columns with missing numbers have a sketch"
         fill = column.sketch.quantile(0.5)
@@ -450,7 +459,6 @@ def _fit_numbers(
     variance = squares / weight if weight else 0.0
     rounding = (column.rows + 1) * np.finfo(np.float64).eps
     constant = variance <= rounding * variance + (rounding * mean) ** 2
-    is_scaled = recipe.standardise and not kind.startswith("boolean")
     note = "the same in all rows" if constant and not column.missing else _range(kind, column)
     if column.missing:
         note += f", {column.missing:,} missing"
@@ -476,8 +484,8 @@ def _range(kind: str, column: Numbers) -> str:
     return f"{column.least:.6g} to {column.most:.6g}"
 
 
-def _check_words(name: str, column: Texts) -> None:
-    """Refuse a column that mostly holds numbers, or dates, but not in all fields."""
+def _check_numbers(name: str, column: Texts) -> None:
+    """Refuse a column that mostly holds numbers, but not in all fields."""
     shown = ", ".join(map(repr, column.words))
     if 2 * column.numeric > column.rows:
         raise DataError(
@@ -486,6 +494,11 @@ def _check_words(name: str, column: Texts) -> None:
             f"--thousands, --na {column.words[0]!r} if that stands for a missing number, "
             f"--category {name} if all are names, or --drop {name}"
         )
+
+
+def _check_words(name: str, column: Texts) -> None:
+    """Refuse a column that mostly holds numbers, or dates, but not in all fields."""
+    _check_numbers(name, column)
     if column.words and (found := kinds.date_error(column.words)):
         raise DataError(
             f"its dates are written in different ways, or with different time zones: {found}. "

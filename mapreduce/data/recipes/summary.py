@@ -126,11 +126,14 @@ def numbers(
         least, most = float(values.min()), float(values.max())
     if weight:
         w: Any = 1.0 if weights is None else weights
-        mean = float((w * values).sum()) / weight
-        rest = values - mean
-        # What rounding left of the mean is taken away (the corrected two-pass algorithm).
-        left = float((w * rest).sum())
-        squares = max(0.0, float((w * rest * rest).sum()) - left * left / weight)
+        # Squares beyond 1e308 are refused when the recipe is fitted, if it needs them.
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = float((w * values).sum()) / weight
+            rest = values - mean
+            # What rounding left of the mean is taken away (the corrected two-pass algorithm).
+            left = float((w * rest).sum())
+            sum_of = float((w * rest * rest).sum()) - left * left / weight
+            squares = max(0.0, sum_of) if np.isfinite(sum_of) else np.inf
     whole = unit is None or bool((np.floor(values / unit) * unit == values).all())
     own = _hashes(order.keys_of(0, 0, values.view(np.int64))) if hashed else None
     found = quantiles.sketch(values) if sketched else None
