@@ -243,7 +243,7 @@ def _show_recipe(recipe: Any) -> None:
         if name is not None
     ]
     for column in recipe.columns:
-        count = len(column.features)
+        count = column.width
         many = f" -> {count} features" if count > 1 else ""
         rows.append((column.name, column.kind.replace("date:", "date ") + many, column.note))
     rows += [(name, "left out", why) for name, why in sorted(recipe.left_out.items())]

@@ -406,10 +406,13 @@ def expected(table: Table, recipe: Recipe, found: Roles) -> dict[str, str]:
                 f"{table.paths[0]}, column {name}: expected dates that are all written in one of "
                 f"these ways: {', '.join(kinds.DATE_FORMATS)}"
             )
-        if recipe.hash_bits is not None and not kind.startswith("number"):
-            kind = "text"
-        result[name] = kind
+        result[name] = _hashable(kind) if recipe.hash_bits is not None else kind
     return result
+
+
+def _hashable(kind: str) -> str:
+    """The kind of a column that is hashed: numbers or texts, if it is not empty as far as read."""
+    return kind if kind.startswith("number") or kind == "empty" else "text"
 
 
 def source(table: Table, recipe: Recipe, like: FittedRecipe | None = None) -> Source:
@@ -502,6 +505,8 @@ class Reading:
                     f"once nobody writes to it"
                 )
         if misread is not None:
+            if self._recipe.hash_bits is not None:
+                misread = {name: _hashable(kind) for name, kind in misread.items()}
             self._reader = replace(self._reader, kinds=misread)
             raise ReadAgain
         if leaves and self._like is None:
@@ -571,7 +576,7 @@ class Reading:
             )
             fitted = fit(given, self._total, files)
         columns = None
-        if fitted.recipe.hash_bits is None:
+        if fitted.features is not None:
             columns = tuple(Column(name, "number") for name in fitted.features)
         numbers = [name for name, kind in self._reader.kinds.items() if kind != "text"]
         used = [numbers.index(name) for name in fitted.numbers]

@@ -25,6 +25,8 @@ WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 ID_SHARE, ID_ROWS = 0.9, 20
 #: Dense rows of fewer features than this are not worth being sparse.
 DENSE_FEATURES = 256
+#: More features than these have no names in a dataset.
+MOST_NAMES = 1 << 16
 _CHUNK_ROWS = 2048
 
 
@@ -72,6 +74,18 @@ class Fitted:
         return self.kind in ("category", "hashed", "text")
 
     @property
+    def width(self) -> int:
+        """The number of features."""
+        count = 1
+        if self.kind == "category":
+            count = len(self.levels) + 1
+        elif self.kind in ("hashed", "text"):
+            count = 1 << self.bits
+        elif self.kind.startswith("date:"):
+            count = 20 + 24 * self.with_time
+        return count + self.indicator
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Names of the features."""
         names: list[str]
@@ -115,16 +129,18 @@ class FittedRecipe:
         return tuple(column.name for column in self.columns if not column.is_text)
 
     @cached_property
-    def features(self) -> tuple[str, ...]:
-        """Names of all features."""
-        if self.recipe.hash_bits is not None:
-            return tuple(f"#{i}" for i in range(1 << self.recipe.hash_bits))
+    def features(self) -> tuple[str, ...] | None:
+        """Names of all features; None if they are hashed together, or too many."""
+        if self.recipe.hash_bits is not None or self.width > MOST_NAMES:
+            return None
         return tuple(name for column in self.columns for name in column.features)
 
     @property
     def width(self) -> int:
         """The number of features."""
-        return len(self.features)
+        if self.recipe.hash_bits is not None:
+            return 1 << self.recipe.hash_bits
+        return self._starts[-1]
 
     @property
     def row_entries(self) -> int:
@@ -233,7 +249,7 @@ class FittedRecipe:
         """The first feature of each column."""
         starts = [0]
         for column in self.columns:
-            starts.append(starts[-1] + len(column.features))
+            starts.append(starts[-1] + column.width)
         return starts
 
     @cached_property
@@ -283,7 +299,7 @@ class FittedRecipe:
                     yield from ((place, None) for place in _calendar(column, values, start))
                 missing = np.isnan(values) if column.indicator else None
             if missing is not None:
-                yield np.where(missing, start + len(column.features) - 1, -1), None
+                yield np.where(missing, start + column.width - 1, -1), None
 
     def _sparse(self, block: Block, dtype: np.dtype[Any]) -> Csr:
         rows = len(block.numbers)
@@ -391,6 +407,12 @@ def fit(recipe: Recipe, summary: Summary, source: str) -> FittedRecipe:
         why = "".join(f"; {name}: {reason}" for name, reason in left_out.items())
         raise DataError(f"{source} has no column that can be a feature{why}")
     fitted = FittedRecipe(recipe, tuple(columns), left_out, "dense")
+    names = fitted.features or ()
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(
+            f"{source}: two features have the same name, {twice}. Give a column another name"
+        )
     return replace(fitted, layout=recipe.layout or _layout(fitted))
 
 
@@ -487,9 +509,10 @@ def _range(kind: str, column: Numbers) -> str:
 def _check_numbers(name: str, column: Texts) -> None:
     """Refuse a column that mostly holds numbers, but not in all fields."""
     shown = ", ".join(map(repr, column.words))
-    if 2 * column.numeric > column.rows:
+    rows = column.rows - column.absent
+    if column.words and 2 * column.numeric > rows:
         raise DataError(
-            f"{column.numeric:,} of its {column.rows:,} fields are numbers, others are not: "
+            f"{column.numeric:,} of its {rows:,} fields are numbers, others are not: "
             f"{shown}. Say --number {name} if these are numbers with signs of money, spaces or "
             f"--thousands, --na {column.words[0]!r} if that stands for a missing number, "
             f"--category {name} if all are names, or --drop {name}"

@@ -67,8 +67,8 @@ class Texts:
         How often each text comes; None if there are too many.
     hashes : array, uint64
         The least hashes of the different texts.
-    numeric : int
-        Rows whose text is a number.
+    numeric, absent : int
+        Rows whose text is a number, and those where it would stand for a missing number.
     spaced : int
         Rows whose text has a space in it.
     words : tuple of str
@@ -80,6 +80,7 @@ class Texts:
     values: dict[str, int] | None
     hashes: Array
     numeric: int
+    absent: int
     spaced: int
     words: tuple[str, ...]
 
@@ -147,7 +148,8 @@ def texts(column: Any) -> Texts:
     counts = np.bincount(
         encoded.indices.drop_null().to_numpy(zero_copy_only=False), minlength=len(distinct)
     )
-    _, others = kinds.numbers(distinct)
+    values, others = kinds.numbers(distinct)
+    absent = np.isnan(values) & ~others
     spaced = pc.match_substring(distinct, " ").to_numpy(zero_copy_only=False)
     # Two hashes of 32 bits make one of 64.
     low, high = (murmur3(distinct, seed).astype(np.uint64) for seed in (0, 1))
@@ -156,7 +158,8 @@ def texts(column: Any) -> Texts:
         column.null_count,
         _counted(distinct, counts),
         _hashes((high << np.uint64(32)) | low),
-        int(counts[~others].sum()),
+        int(counts[~others & ~absent].sum()),
+        int(counts[absent].sum()),
         int(counts[spaced].sum()),
         tuple(sorted(distinct.filter(pa.array(others)).to_pylist())[:_SHOWN_WORDS]),
     )
@@ -204,6 +207,7 @@ def _join(left: Column, right: Column) -> Column:
             _added(left.values, right.values),
             _hashes(np.concatenate([left.hashes, right.hashes])),
             left.numeric + right.numeric,
+            left.absent + right.absent,
             left.spaced + right.spaced,
             tuple(sorted({*left.words, *right.words})[:_SHOWN_WORDS]),
         )
