@@ -302,11 +302,12 @@ def _source(
         given = {**values, "labelled": False if values["unlabelled"] else None}
         given["only"] = values["columns"]
         return opening.table(sources, kind, opening.recipe_of(given, sources, fitted), fitted)
+    # A reader that takes "labelled" needs a task in any case.
+    known = "classification" if labelled or "labelled" in takes else None
     given = {
         **values,
         "labelled": labelled,
-        # A reader that takes "labelled" needs a task in any case.
-        "task": values["task"] or ("classification" if "labelled" in takes else None),
+        "task": values["task"] or known,
         "dtype": values["dtype"] or "float32",
     }
     source: Source = reader(sources, **{name: given[name] for name in given if name in takes})
