@@ -175,7 +175,8 @@ def standardise(
         raise DataError(f"{data} is standardised already. Name the dataset that it was made of")
     if manifest.recipe is not None:
         raise DataError(
-            f"{data} was imported from a table, and standardised then: train on it as it is"
+            f"{data} was imported from a table, whose numbers are standardised then unless "
+            f"--no-standardise is given: train on it as it is"
         )
     given = None if like is None else _statistics_of(like, manifest, data)
     centred = manifest.layout == "dense"

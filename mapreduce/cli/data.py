@@ -255,7 +255,7 @@ def _show_recipe(recipe: Any) -> None:
         if name is not None
     ]
     for column in recipe.columns:
-        count = len(column.features)
+        count = column.width
         many = f" -> {count} features" if count > 1 else ""
         rows.append((column.name, column.kind.replace("date:", "date ") + many, column.note))
     rows += [(name, "left out", why) for name, why in sorted(recipe.left_out.items())]
@@ -324,11 +324,12 @@ def _source(
         return _fitted_by_job(sources, kind, recipe, fitted, running)
     if running["runner"] is not None:
         raise UsageError(f"-r is for tables, whose columns have to be fitted, not for {kind}")
+    # A reader that takes "labelled" needs a task in any case.
+    known = "classification" if labelled or "labelled" in takes else None
     given = {
         **values,
         "labelled": labelled,
-        # A reader that takes "labelled" needs a task in any case.
-        "task": values["task"] or ("classification" if "labelled" in takes else None),
+        "task": values["task"] or known,
         "dtype": values["dtype"] or "float32",
     }
     source: Source = reader(sources, **{name: given[name] for name in given if name in takes})

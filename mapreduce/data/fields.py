@@ -143,6 +143,8 @@ def classes(column: Any, path: Path, first: int, name: str, rows: Array | None =
         raise bad(row, "expected a label, found nothing")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
     if pa.types.is_floating(column.type):
         found: Array = column.to_numpy(zero_copy_only=False).astype(np.float64)
         whole = (found == np.floor(found)) & (np.abs(found) < 2**53)
@@ -159,6 +161,8 @@ def classes(column: Any, path: Path, first: int, name: str, rows: Array | None =
     if pa.types.is_integer(column.type):
         integers: Array = column.to_numpy()
         return integers
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        raise bad(0, f"expected integers or texts as classes, found the type {column.type}")
     column = pc.utf8_trim_whitespace(column)
     # A quote left open would take the rows up to the next quote into one label.
     for wrong, expected in (

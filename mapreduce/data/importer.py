@@ -36,7 +36,6 @@ from mapreduce.support.threads import ordered_map
 
 BUCKET_BYTES = 16 << 20
 MOST_BUCKETS = 256
-_BUFFER_BYTES = 1 << 16
 
 
 class ReadAgain(Exception):
@@ -78,12 +77,15 @@ class Finished:
         The number of features.
     columns : tuple of Column, or None
         The features, if they have names.
+    row_bytes : int
+        Estimate of the size of a row's features, the same for the same recipe.
     features : callable
         Makes features (rows, width) of a block.
     """
 
     recipe: bytes
     width: int
+    row_bytes: int
     columns: Columns | None
     features: Callable[[Block], Array | Csr]
 
@@ -171,6 +173,8 @@ def _shuffled(
 
     def numbered() -> Iterator[tuple[Rows, Array]]:
         for rows in source.chunks:
+            if not _count(rows.features):
+                continue
             _check_numbers(rows, buckets.read)
             labels = rows.labels if _is_number(rows.labels) else classes.codes(rows.labels)
             rows = replace(rows, labels=labels)
@@ -223,6 +227,10 @@ def _files(source: Source) -> str:
     return ", ".join(source.description.get("files", ())) or "the source"
 
 
+def _count(features: Array | Csr | Block) -> int:
+    return len(features.numbers) if isinstance(features, Block) else len(features)
+
+
 def _is_number(labels: Array | None) -> bool:
     return labels is not None and labels.dtype.kind == "f"
 
@@ -253,6 +261,7 @@ class _Buckets:
     def __init__(self, folder: Path, bits: int, seed: int) -> None:
         self.rows = 0
         self.read = 0
+        self.entries = 0
         self.weight: float | None = None
         self.target: str | None = None
         self.seed = seed
@@ -261,15 +270,16 @@ class _Buckets:
         self._form: Any = None
         self._paths = [folder / f"bucket-{i:03d}" for i in range(1 << bits)]
         self._stack = contextlib.ExitStack()
-        self._writers: list[Any] = []
+        self._writers: dict[int, Any] = {}
 
     def count(self, rows: Rows) -> Array:
-        """Count rows that come next; returns their numbers in the source."""
-        features = rows.features
-        count = len(features.numbers) if isinstance(features, Block) else len(features)
+        """Count rows that come next, one at least; returns their numbers in the source."""
+        features, count = rows.features, _count(rows.features)
         numbers = np.arange(self.read, self.read + count) if rows.numbers is None else rows.numbers
         self.rows += count
-        self.read = int(numbers[-1]) + 1 if count else self.read
+        self.read = int(numbers[-1]) + 1
+        if isinstance(features, Csr):
+            self.entries += int(features.indptr[-1] - features.indptr[0])
         if rows.labels is not None:
             self.target = "number" if _is_number(rows.labels) else "class"
         if rows.weights is not None:
@@ -304,11 +314,10 @@ class _Buckets:
     def write(self, parts: list[tuple[int, Any]]) -> None:
         """Append the rows of each bucket to its file."""
         for bucket, batch in parts:
-            if not self._writers:
-                self._writers = [
-                    self._stack.enter_context(_stream(path, batch.schema)) for path in self._paths
-                ]
-            with storage_errors("write", self._paths[bucket]):
+            path = self._paths[bucket]
+            if bucket not in self._writers:
+                self._writers[bucket] = self._stack.enter_context(_stream(path, batch.schema))
+            with storage_errors("write", path):
                 self._writers[bucket].write_batch(batch)
 
     def close(self) -> None:
@@ -333,16 +342,17 @@ class _Buckets:
             weights = _flat(table, "weight")[places] if self.weight is not None else None
             return Batch(features, labels, weights=weights), numbers[places]
 
-        return ordered_map(read, self._paths)
+        return ordered_map(read, [self._paths[bucket] for bucket in sorted(self._writers)])
 
 
 @contextlib.contextmanager
 def _stream(path: Path, schema: Any) -> Iterator[Any]:
+    with storage_errors("create", path):
+        file = path.open("xb")
     with (
-        storage_errors("create", path),
-        pa.OSFile(os.fsencode(path), "wb") as file,
-        pa.BufferedOutputStream(file, _BUFFER_BYTES) as buffered,
-        pa.ipc.new_stream(buffered, schema) as writer,
+        storage_errors("write", path),
+        file,
+        pa.ipc.new_stream(pa.PythonFile(file, mode="w"), schema) as writer,
     ):
         yield writer
 
@@ -483,7 +493,7 @@ class _Shards:
             features = piece[0].features
             if not size:
                 self.dtype, self.sparse = features.dtype.name, isinstance(features, Csr)
-                self._row_bytes = _row_bytes(features)
+                self._row_bytes = self._average(features)
                 size = rows_per_shard(self._row_bytes)
             if isinstance(features, Csr):
                 self.entries += int(features.indptr[-1] - features.indptr[0])
@@ -499,6 +509,15 @@ class _Shards:
         if len(numbers):
             yield rows, numbers
 
+    def _average(self, features: Array | Csr) -> int:
+        """The size of a row's features, which does not depend on the number of buckets."""
+        if self._finished is not None:
+            return self._finished.row_bytes
+        size = features.dtype.itemsize
+        if isinstance(features, Csr):
+            return sparse_row_bytes(self._buckets.rows, self._buckets.entries, size)
+        return int(features.shape[1] * size)
+
     def _write(self, shard: tuple[int, tuple[Batch, Array]]) -> ShardEntry:
         number, (rows, numbers) = shard
         labels = rows.labels
@@ -506,14 +525,6 @@ class _Shards:
             labels = self._ranks[labels]
         path = self._folder / f"shard-{number:05d}.arrow"
         return write_shard(path, replace(rows, labels=labels), numbers, self._row_bytes)
-
-
-def _row_bytes(features: Array | Csr) -> int:
-    """Average size of the features of a row."""
-    if isinstance(features, Csr):
-        entries = int(features.indptr[-1] - features.indptr[0])
-        return sparse_row_bytes(max(len(features), 1), entries, features.dtype.itemsize)
-    return int(features.shape[1]) * features.dtype.itemsize
 
 
 def _join(parts: list[tuple[Batch, Array]]) -> tuple[Batch, Array]:

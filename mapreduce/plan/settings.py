@@ -341,15 +341,17 @@ def check_fits(
     The other parameters are those of the training data; see
     :class:`mapreduce.plan.plan.DataReference` and :class:`mapreduce.data.manifest.Manifest`.
     """
+    wrong = misfit(data.columns, columns)
     if _digest(data.recipe) != recipe:
+        shown = f" ({wrong})" if wrong else ""
         raise DataError(
-            "the columns of the data became other features than those of the training data. "
-            "Import the data with --like TRAIN, or name the file that they come from, if the model "
-            "is trained"
+            f"the columns of the data became other features than those of the training data{shown}."
+            f" Import the data with --like TRAIN, or name the file that they come from, if the "
+            f"model is trained"
             if recipe
             else "the data were imported from a table by a recipe, and the training data were not"
         )
-    if wrong := misfit(data.columns, columns):
+    if wrong:
         raise DataError(
             f"the columns of the data do not fit those that the model was trained on: {wrong}. "
             f"Import the columns that it was trained on, in that order, with --like TRAIN"

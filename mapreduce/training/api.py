@@ -422,6 +422,11 @@ def _imported(
         raise UsageError(
             "the model was not trained on a table: expected an array, or the folder of a dataset"
         )
+    elif like.recipe is not None and not (is_file or is_table):
+        raise UsageError(
+            "the model was trained on a table: expected a table, the file of one, or the folder of "
+            "a dataset"
+        )
     if is_file:
         path = Path(str(_path(data)))
         return _made(path, opening.format_of([path]), place, like, {**given, "weights": weights})

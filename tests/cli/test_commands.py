@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -16,6 +17,7 @@ import pytest
 
 import datasets
 import programs
+from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.runs import directory as rundir
 from programs import gradreduce, succeed
 from quick import first_of
@@ -192,7 +194,12 @@ def test_data_digits_show_and_verify(tmp_path):
 
 def test_import_csv(tmp_path):
     (tmp_path / "a.csv").write_text("x,y,label\n1,2,yes\n3,4,no\n5,6,yes\n")
-    out = succeed("data", "import", "--format", "csv", tmp_path / "a.csv", tmp_path / "out")
+    out = succeed("data", "import", tmp_path / "a.csv", tmp_path / "out")
+    assert out.splitlines()[:3] == [
+        "  label  label, classification",
+        "  x      number                 1 to 5",
+        "  y      number                 2 to 6",
+    ]
     assert "3 rows of 2 features in 1 shard" in out
     assert "('no', 'yes')" not in succeed("data", "show", tmp_path / "out")
 
@@ -405,7 +412,7 @@ def test_import_parquet_with_weights_and_numbers(tmp_path):
     shown = json.loads(succeed("data", "show", tmp_path / "out", "--json"))
     assert (shown["target"], shown["weighted"], shown["layout"]) == ("number", True, "dense")
     assert "2 rows of 1 features" in succeed(*base, tmp_path / "one", *options, "--columns", "b")
-    message = fails(65, *base, tmp_path / "new", "--label", "y")
+    message = fails(65, *base, tmp_path / "new", "--label", "y", "--task", "classification")
     assert "row 1, column y: expected an integer or a name as class, found 0.5" in message
     assert "--features is for libsvm" in fails(2, *base, tmp_path / "new", "--features", 2)
     assert not (tmp_path / "new").exists()
@@ -414,7 +421,7 @@ def test_import_parquet_with_weights_and_numbers(tmp_path):
 def test_import_csv_with_weights_and_numbers(tmp_path):
     (tmp_path / "a.csv").write_text("x,y,w\n1,0.5,1\n2,1.5,0\n")
     base = ["data", "import", "--format", "csv", tmp_path / "a.csv", tmp_path / "out"]
-    succeed(*base, "--task", "regression", "--weights", "w")
+    succeed(*base, "--label", "y", "--weights", "w")
     shown = json.loads(succeed("data", "show", tmp_path / "out", "--json"))
     assert (shown["target"], shown["weighted"], shown["features"]) == ("number", True, 1)
 
@@ -424,12 +431,10 @@ def test_import_with_hashing(tmp_path):
     base = ["data", "import", "--format", "csv", tmp_path / "a.csv"]
     assert "2 rows of 64 features" in succeed(*base, tmp_path / "out", "--hash-bits", 6)
     shown = json.loads(succeed("data", "show", tmp_path / "out", "--json"))
-    assert (shown["layout"], shown["source"]["hash_bits"]) == ("sparse", 6)
+    recipe = json.loads((tmp_path / "out" / "recipe.json").read_text())["recipe"]
+    assert (shown["layout"], recipe["hash_bits"]) == ("sparse", 6)
     message = fails(2, *base, tmp_path / "new", "--hash-bits", 31)
-    assert "--hash-bits: expected 1 to 30, found 31" in message
-    assert "column colour: expected a finite number, found 'red'" in fails(
-        65, *base, tmp_path / "new"
-    )
+    assert "hash_bits: expected 1 to 30, found 31" in message
     assert not (tmp_path / "new").exists()
 
 
@@ -463,7 +468,12 @@ def test_import_libsvm(tmp_path):
 
 def test_standardise(tmp_path):
     (tmp_path / "a.csv").write_text("x,c,label\n1,5,0\n2,5,1\n6,5,1\n")
-    succeed("data", "import", "--format", "csv", tmp_path / "a.csv", tmp_path / "data")
+    succeed("data", "import", tmp_path / "a.csv", tmp_path / "table")
+    assert "whose numbers are standardised then" in fails(
+        65, "data", "standardise", tmp_path / "table", tmp_path / "new"
+    )
+    rows = Rows(np.float32([[1, 5], [2, 5], [6, 5]]), np.array([0, 1, 1]))
+    import_rows(Source([rows], (2,), 1.0, 0, {"format": "memory"}), tmp_path / "data", 0)
     base = ["data", "standardise", tmp_path / "data"]
     done = gradreduce(*base, tmp_path / "train", "--workers", 2)
     assert done.returncode == 0
@@ -483,7 +493,8 @@ def test_standardise(tmp_path):
     shard.write_bytes(content)
     message = fails(65, *base, tmp_path / "new")
     assert "shard-00000.arrow is damaged" in message
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "data", "test", "train"]
+    made = sorted(path.name for path in tmp_path.iterdir())
+    assert made == ["a.csv", "data", "table", "test", "train"]
 
 
 TABLE = "id,size,price,label\nA7,1,2,0\nB9,3,4,1\nC1,5,7,1\n"
@@ -503,38 +514,48 @@ class TestImports:
         options = ["--drop", "id,label", "--label", "price", "--task", "regression"]
         done = json.loads(succeed(*base, tmp_path / "out", *options, "--json"))
         assert (done["rows"], done["features"], done["target"]) == (3, 1, "number")
-        assert done["source"]["drop"] == ["id", "label"]
-        # The last column that is left is the default.
-        done = json.loads(succeed(*base, tmp_path / "more", "--drop", "id,label", "--json", "-q"))
-        assert done["classes"] == [2, 4, 7]
+        recipe = json.loads((tmp_path / "out" / "recipe.json").read_text())["recipe"]
+        assert recipe["drop"] == ["id", "label"]
         for bad, message in (
             ("sizes", "--drop sizes: .* has no such column"),
-            ("label", "--drop label: a column that is label or weight"),
+            ("label", "--drop label: it is --label, and so no feature"),
         ):
             err = fails(2, *base, tmp_path / "bad", "--drop", bad, "--label", "label")
             assert re.search(message, err)
         assert not (tmp_path / "bad").exists()
 
-    def test_what_looks_like_numbers_to_be_predicted(self, tmp_path):
-        def imported(name, labels):
-            path = tmp_path / f"{name}.csv"
-            lines = (f"{i},{label}\n" for i, label in enumerate(labels))
-            path.write_text("".join(["x,label\n", *lines]))
-            done = gradreduce("data", "import", "--format", "csv", path, tmp_path / name)
-            assert done.returncode == 0
-            return done.stderr
-
-        advice = "import them with --task regression"
-        assert advice in imported("prices", [f"{i / 4}" for i in range(50)] * 3)
-        assert advice in imported("numbers", range(1000, 1040))
-        assert imported("digits", list(range(10)) * 2) == ""
-        assert imported("names", [f"n{i}" for i in range(40)]) == ""
+    @pytest.mark.parametrize(
+        ("labels", "target"),
+        [
+            ([f"{i / 4}" for i in range(50)], "number"),
+            (list(range(1000, 1020)) * 2, "class"),
+            ([f"n{i}" for i in range(40)], "class"),
+            (range(1000, 1021), None),
+        ],
+    )
+    def test_what_looks_like_numbers_to_be_predicted(self, tmp_path, labels, target):
+        path = tmp_path / "a.csv"
+        path.write_text("".join(["x,label\n", *(f"{i},{one}\n" for i, one in enumerate(labels))]))
+        base = ["data", "import", path]
+        if target is not None:
+            assert json.loads(succeed(*base, tmp_path / "out", "--json"))["target"] == target
+            return
+        message = fails(2, *base, tmp_path / "out")
+        assert "column label holds 21 different whole numbers, or more: say --task regr" in message
+        for task, found in (("regression", "number"), ("classification", "class")):
+            made = succeed(*base, tmp_path / task, "--task", task, "--json")
+            assert json.loads(made)["target"] == found
 
     @pytest.mark.parametrize(
         ("arguments", "text", "code", "message"),
         [
-            (["csv", "--weights", "label"], TABLE, 2, "is what the column of labels is called"),
-            (["csv"], "1e300,1\n", 65, "numbers beyond 3.4e38 overflow float32: take --dtype fl"),
+            (["csv", "--weights", "label"], TABLE, 2, "--label and --weights are both label"),
+            (
+                ["csv", "--label", "2", "--no-standardise"],
+                "1e300,1\n",
+                65,
+                "numbers beyond 3.4e38 overflow float32. Take --dtype float64",
+            ),
             (["libsvm"], "\n# nothing\n", 65, "found no row with an index"),
             (["libsvm"], "1\n", 65, "found no row with an index"),
             (["parquet", "--drop", "a", "--columns", "b"], "", 2, "contradict each other"),
@@ -563,7 +584,9 @@ class TestImports:
         test = imported("test", "y,x,z\n1,null,5\n1,NaN,7\n", "--like", tmp_path / "train")
         for same in ("features", "dtype"):
             assert test[same] == train[same]
-        assert (test["classes"], test["source"]["texts"]) == (["1"], ["z"])
+        assert test["classes"] == ["1"]
+        recipes = [(tmp_path / name / "recipe.json").read_bytes() for name in ("train", "test")]
+        assert recipes[0] == recipes[1]
         succeed("train", tmp_path / "train", "--run", tmp_path / "run", "--model", "logistic")
         succeed("evaluate", tmp_path / "run", tmp_path / "test")
         succeed("predict", tmp_path / "run", tmp_path / "train", tmp_path / "out")
@@ -582,14 +605,15 @@ class TestImports:
         (tmp_path / "a.csv").write_text("0,1,2\n5,6,7\n")
         base = ["data", "import", "--format", "csv", tmp_path / "a.csv"]
         assert "Say which: --header or --no-header" in fails(2, *base, tmp_path / "a")
-        assert "1 rows of 2 features" in succeed(*base, tmp_path / "a", "--header")
-        assert "2 rows of 2 features" in succeed(*base, tmp_path / "b", "--no-header")
+        for flag, label, rows in (("--header", "2", 1), ("--no-header", "3", 2)):
+            made = succeed(*base, tmp_path / label, flag, "--label", label)
+            assert f"{rows} rows of 2 features" in made
         message = fails(2, *base, tmp_path / "c", "--format", "idx", "--no-header")
         assert "--header is for csv" in message
 
     def test_a_number_for_float64(self, tmp_path):
         (tmp_path / "a").write_text("1e300,1\n2,0\n")
-        options = ["--dtype", "float64"]
+        options = ["--dtype", "float64", "--label", "2", "--no-standardise"]
         succeed("data", "import", "--format", "csv", tmp_path / "a", tmp_path / "d", *options)
 
 
@@ -611,7 +635,7 @@ def test_a_run_on_damaged_data_leaves_nothing(tmp_path, shard):
 
 def test_runs_list_shows_the_loss_of_regressions(tmp_path):
     (tmp_path / "a.csv").write_text("".join(f"{i % 7},{i % 5}.5\n" for i in range(70)))
-    options = ["--format", "csv", "--task", "regression"]
+    options = ["--label", "2", "--no-standardise"]
     succeed("data", "import", *options, tmp_path / "a.csv", tmp_path / "d")
     options = ["--model", "linear", "--learning-rate", 0.01]
     succeed("train", tmp_path / "d", "--run", tmp_path / "run", *options)

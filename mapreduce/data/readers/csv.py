@@ -24,6 +24,8 @@ from mapreduce.errors import DataError, UsageError
 
 #: A block is the lines that begin in so many bytes of a file.
 BLOCK_BYTES = 4 << 20
+#: So much of a file shows how its lines end.
+_START_BYTES = 1 << 16
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -67,6 +69,7 @@ class CsvTable:
             raise UsageError("no source: name the CSV files")
         self.paths = paths
         self._recipe = recipe
+        self._ends: dict[Path, bytes] = {}
         first, more = self._first_line(paths[0])
         has_header = recipe.header
         if has_header is None:
@@ -89,19 +92,19 @@ class CsvTable:
 
     def leaves(self) -> Iterator[Leaf]:
         for path in self.paths:
-            starts, rest = True, b""
+            starts, rest, end = True, b"", self._ends[path]
             with open_source(path) as file:
                 while part := file.read(BLOCK_BYTES):
                     if rest:
                         # The last line that begins in a block ends in the next.
-                        end = part.find(b"\n") + 1 or len(part)
-                        rest, part = rest + part[:end], part[end:]
-                        if not rest.endswith(b"\n"):
+                        cut = part.find(end) + 1 or len(part)
+                        rest, part = rest + part[:cut], part[cut:]
+                        if not rest.endswith(end):
                             continue
                         yield Leaf(path, starts, rest)
                         starts = False
                     rest = part
-                    if part.endswith(b"\n"):
+                    if part.endswith(end):
                         yield Leaf(path, starts, part)
                         starts, rest = False, b""
             if rest:
@@ -109,7 +112,10 @@ class CsvTable:
 
     def sniff(self) -> dict[str, str]:
         for leaf in self.leaves():
-            parsed = self._texts(self._content(leaf), self._own[leaf.path])
+            try:
+                parsed = self._texts(self._content(leaf), self._own[leaf.path])
+            except BadField as error:
+                raise error.error(leaf.path, 0) from error
             return {name: kinds.kind_of(self._plain(parsed[name])) for name in self.names}
         raise AssertionError("there is a first block")
 
@@ -148,13 +154,13 @@ class CsvTable:
         if leaf.starts:
             content = content.removeprefix(_BOM)
             if self.has_names:
-                content = content[content.find(b"\n") + 1 or len(content) :]
+                content = content.partition(self._ends[leaf.path])[2]
         if self._recipe.encoding.lower() not in ("utf-8", "utf8"):
             try:
                 content = content.decode(self._recipe.encoding).encode()
             except UnicodeDecodeError as error:
-                row = content[: error.start].count(b"\n")
-                raise BadField(row, "?", f"it is not {self._recipe.encoding}: {error}") from error
+                row = content[: error.start].count(self._ends[leaf.path])
+                raise BadField(row, "", f"it is not {self._recipe.encoding}: {error}") from error
         return content
 
     def _texts(
@@ -203,7 +209,7 @@ class CsvTable:
                     name = next(n for n, f in zip(names, found, strict=False) if "\n" in f)
                     raise BadField(row, name, "a text over several lines: close its quote")
                 if len(found) != len(names):
-                    raise BadField(row, "?", f"expected {len(names)} fields, found {len(found)}")
+                    raise BadField(row, "", f"expected {len(names)} fields, found {len(found)}")
                 for name, field in zip(names, found, strict=True):
                     if re.search("[\ud800-\udfff]", field):
                         raise BadField(
@@ -217,16 +223,21 @@ class CsvTable:
         """The fields of the first line, and whether it is not the only one."""
         recipe = self._recipe
         with open_source(path) as file:
-            start = file.read(2)
-            if start in (b"\xff\xfe", b"\xfe\xff"):
+            start = file.read(_START_BYTES)
+            if start[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in start:
                 raise DataError(
-                    f"{path} is UTF-16 text. Convert it: iconv -f utf-16 -t utf-8 {path} > NEW"
+                    f"{path} is UTF-16 text, or none. If it is text, convert it: "
+                    f"iconv -f utf-16 -t utf-8 {path} > NEW"
                 )
+            end = self._ends[path] = b"\r" if b"\r" in start and b"\n" not in start else b"\n"
+            if end not in start:
+                start += file.readline()
+            first, _, rest = start.partition(end)
             try:
-                line = (start + file.readline()).removeprefix(_BOM).decode(recipe.encoding)
+                line = first.removeprefix(_BOM).decode(recipe.encoding)
                 options: Any = {"delimiter": recipe.delimiter, "quotechar": recipe.quote}
                 fields = [one.strip() for one in next(csv_module.reader([line], **options), [])]
-                more = any(line.strip() for line in file)
+                more = bool(rest.strip()) or any(line.strip() for line in file)
             except UnicodeDecodeError as error:
                 raise DataError(
                     f"{path} is not {recipe.encoding} text: {error}. Say --encoding, such as "
@@ -235,7 +246,7 @@ class CsvTable:
             except csv_module.Error as error:
                 raise DataError(f"{path}, line 1: {error}") from error
         if not fields:
-            found = "starts with an empty line" if line else "is empty"
+            found = "starts with an empty line" if start else "is empty"
             raise DataError(f"{path} {found}: expected rows of fields")
         return fields, more
 

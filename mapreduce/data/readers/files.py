@@ -1,14 +1,11 @@
 """Opening source files, gzipped or not, with errors that say where the file ends early."""
 
 import gzip
-import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, cast
-
-import pyarrow as pa
+from typing import BinaryIO, cast
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.publish import require_success
@@ -65,30 +62,6 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
                 else:
                     yield raw
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise _damaged(path, error) from error
-
-
-@contextmanager
-def open_for_arrow(path: Path) -> Iterator[Any]:
-    """As :func:`open_source`, for readers of Arrow's whose threads read ahead.
-
-    Python is not involved: a thread that waits for Python when Python ends, as it does after
-    Ctrl-C, would end the process by SIGABRT.
-    """
-    with open_source(path) as file:
-        packed = isinstance(file, gzip.GzipFile)
-    # Arrow encodes a name itself only if it is UTF-8.
-    with storage_errors("read", path), pa.OSFile(os.fsencode(path)) as raw:
-        if not packed:
-            yield raw
-            return
-        try:
-            with pa.CompressedInputStream(raw, "gzip") as unpacked:
-                yield unpacked
-        except OSError as error:
-            # Arrow's own errors of a damaged stream have no number.
-            if error.errno is not None:
-                raise
             raise _damaged(path, error) from error
 
 

@@ -96,7 +96,8 @@ class ParquetTable:
         return self.rows * len(self.names) * 12
 
     def leaves(self) -> Iterator[Leaf]:
-        yield from self.batches(self.names, _BLOCK_ROWS)
+        rows = max(1, min(_BLOCK_ROWS, _BLOCK_BYTES // len(self.names)))
+        yield from self.batches(self.names, rows)
 
     def batches(self, names: Sequence[str], rows: int) -> Iterator[Leaf]:
         """Some columns, in batches of at most so many rows that lie in one row group."""
@@ -119,10 +120,9 @@ class ParquetTable:
             column = leaf.content.column(name)
             if pa.types.is_dictionary(column.type):
                 column = column.dictionary_decode()
-            if name in expected:
-                self._check(name, leaf.path)
-                if expected[name] == "text" and not tables.is_text(column.type):
-                    column = column.cast(pa.string())
+            self._check(name, leaf.path)
+            if expected.get(name) == "text" and not tables.is_text(column.type):
+                column = texts(column)
             found[name] = column
         return found
 

@@ -17,6 +17,7 @@ from mapreduce.data.recipes import kinds, summary
 from mapreduce.data.recipes.fitted import FittedRecipe, fit
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.data.recipes.summary import Summary
+from mapreduce.data.shards import sparse_row_bytes
 from mapreduce.errors import DataError, UsageError
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.support.suggest import did_you_mean
@@ -53,10 +54,18 @@ class Misread(Exception):
 
 
 class BadField(Exception):
-    """A field that cannot be used: its row in the block, from 0 on, its column, and why."""
+    """A field, or a row if its column is empty, that cannot be used: its row in the block, and why.
+
+    Rows count from 0 on.
+    """
 
     def __init__(self, row: int, column: str, why: str) -> None:
         self.row, self.column, self.why = row, column, why
+
+    def error(self, path: Path, first: int) -> DataError:
+        """The error for a block of a file that has so many rows before it."""
+        where = f", column {self.column}" * bool(self.column)
+        return DataError(f"{path}, row {first + self.row + 1}{where}: {self.why}")
 
 
 class Table(Protocol):
@@ -240,6 +249,10 @@ class Reader:
     def _column(self, name: str, kind: str, column: Any) -> tuple[Any, str]:
         """A column as numbers or texts, and its kind as its fields show it."""
         if not is_text(column.type):
+            is_date = kind.startswith("date:")
+            if is_date != pa.types.is_temporal(column.type) and kind != "empty":
+                what = "dates" if is_date else f"a {kind}".rstrip("?")
+                raise BadField(0, name, f"expected {what}, found the type {column.type}")
             values, found = _typed(column, kind)
         elif kind == "text":
             values, found = self._trimmed(column), kind
@@ -348,7 +361,7 @@ def _typed(column: Any, kind: str) -> tuple[Any, str]:
         if pa.types.is_time(column.type):
             seconds = column.cast(pa.time64("us")).cast(pa.int64())
         else:
-            seconds = column.cast(pa.timestamp("us")).cast(pa.int64())
+            seconds = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
         values = seconds.to_numpy(zero_copy_only=False) / 1e6
         return values, kind
     if pa.types.is_boolean(column.type):
@@ -393,10 +406,13 @@ def expected(table: Table, recipe: Recipe, found: Roles) -> dict[str, str]:
                 f"{table.paths[0]}, column {name}: expected dates that are all written in one of "
                 f"these ways: {', '.join(kinds.DATE_FORMATS)}"
             )
-        if recipe.hash_bits is not None and not kind.startswith("number"):
-            kind = "text"
-        result[name] = kind
+        result[name] = _hashable(kind) if recipe.hash_bits is not None else kind
     return result
+
+
+def _hashable(kind: str) -> str:
+    """The kind of a column that is hashed: numbers or texts, if it is not empty as far as read."""
+    return kind if kind.startswith("number") or kind == "empty" else "text"
 
 
 def source(
@@ -479,9 +495,7 @@ class Reading:
         for leaf, piece in read_all(self._reader):
             first = 0 if leaf.starts else first
             if isinstance(piece, BadField):
-                raise DataError(
-                    f"{leaf.path}, row {first + piece.row + 1}, column {piece.column}: {piece.why}"
-                )
+                raise piece.error(leaf.path, first)
             if isinstance(piece, Misread):
                 joined = self._reader.kinds if misread is None else misread
                 misread = {n: kinds.join(k, piece.kinds[n]) for n, k in joined.items()}
@@ -505,6 +519,8 @@ class Reading:
                     f"once nobody writes to it"
                 )
         if misread is not None:
+            if self._recipe.hash_bits is not None:
+                misread = {name: _hashable(kind) for name, kind in misread.items()}
             self._reader = replace(self._reader, kinds=misread)
             raise ReadAgain
         if leaves and not self._reader.fixed:
@@ -574,15 +590,22 @@ class Reading:
             )
             fitted = fit(given, self._total, files)
         columns = None
-        if fitted.recipe.hash_bits is None:
+        if fitted.features is not None:
             columns = tuple(Column(name, "number") for name in fitted.features)
         numbers = [name for name, kind in self._reader.kinds.items() if kind != "text"]
         used = [numbers.index(name) for name in fitted.numbers]
 
         def features(block: Block) -> Array | Csr:
-            return fitted.transform(Block(block.numbers[:, used], block.texts))
+            try:
+                return fitted.transform(Block(block.numbers[:, used], block.texts))
+            except DataError as error:
+                raise DataError(f"{files}: {error}") from error
 
-        return Finished(fitted.to_bytes(), fitted.width, columns, features)
+        size = np.dtype(fitted.recipe.dtype).itemsize
+        row_bytes = fitted.width * size
+        if fitted.layout == "sparse":
+            row_bytes = sparse_row_bytes(1, fitted.row_entries, size)
+        return Finished(fitted.to_bytes(), fitted.width, row_bytes, columns, features)
 
 
 def _numbers(column: Any, path: Path, first: int, rows: Array, name: str) -> Array:
@@ -603,7 +626,7 @@ def _task_of(column: Any, path: Path, name: str) -> str:
         if kinds.kind_of(column) not in ("number", "number?"):
             return "classification"
         values, _ = kinds.numbers(column)
-    elif pa.types.is_boolean(column.type):
+    elif pa.types.is_boolean(column.type) or pa.types.is_temporal(column.type):
         return "classification"
     else:
         values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)

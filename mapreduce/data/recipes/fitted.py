@@ -25,6 +25,8 @@ WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 ID_SHARE, ID_ROWS = 0.9, 20
 #: Data of not more bytes than this are dense, which all models take.
 DENSE_BYTES = 256 << 20
+#: More features than these have no names in a dataset.
+MOST_NAMES = 1 << 16
 _CHUNK_ROWS = 2048
 
 
@@ -72,6 +74,18 @@ class Fitted:
         return self.kind in ("category", "hashed", "text")
 
     @property
+    def width(self) -> int:
+        """The number of features."""
+        count = 1
+        if self.kind == "category":
+            count = len(self.levels) + 1
+        elif self.kind in ("hashed", "text"):
+            count = 1 << self.bits
+        elif self.kind.startswith("date:"):
+            count = 20 + 24 * self.with_time
+        return count + self.indicator
+
+    @property
     def features(self) -> tuple[str, ...]:
         """Names of the features."""
         names: list[str]
@@ -115,16 +129,27 @@ class FittedRecipe:
         return tuple(column.name for column in self.columns if not column.is_text)
 
     @cached_property
-    def features(self) -> tuple[str, ...]:
-        """Names of all features."""
-        if self.recipe.hash_bits is not None:
-            return tuple(f"#{i}" for i in range(1 << self.recipe.hash_bits))
+    def features(self) -> tuple[str, ...] | None:
+        """Names of all features; None if they are hashed together, or too many."""
+        if self.recipe.hash_bits is not None or self.width > MOST_NAMES:
+            return None
         return tuple(name for column in self.columns for name in column.features)
 
     @property
     def width(self) -> int:
         """The number of features."""
-        return len(self.features)
+        if self.recipe.hash_bits is not None:
+            return 1 << self.recipe.hash_bits
+        return self._starts[-1]
+
+    @property
+    def row_entries(self) -> int:
+        """An estimate of how many features of a row are not 0."""
+        if self.recipe.hash_bits is not None:
+            return len(self.columns)
+        return sum(
+            20 if c.kind == "text" else 4 if c.kind.startswith("date:") else 1 for c in self.columns
+        )
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -195,7 +220,10 @@ class FittedRecipe:
                 for c in self.columns
             ]
             names = [column.name for column in self.columns]
-            return hashing.hash_columns(names, columns, self.recipe.hash_bits, dtype)
+            hashed = hashing.hash_columns(names, columns, self.recipe.hash_bits, dtype)
+            if not np.isfinite(hashed.values).all():
+                raise FloatingPointError("numbers that meet in one feature")
+            return hashed
         if self.layout == "sparse":
             return self._sparse(block, dtype)
         rows = len(block.numbers)
@@ -221,7 +249,7 @@ class FittedRecipe:
         """The first feature of each column."""
         starts = [0]
         for column in self.columns:
-            starts.append(starts[-1] + len(column.features))
+            starts.append(starts[-1] + column.width)
         return starts
 
     @cached_property
@@ -271,7 +299,7 @@ class FittedRecipe:
                     yield from ((place, None) for place in _calendar(column, values, start))
                 missing = np.isnan(values) if column.indicator else None
             if missing is not None:
-                yield np.where(missing, start + len(column.features) - 1, -1), None
+                yield np.where(missing, start + column.width - 1, -1), None
 
     def _sparse(self, block: Block, dtype: np.dtype[Any]) -> Csr:
         rows = len(block.numbers)
@@ -379,6 +407,12 @@ def fit(recipe: Recipe, summary: Summary, source: str) -> FittedRecipe:
         why = "".join(f"; {name}: {reason}" for name, reason in left_out.items())
         raise DataError(f"{source} has no column that can be a feature{why}")
     fitted = FittedRecipe(recipe, tuple(columns), left_out, "dense")
+    names = fitted.features or ()
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(
+            f"{source}: two features have the same name, {twice}. Give a column another name"
+        )
     return replace(fitted, layout=recipe.layout or _layout(fitted, summary.rows))
 
 
@@ -387,10 +421,7 @@ def _layout(fitted: FittedRecipe, rows: int) -> str:
         return "sparse"
     if rows * fitted.width * np.dtype(fitted.recipe.dtype).itemsize <= DENSE_BYTES:
         return "dense"
-    entries = sum(
-        20 if c.kind == "text" else 4 if c.kind.startswith("date:") else 1 for c in fitted.columns
-    )
-    return "sparse" if fitted.width > 4 * entries else "dense"
+    return "sparse" if fitted.width > 4 * fitted.row_entries else "dense"
 
 
 def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Rule) -> Fitted | str:
@@ -411,8 +442,8 @@ def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Ru
     if isinstance(column, Numbers):
         return _fit_numbers(recipe, kind, column, rule, common)
     if recipe.hash_bits is not None:
-        if rule.kind != "text":
-            _check_words(name, column)
+        if rule.kind not in ("category", "text"):
+            _check_numbers(name, column)
         return Fitted(kind="text", note="hashed with all others", **common)
     return _fit_texts(recipe, column, rule, common)
 
@@ -427,7 +458,13 @@ def _fit_numbers(
         formats = kind.removeprefix("date:").replace("|", " or ")
         raise DataError(f"its dates may be {formats}. Say which: --date-format {name}=DD/MM/YYYY")
     unit = DAY if kind.startswith("date:") else 1.0
-    fill = column.mean
+    is_scaled = recipe.standardise and not kind.startswith("boolean")
+    if (is_scaled or missing == "mean") and not np.isfinite(column.squares):
+        raise DataError(
+            f"its numbers are too large for their variance: {column.least:.6g} to "
+            f"{column.most:.6g}. Say --no-standardise and --missing median, or --drop {name}"
+        )
+    fill = column.mean if np.isfinite(column.mean) else 0.0
     if column.missing and missing in ("median", "indicator"):
         assert column.sketch is not None, "columns with missing numbers have a sketch"
         fill = column.sketch.quantile(0.5)
@@ -445,7 +482,6 @@ def _fit_numbers(
     variance = squares / weight if weight else 0.0
     rounding = (column.rows + 1) * np.finfo(np.float64).eps
     constant = variance <= rounding * variance + (rounding * mean) ** 2
-    is_scaled = recipe.standardise and not kind.startswith("boolean")
     note = "the same in all rows" if constant and not column.missing else _range(kind, column)
     if column.missing:
         note += f", {column.missing:,} missing"
@@ -471,16 +507,22 @@ def _range(kind: str, column: Numbers) -> str:
     return f"{column.least:.6g} to {column.most:.6g}"
 
 
-def _check_words(name: str, column: Texts) -> None:
-    """Refuse a column that mostly holds numbers, or dates, but not in all fields."""
+def _check_numbers(name: str, column: Texts) -> None:
+    """Refuse a column that mostly holds numbers, but not in all fields."""
     shown = ", ".join(map(repr, column.words))
-    if 2 * column.numeric > column.rows:
+    rows = column.rows - column.absent
+    if column.words and 2 * column.numeric > rows:
         raise DataError(
-            f"{column.numeric:,} of its {column.rows:,} fields are numbers, others are not: "
+            f"{column.numeric:,} of its {rows:,} fields are numbers, others are not: "
             f"{shown}. Say --number {name} if these are numbers with signs of money, spaces or "
             f"--thousands, --na {column.words[0]!r} if that stands for a missing number, "
             f"--category {name} if all are names, or --drop {name}"
         )
+
+
+def _check_words(name: str, column: Texts) -> None:
+    """Refuse a column that mostly holds numbers, or dates, but not in all fields."""
+    _check_numbers(name, column)
     if column.words and (found := kinds.date_error(column.words)):
         raise DataError(
             f"its dates are written in different ways, or with different time zones: {found}. "

@@ -67,8 +67,8 @@ class Texts:
         How often each text comes; None if there are too many.
     hashes : array, uint64
         The least hashes of the different texts.
-    numeric : int
-        Rows whose text is a number.
+    numeric, absent : int
+        Rows whose text is a number, and those where it would stand for a missing number.
     spaced : int
         Rows whose text has a space in it.
     words : tuple of str
@@ -80,6 +80,7 @@ class Texts:
     values: dict[str, int] | None
     hashes: Array
     numeric: int
+    absent: int
     spaced: int
     words: tuple[str, ...]
 
@@ -126,11 +127,14 @@ def numbers(
         least, most = float(values.min()), float(values.max())
     if weight:
         w: Any = 1.0 if weights is None else weights
-        mean = float((w * values).sum()) / weight
-        rest = values - mean
-        # What rounding left of the mean is taken away (the corrected two-pass algorithm).
-        left = float((w * rest).sum())
-        squares = max(0.0, float((w * rest * rest).sum()) - left * left / weight)
+        # Squares beyond 1e308 are refused when the recipe is fitted, if it needs them.
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = float((w * values).sum()) / weight
+            rest = values - mean
+            # What rounding left of the mean is taken away (the corrected two-pass algorithm).
+            left = float((w * rest).sum())
+            sum_of = float((w * rest * rest).sum()) - left * left / weight
+            squares = max(0.0, sum_of) if np.isfinite(sum_of) else np.inf
     whole = unit is None or bool((np.floor(values / unit) * unit == values).all())
     own = _hashes(order.keys_of(0, 0, values.view(np.int64))) if hashed else None
     found = quantiles.sketch(values) if sketched else None
@@ -144,7 +148,8 @@ def texts(column: Any) -> Texts:
     counts = np.bincount(
         encoded.indices.drop_null().to_numpy(zero_copy_only=False), minlength=len(distinct)
     )
-    _, others = kinds.numbers(distinct)
+    values, others = kinds.numbers(distinct)
+    absent = np.isnan(values) & ~others
     spaced = pc.match_substring(distinct, " ").to_numpy(zero_copy_only=False)
     # Two hashes of 32 bits make one of 64.
     low, high = (murmur3(distinct, seed).astype(np.uint64) for seed in (0, 1))
@@ -153,7 +158,8 @@ def texts(column: Any) -> Texts:
         column.null_count,
         _counted(distinct, counts),
         _hashes((high << np.uint64(32)) | low),
-        int(counts[~others].sum()),
+        int(counts[~others & ~absent].sum()),
+        int(counts[absent].sum()),
         int(counts[spaced].sum()),
         tuple(sorted(distinct.filter(pa.array(others)).to_pylist())[:_SHOWN_WORDS]),
     )
@@ -201,6 +207,7 @@ def _join(left: Column, right: Column) -> Column:
             _added(left.values, right.values),
             _hashes(np.concatenate([left.hashes, right.hashes])),
             left.numeric + right.numeric,
+            left.absent + right.absent,
             left.spaced + right.spaced,
             tuple(sorted({*left.words, *right.words})[:_SHOWN_WORDS]),
         )

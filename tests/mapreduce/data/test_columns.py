@@ -12,8 +12,8 @@ import pytest
 from mapreduce.algorithms.standardise import standardise
 from mapreduce.data.columns import Column, misfit
 from mapreduce.data.importer import import_rows
-from mapreduce.data.manifest import MANIFEST
-from mapreduce.data.readers import csv, libsvm, parquet
+from mapreduce.data.manifest import MANIFEST, RECIPE
+from mapreduce.data.readers import csv, libsvm, opening
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
 from mapreduce.plan.settings import Settings
@@ -21,6 +21,7 @@ from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
 from programs import gradreduce, succeed
+from reading import source_of
 
 TABLE = "age,colour,score,label\n1,red,4,yes\n2,blue,5,no\n3,red,6.5,yes\n"
 
@@ -33,41 +34,41 @@ def imported(folder, text, **options):
     """The columns that the manifest names."""
     path = folder / "table.csv"
     path.write_text(text)
-    options = {"label": None, "labelled": True, "dtype": "float32", **options}
-    import_rows(csv.source([path], **options), folder / "out", 0)
+    import_rows(source_of("csv", [path], **options), folder / "out", 0)
     return Dataset(folder / "out").manifest.columns
 
 
 def test_columns_of_csv(tmp_path):
-    assert imported(tmp_path, TABLE, drop=["colour"]) == plain("age", "score")
+    assert imported(tmp_path, TABLE, drop=("colour",)) == plain("age", "score")
+
+
+def test_columns_are_the_features_in_the_order_of_the_names(tmp_path):
+    names = ["age", "colour=blue", "colour=red", "colour (other)", "score"]
+    assert imported(tmp_path, TABLE) == plain(*names)
 
 
 def test_columns_of_hashed_csv(tmp_path):
-    hashed = [("age", "hashed number"), ("colour", "hashed text"), ("score", "hashed number")]
-    assert imported(tmp_path, TABLE, hash_bits=5) == tuple(Column(*one) for one in hashed)
+    """What meets in one feature has no name."""
+    assert imported(tmp_path, TABLE, hash_bits=5) is None
 
 
-def test_csv_without_a_header_has_no_names_but_where_they_are_hashed(tmp_path):
-    text = "1,2,0\n3,4,1\n"
-    (tmp_path / "a").mkdir()
-    assert imported(tmp_path / "a", text) is None
-    (tmp_path / "b").mkdir()
-    hashed = tuple(Column(name, "hashed number") for name in "12")
-    assert imported(tmp_path / "b", text, hash_bits=5) == hashed
-    like = Dataset(tmp_path / "b/out").manifest.source
-    (tmp_path / "c").mkdir()
-    assert imported(tmp_path / "c", text, like=like) == hashed
+def test_csv_without_a_header_has_numbers_as_names(tmp_path):
+    assert imported(tmp_path, "1,2,0\n3,4,1\n") == plain("1", "2")
 
 
 def test_columns_of_parquet(tmp_path):
     path = tmp_path / "a.parquet"
     columns = {"b": [1, 2], "label": [0, 1], "a": ["x", "y"], "c": [[1.0, 2.0], [3.0, 4.0]]}
     pq.write_table(pa.table(columns), path)
-    found = parquet.source([path], columns=["b"]).columns
-    assert found == plain("b")
-    assert parquet.source([path], columns=["c"]).columns is None
-    hashed = parquet.source([path], columns=["a", "b"], hash_bits=3).columns
-    assert hashed == (Column("a", "hashed text"), Column("b", "hashed number"))
+
+    def columns_of(*names):
+        source = source_of("parquet", [path], only=names)
+        list(source.chunks)
+        return source.columns if source.finish is None else source.finish().columns
+
+    assert columns_of("b") == plain("b")
+    assert columns_of("c") is None
+    assert columns_of("b", "a") == plain("a=x", "a=y", "a (other)", "b")
 
 
 def test_libsvm_has_no_names(tmp_path):
@@ -102,9 +103,19 @@ def test_misfit(found, expected, words):
     assert misfit(found, expected) == words
 
 
+def plain_copy(data, out, **changes):
+    """A copy of a dataset that nobody made by a recipe."""
+    shutil.copytree(data, out, ignore=shutil.ignore_patterns(MANIFEST, RECIPE))
+    replace(Dataset(data).manifest, recipe=None, **changes).save(out)
+    return out
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """A run on ``age,score``, and data in another order, with other columns, and without names."""
+    """A run on ``age,score``, and data in another order, with other columns, and without names.
+
+    ``like`` and ``like order`` were imported as the training data were.
+    """
     folder = tmp_path_factory.mktemp("columns")
     values = np.random.default_rng(0).standard_normal((60, 2))
     for name, header in (
@@ -118,8 +129,13 @@ def folder(tmp_path_factory):
         table = np.column_stack([values, values[:, :1]]) if name == "more" else values
         rows = [f"{','.join(map(str, row))},{int(row[0] > 0)}" for row in table]
         (folder / f"{name}.csv").write_text("\n".join([header, *rows] if header else rows) + "\n")
-        source = csv.source([folder / f"{name}.csv"])
+        source = source_of("csv", [folder / f"{name}.csv"])
         import_rows(source, folder / name, 0)
+    train = Dataset(folder / "train").manifest
+    fitted = opening.fitted_of(folder / "train", train)
+    for name in ("same", "order"):
+        source = csv.source([folder / f"{name}.csv"], recipe=fitted.recipe, like=fitted)
+        import_rows(source, folder / f"like {name}", 0, train.classes)
     run = driver.create(folder / "run", Settings("logistic"), folder / "train", None)
     driver.train(run, Execution("inline"), 0, Events())
     return folder
@@ -128,9 +144,10 @@ def folder(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("order", "in another order: score, age; expected: age, score"),
-        ("other", "missing: score; extra: height"),
-        ("more", "extra: height"),
+        ("other", " (missing: score; extra: height)"),
+        ("more", " (extra: height)"),
+        ("order", ""),
+        ("unnamed", " (missing: age, score; extra: 1, 2)"),
     ],
 )
 def test_data_with_other_columns_are_refused(folder, tmp_path, name, words):
@@ -142,33 +159,38 @@ def test_data_with_other_columns_are_refused(folder, tmp_path, name, words):
     ):
         done = gradreduce(*command)
         assert done.returncode == 65, done.stderr
-        assert words in done.stderr
+        assert f"other features than those of the training data{words}. Import" in done.stderr
+        assert "with --like TRAIN" in done.stderr
     assert list(tmp_path.iterdir()) == []
-    like = tmp_path / "like"
-    standardise(folder / "train", like, "float32", Execution("inline"))
-    with pytest.raises(DataError, match="cannot be standardised like") as caught:
-        standardise(data, tmp_path / "out", "float32", Execution("inline"), like)
-    assert words in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["same", "unnamed"])
+def test_tables_are_standardised_as_they_are_imported(folder, tmp_path):
+    with pytest.raises(DataError, match="train was imported from a table, whose numbers are"):
+        standardise(folder / "train", tmp_path / "out", "float32", Execution("inline"))
+    train = plain_copy(folder / "train", tmp_path / "train")
+    standardise(train, tmp_path / "like", "float32", Execution("inline"))
+    other = plain_copy(folder / "other", tmp_path / "other")
+    with pytest.raises(DataError, match=r"cannot be standardised like .* missing: score; extra"):
+        standardise(other, tmp_path / "out", "float32", Execution("inline"), tmp_path / "like")
+
+
+@pytest.mark.parametrize("name", ["same", "order"])
 def test_data_that_fit_are_taken(folder, tmp_path, name):
-    scored = json.loads(succeed("evaluate", folder / "run", folder / name, "--json"))
+    scored = json.loads(succeed("evaluate", folder / "run", folder / f"like {name}", "--json"))
     assert scored["rows"] == 60
-    standardise(folder / "train", tmp_path / "like", "float32", Execution("inline"))
-    standardise(folder / name, tmp_path / "out", "float32", Execution("inline"), tmp_path / "like")
-    assert Dataset(tmp_path / "out").manifest.columns == Dataset(folder / name).manifest.columns
+    plain = plain_copy(folder / f"like {name}", tmp_path / "plain")
+    standardise(plain, tmp_path / "like", "float32", Execution("inline"))
+    standardise(plain, tmp_path / "out", "float32", Execution("inline"), tmp_path / "like")
+    assert Dataset(tmp_path / "out").manifest.columns == Dataset(folder / "train").manifest.columns
 
 
 def test_a_run_of_named_columns_takes_no_hashed_ones(folder, tmp_path):
     """Sparse rows of as many features, that other columns were hashed to."""
-    manifest = Dataset(folder / "train").manifest
     hashed = tuple(Column(name, "hashed number") for name in ("age", "score"))
-    ignored = shutil.ignore_patterns(MANIFEST)
-    shutil.copytree(folder / "train", tmp_path / "hashed", ignore=ignored)
-    replace(manifest, columns=hashed).save(tmp_path / "hashed")
+    plain_copy(folder / "train", tmp_path / "train")
+    plain_copy(folder / "train", tmp_path / "hashed", columns=hashed)
     with pytest.raises(DataError, match="of another kind: age"):
-        driver.plan(Settings("logistic"), folder / "train", tmp_path / "hashed")
+        driver.plan(Settings("logistic"), tmp_path / "train", tmp_path / "hashed")
 
 
 def test_show_tells_the_columns(folder):

@@ -1,5 +1,7 @@
 """Feature hashing; oracles: scikit-learn's hash and its ``FeatureHasher``."""
 
+import tracemalloc
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
@@ -15,9 +17,11 @@ from mapreduce.data import csr, hashing, order
 from mapreduce.data.fields import MISSING
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv as csv_reader
-from mapreduce.data.readers import parquet as parquet_reader
+from mapreduce.data.readers import opening
+from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, UsageError
+from reading import chunks_of, read, source_of
 
 
 @given(st.lists(st.text(max_size=20)))
@@ -121,7 +125,7 @@ def write_csv(path, table):
     return path
 
 
-def read(source, folder):
+def imported(source, folder):
     """The rows in the order of the source."""
     manifest = import_rows(source, folder, seed=0)
     batch = Dataset(folder).shard(0).rows(0, manifest.rows)
@@ -133,19 +137,19 @@ def read(source, folder):
 def test_csv(tmp_path, monkeypatch, block):
     monkeypatch.setattr(csv_reader, "BLOCK_BYTES", block)
     path = write_csv(tmp_path / "a.csv", TABLE)
-    source = csv_reader.source([path], label="y", dtype="float64", hash_bits=12, as_texts=["zip"])
-    found, manifest = read(source, tmp_path / "out")
+    rules = {"zip": Rule("text")}
+    source = source_of("csv", [path], "y", dtype="float64", hash_bits=12, columns=rules)
+    found, manifest = imported(source, tmp_path / "out")
     equal(found, oracle(NAMES, COLUMNS, 12))
     assert (manifest.layout, manifest.features) == ("sparse", 4096)
-    assert manifest.source["hash_bits"] == 12
+    assert opening.fitted_of(tmp_path / "out", manifest).recipe.hash_bits == 12
     assert manifest.classes == ("a", "b")
 
 
 def test_a_column_is_of_numbers_only_if_it_is_in_all_files(tmp_path):
     one = write_csv(tmp_path / "one.csv", {"x": ["1", "2"], "y": ["0", "1"]})
     other = write_csv(tmp_path / "other.csv", {"x": ["word", "3a"], "y": ["0", "1"]})
-    source = csv_reader.source([one, other], label="y", dtype="float64", hash_bits=9)
-    found, _ = read(source, tmp_path / "out")
+    found = read(source_of("csv", [one, other], "y", dtype="float64", hash_bits=9)).features
     equal(found, oracle(["x"], [["1", "2", "word", "3a"]], 9))
 
 
@@ -159,85 +163,98 @@ def test_parquet(tmp_path):
         "flag": [True, False, None, True],
     }
     pq.write_table(pa.table(table), tmp_path / "a.parquet")
-    options = {"label": "y", "task": "regression", "dtype": "float64", "hash_bits": 12}
-    source = parquet_reader.source([tmp_path / "a.parquet"], **options)
-    found, manifest = read(source, tmp_path / "out")
+    options = {"task": "regression", "dtype": "float64", "hash_bits": 12}
+    options["columns"] = {"zip": Rule("text")}
+    source = source_of("parquet", [tmp_path / "a.parquet"], "y", **options)
+    found, manifest = imported(source, tmp_path / "out")
     days = ["1970-01-01", "1970-01-02", None, "1970-01-03"]
-    expected = oracle([*NAMES, "day", "flag"], [*COLUMNS, days, [1, 0, None, 1]], 12)
-    equal(found, expected)
+    # Booleans are names, as they are in a text file.
+    flags = ["true", "false", None, "true"]
+    names = ["colour", "day", "flag", "size", "zip"]
+    equal(found, oracle(names, [COLUMNS[0], days, flags, *COLUMNS[1:]], 12))
     assert (manifest.target, manifest.features) == ("number", 4096)
 
 
 @pytest.mark.parametrize("word", [*MISSING, "", " ", " NA ", '""'])
 def test_a_missing_number_has_no_entry(tmp_path, word):
-    table = {"x": ["1.5", word, " -2", "3"], "all": [word] * 4, "y": ["a", "b", "a", "b"]}
-    source = csv_reader.source([write_csv(tmp_path / "a.csv", table)], dtype="float64", hash_bits=9)
-    found, manifest = read(source, tmp_path / "out")
-    equal(found, oracle(["x", "all"], [[1.5, None, -2, 3], [None] * 4], 9))
-    assert manifest.source["texts"] == []
+    table = {"x": ["1.5", word, " -2", "3"], "y": ["a", "b", "a", "b"]}
+    path = write_csv(tmp_path / "a.csv", table)
+    found = read(source_of("csv", [path], dtype="float64", hash_bits=9)).features
+    equal(found, oracle(["x"], [[1.5, None, -2, 3]], 9))
 
 
 def test_words_for_missing_numbers_are_words_among_texts(tmp_path):
-    path = write_csv(tmp_path / "a.csv", {"x": ["NA", "DE", ""], "y": ["a", "b", "a"]})
-    source = csv_reader.source([path], dtype="float64", hash_bits=9)
-    equal(read(source, tmp_path / "out")[0], oracle(["x"], [["NA", "DE", None]], 9))
+    table = {"x": ["NA", "DE", "NA", ""], "y": ["a", "b", "a", "b"]}
+    path = write_csv(tmp_path / "a.csv", table)
+    found = read(source_of("csv", [path], dtype="float64", hash_bits=9)).features
+    equal(found, oracle(["x"], [["NA", "DE", "NA", None]], 9))
+    found = read(source_of("csv", [path], dtype="float64")).features
+    assert found.tolist() == [[0, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("last", "value"), [("5", 5), ("true", "true"), ("2024-05-01", "2024-05-01"), ("u v", "u v")]
+)
+def test_a_column_that_begins_empty(tmp_path, monkeypatch, last, value):
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 40)
+    table = {"x": [""] * 30 + [last], "y": ["a", *"b" * 30], "z": [*"1" * 31]}
+    path = write_csv(tmp_path / "a.csv", table)
+    found = read(source_of("csv", [path], "y", dtype="float64", hash_bits=9)).features
+    equal(found, oracle(["x", "z"], [[None] * 30 + [value], [1] * 31], 9))
 
 
 def test_a_word_in_a_nearly_numeric_column_is_an_error(tmp_path):
-    x = [*map(str, range(40)), "?", "-", *["NA"] * 60, "12 kg"]
+    x = [*map(str, range(60)), "?", "-", *["NA"] * 40, "12 kg"]
     table = {"x": x, "zip": ["7", "8", *["A7"] * 101], "y": ["a"] * 103}
     path = write_csv(tmp_path / "a.csv", table)
 
-    def source(**options):
-        return csv_reader.source([path], dtype="float64", hash_bits=9, **options)
+    def source(**rules):
+        rules = {name: Rule(kind) for name, kind in rules.items()}
+        return source_of("csv", [path], dtype="float64", hash_bits=9, columns=rules)
 
     with pytest.raises(DataError) as caught:
-        list(source().chunks)
+        read(source())
     assert str(caught.value) == (
-        f"{path}, row 41, column x: expected a finite number, found '?'. Say --text x if they are "
-        f"texts, or leave the column out: --drop x"
+        "a.csv, column x: 60 of its 63 fields are numbers, others are not: '-', '12 kg', '?'. "
+        "Say --number x if these are numbers with signs of money, spaces or --thousands, "
+        "--na '-' if that stands for a missing number, --category x if all are names, or --drop x"
     )
-    found, manifest = read(source(as_texts=["x"]), tmp_path / "out")
-    assert manifest.source["texts"] == ["x", "zip"]
-    equal(found, oracle(["x", "zip"], [x, table["zip"]], 9))
-    for wrong, message in ((["z"], "--text z: .* no such column"), (["y"], "that are features")):
-        with pytest.raises(UsageError, match=message):
-            source(as_texts=wrong)
-    with pytest.raises(UsageError, match="say --hash-bits"):
-        csv_reader.source([path], dtype="float64", as_texts=["x"])
+    for kind in ("category", "text"):
+        equal(read(source(x=kind)).features, oracle(["x", "zip"], [x, table["zip"]], 9))
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_types_are_those_of_the_dataset_to_be_like(tmp_path, kind):
-    def source(name, table, **options):
+    def path_of(name, table):
         path = write_csv(tmp_path / f"{name}.csv", table)
-        if kind == "csv":
-            return csv_reader.source([path], dtype="float64", **options)
-        pq.write_table(pyarrow.csv.read_csv(path), tmp_path / name)
-        return parquet_reader.source([tmp_path / name], dtype="float64", **options)
+        if kind == "parquet":
+            pq.write_table(pyarrow.csv.read_csv(path), tmp_path / name)
+            path = tmp_path / name
+        return path
 
     train = {"x": ["1", "2"], "zip": ["A1", "B2"], "id": ["u", "v"], "y": ["0", "1"]}
-    _, manifest = read(source("one", train, hash_bits=9, drop=["id"]), tmp_path / "train")
-    assert manifest.source["texts"] == ["zip"]
+    options = {"dtype": "float64", "hash_bits": 9, "drop": ("id",)}
+    source = source_of(kind, [path_of("one", train)], "y", **options)
+    _, manifest = imported(source, tmp_path / "train")
+    fitted = opening.fitted_of(tmp_path / "train", manifest)
+    assert fitted.kinds == {"x": "number", "zip": "text"}
     # By themselves all of these would be of the other type.
     test = {"y": ["1", "0", "1"], "zip": ["7", "8", "9"], "x": ["5", "", "6"]}
-    found, _ = read(source("two", test, like=manifest.source), tmp_path / "test")
-    equal(found, oracle(["zip", "x"], [["7", "8", "9"], [5, None, 6]], 9))
-    with pytest.raises(DataError, match="row 1, column x: expected a finite number, found 'a'"):
-        list(source("bad", {**test, "x": ["a", "b", "1"]}, like=manifest.source).chunks)
-    with pytest.raises(UsageError, match="--hash-bits 8: the dataset to be like has 9"):
-        source("two", test, like=manifest.source, hash_bits=8)
-    for wrong in ({"drop": 5}, {"texts": "x"}, {"label": []}, {"hash_bits": "9"}):
-        with pytest.raises(DataError, match="the dataset to be like has a source that makes no"):
-            source("two", test, like=manifest.source | wrong)
+
+    def like(name, table):
+        return opening.table([path_of(name, table)], kind, fitted.recipe, fitted)
+
+    equal(read(like("two", test)).features, oracle(["x", "zip"], [[5, None, 6], [*"789"]], 9))
+    with pytest.raises(DataError, match="row 2, column x: expected a number, found 'a'"):
+        read(like("bad", {**test, "x": ["1", "a", "1"]}))
 
 
 @pytest.mark.parametrize(
     ("table", "expected"),
     [
         ({"x": ["1", "inf"], "y": ["0", "1"]}, "row 2, column x: expected a finite number, found"),
-        ({"x": ["1e39", "1"], "y": ["0", "1"]}, "row 1, column x: expected a finite number, found"),
-        ({"x": ["a", '"b'], "y": ["0", "1"]}, "row 2: expected 2 fields, found 1"),
+        ({"x": ["1e39", "1"], "y": ["0", "1"]}, "a number of the table is too large for float32"),
+        ({"x": ["a", '"b'], "y": ["0", "1"]}, "row 2, column x: a text over several lines"),
         ({"x": ["a", '"b\nc"'], "y": ["0", "1"]}, "column x: a text over several lines"),
         ({"x": ["a", "b,c"], "y": ["0", "1"]}, "row 2: expected 2 fields, found 3"),
         ({"x": ["a", "b"], "y": ["0", ""]}, "row 2, column y: expected a label, found nothing"),
@@ -246,24 +263,40 @@ def test_types_are_those_of_the_dataset_to_be_like(tmp_path, kind):
 def test_bad_fields(tmp_path, table, expected):
     path = write_csv(tmp_path / "a.csv", table)
     with pytest.raises(DataError) as caught:
-        texts = ["x"] if "x" in table and "a" in table["x"] else []
-        list(csv_reader.source([path], label="y", hash_bits=9, as_texts=texts).chunks)
+        read(source_of("csv", [path], "y", hash_bits=9))
     assert expected in str(caught.value)
+    assert "a.csv" in str(caught.value)
 
 
 def test_numbers_that_add_up_to_too_much(tmp_path):
     names = [f"n{i}" for i in range(9)]
     pq.write_table(pa.table({name: [1.0, 3e38] for name in names}), tmp_path / "a.parquet")
-    source = parquet_reader.source([tmp_path / "a.parquet"], labelled=False, hash_bits=1)
-    with pytest.raises(DataError, match="row 2: numbers that meet in one feature add up to"):
-        list(source.chunks)
+    source = source_of("parquet", [tmp_path / "a.parquet"], labelled=False, hash_bits=1)
+    with pytest.raises(DataError, match="a number of the table is too large for float32"):
+        read(source)
 
 
 def test_bits_out_of_range_and_columns_that_cannot_be_hashed(tmp_path):
-    path = write_csv(tmp_path / "a.csv", TABLE)
     for bits in (0, -1, 31):
-        with pytest.raises(UsageError, match=f"--hash-bits: expected 1 to 30, found {bits}"):
-            csv_reader.source([path], hash_bits=bits)
-    pq.write_table(pa.table({"x": [[1]], "y": [1]}), tmp_path / "a.parquet")
-    with pytest.raises(DataError, match=r"column x is of type .*: expected numbers, texts"):
-        parquet_reader.source([tmp_path / "a.parquet"], hash_bits=4)
+        with pytest.raises(UsageError, match=f"hash_bits: expected 1 to 30, found {bits}"):
+            Recipe(hash_bits=bits)
+    pq.write_table(pa.table({"x": [[1]], "z": [1], "y": [1]}), tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"column x is of type .*: expected numbers"):
+        chunks_of(source_of("parquet", [tmp_path / "a.parquet"], hash_bits=4))
+
+
+def test_many_features_take_no_memory(tmp_path):
+    path = write_csv(tmp_path / "a.csv", TABLE)
+    rules = {"zip": Rule("text")}
+    source = source_of("csv", [path], "y", dtype="float64", hash_bits=30, columns=rules)
+    tracemalloc.start()
+    equal(read(source).features, oracle(NAMES, COLUMNS, 30))
+    assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    tracemalloc.stop()
+    (path,) = [write_csv(tmp_path / "b.csv", {"zip": TABLE["zip"], "y": TABLE["y"]})]
+    source = source_of("csv", [path], "y", category_bits=29, columns=rules)
+    tracemalloc.start()
+    assert read(source).features.shape == (4, (1 << 29) + 1)
+    assert tracemalloc.get_traced_memory()[1] < 10 << 20
+    tracemalloc.stop()
+    assert source.finish().columns is None

@@ -21,7 +21,7 @@ from mapreduce.training import driver
 FIELDS = (
     *("format", "format_version", "rows", "features", "shape", "dtype", "scale", "classes"),
     *("seed", "source", "shards", "layout", "nonzeros", "target", "class_rows", "weighted"),
-    *("standardised", "columns", "sha256"),
+    *("standardised", "columns", "recipe", "ids", "sha256"),
 )
 SHARD_FIELDS = ("file", "rows", "bytes", "sha256", "batches", "rest_sha256")
 BATCH_FIELDS = ("offset", "length", "rows", "sha256")
@@ -32,7 +32,7 @@ PLACES = [
 ]
 HARMLESS = [
     *((("scale",), 1.5), (("source",), {}), (("weighted",), True)),
-    *((("standardised",), None), (("columns",), None)),
+    *((("standardised",), None), (("columns",), None), (("recipe",), None), (("ids",), None)),
 ]
 
 
@@ -250,9 +250,9 @@ def test_unknown_field(content, folder, place):
     assert_damaged(caught, folder)
 
 
-@pytest.mark.parametrize("version", [0, 2, 4, "3", None, [3]], ids=name)
+@pytest.mark.parametrize("version", [0, 3, 5, "4", None, [4]], ids=name)
 def test_other_format_version(load_changed, folder, version):
-    with pytest.raises(DataError, match="this program reads version 3") as caught:
+    with pytest.raises(DataError, match="this program reads version 4") as caught:
         load_changed(("format_version",), version)
     assert_damaged(caught, folder)
     assert f"has format version {version}" in str(caught.value)

@@ -1,5 +1,8 @@
 """Predictions in the order of the source, whatever the import did to it."""
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -7,7 +10,7 @@ import pytest
 from mapreduce.algorithms.standardise import standardise
 from mapreduce.data import shards
 from mapreduce.data.importer import import_rows
-from mapreduce.data.readers import csv
+from mapreduce.data.manifest import MANIFEST, RECIPE
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import OutputError
 from mapreduce.inference import predict as predicting
@@ -16,6 +19,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
+from reading import source_of
 
 ROWS = 700
 INLINE = Execution("inline")
@@ -42,7 +46,7 @@ def folder(values, tmp_path_factory):
             patch.setattr(shards, "ROW_UNIT", min(rows, 2048))
             patch.setattr(shards, "BATCH_BYTES", 8)
             patch.setattr(shards, "SHARD_BYTES", rows * 8)
-            import_rows(csv.source(files), folder / name, seed)
+            import_rows(source_of("csv", files), folder / name, seed)
     run = driver.create(folder / "run", Settings("logistic"), folder / "many", None)
     driver.train(run, INLINE, 0, Events())
     return folder
@@ -125,7 +129,10 @@ def test_nothing_is_written_through_a_link(folder, tmp_path, name):
 
 
 def test_standardised_data_keep_the_rows_of_the_source(folder, tmp_path):
-    standardise(folder / "many", tmp_path / "out", "float32", INLINE)
+    ignored = shutil.ignore_patterns(MANIFEST, RECIPE)
+    shutil.copytree(folder / "many", tmp_path / "many", ignore=ignored)
+    replace(Dataset(folder / "many").manifest, recipe=None).save(tmp_path / "many")
+    standardise(tmp_path / "many", tmp_path / "out", "float32", INLINE)
     data, done = Dataset(folder / "many"), Dataset(tmp_path / "out")
     for number, entry in enumerate(done.manifest.shards):
         assert np.array_equal(

@@ -53,7 +53,7 @@ def trained(tmp_path_factory):
 
 class TestTrain:
     def test_bits_are_those_of_import_and_train(self, tmp_path):
-        """Of arrays, of the same rows as a table, and of a file by two commands."""
+        """Of a table, of the same rows in a file, and of the file by two commands."""
         x, y = arrays()
         table = pa.table({f"x{i}": x[:, i] for i in range(5)} | {"kind": y})
         pq.write_table(table, tmp_path / "rows.parquet")
@@ -65,8 +65,16 @@ class TestTrain:
         )
         expected = json.loads(shown)["model_sha256"]
         options = {"model": "mlp:7", "epochs": 2, "batch_size": 30, **HERE}
-        for data, label in (((x, y), None), (table, "kind"), (tmp_path / "data", None)):
+        file = tmp_path / "rows.parquet"
+        for data, label in ((table, "kind"), (file, "kind"), (tmp_path / "data", None)):
             assert mapreduce.train(data, label=label, **options).model_sha256 == expected
+        # Arrays are taken as they are.
+        scaled = (x - x.mean(axis=0)) / x.std(axis=0)
+        probabilities = [
+            mapreduce.train((scaled, y), **options).predict(scaled, probabilities=True),
+            mapreduce.train(table, label="kind", **options).predict(table, probabilities=True),
+        ]
+        np.testing.assert_allclose(*probabilities, atol=1e-4)
         assert mapreduce.open_run("command").model_sha256 == expected
 
     def test_runs_get_folders_of_their_own(self, capsys):
@@ -154,25 +162,38 @@ class TestRun:
     def test_tables_and_folders_give_tables(self, trained):
         run, (x, y), _ = trained
         table = pa.table({f"x{i}": x[:, i] for i in range(5)} | {"label": y})
-        # The run was trained on arrays: features are all columns but the label.
-        without = mapreduce.predict(run.path, table.drop_columns("label"), runner="inline")
-        assert without.column_names == ["row", "prediction", "probability", "probabilities"]
-        assert without["prediction"].to_pylist() == run.predict(x, runner="inline").tolist()
-        assert mapreduce.evaluate(run.path, table, runner="inline") == run.evaluate(
-            (x, y), runner="inline"
-        )
+        with pytest.raises(UsageError, match="the model was not trained on a table: expected an a"):
+            run.predict(table, runner="inline")
         found = run.predict(run._run.config.evaluation, runner="inline")
         assert found["label"].to_pylist() == y.tolist()
+        run = mapreduce.train(table, rounds=3, run="of-a-table", **HERE)
+        without = mapreduce.predict(run.path, table.drop_columns("label"), runner="inline")
+        assert without.column_names == ["row", "prediction", "probability", "probabilities"]
+        with pytest.raises(UsageError, match="the model was trained on a table: expected a table,"):
+            run.predict(x, runner="inline")
+        pq.write_table(table, "same.parquet")
+        assert run.predict("same.parquet", runner="inline") == without
+        assert mapreduce.evaluate(run.path, table, runner="inline") == run.evaluate(
+            "same.parquet", runner="inline"
+        )
+        chances = run.predict(table, probabilities=True, runner="inline")
+        assert without["prediction"].to_pylist() == chances.argmax(axis=1).tolist()
 
     def test_columns_are_found_by_name(self):
         x, y = arrays()
         columns = {f"x{i}": x[:, i] for i in range(5)}
         run = mapreduce.train(pa.table(columns | {"kind": y}), label="kind", rounds=3, **HERE)
-        mixed = pa.table({"id": y, "kind": y} | dict(reversed(columns.items())))
-        found = run.predict(mixed, runner="inline")["prediction"].to_numpy()
-        assert (found == run.predict(x, runner="inline")).all()
+        table = pa.table(columns)
+        mixed = pa.table({"id": np.arange(len(y)), "kind": y} | dict(reversed(columns.items())))
+        with pytest.raises(DataError, match=r"^the table: .* trained on: extra: id"):
+            run.predict(mixed, runner="inline")
+        found = run.predict(mixed, id="id", runner="inline")
+        assert found["id"].to_pylist() == [*range(len(y))]
+        found = found["prediction"].to_numpy()
+        assert (found == run.predict(table, runner="inline")["prediction"].to_numpy()).all()
+        mixed = mixed.drop_columns("id")
         assert run.evaluate(mixed, runner="inline").accuracy == (found == y).mean()
-        with pytest.raises(UsageError, match="x0: the table has no such column"):
+        with pytest.raises(DataError, match=r"trained on: missing: x0$"):
             run.predict(mixed.drop_columns("x0"), runner="inline")
 
     def test_looks(self, trained):
@@ -233,7 +254,7 @@ class TestErrors:
             ({"data": "nowhere"}, MissingInputError, "nowhere"),
             ({"data": 3}, DataError, "expected rows of one number or more"),
             ({"run": 3}, UsageError, "expected a path, found 3"),
-            ({"label": "y"}, UsageError, "label: it names a column of a table"),
+            ({"label": "y"}, UsageError, "label: it is for tables, and the data are not"),
             ({"weights": "y"}, UsageError, "weights: expected a column's name for a table"),
             ({"weights": [1.0]}, DataError, r"weights is an array \(1,\)"),
             ({"data": "x", "weights": [1.0]}, UsageError, "weights: expected a column's name"),
