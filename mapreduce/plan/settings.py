@@ -78,7 +78,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             shard_rows=shard_rows,
             features=data.features,
             classes=len(data.classes or ()),
-            standardised=_statistics(data),
+            standardised=statistics_sha256(data),
             shape=data.shape if kind.takes_shape else None,
         ),
         eval_sha256=evaluation.sha256 if evaluation else None,
@@ -272,7 +272,7 @@ def _check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manife
             f"{', '.join(able)}"
         )
     if evaluation is not None:
-        check_fits(evaluation, data.features, classes, _statistics(data), data.columns)
+        check_fits(evaluation, data.features, classes, statistics_sha256(data), data.columns)
         kinds = [
             f"{one.layout} rows with {one.target or 'no'} labels" for one in (evaluation, data)
         ]
@@ -354,7 +354,7 @@ def check_fits(
             f"the data have classes that were not trained on: {_listed(map(repr, unseen))}. The "
             f"model knows {len(classes)} classes"
         )
-    if _statistics(data) != standardised:
+    if statistics_sha256(data) != standardised:
         raise DataError(
             "the data were not standardised as the training data were. Use "
             "'gradreduce data standardise DATA OUT --like TRAIN'"
@@ -363,7 +363,7 @@ def check_fits(
         )
 
 
-def _statistics(data: Manifest) -> str | None:
+def statistics_sha256(data: Manifest) -> str | None:
     """Digest of the statistics by which the features of a dataset were standardised."""
     return data.standardised.sha256 if data.standardised else None
 

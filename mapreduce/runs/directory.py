@@ -3,6 +3,8 @@
 ::
 
     run.json        the plan, the data's paths and classes; written once
+    initial.safetensors
+                    the initial parameters, if the plan has their digest
     execution.json  the last driver's runner, workers and so on
     moved.json      where the data lie now, if they have been moved
     profile.json    the processors and libraries that the numbers come from
@@ -50,6 +52,9 @@ from mapreduce.support import numeric
 from mapreduce.support.jsonfiles import build, checked, read, require_file
 
 Array = npt.NDArray[Any]
+
+#: The initial parameters of a run that starts from those of another.
+INITIAL = "initial.safetensors"
 
 FORMAT = "gradreduce-run"
 FORMAT_VERSION = 2
@@ -195,8 +200,8 @@ class RunDir:
 
     # The configuration
 
-    def create(self, config: RunConfig) -> None:
-        """Make the directory of a new run.
+    def create(self, config: RunConfig, initial: bytes | None = None) -> None:
+        """Make the directory of a new run; ``initial`` is the content of :data:`INITIAL`.
 
         Raises
         ------
@@ -213,6 +218,8 @@ class RunDir:
                 f"{self.path} exists and is not a run. Name another folder, or remove it first"
             )
         self.make_folders()
+        if initial is not None:
+            replace(self.path / INITIAL, initial)
         put_if_absent(self.path / "run.json", config.to_bytes(), sync=True)
 
     def make_folders(self) -> None:
@@ -226,7 +233,7 @@ class RunDir:
         if isinstance(self.path, Path) and first_special(self.path) is not None:
             return False
         return self.path.is_dir() and not any(
-            entry.is_file() and not entry.name.startswith((".run.json", "lease"))
+            entry.is_file() and not entry.name.startswith((".run.json", "lease", INITIAL))
             for entry in self.path.rglob("*")
         )
 

@@ -253,6 +253,7 @@ def train(
     run: str | os.PathLike[str] | RemotePath | None = None,
     label: str | None = None,
     weights: Any = None,
+    init_from: Any = None,
     callbacks: Iterable[Subscriber] = (),
     progress: bool = True,
     **options: Any,
@@ -277,6 +278,8 @@ def train(
         A table's column of labels. Default: ``label``, else the last.
     weights : str or array (rows,), optional
         How much each row of ``data`` counts: the name of a table's column, or an array for arrays.
+    init_from : Run or path, optional
+        A run, or a safetensors file, whose parameters the training starts from.
     callbacks : iterable of callables
         Each receives all events of :mod:`mapreduce.runs.events`, some of them in another thread.
     progress : bool
@@ -310,6 +313,10 @@ def train(
     True
     """
     tables = (plan_flags.PLAN, flags.EXECUTION, flags.RUNNER, (flags.PROFILE,))
+    if init_from is not None:
+        path = init_from.path if isinstance(init_from, Run) else init_from
+        with _named("init_from"):
+            options["init_from"] = str(_path(path))
     given = _checked({"model": model, **options}, *tables)
     path = _path(run) if run is not None else _new_folder(model)
     values = {**start.defaults(*tables), **given, "run": path, "evaluation": evaluation}
