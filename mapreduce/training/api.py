@@ -43,6 +43,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric, signals
 from mapreduce.support import trust as trusted
 from mapreduce.training import console, start
+from mapreduce.training.export import export
 
 # After what makes mrjob import on Python 3.12 and later.
 from mrjob.step import StepFailedException  # isort: skip
@@ -220,6 +221,10 @@ class Run:
             with _shown(progress, callbacks, self.path) as (bus, display):
                 start.resume(self._run, given, bus, lambda text: display(Warned(text)))
         return self
+
+    def export(self, path: Any, *, data: Any = None) -> dict[str, Array]:
+        """Write the parameters to a file; see :func:`mapreduce.training.export.export`."""
+        return export(self._run, _path(path), None if data is None else _path(data))
 
     def plot(self, *others: "Run", against: str = "rounds") -> Any:
         """Curves of this run and of others: see :func:`mapreduce.runs.plotting.figure`.
