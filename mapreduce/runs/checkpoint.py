@@ -145,8 +145,9 @@ def flat(model: Model, named: Mapping[str, Array], source: object) -> Array:
     if found != expected:
         raise DataError(
             f"{source} does not hold the parameters of the model: expected "
-            f"{dict(expected.items() - found.items())}, found "
-            f"{dict(found.items() - expected.items())}"
+            f"{dict(sorted(expected.items() - found.items()))}, found "
+            f"{dict(sorted(found.items() - expected.items()))}. Take the model, and data with the "
+            f"features, that they were trained with"
         )
     for name, view in views.items():
         with np.errstate(over="ignore"):
