@@ -158,7 +158,13 @@ def compare(
 def lbfgs(quick: bool) -> Result:
     """Twenty passes over all rows."""
     settings = Settings(
-        "logistic", optimizer="lbfgs", l2=L2, rounds=PASSES, tol=0.0, checkpoint_every=PASSES
+        "logistic",
+        optimizer="lbfgs",
+        dtype="float32",
+        l2=L2,
+        rounds=PASSES,
+        tol=0.0,
+        checkpoint_every=PASSES,
     )
     return compare(
         f"Sparse logistic regression, {PASSES} passes of L-BFGS",

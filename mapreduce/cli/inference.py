@@ -1,4 +1,4 @@
-"""``gradreduce evaluate`` and ``gradreduce predict``."""
+"""``gradreduce evaluate``, ``gradreduce predict`` and ``gradreduce export``."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,11 +7,14 @@ import click
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.cli.common import (
     LOCATION,
+    json_option,
+    moved_data_option,
     open_run,
     output_options,
     pin_profile,
     print_json,
     quiet_mrjob,
+    remote_data_option,
     runner_options,
     trust_option,
 )
@@ -118,6 +121,31 @@ def predict(
         print_json({"rows": rows, "out": str(out)})
     else:
         click.echo(f"{out}: {rows:,} predictions")
+
+
+@click.command()
+@click.argument("run", type=LOCATION)
+@click.option("--to", "out", type=LOCATION, required=True, help="File .npz or .safetensors.")
+@moved_data_option
+@remote_data_option
+@trust_option
+@json_option
+def export(run: AnyPath, out: AnyPath, data: AnyPath | None, as_json: bool, **values: Any) -> None:
+    """Write the parameters of RUN's model by name into a file, for other programs.
+
+    Of a linear model also coef_ and intercept_, as scikit-learn has them, for features as they were
+    before they were standardised. Where there are any, classes_, feature_names, mean_ and scale_.
+    """
+    pin_profile(run)
+    from mapreduce.training.export import export as write
+
+    directory = open_run(run, None if data else values["remote_data"], values["trust"])
+    arrays = write(directory, out.absolute(), data and data.absolute())
+    shapes = {name: list(array.shape) for name, array in arrays.items()}
+    if as_json:
+        print_json({"out": str(out), "shapes": shapes})
+    else:
+        click.echo(f"{out}: {', '.join(f'{name} {shape}' for name, shape in shapes.items())}")
 
 
 def _evaluated(run: AnyPath, data: AnyPath | None, moved: AnyPath | None) -> AnyPath:

@@ -20,6 +20,7 @@ COMMANDS = {
     "resume": ("mapreduce.cli.train:resume", "Go on with a training that was stopped."),
     "evaluate": ("mapreduce.cli.inference:evaluate", "Report on a run's model: all its metrics."),
     "predict": ("mapreduce.cli.inference:predict", "Predict a dataset, into Parquet files."),
+    "export": ("mapreduce.cli.inference:export", "Write a run's parameters for other programs."),
     "runs": ("mapreduce.cli.runs:runs", "List, show, compare, plot and prune runs."),
     "cluster": ("mapreduce.cli.cluster:cluster", "Run a real Hadoop on this machine."),
     "logs": ("mapreduce.cli.logs:logs", "Show what the tasks of a job on Hadoop wrote."),

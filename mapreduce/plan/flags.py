@@ -91,6 +91,9 @@ class Settings:
     model: str = _set("softmax", "model to train", family=MODELS)
     strategy: str = _set("sync", "kind of round", family=STRATEGIES)
     optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
+    init_from: str | None = _set(
+        None, "RUN or FILE.safetensors whose parameters the training starts from"
+    )
     learning_rate: float = _set(0.1, "step size", _OVER_0)
     momentum: float = _set(
         0.9,

@@ -83,6 +83,8 @@ class Plan:
     sources : tuple of str
         ``NAME=DIGEST`` of the source files of each model, optimizer and so on that is not the
         toolkit's own.
+    initial_sha256 : str or None
+        Digest of the initial parameters, if they are not the model's own for the seed.
 
     Notes
     -----
@@ -117,6 +119,7 @@ class Plan:
     patience: int
     eval_sha256: str | None
     sources: tuple[str, ...] = ()
+    initial_sha256: str | None = None
 
     # What follows from the attributes
 

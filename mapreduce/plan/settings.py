@@ -78,9 +78,9 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             shard_rows=shard_rows,
             features=data.features,
             classes=len(data.classes or ()),
-            standardised=_digest(data.standardised),
+            standardised=digest(data.standardised),
             shape=data.shape if kind.takes_shape else None,
-            recipe=_digest(data.recipe),
+            recipe=digest(data.recipe),
         ),
         eval_sha256=evaluation.sha256 if evaluation else None,
         sources=_sources(settings),
@@ -273,7 +273,7 @@ def _check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manife
             f"{', '.join(able)}" + "; or import the table with --layout dense" * bool(data.recipe)
         )
     if evaluation is not None:
-        digests = _digest(data.standardised), _digest(data.recipe)
+        digests = digest(data.standardised), digest(data.recipe)
         check_fits(evaluation, data.features, classes, data.columns, *digests)
         kinds = [
             f"{one.layout} rows with {one.target or 'no'} labels" for one in (evaluation, data)
@@ -342,7 +342,7 @@ def check_fits(
     :class:`mapreduce.plan.plan.DataReference` and :class:`mapreduce.data.manifest.Manifest`.
     """
     wrong = misfit(data.columns, columns)
-    if _digest(data.recipe) != recipe:
+    if digest(data.recipe) != recipe:
         shown = f" ({wrong})" if wrong else ""
         raise DataError(
             f"the columns of the data became other features than those of the training data{shown}."
@@ -367,7 +367,7 @@ def check_fits(
             f"the data have classes that were not trained on: {_listed(map(repr, unseen))}. The "
             f"model knows {len(classes)} classes"
         )
-    if _digest(data.standardised) != standardised:
+    if digest(data.standardised) != standardised:
         raise DataError(
             "the data were not standardised as the training data were. Use "
             "'gradreduce data standardise DATA OUT --like TRAIN'"
@@ -376,7 +376,7 @@ def check_fits(
         )
 
 
-def _digest(file: Listed | Standardised | None) -> str | None:
+def digest(file: Listed | Standardised | None) -> str | None:
     """Digest of a file that lists how the features of a dataset were made."""
     return file.sha256 if file else None
 

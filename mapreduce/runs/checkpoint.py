@@ -24,10 +24,11 @@ from safetensors.numpy import load as load_tensors
 from safetensors.numpy import save as save_tensors
 
 from hdfs_utils.folders import is_published, publish_folder, remove_folder
+from hdfs_utils.paths import AnyPath
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.models.base import Model
 from mapreduce.runs import lease
-from mapreduce.runs.directory import Position, RunDir
+from mapreduce.runs.directory import INITIAL, Position, RunDir
 from mapreduce.runs.events import RunEnded
 from mapreduce.support.jsonfiles import require_file
 
@@ -120,17 +121,77 @@ def load(run: RunDir, model: Model, completed: int) -> Position:
         named, state = load_tensors(contents[MODEL]), load_tensors(contents[OPTIMIZER])
     except (*_GONE, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"{folder} is damaged: {type(error).__name__}: {error}") from error
-    params = np.empty(model.size, model.dtype)
-    views = model.named(params)
-    shapes = {name: (array.shape, array.dtype) for name, array in named.items()}
-    if shapes != {name: (view.shape, view.dtype) for name, view in views.items()}:
+    if any(array.dtype != model.dtype for array in named.values()):
         raise DataError(f"{folder / MODEL} does not hold the parameters of the run's model")
-    for name, view in views.items():
-        view[...] = named[name]
+    params = flat(model, named, folder / MODEL)
     try:
         return Position.of(completed, {**state, "params": params}, run.config.plan)
     except DataError as error:
         raise DataError(f"{folder / OPTIMIZER}: {error}") from error
+
+
+def flat(model: Model, named: Mapping[str, Array], source: object) -> Array:
+    """Named parameters as the flat vector (size,) of a model, in its dtype.
+
+    Raises
+    ------
+    DataError
+        Names or shapes of ``source`` are not those of the model, or a number is not finite.
+    """
+    params = np.empty(model.size, model.dtype)
+    views = model.named(params)
+    expected = {name: view.shape for name, view in views.items()}
+    found = {name: array.shape for name, array in named.items()}
+    if found != expected:
+        raise DataError(
+            f"{source} does not hold the parameters of the model: expected "
+            f"{dict(sorted(expected.items() - found.items()))}, found "
+            f"{dict(sorted(found.items() - expected.items()))}. Take the model, and data with the "
+            f"features, that they were trained with"
+        )
+    for name, view in views.items():
+        with np.errstate(over="ignore"):
+            view[...] = named[name]
+        if not np.isfinite(view).all():
+            raise DataError(f"{source}: {name} has elements that are not finite as {model.dtype}")
+    return params
+
+
+def load_file(path: AnyPath) -> dict[str, Array]:
+    """The arrays of a safetensors file, by name.
+
+    Raises
+    ------
+    MissingInputError, DataError
+        There is none, or it is damaged.
+    """
+    try:
+        require_file(path)
+        return dict(load_tensors(path.read_bytes()))
+    except _GONE:
+        raise MissingInputError(f"{path} does not exist: expected a safetensors file") from None
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path} is no safetensors file: {error}") from error
+
+
+def initial_params(run: RunDir, model: Model) -> Array:
+    """The parameters (size,) before the first round: the model's own, or those of another run.
+
+    Raises
+    ------
+    MissingInputError, DataError
+        The file of those is gone, or is not that of the plan.
+    """
+    plan = run.config.plan
+    if plan.initial_sha256 is None:
+        return model.init(plan.seed)
+    params = flat(model, load_file(run.path / INITIAL), run.path / INITIAL)
+    if (digest := model_sha256(model.named(params))) != plan.initial_sha256:
+        raise DataError(
+            f"{run.path / INITIAL} is damaged: its parameters have the sha256 {digest[:16]}…, the "
+            f"plan says {plan.initial_sha256[:16]}…. Start a new run"
+        )
+    return params
 
 
 def check_result(model: Model, position: Position, result: RunEnded) -> None:

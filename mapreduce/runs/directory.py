@@ -3,6 +3,8 @@
 ::
 
     run.json        the plan, the data's paths and classes; written once
+    initial.safetensors
+                    the initial parameters, if the plan has their digest
     execution.json  the last driver's runner, workers and so on
     moved.json      where the data lie now, if they have been moved
     profile.json    the processors and libraries that the numbers come from
@@ -53,6 +55,9 @@ from mapreduce.support import numeric
 from mapreduce.support.jsonfiles import build, checked, read, require_file
 
 Array = npt.NDArray[Any]
+
+#: The initial parameters of a run that starts from those of another.
+INITIAL = "initial.safetensors"
 
 FORMAT = "gradreduce-run"
 FORMAT_VERSION = 2
@@ -198,8 +203,12 @@ class RunDir:
 
     # The configuration
 
-    def create(self, config: RunConfig, recipe: FittedRecipe | None = None) -> None:
-        """Make the directory of a new run, which was trained on data made by a recipe, if any.
+    def create(
+        self, config: RunConfig, recipe: FittedRecipe | None = None, initial: bytes | None = None
+    ) -> None:
+        """Make the directory of a new run.
+
+        ``recipe`` made the features of its data, and ``initial`` is the content of :data:`INITIAL`.
 
         Raises
         ------
@@ -217,7 +226,9 @@ class RunDir:
             )
         self.make_folders()
         if recipe is not None:
-            put_if_absent(self.path / RECIPE, recipe.to_bytes(), sync=True)
+            replace(self.path / RECIPE, recipe.to_bytes())
+        if initial is not None:
+            replace(self.path / INITIAL, initial)
         put_if_absent(self.path / "run.json", config.to_bytes(), sync=True)
 
     def make_folders(self) -> None:
@@ -231,7 +242,7 @@ class RunDir:
         if isinstance(self.path, Path) and first_special(self.path) is not None:
             return False
         return self.path.is_dir() and not any(
-            entry.is_file() and not entry.name.startswith((".run.json", "lease", RECIPE))
+            entry.is_file() and not entry.name.startswith((".run.json", "lease", INITIAL, RECIPE))
             for entry in self.path.rglob("*")
         )
 

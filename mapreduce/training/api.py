@@ -45,6 +45,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric, signals
 from mapreduce.support import trust as trusted
 from mapreduce.training import console, start
+from mapreduce.training.export import export
 
 # After what makes mrjob import on Python 3.12 and later.
 from mrjob.step import StepFailedException  # isort: skip
@@ -223,6 +224,10 @@ class Run:
                 start.resume(self._run, given, bus, lambda text: display(Warned(text)))
         return self
 
+    def export(self, path: Any, *, data: Any = None) -> dict[str, Array]:
+        """Write the parameters to a file; see :func:`mapreduce.training.export.export`."""
+        return export(self._run, _path(path), None if data is None else _path(data))
+
     def plot(self, *others: "Run", against: str = "rounds") -> Any:
         """Curves of this run and of others: see :func:`mapreduce.runs.plotting.figure`.
 
@@ -257,6 +262,7 @@ def train(
     id: str | None = None,
     weights: Any = None,
     recipe: str | os.PathLike[str] | None = None,
+    init_from: Any = None,
     callbacks: Iterable[Subscriber] = (),
     progress: bool = True,
     **options: Any,
@@ -287,6 +293,8 @@ def train(
     recipe : path, optional
         A TOML file that says what the columns of a table become; see
         :class:`mapreduce.data.recipes.recipe.Recipe`.
+    init_from : Run or path, optional
+        A run, or a safetensors file, whose parameters the training starts from.
     callbacks : iterable of callables
         Each receives all events of :mod:`mapreduce.runs.events`, some of them in another thread.
     progress : bool
@@ -320,6 +328,10 @@ def train(
     True
     """
     tables = (plan_flags.PLAN, flags.EXECUTION, flags.RUNNER, (flags.PROFILE,))
+    if init_from is not None:
+        path = init_from.path if isinstance(init_from, Run) else init_from
+        with _named("init_from"):
+            options["init_from"] = str(_path(path))
     given = _checked({"model": model, **options}, *tables)
     path = _path(run) if run is not None else _new_folder(model)
     values = {**start.defaults(*tables), **given, "run": path, "evaluation": evaluation}

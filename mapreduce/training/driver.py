@@ -11,9 +11,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save as save_tensors
 
 from hdfs_utils.errors import ConflictError
 from hdfs_utils.paths import AnyPath, RemotePath, path_of
+from mapreduce.data.columns import misfit
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.manifest import load as load_manifest
 from mapreduce.data.readers.opening import fitted_of
@@ -29,7 +31,7 @@ from mapreduce.executors.chain import ChainJob, run_rounds
 from mapreduce.inference.evaluate import EvaluateJob, Score, evaluate
 from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
-from mapreduce.plan.settings import Settings, make
+from mapreduce.plan.settings import Settings, digest, make
 from mapreduce.runners import traits
 from mapreduce.runners.hadoop import submissions
 from mapreduce.runs import checkpoint, lease
@@ -59,10 +61,50 @@ _LOOK_SECONDS = 0.2
 
 def plan(settings: Settings, data: AnyPath, evaluation: AnyPath | None) -> Plan:
     """The plan of a training. See :func:`create` for parameters and errors."""
+    return _planned(settings, data, evaluation)[0]
+
+
+def _planned(
+    settings: Settings, data: AnyPath, evaluation: AnyPath | None
+) -> tuple[Plan, bytes | None]:
+    """The plan, and the file of the initial parameters if they are not the model's own."""
     training, *others = [
         Dataset(path).check_sizes() for path in (data, evaluation) if path is not None
     ]
-    return make(settings, training, others[0] if others else None)
+    made = make(settings, training, others[0] if others else None)
+    if settings.init_from is None:
+        return made, None
+    source, model = path_of(settings.init_from), made.create_model()
+    if source.is_dir():
+        before = RunDir(source.absolute())
+        _check_same_meaning(before.config, training, source)
+        theirs = before.config.plan.create_model()
+        position = checkpoint.load(before, theirs, checkpoint.latest(before))
+        found = theirs.named(position.params)
+    else:
+        found = checkpoint.load_file(source)
+    named = model.named(checkpoint.flat(model, found, f"--init-from {source}"))
+    made = replace(made, initial_sha256=checkpoint.model_sha256(named))
+    return made, save_tensors(named)
+
+
+def _check_same_meaning(before: RunConfig, data: Manifest, source: AnyPath) -> None:
+    """Refuse parameters of other classes, columns or scales than those of the data."""
+    found = before.classes, data.classes or ()
+    wrong = misfit(data.columns, before.columns)
+    if found[0] != found[1]:
+        wrong = f"classes {found[1]!r:.200}, expected {found[0]!r:.200}"
+    trained_on = before.plan.data
+    if (digest(data.standardised), digest(data.recipe)) != (
+        trained_on.standardised,
+        trained_on.recipe,
+    ):
+        wrong = wrong or "their features were not made as those that the run was trained on"
+    if wrong:
+        raise DataError(
+            f"--init-from {source}: the parameters have another meaning for these data: {wrong}. "
+            f"Import the data with --like, or name the file {checkpoint.MODEL} of a checkpoint"
+        )
 
 
 def create(
@@ -90,9 +132,10 @@ def create(
     """
     manifest = load_manifest(data)
     run = RunDir(path.absolute())
+    made, initial_file = _planned(settings, data, evaluation)
     run.create(
         RunConfig(
-            plan=plan(settings, data, evaluation),
+            plan=made,
             data=str(data.absolute()),
             evaluation=str(evaluation.absolute()) if evaluation else None,
             classes=manifest.classes or (),
@@ -101,6 +144,7 @@ def create(
             numeric_profile=numeric_profile,
         ),
         fitted_of(data, manifest),
+        initial_file,
     )
     return run
 
@@ -238,7 +282,7 @@ class _Training:
         self._run.make_folders()
         position = self._recovery.latest(at_most)
         if position is None:
-            position = initial(self._plan)
+            position = initial(self._plan, self._run)
             if checkpoint.saved(self._run):
                 self._warn("no checkpoint can be read: the run starts from its first round again")
         # An earlier driver may not have reported its last rounds. Subscribers skip those they know.
@@ -468,10 +512,10 @@ class _Training:
         return execution.traits.kept(execution.workers, execution.start_method, jobs)
 
 
-def initial(plan: Plan) -> Position:
-    """The state before the first round."""
+def initial(plan: Plan, run: RunDir | None = None) -> Position:
+    """The state before the first round; of a ``run``, which may start from another's parameters."""
     model = plan.create_model()
-    params = model.init(plan.seed)
+    params = model.init(plan.seed) if run is None else checkpoint.initial_params(run, model)
     if (params.shape, params.dtype) != ((model.size,), model.dtype):
         raise UsageError(
             f"--model {plan.model}: expected {model.dtype} ({model.size},) from init, found "

@@ -40,13 +40,17 @@ def params(run):
 
 
 @pytest.mark.slow
-def test_shell_commands_in_order(folder):
+def test_shell_commands_in_order(folder, monkeypatch, capsys):
     lines = [line for block in blocks("sh", TEXT) for line in block.splitlines()]
     found = [shell(line, folder) for line in lines]
     assert found[lines.index("gradreduce runs list runs")].count(" ended ") == 4
     x, y = load_breast_cancer(return_X_y=True)
     expected = LogisticRegression(C=1 / (0.0018 * len(y)), tol=1e-10, max_iter=10_000)
     expected.fit(StandardScaler().fit_transform(x), y)
+    (example,) = (block for block in blocks("python", TEXT) if "weights.npz" in block)
+    monkeypatch.chdir(folder)
+    exec(example, {})
+    assert float(capsys.readouterr().out) > 0.97
     coefficients = np.append(expected.coef_[0], expected.intercept_)
     np.testing.assert_allclose(params(folder / "runs" / "cancer"), coefficients, atol=1e-4)
     lasso = params(folder / "runs" / "lasso")

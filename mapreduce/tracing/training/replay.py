@@ -78,7 +78,7 @@ def kept(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | No
         with contextlib.suppress(MissingInputError, WireError):
             position = run.read_round(completed, blocks)
             return Start(position, f"the blocks of the run after {completed:,} rounds")
-    return Start(initial(run.config.plan), "the seed of the plan") if completed == 0 else None
+    return Start(initial(run.config.plan, run), "the seed of the plan") if completed == 0 else None
 
 
 def nearest(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start:

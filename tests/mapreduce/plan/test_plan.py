@@ -345,7 +345,10 @@ class TestRefusal:
 
     def test_every_setting_is_tested(self):
         assert {name for _, settings in BAD for name in settings} == {
-            field.name for field in fields(Settings)
+            field.name
+            for field in fields(Settings)
+            # It names a file, which is read where the run is made.
+            if field.name != "init_from"
         }
 
     @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+"""scikit-learn's estimators with exported parameters predict what the run predicts."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.svm import LinearSVC
+
+import mapreduce
+from datasets import blobs
+from mapreduce.training.export import fold
+from programs import gradreduce, succeed
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def imported(load, names=None, *options):
+    """The raw features, and the folder of the same data, standardised."""
+    bunch = load()
+    columns = [name.replace(" ", "_") for name in bunch.feature_names]
+    labels = bunch.target if names is None else np.array(names)[bunch.target]
+    lines = [",".join([*columns, "label"])]
+    for row, label in zip(bunch.data, labels, strict=True):
+        lines.append(",".join([*(repr(float(value)) for value in row), str(label)]))
+    Path("table.csv").write_text("\n".join(lines) + "\n")
+    succeed("data", "import", "--format", "csv", "--dtype", "float64", *options, "table.csv", "raw")
+    succeed("data", "standardise", "--dtype", "float64", "raw", "data")
+    return bunch.data, columns
+
+
+def predictions(run="run"):
+    table = mapreduce.open_run(run).predict("data", runner="inline")
+    return table["prediction"].to_numpy(zero_copy_only=False)
+
+
+TRAIN = [
+    *["train", "data", "--run", "run", "--optimizer", "lbfgs", "--l2", "0.01", "-r", "inline", "-q"]
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("load", "names", "model", "estimator"),
+    [
+        (load_breast_cancer, None, "logistic", LogisticRegression),
+        (load_breast_cancer, ["bad", "good"], "svm", LinearSVC),
+        (load_wine, ["x", "y", "z"], "softmax", LogisticRegression),
+        (load_diabetes, None, "linear", LinearRegression),
+    ],
+)
+def test_raw_features_have_the_same_predictions(load, names, model, estimator):
+    options = ["--task", "regression"] if model == "linear" else []
+    x, columns = imported(load, names, *options)
+    succeed(*TRAIN, "--model", model)
+    succeed("export", "run", "--to", "weights.npz")
+    found = dict(np.load("weights.npz"))
+    other = estimator()
+    other.coef_, other.intercept_ = found["coef_"], found["intercept_"]
+    if model == "linear":
+        assert "classes_" not in found
+        np.testing.assert_allclose(other.predict(x), predictions(), rtol=1e-9)
+    else:
+        other.classes_ = found["classes_"]
+        assert (other.predict(x) == predictions()).all()
+    assert found["feature_names"].tolist() == columns
+    np.testing.assert_allclose(found["mean_"], x.mean(axis=0), atol=1e-12)
+    np.testing.assert_allclose(found["scale_"], x.std(axis=0))
+
+
+@pytest.mark.parametrize("outputs", [(), (3,)])
+def test_fold(outputs):
+    generator = np.random.default_rng(0)
+    x, weights = generator.normal(size=(9, 4)), generator.normal(size=(4, *outputs))
+    mean, scale, bias = generator.normal(size=4), generator.uniform(1, 9, 4), np.ones(outputs)
+    raw, intercept = fold(weights, bias, mean, scale)
+    np.testing.assert_allclose(x @ raw + intercept, (x - mean) / scale @ weights + bias)
+
+
+@pytest.mark.slow
+def test_safetensors_have_texts_in_their_metadata():
+    imported(load_wine, ["x", "y", "z"])
+    succeed(*TRAIN, "--model", "softmax")
+    run = mapreduce.open_run("run")
+    arrays = run.export("weights.safetensors")
+    with safe_open("weights.safetensors", "numpy") as file:
+        for name in ("coef_", "intercept_", "weight", "mean_"):
+            np.testing.assert_array_equal(file.get_tensor(name), arrays[name])
+        metadata = {name: json.loads(text) for name, text in file.metadata().items()}
+    assert metadata["classes_"] == ["x", "y", "z"]
+    assert metadata["feature_names"] == arrays["feature_names"].tolist()
+
+
+def test_bytes_are_scaled(folder):
+    data = blobs(folder / "data", dtype="uint8")
+    succeed("train", "data", "--run", "run", "--rounds", 3, "-r", "inline", "-q")
+    found = mapreduce.open_run("run").export("weights.npz")
+    x = data.shard(0).rows(0, 200).features
+    scores = x @ found["coef_"].T + found["intercept_"]
+    assert (scores.argmax(axis=1) == predictions()[:200]).all()
+    assert {"mean_", "feature_names"}.isdisjoint(found)
+
+
+def test_a_network_needs_no_data(folder):
+    blobs(folder / "data")
+    succeed("train", "data", "--run", "run", "--model", "mlp:3", "--rounds", 2, "-q")
+    succeed("train", "data", "--run", "linear", "--rounds", 2, "-q")
+    (folder / "data").rename(folder / "moved")
+    shapes = json.loads(succeed("export", "run", "--to", "a.npz", "--json"))["shapes"]
+    assert {"layers.0.weight", "layers.0.bias", "classes_"} < shapes.keys()
+    assert "coef_" not in shapes
+    done = gradreduce("export", "linear", "--to", "b.npz")
+    assert (done.returncode, "name their folder by --data" in done.stderr) == (66, True)
+    assert "coef_ [3, 12]" in succeed("export", "linear", "--to", "b.npz", "--data", "moved")
+
+
+def test_bad_names(folder):
+    blobs(folder / "data")
+    succeed("train", "data", "--run", "run", "--rounds", 1, "-q")
+    done = gradreduce("export", "run", "--to", "weights.csv")
+    assert done.returncode == 2
+    assert "ends with .npz or .safetensors" in done.stderr
+    (folder / "a.npz").write_text("mine")
+    assert gradreduce("export", "run", "--to", "a.npz").returncode == 73
+    assert (folder / "a.npz").read_text() == "mine"
+    succeed("export", "run", "--to", "b.npz")
+    succeed("export", "run", "--to", "b.npz")
+    assert gradreduce("export", "data", "--to", "c.npz").returncode == 66
