@@ -319,10 +319,14 @@ class TestFiles:
             ),
             ("x,y\n1,2\n ,4\n", {"group": "x"}, "row 2, column x: expected a value, found nothing"),
             ("x,y\n1,2\n3,\n", {"time": "y"}, "row 2, column y: expected a value, found nothing"),
-            ("x,y\n1,2\n3,a\n", {"time": "y"}, "row 2, column y: expected a number, as before"),
+            (
+                "x,y\n1,2\n3,a\n",
+                {"time": "y"},
+                "row 2, column y: expected a time such as 12.5, found 'a'",
+            ),
             ("x,y\n1,2\n3,nan\n", {"time": "y"}, "row 2, column y: expected a time, found nan"),
-            ("x,y\n1,then\n", {"time": "y"}, "row 1, column y: expected a date and time such as"),
-            ("x,y\n1,2024-02-30\n", {"time": "y"}, "row 1, column y: expected a date and time"),
+            ("x,y\n1,then\n", {"time": "y"}, "row 1, column y: expected a time such as 2024"),
+            ("x,y\n1,2024-02-30\n", {"time": "y"}, "row 1, column y: expected a time such as 2024"),
             (
                 "x,y\n1,2\n3,2\n",
                 {"group": "y"},
