@@ -33,7 +33,7 @@ MOST_CLASSES = 10_000
 #: Where a time ends that has an offset from UTC.
 _ZONE = r"[T ].*(?:Z|[+-][0-9]{2}:?(?:[0-9]{2})?)$"
 
-#: A file, and its rows before those at hand.
+# A file, and its rows before those at hand.
 Place = tuple[Path, int]
 
 
@@ -205,7 +205,7 @@ def _times(column: Any, place: Place, name: str, kinds: list[Any]) -> Array:
             kinds += [pa.float64() if re.fullmatch(NUMBER, first) else pa.timestamp("us", zone)]
         # Microseconds are exact in float64 up to the year 2255.
         column = pc.replace_substring_regex(column, r"^([^.]*:[^.]*\.[0-9]{6})[0-9]+", r"\1")
-        column = _cast(column, *kinds, place, name) if kinds else column.cast(pa.float64())
+        column = _cast(column, kinds[0], place, name) if kinds else column.cast(pa.float64())
     found: Array = column.to_numpy(zero_copy_only=False).astype(np.float64)
     if not np.isfinite(found).all():
         row = int(np.isfinite(found).argmin())
