@@ -1,8 +1,8 @@
 """``make bench``: run benchmarks and write docs/benchmarks.md.
 
-``python -m benchmarks [--quick] [--full] [NAME...]`` runs those named, or all but those that take
-an hour, which ``--full`` adds. A name without its part, such as ``word_count``, means all its
-parts. Each replaces its own section of the page, which says what machine it was taken on; with
+``python -m benchmarks [--quick] [--full] [--bytes N] [NAME...]`` runs those named, or all but those
+that take an hour, which ``--full`` adds. A name without its part, such as ``word_count``, means all
+its parts. Each replaces its own section of the page, which says what machine it was taken on; with
 ``--quick`` the results are printed alone.
 """
 
@@ -35,6 +35,7 @@ NAMES = (
     "mnist",
     "startup",
     "levels",
+    "tables",
     "sparse.lbfgs",
     "sparse.online",
     "word_count.textbook",
@@ -50,7 +51,7 @@ NAMES = (
     "hadoop.put",
 )
 #: Up to gigabytes of text, and up to an hour: only by --full or by name.
-LARGE = ("word_count.vectorized_large", "word_count.memory")
+LARGE = ("word_count.vectorized_large", "word_count.memory", "tables")
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 
@@ -95,18 +96,19 @@ def selected(wanted: list[str], full: bool) -> list[str]:
     return found or usual
 
 
-def run(name: str, quick: bool) -> Any:
+def run(name: str, quick: bool, size: int | None = None) -> Any:
     """The result of one benchmark: a ``Result``, or what has its ``lines`` and ``verdict``."""
     module, _, function = name.partition(".")
     measure = getattr(import_module(f"benchmarks.{module}"), function or "benchmark")
-    return measure(quick)
+    return measure(quick, size) if size and name == "tables" else measure(quick)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}")
     parser.add_argument("--quick", action="store_true", help="small sizes, to try the programs out")
-    parser.add_argument("--full", action="store_true", help=f"also {' and '.join(LARGE)}")
+    parser.add_argument("--full", action="store_true", help=f"also {', '.join(LARGE)}")
+    parser.add_argument("--bytes", type=float, help="of the file of tables, such as 5e8")
     arguments = parser.parse_args()
     try:
         names = selected(arguments.names, arguments.full)
@@ -115,7 +117,7 @@ def main() -> int:
     logging.getLogger("mrjob").setLevel(logging.ERROR)
     missed = False
     for name in names:
-        result = run(name, arguments.quick)
+        result = run(name, arguments.quick, arguments.bytes and int(arguments.bytes))
         print("\n".join(result.lines()), flush=True)
         missed |= "MISSED" in result.verdict()
         # What could not be measured leaves the page as it is.

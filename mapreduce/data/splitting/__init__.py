@@ -33,7 +33,7 @@ MOST_CLASSES = 10_000
 #: Where a time ends that has an offset from UTC.
 _ZONE = r"[T ].*(?:Z|[+-][0-9]{2}:?(?:[0-9]{2})?)$"
 
-#: A file, and its rows before those at hand.
+# A file, and its rows before those at hand.
 Place = tuple[Path, int]
 
 
@@ -195,15 +195,17 @@ def _hashes(columns: dict[str, Any], seed: int) -> Array:
 def _times(column: Any, place: Place, name: str, kinds: list[Any]) -> Array:
     """Keys (rows,), float64, of numbers or of dates and times; later ones have smaller keys.
 
-    ``kinds`` is empty, or has what texts are to be read as, as the first of them was.
+    ``kinds`` gets the type that texts are to be read as, which the first of them decides.
     """
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         column = _words(column, place, name)
-        if not kinds:
-            zone = "UTC" if re.search(_ZONE, column[0].as_py()) else None
-            is_number = re.fullmatch(NUMBER, column[0].as_py())
-            kinds.append(pa.float64() if is_number else pa.timestamp("us", zone))
-        column = _parsed(column, kinds[0], place, name)
+        if not kinds and len(column):
+            first = column[0].as_py()
+            zone = "UTC" if re.search(_ZONE, first) else None
+            kinds += [pa.float64() if re.fullmatch(NUMBER, first) else pa.timestamp("us", zone)]
+        # Microseconds are exact in float64 up to the year 2255.
+        column = pc.replace_substring_regex(column, r"^([^.]*:[^.]*\.[0-9]{6})[0-9]+", r"\1")
+        column = _cast(column, kinds[0], place, name) if kinds else column.cast(pa.float64())
     found: Array = column.to_numpy(zero_copy_only=False).astype(np.float64)
     if not np.isfinite(found).all():
         row = int(np.isfinite(found).argmin())
@@ -211,26 +213,17 @@ def _times(column: Any, place: Place, name: str, kinds: list[Any]) -> Array:
     return -found
 
 
-def _parsed(column: Any, kind: Any, place: Place, name: str) -> Any:
-    """Texts as numbers, float64, or as times, int64, in microseconds."""
-    if pa.types.is_timestamp(kind):
-        # Nanoseconds would end in 2262.
-        column = pc.replace_substring_regex(column, r"(\.[0-9]{6})[0-9]+", r"\1")
+def _cast(column: Any, kind: Any, place: Place, name: str) -> Any:
+    """Texts as numbers, or as times in microseconds."""
     try:
-        parsed = column.cast(kind)
-        return parsed if pa.types.is_floating(kind) else parsed.cast(pa.int64())
+        return column.cast(kind).cast(pa.int64() if pa.types.is_timestamp(kind) else kind)
     except pa.ArrowInvalid:
         if len(column) > 1:
             for row in range(len(column)):
-                _parsed(column[row : row + 1], kind, (place[0], place[1] + row), name)
-        expected = (
-            "a number, as before"
-            if pa.types.is_floating(kind)
-            else (f"a date and time such as 2024-02-29T12:00:00{'Z' * bool(kind.tz)}")
-        )
-        raise bad_value(
-            *place, name, 0, f"expected {expected}, found {column[0].as_py()!r}"
-        ) from None
+                _cast(column[row : row + 1], kind, (place[0], place[1] + row), name)
+        example = "12.5" if kind == pa.float64() else f"2024-02-29T12:00:00{'Z' * bool(kind.tz)}"
+        found = f"expected a time such as {example}, found {column[0].as_py()!r}"
+        raise bad_value(*place, name, 0, found) from None
 
 
 def _cut(keys: Array, sizes: Sequence[float], what: str) -> Array:

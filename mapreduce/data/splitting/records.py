@@ -123,8 +123,6 @@ class CsvFiles:
             yield path, first, batch
 
     def _check(self, record: bytes, place: str) -> None:
-        if b"\r" in record.rstrip(b"\r\n"):
-            raise DataError(f"{place}: a carriage return within: lines end with LF or CRLF")
         fields = _fields(record, place)
         if len(fields) != len(self.names):
             raise DataError(f"{place}: expected {len(self.names)} fields, found {len(fields)}")
@@ -245,6 +243,8 @@ def _first_line(path: Path, file: BinaryIO) -> bytes:
 
 
 def _fields(line: bytes, place: str) -> list[str]:
+    if b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):
+        raise DataError(f"{place}: a carriage return within: expected lines that end with LF")
     try:
         text = line.decode("utf-8-sig")
         return [field.strip() for field in next(csv_module.reader([text], strict=True), [])]

@@ -281,6 +281,7 @@ class TestFiles:
             ("1,2,3", "row 31: expected 2 fields, found 3"),
             ("1", "row 31: expected 2 fields, found 1"),
             ("1,a\rb", "row 31: a carriage return within"),
+            ("1,a\r\r", "row 31: a carriage return within"),
         ],
     )
     def test_malformed_rows(self, write, tmp_path, bad, message, columns):
@@ -319,10 +320,14 @@ class TestFiles:
             ),
             ("x,y\n1,2\n ,4\n", {"group": "x"}, "row 2, column x: expected a value, found nothing"),
             ("x,y\n1,2\n3,\n", {"time": "y"}, "row 2, column y: expected a value, found nothing"),
-            ("x,y\n1,2\n3,a\n", {"time": "y"}, "row 2, column y: expected a number, as before"),
+            (
+                "x,y\n1,2\n3,a\n",
+                {"time": "y"},
+                "row 2, column y: expected a time such as 12.5, found 'a'",
+            ),
             ("x,y\n1,2\n3,nan\n", {"time": "y"}, "row 2, column y: expected a time, found nan"),
-            ("x,y\n1,then\n", {"time": "y"}, "row 1, column y: expected a date and time such as"),
-            ("x,y\n1,2024-02-30\n", {"time": "y"}, "row 1, column y: expected a date and time"),
+            ("x,y\n1,then\n", {"time": "y"}, "row 1, column y: expected a time such as 2024"),
+            ("x,y\n1,2024-02-30\n", {"time": "y"}, "row 1, column y: expected a time such as 2024"),
             (
                 "x,y\n1,2\n3,2\n",
                 {"group": "y"},
@@ -337,6 +342,7 @@ class TestFiles:
             ("x,y\n1,2\n1,2\n", {}, "at least 2 different rows, one for each part, found 1"),
             ("x,y\n", {}, "has no rows"),
             ("", {}, "is empty"),
+            ("x,y\r1,2\r3,4\r", {}, "line 1: a carriage return within"),
             ("x,x\n1,2\n3,4\n", {}, "two columns have the same name"),
         ],
     )
