@@ -51,9 +51,12 @@ class View:
         elif warnings:
             names = ", ".join(finding.law.name for finding in warnings)
             self._say(f"No law is broken. Look at: {names}.", "yellow")
-        elif number := sum(finding.state == "obeyed" for finding in findings):
-            laws = "law that was" if number == 1 else f"{number} laws that were"
+        number = {state: sum(one.state == state for one in findings) for state in _MARKS}
+        if number["obeyed"] and not broken and not warnings:
+            laws = "law that was" if number["obeyed"] == 1 else f"{number['obeyed']} laws that were"
             self._say(f"It obeys the {laws} tested, on this input.", "green")
+        if len(findings) > 1:
+            self._say(f"{number['obeyed']} hold, {number['skipped']} not tested.", "dim")
         reasons: dict[str, list[str]] = {}
         for finding in findings:
             if finding.state == "skipped":
@@ -80,8 +83,11 @@ def _section(finding: Finding) -> Section:
     elif difference:
         nothing = ["(nothing, beyond what both have)"]
         here, there = difference.here or nothing, difference.there or nothing
-        blocks.append(_some(f"Output with {finding.reference}", here))
-        blocks.append(_some(f"Output with {finding.variation}", there))
+        runs = (finding.reference, here), (finding.variation, there)
+        for (name, output), values in zip(runs, finding.values, strict=True):
+            if values:
+                blocks.append(_some(f"Values of the reducer with {name}", values))
+            blocks.append(_some(f"Output with {name}", output))
     blocks.append(Table("How to mend it", [], [[law.mend]]))
     return Section(law.name, law.name, law.text, blocks)
 
@@ -102,6 +108,7 @@ def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
                 "state": finding.state,
                 "text": finding.text,
                 "runs": [finding.reference, finding.variation],
+                "values": [*finding.values],
                 "input": [text_of(line) for line in finding.lines],
                 "output": [finding.difference.here, finding.difference.there]
                 if finding.difference

@@ -12,7 +12,7 @@ from typing import Any
 
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.errors import OutputError, UsageError
-from mapreduce.tracing import report, terminal
+from mapreduce.tracing import checking, report, terminal
 from mapreduce.tracing.blocks import View
 from mapreduce.tracing.engine import LINES, tracing
 from mapreduce.tracing.model import Trace
@@ -163,6 +163,7 @@ def explain_job(
     """Run a job, given by its class or named as on the command line, and show what happened."""
     with tracing(job, arguments, time_limit, lines) as runner:
         trace: Trace = runner.trace(how)
+        checking.note_combiners(runner, trace, how)
     trace.place = runner.place
     return Explained(trace, report.view(trace, key))
 
