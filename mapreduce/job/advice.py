@@ -1,4 +1,4 @@
-"""Beginners' mistakes: the errors that follow from them, with the line, and what to write instead."""
+"""Beginners' mistakes: errors that follow from them name the line, and what to write instead."""
 
 import atexit
 import json
@@ -152,9 +152,9 @@ def _not_json(found: re.Match[str], key: Any, value: Any) -> str:
         how = next(fits, "a list or dict of its parts")
     what = f"has no {kind}" if found[1] else f"has no dict with a {kind} for a key"
     return (
-        f"the {which} {item!r:.80}, and JSON, which pairs are written in, {what}. Expected strings, "
-        f"numbers, booleans, None, lists, and dicts with strings for keys. Write {how}; or, for "
-        f"pairs between steps, set INTERNAL_PROTOCOL = PickleProtocol"
+        f"the {which} {item!r:.80}, and JSON, which pairs are written in, {what}. Expected "
+        f"strings, numbers, booleans, None, lists, and dicts with strings for keys. Write {how}; "
+        f"or, for pairs between steps, set INTERNAL_PROTOCOL = PickleProtocol"
     )
 
 

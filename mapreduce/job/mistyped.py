@@ -36,8 +36,8 @@ def mistyped(job_class: type[MRJob]) -> list[str]:
     defined = {name: value for kind in reversed(kinds) for name, value in vars(kind).items()}
     known = _KNOWN - defined.keys()
     return [
-        f"{place_of(value)}: {job_class.__name__}.{name} is never called: mrjob knows no method of this name. Did you "
-        f"mean {meant}?"
+        f"{place_of(value)}: {job_class.__name__}.{name} is never called: mrjob knows no method of "
+        f"this name. Did you mean {meant}?"
         for name, value in sorted(defined.items())
         if inspect.isfunction(value) and not any(hasattr(base, name) for base in bases)
         if (meant := _meant(name, known, "steps" in defined)) and not _is_mentioned(name, kinds)

@@ -45,7 +45,8 @@ LINE = new.__code__.co_firstlineno + 1
 def test_a_mistyped_name(name, meant):
     (sentence,) = mistyped(new(Maps, name))
     assert sentence == (
-        f"test_mistyped.py:{LINE}: New.{name} is never called: mrjob knows no method of this name. Did you mean {meant}?"
+        f"test_mistyped.py:{LINE}: New.{name} is never called: mrjob knows no method of this name. "
+        f"Did you mean {meant}?"
     )
 
 

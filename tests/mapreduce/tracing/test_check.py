@@ -16,6 +16,7 @@ from mapreduce.tracing.checking import Checker
 from mapreduce.tracing.engine import tracing
 from mapreduce.tracing.laws import LAWS
 from mapreduce.tracing.model import Failure
+from mapreduce.tracing.notebook import explain
 from mapreduce.tracing.outcomes import Degree, Outcome, compare
 from mapreduce.tracing.shrinking import shrink
 from mapreduce.tracing.values import Values
@@ -86,6 +87,43 @@ def test_means_of_means_depend_on_the_splits(job, lines, tmp_path):
     path.write_text("".join(f"{line}\n" for line in lines))
     (finding,) = findings(job, path, ["splits"])
     assert finding.state == "broken"
+
+
+def test_a_combiner_that_changes_the_answer(tmp_path, capsys):
+    path = tmp_path / "numbers.txt"
+    path.write_text("a 1\na 2\na 9\nb 3\n")
+    combiner, splits = findings(taught.CombinedMeans, path, ["combiner", "splits"])
+    assert (combiner.state, splits.state) == ("broken", "broken")
+    assert "Without the combiner there is no difference: it makes it" in splits.text
+    assert "means cannot" in splits.law.mend
+    assert combiner.values == (["'a': 1, 2, 9"], ["'a': 1, 5.5"])
+    assert combiner.difference.there == ['"a"    3.25']
+    # Both equal here, by chance, but not on other input.
+    path.write_text("a 1\na 2\n")
+    explain(taught.CombinedMeans, path).show()
+    assert "The combiner changes" not in capsys.readouterr().out
+    path.write_text("a 1\na 2\na 9\nb 3\n")
+    explain(taught.CombinedMeans, path, maps=1).show()
+    said = " ".join(capsys.readouterr().out.split())
+    assert 'The combiner changes the answer: the output may have "a" 3.25; without the' in said
+    assert 'without the combiner, "a" 4.' in said
+
+
+class OfLines(taught.CombinedMeans):
+    """All values of a key are on one line, which no split divides."""
+
+    def mapper(self, _, line):
+        name, *numbers = line.split()
+        for number in numbers:
+            yield name, int(number)
+
+
+def test_splits_are_not_cleared_by_chance(tmp_path):
+    path = tmp_path / "numbers.txt"
+    path.write_text("a 1 2 9\nb 3 4\n")
+    combiner, splits = findings(OfLines, path, ["combiner", "splits"])
+    assert (combiner.state, splits.state) == ("broken", "skipped")
+    assert splits.text.startswith("Not cleared, since its combiner")
 
 
 def test_what_cannot_be_tested_is_not_obeyed(tmp_path):
