@@ -66,7 +66,7 @@ class Result:
 
 
 def run(
-    job_class: type,
+    job_class: type | str | os.PathLike[str],
     inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
     *,
     lines: Iterable[str | bytes] | None = None,
@@ -79,8 +79,8 @@ def run(
 
     Parameters
     ----------
-    job_class : type
-        A subclass of ``MRJob``.
+    job_class : type or path
+        A subclass of ``MRJob``, or its file.
     inputs : path or iterable of paths, optional
         Files, folders or globs.
     lines : iterable of str or bytes, optional
@@ -112,6 +112,8 @@ def run(
     """
     if (inputs is None) == (lines is None):
         raise UsageError("run: give either inputs, which are paths, or lines=[...]")
+    if not isinstance(job_class, type):
+        job_class = load_job(os.fspath(job_class))
     job = _instance(job_class, [str(argument) for argument in arguments])
     if job.options.runner or job.options.args:
         raise UsageError(

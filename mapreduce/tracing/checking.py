@@ -1,5 +1,6 @@
 """Tests the laws on a job: runs it differently, compares, and shows the smallest difference."""
 
+import inspect
 import os
 import pickle
 import subprocess
@@ -9,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mapreduce.errors import DataError, GradreduceError
+from mapreduce.errors import DataError, GradreduceError, UsageError
 from mapreduce.job.mistyped import mistyped
+from mapreduce.support.suggest import did_you_mean
 from mapreduce.tracing import summary
 from mapreduce.tracing.engine import TracingRunner, tracing
 from mapreduce.tracing.laws import LAWS, REFERENCE, RUNS, Law
@@ -207,6 +209,8 @@ class Checker:
         return shrink(items, shows, self._tries)
 
     def _test_seeds(self, law: Law) -> Finding:
+        if not self._target:
+            return Finding(law, "skipped", "Not tested, since its class is in no file.")
         given = self._target, self._arguments, self._lines, self._runner.seconds
         difference = compare(*(_run_seeded(seed, *given) for seed in "12"))
         if difference.degree <= law.silent:
@@ -351,8 +355,30 @@ def _texts(items: list[Item]) -> list[str]:
     return [line.text for _, line in items]
 
 
-def check(target: str, arguments: Sequence[str], options: dict[str, Any]) -> Iterator[Finding]:
-    """Test the laws on the job that the command line names.
+def known_laws(names: Sequence[str]) -> None:
+    """Raise a UsageError if a law does not exist."""
+    known = [law.name for law in LAWS]
+    if unknown := set(names).difference(known):
+        wrong = min(unknown)
+        raise UsageError(
+            f"there is no law {wrong!r}.{did_you_mean(wrong, known)} There are {', '.join(known)}"
+        )
+
+
+def _name(job: type) -> str:
+    """How another Python finds a class, as the command line names it; "" if it cannot."""
+    try:
+        path = inspect.getsourcefile(job)
+    except (TypeError, OSError):
+        path = None
+    is_found = path and Path(path).is_file() and "<locals>" not in job.__qualname__
+    return f"{path}:{job.__qualname__}" if is_found else ""
+
+
+def check(
+    target: str | type, arguments: Sequence[str], options: dict[str, Any]
+) -> Iterator[Finding]:
+    """Test the laws on a job, given by its class or as the command line names it.
 
     Raises
     ------
@@ -363,7 +389,8 @@ def check(target: str, arguments: Sequence[str], options: dict[str, Any]) -> Ite
     """
     seconds, lines = options["time_limit"], options["lines"]
     with tracing(target, arguments, seconds, lines) as runner:
-        checker = Checker(runner, target, arguments, options["shrink"])
+        name = target if isinstance(target, str) else _name(target)
+        checker = Checker(runner, name, arguments, options["shrink"])
         sampled = any(source.sampled for source in runner.input[0])
         if sampled:
             print(

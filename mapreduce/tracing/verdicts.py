@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
@@ -28,8 +29,8 @@ _WIDEST = 400
 class View:
     """Prints findings as they come."""
 
-    def __init__(self) -> None:
-        self._console = terminal.new_console()
+    def __init__(self, console: Console) -> None:
+        self._console = console
 
     def add(self, finding: Finding) -> None:
         """One law, in a line."""
