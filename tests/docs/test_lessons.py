@@ -54,7 +54,7 @@ def test_links_point_to_files():
 
 def test_links_to_the_glossary_name_its_words():
     glossary = (ROOT / "docs" / "glossary.md").read_text()
-    words = re.findall(r"^### (.*)$", glossary, re.M)
+    words = re.findall(r"^## (.*)$", glossary, re.M)
     assert words == sorted(words)
     assert len(words) >= 25
     names = {word.replace(" ", "-") for word in words}
