@@ -6,7 +6,7 @@ export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo test test-all test-ladder lint docs ptx bench clean
+.PHONY: install demo notebook test test-all test-ladder lint docs ptx bench clean
 
 # Sets up .venv, and no more.
 install: $(VENV)/.demo
@@ -14,6 +14,10 @@ install: $(VENV)/.demo
 # A network learns handwritten digits by chained map/reduce rounds; last line: its accuracy.
 demo: $(VENV)/.demo
 	@$(BIN)/python -m benchmarks.demo
+
+# The notebooks of docs/notebooks, in a browser.
+notebook: $(VENV)/.notebook
+	$(BIN)/jupyter notebook docs/notebooks
 
 # A few cases of each test that is not slow (tests/quick.py chooses). Of
 # these and of all tests, those on a real Hadoop need Java and Maven, and are skipped without.
@@ -51,7 +55,11 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.python setup.cfg
-	$(BIN)/pip install -q -e '.[datasets]'
+	$(BIN)/pip install -q -e '.[datasets,jobs]'
+	@touch $@
+
+$(VENV)/.notebook: $(VENV)/.python setup.cfg
+	$(BIN)/pip install -q -e '.[datasets,notebook]'
 	@touch $@
 
 $(VENV)/.test: $(VENV)/.python setup.cfg

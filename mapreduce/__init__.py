@@ -2,7 +2,8 @@
 
 Importing this package loads nothing else. ``mapreduce.job`` holds the class that jobs inherit from,
 and ``mapreduce.training.driver`` the loop that trains a model. ``mapreduce.run`` runs a job from a
-program or a notebook, and ``mapreduce.explain`` shows what a job did, or a round of a training.
+program or a notebook, ``mapreduce.explain`` shows what a job did, or a round of a training, and
+``mapreduce.check`` tests whether a job obeys the laws of MapReduce.
 ``mapreduce.train`` trains a model on arrays, tables or datasets, and ``mapreduce.open_run`` opens a
 training.
 """
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mapreduce.launch.run import Result as Result
     from mapreduce.launch.run import run as run
+    from mapreduce.tracing.notebook import check as check
     from mapreduce.tracing.notebook import explain as explain
     from mapreduce.training.api import Run as Run
     from mapreduce.training.api import evaluate as evaluate
@@ -24,7 +26,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "run": "mapreduce.launch.run",
     "Result": "mapreduce.launch.run",
-    "explain": "mapreduce.tracing.notebook",
+    **dict.fromkeys(("check", "explain"), "mapreduce.tracing.notebook"),
     **dict.fromkeys(("train", "open_run", "evaluate", "predict", "Run"), "mapreduce.training.api"),
 }
 

@@ -7,8 +7,10 @@ way. Columns are Arrow arrays, of keys and of values, as batch mappers and batch
 
 import contextlib
 import json
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from json.encoder import encode_basestring_ascii as quote
+from pathlib import Path
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any
 
@@ -104,11 +106,31 @@ def pair_of(item: Any) -> tuple[Any, Any] | None:
     return key, value
 
 
-def raised_in(source: Any, error: TypeError) -> TypeError:
-    """The error, after it was raised in a generator where that has yielded, if ``source`` is one.
+def code_of(source: Any) -> Any:
+    """The code of a generator, a function or a method; None of other objects."""
+    return getattr(source, "gi_code", None) or getattr(source, "__code__", None)
 
-    Its traceback then ends with that line.
+
+def place_of(source: Any, error: BaseException | None = None) -> str:
+    """The file and line, as ``my_job.py:12``, of a generator's yield or a method's beginning.
+
+    Or, with an error, of the last line of the source's own in its traceback.
     """
+    code = code_of(source)
+    if code is None:
+        return getattr(source, "__name__", type(source).__name__)
+    line = getattr(getattr(source, "gi_frame", None), "f_lineno", code.co_firstlineno)
+    for frame, number in traceback.walk_tb(error.__traceback__ if error else None):
+        line = number if frame.f_code is code else line
+    return f"{Path(code.co_filename).name}:{line}"
+
+
+def raised_in(source: Any, message: str) -> TypeError:
+    """A TypeError, after it was raised in a generator where that has yielded, if that is one.
+
+    Its traceback then ends with that line, which the message begins with.
+    """
+    error = TypeError(f"{place_of(source)}: {message}" if code_of(source) else message)
     if type(source) is GeneratorType:
         with contextlib.suppress(Exception):
             source.throw(error)
@@ -140,7 +162,7 @@ def pairs_of(results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
                 "expected a pair of key and value, or a RecordBatch of two columns, found "
                 f"{type(result).__name__}: {result!r:.80}"
             )
-            raise raised_in(results, TypeError(message))
+            raise raised_in(results, message)
 
 
 def _columns_of(batch: Any) -> Iterator[tuple[Any, Any]]:

@@ -5,7 +5,6 @@ from typing import Any
 import click
 
 from mapreduce.cli.common import own_options, print_json
-from mapreduce.support.suggest import did_you_mean
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "max_content_width": 100})
@@ -53,18 +52,11 @@ def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **opt
     Exit code 1 if a law is broken, with the lines of input that show it, why it is a law, and how
     to mend the job. Differences that may be harmless are warnings, and do not count.
     """
-    from mapreduce.errors import UsageError
-    from mapreduce.tracing import checking, verdicts
-    from mapreduce.tracing.laws import LAWS
+    from mapreduce.tracing import checking, terminal, verdicts
 
-    names = [law.name for law in LAWS]
-    if unknown := set(options["laws"]).difference(names):
-        wrong = min(unknown)
-        raise UsageError(
-            f"there is no law {wrong!r}.{did_you_mean(wrong, names)} There are {', '.join(names)}"
-        )
+    checking.known_laws(options["laws"])
     findings = []
-    view = None if options["as_json"] else verdicts.View()
+    view = None if options["as_json"] else verdicts.View(terminal.new_console())
     with own_options(context):
         for finding in checking.check(job, [*arguments, *context.obj], options):
             findings.append(finding)

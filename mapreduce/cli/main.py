@@ -12,6 +12,7 @@ from mapreduce.support.suggest import did_you_mean
 
 #: By the name of a command, its place and its line in the help, which imports no command.
 COMMANDS = {
+    "new": ("mapreduce.cli.new:new", "Write a job to begin with, and its test."),
     "run": ("mapreduce.cli.run:run", "Run any mrjob job, unchanged, on all cores."),
     "explain": ("mapreduce.cli.explain:explain", "Show what a job does between input and output."),
     "check": ("mapreduce.cli.check:check", "Test whether a job obeys the laws of MapReduce."),

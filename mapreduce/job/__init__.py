@@ -33,7 +33,7 @@ from mapreduce.batches.pairs import (  # noqa: E402
 )
 from mapreduce.batches.parts import input_files, references  # noqa: E402
 from mapreduce.errors import UsageError  # noqa: E402
-from mapreduce.job import calls  # noqa: E402
+from mapreduce.job import advice, calls  # noqa: E402
 from mapreduce.mrjob_patches import registry  # noqa: E402
 
 registry.install()
@@ -112,6 +112,15 @@ class Job(MRJob):
     WARM = False
     BATCH_INPUT = "text"
     BATCH_BYTES = 4 << 20
+
+    def __init__(self, args: Any = None) -> None:
+        advice.unused.clear()
+        super().__init__(args)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__ == "__main__":
+            advice.note_unused(cls)
 
     @classmethod
     def prepare(cls) -> None:

@@ -1,6 +1,7 @@
 """Calling a job's methods as mrjob does, with less in between."""
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import wraps
 from itertools import chain, groupby
 from operator import itemgetter
 from types import GeneratorType
@@ -9,7 +10,10 @@ from typing import Any
 from mrjob.job import MRJob
 
 from mapreduce.batches import map_batches
-from mapreduce.batches.pairs import NO_PAIRS, pair_of, raised_in
+from mapreduce.batches.pairs import NO_PAIRS, pair_of, place_of, raised_in
+from mapreduce.job import advice
+from mapreduce.job.advice import arguments_error
+from mapreduce.job.mistyped import warn_of_names
 
 Pair = tuple[Any, Any]
 
@@ -22,6 +26,36 @@ def install() -> None:
     """Make mrjob's own loops over a job's methods refuse objects that are not pairs."""
     MRJob.map_pairs = _map_pairs
     MRJob._combine_or_reduce_pairs = _combine_or_reduce_pairs
+    theirs, run_job = MRJob.execute, MRJob.run_job
+    if hasattr(theirs, "__wrapped__"):
+        return
+
+    @wraps(theirs)
+    def execute(self: Any) -> None:
+        try:
+            theirs(self)
+        except TypeError as error:
+            explain(error)
+            raise
+
+    @wraps(run_job)
+    def run(self: Any) -> None:
+        warn_of_names(type(self))
+        run_job(self)
+
+    make_runner = MRJob.make_runner
+
+    @wraps(make_runner)
+    def checked_runner(self: Any) -> Any:
+        advice.missing_files(self)
+        return make_runner(self)
+
+    MRJob.execute, MRJob.run_job, MRJob.make_runner = execute, run, checked_runner
+
+
+def explain(error: BaseException) -> None:
+    """Have an error of the method whose pairs were taken last say what to write instead."""
+    advice.explain(error, _given)
 
 
 def _map_pairs(self: Any, pairs: Iterator[Pair], step_num: int = 0) -> Iterator[Pair]:
@@ -64,23 +98,36 @@ def _mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Any]:
 def _calls(
     step: Any, mrc: str, method: Callable[..., Any], items: Iterable[tuple[Any, Any]]
 ) -> Iterator[Any]:
-    return chain.from_iterable(_results(step[f"{mrc}_init"], method, step[f"{mrc}_final"], items))
+    return chain.from_iterable(_results(step, mrc, method, items))
 
 
-def _results(init: Any, method: Any, final: Any, items: Any) -> Iterator[Iterable[Any]]:
+def _called(method: Callable[[], Any], kind: str) -> Any:
+    try:
+        return method()
+    except TypeError as error:
+        arguments_error(error, method, kind)
+        raise
+
+
+def _results(step: Any, mrc: str, method: Any, items: Any) -> Iterator[Iterable[Any]]:
     global _given
-    before = _given
+    before, init, final = _given, step[f"{mrc}_init"], step[f"{mrc}_final"]
     if init:
-        yield checked(init(), init)
+        yield checked(_called(init, f"{mrc}_init"), init)
     for key, value in items:
-        found = method(key, value)
+        try:
+            found = method(key, value)
+        except TypeError as error:
+            _given = method
+            arguments_error(error, method, mrc)
+            raise
         if type(found) is GeneratorType:
             _given = found
             yield found
         else:
             yield checked(found, method)
     if final:
-        yield checked(final(), final)
+        yield checked(_called(final, f"{mrc}_final"), final)
     # A combiner runs while a mapper waits.
     _given = before
 
@@ -97,7 +144,7 @@ def as_pair(item: Any) -> Pair:
             f"{name} yielded {item!r:.80}, {'an' if kind[0] in 'aeiou' else 'a'} {kind}; expected "
             f"a pair (key, value): yield key, value"
         )
-        raise raised_in(_given, TypeError(message))
+        raise raised_in(_given, message)
     return pair
 
 
@@ -118,8 +165,9 @@ def checked(found: Any, method: Callable[..., Any]) -> Iterable[Any]:
     if is_pair or isinstance(found, str | bytes):
         name = getattr(method, "__name__", "method")
         raise TypeError(
-            f"{name} returned {found!r:.80}, and returns nothing else: pairs are yielded, so that "
-            f"there may be none or many. Write 'yield key, value' in the place of 'return'"
+            f"{place_of(method)}: {name} returned {found!r:.80}, and returns nothing else: pairs "
+            f"are yielded, so that there may be none or many. Write 'yield key, value' in the "
+            f"place of 'return'"
         )
     return found or ()
 

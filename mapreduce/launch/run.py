@@ -36,9 +36,9 @@ from mapreduce.errors import (
     OutputError,
     UsageError,
 )
+from mapreduce.job.mistyped import warn_of_names
 from mapreduce.job.tracebacks import user_error, user_errors, user_part
 from mapreduce.launch.load import load_job as load_job
-from mapreduce.launch.mistyped import mistyped
 from mapreduce.runners import traits
 from mapreduce.runners.parallel import partition
 from mapreduce.support import signals
@@ -66,7 +66,7 @@ class Result:
 
 
 def run(
-    job_class: type,
+    job_class: type | str | os.PathLike[str],
     inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
     *,
     lines: Iterable[str | bytes] | None = None,
@@ -79,8 +79,8 @@ def run(
 
     Parameters
     ----------
-    job_class : type
-        A subclass of ``MRJob``.
+    job_class : type or path
+        A subclass of ``MRJob``, or its file.
     inputs : path or iterable of paths, optional
         Files, folders or globs.
     lines : iterable of str or bytes, optional
@@ -112,6 +112,8 @@ def run(
     """
     if (inputs is None) == (lines is None):
         raise UsageError("run: give either inputs, which are paths, or lines=[...]")
+    if not isinstance(job_class, type):
+        job_class = load_job(os.fspath(job_class))
     job = _instance(job_class, [str(argument) for argument in arguments])
     if job.options.runner or job.options.args:
         raise UsageError(
@@ -188,7 +190,7 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
             with user_errors(place, "the task failed"):
                 job.execute()
             return
-        _warn_of_names(job_class)
+        warn_of_names(job_class)
         if not job.options.runner:
             job.options.runner = DEFAULT_RUNNER
             sys.argv += ["-r", DEFAULT_RUNNER]
@@ -239,16 +241,11 @@ def prepared(
         raise UsageError(
             f"{place}: leave out -r, -o and --step-output-dir, which are for gradreduce run"
         )
-    _warn_of_names(job_class)
+    warn_of_names(job_class)
     job.options.runner = "parallel"
     job._runner_class = lambda: runner
     with _quiet(), _runner(job, place) as made:
         yield made
-
-
-def _warn_of_names(job_class: type[MRJob]) -> None:
-    for sentence in mistyped(job_class):
-        print(f"warning: {sentence}", file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Tests the laws on a job: runs it differently, compares, and shows the smallest difference."""
 
+import inspect
 import os
 import pickle
 import subprocess
@@ -9,14 +10,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from mapreduce.errors import DataError, GradreduceError
-from mapreduce.launch.mistyped import mistyped
+from mapreduce.errors import DataError, GradreduceError, UsageError
+from mapreduce.job.mistyped import mistyped
+from mapreduce.support.suggest import did_you_mean
 from mapreduce.tracing import summary
 from mapreduce.tracing.engine import TracingRunner, tracing
 from mapreduce.tracing.laws import LAWS, REFERENCE, RUNS, Law
 from mapreduce.tracing.model import Line, Trace
 from mapreduce.tracing.outcomes import WORDS, Degree, Difference, Outcome, compare
 from mapreduce.tracing.remarks import advice
+from mapreduce.tracing.showing import text_of
 from mapreduce.tracing.shrinking import shrink
 from mapreduce.tracing.tasks import Variation
 
@@ -26,6 +29,9 @@ Item = tuple[int, Line]
 #: Share of all records from which a key is hot, times the mean key, and keys from which that says
 #: something.
 _HOT, _TIMES, _LEAST_KEYS = 0.05, 10, 20
+
+#: Keys of which a counter-example shows the values.
+_SHOWN_KEYS = 3
 
 _PROGRAM = (
     "import sys; sys.path.append(sys.argv[1]); "
@@ -44,6 +50,8 @@ class Finding:
         ``obeyed``, ``broken``, ``warning`` or ``skipped``.
     text : str
         In a line.
+    values : (list of str, list of str)
+        What the reducer gets in the two runs, of keys where that differs.
     reference, variation : str
         The names of two runs that differ, by ``difference``.
     lines, of : list of str, int
@@ -58,6 +66,7 @@ class Finding:
     difference: Difference | None = None
     lines: list[str] = field(default_factory=list)
     of: int = 0
+    values: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
 
 
 class Checker:
@@ -115,9 +124,10 @@ class Checker:
             return None
         if found.failure.kind != "TimeLimitReached":
             for law in LAWS:
-                tested = self._test(law) if law.name in ("types", "iteration") else None
-                if tested and tested.state == "broken":
-                    return tested
+                if law.name in ("types", "iteration"):
+                    tested: Finding = getattr(self, f"_test_{law.name}", self._test)(law)
+                    if tested.state == "broken":
+                        return tested
         items = self._smallest(lambda items: self._run_on(items, REFERENCE).error == found.error)
         failure = found.failure
         where = f", working on {failure.where}" if failure.where else ""
@@ -135,6 +145,12 @@ class Checker:
         reason = law.applies(self._runner) if law.applies else ""
         if reason:
             return Finding(law, "skipped", f"Not tested, since {reason}.")
+        if worst := self._worst(law):
+            return self._shown(law, *worst)
+        return Finding(law, "obeyed", f"{len(law.variations) + 1} runs agree.")
+
+    def _worst(self, law: Law) -> tuple[Degree, str, Variation] | None:
+        """The variation that differs most, its name, and how much it does; None if all agree."""
         reference = Outcome.of(self._trace(law.reference))
         worst: tuple[Degree, str, Variation] | None = None
         for name, how in law.variations:
@@ -146,9 +162,7 @@ class Checker:
                 worst = degree, name, how
             if degree > law.harmless:
                 break
-        if worst is None:
-            return Finding(law, "obeyed", f"{len(law.variations) + 1} runs agree.")
-        return self._shown(law, *worst)
+        return worst
 
     def _degree(self, law: Law, reference: Outcome, found: Outcome) -> Degree:
         if law.name == "types" and found.failure:
@@ -165,9 +179,10 @@ class Checker:
             items = self._items
         else:
             items = self._smallest(shows, self._behind(law, how))
-        reference = self._run_on(items, law.reference)
-        difference = compare(reference, self._run_on(items, how))
-        return self._differs(law, degree, name, difference, items)
+        traces = self._trace_on(items, law.reference), self._trace_on(items, how)
+        difference = compare(*map(Outcome.of, traces))
+        finding = self._differs(law, degree, name, difference, items)
+        return replace(finding, values=_received(*traces) if law.shows_values else ([], []))
 
     def _behind(self, law: Law, how: Variation) -> list[Item]:
         """Lines with the key of an output that only one of two runs has."""
@@ -194,6 +209,8 @@ class Checker:
         return shrink(items, shows, self._tries)
 
     def _test_seeds(self, law: Law) -> Finding:
+        if not self._target:
+            return Finding(law, "skipped", "Not tested, since its class is in no file.")
         given = self._target, self._arguments, self._lines, self._runner.seconds
         difference = compare(*(_run_seeded(seed, *given) for seed in "12"))
         if difference.degree <= law.silent:
@@ -213,6 +230,29 @@ class Checker:
         text = f"With {name}: {WORDS[degree]}."
         lines, total = _texts(items), len(self._items)
         return Finding(law, state, text, law.reference_name, name, difference, lines, total)
+
+    def _test_iteration(self, law: Law) -> Finding:
+        found = self._test(law)
+        for step in self._trace(REFERENCE).steps:
+            for task in step.reduces:
+                if found.difference and task.again:
+                    text = f"{found.text} {task.again_at} reads them for the second time."
+                    return replace(found, text=text)
+        return found
+
+    def _test_splits(self, law: Law) -> Finding:
+        found, combiner = self._test(law), next(law for law in LAWS if law.name == "combiner")
+        if combiner.applies and combiner.applies(self._runner):
+            return found
+        if found.difference:
+            plain = [(name, replace(how, passes=0)) for name, how in law.variations]
+            if self._worst(replace(law, reference=REFERENCE, variations=plain)) is None:
+                text = f"{found.text} Without the combiner there is no difference: it makes it."
+                return replace(found, text=text, law=replace(law, mend=combiner.mend))
+        elif found.state == "obeyed" and self._worst(combiner):
+            reason = "its combiner, which runs in each split, changes the answer"
+            return Finding(law, "skipped", f"Not cleared, since {reason}.")
+        return found
 
     def _test_names(self, law: Law) -> Finding:
         kind: Any = self._runner._mrjob_cls
@@ -275,12 +315,70 @@ def run_reference() -> None:
             pickle.dump(Outcome.of(runner.trace(REFERENCE, lines)), reply)
 
 
+def _received(*traces: Trace) -> tuple[list[str], list[str]]:
+    """What the reducers get in two runs, of some keys whose values differ."""
+    here, there = (
+        {
+            (step.number, group.raw): f"{group.key.text}: {', '.join(v.text for v in group.values)}"
+            for step in trace.steps
+            for task in step.reduces
+            for group in task.groups
+        }
+        for trace in traces
+    )
+    lines = [set(Outcome.of(trace).lines) for trace in traces]
+    meant = {line.partition("\t")[0] for line in lines[0] ^ lines[1]}
+    keys = [key for key in here if key in there and here[key] != there[key]]
+    # Those of the outputs that differ, if outputs have the keys of the values.
+    keys = ([key for key in keys if key[1] in meant] or keys)[:_SHOWN_KEYS]
+    return [here[key] for key in keys], [there[key] for key in keys]
+
+
+def note_combiners(runner: TracingRunner, trace: Trace, how: Variation) -> None:
+    """Note in a trace whether its output would be another one without its combiners."""
+    steps = [step for step in trace.steps if step.has("combiner") and step.reducers]
+    if trace.failure or not steps:
+        return
+    plain = Outcome.of(runner.trace(replace(how, passes=0)))
+    for found in (trace, runner.trace(replace(how, passes=2, spills=3))):
+        combined = Outcome.of(found)
+        if compare(combined, plain).degree > Degree.DIGITS:
+            others = {line.partition("\t")[0]: line for line in plain.lines}
+            here = next((line for line in combined.lines if line not in plain.lines), "other lines")
+            there = others.get(here.partition("\t")[0], "other lines")
+            for step in steps:
+                step.without_combiner = text_of(here), text_of(there)
+            return
+
+
 def _texts(items: list[Item]) -> list[str]:
     return [line.text for _, line in items]
 
 
-def check(target: str, arguments: Sequence[str], options: dict[str, Any]) -> Iterator[Finding]:
-    """Test the laws on the job that the command line names.
+def known_laws(names: Sequence[str]) -> None:
+    """Raise a UsageError if a law does not exist."""
+    known = [law.name for law in LAWS]
+    if unknown := set(names).difference(known):
+        wrong = min(unknown)
+        raise UsageError(
+            f"there is no law {wrong!r}.{did_you_mean(wrong, known)} There are {', '.join(known)}"
+        )
+
+
+def _name(job: type) -> str:
+    """How another Python finds a class, as the command line names it; "" if it cannot."""
+    try:
+        path = inspect.getsourcefile(job)
+    except (TypeError, OSError):
+        path = None
+    is_found = path and Path(path).is_file() and "<locals>" not in job.__qualname__
+    return f"{path}:{job.__qualname__}" if is_found else ""
+
+
+def check(
+    target: str | type, arguments: Sequence[str], options: dict[str, Any]
+) -> Iterator[Finding]:
+    """Test the laws on a job, given by its class or as the command line names it.
 
     Raises
     ------
@@ -291,7 +389,8 @@ def check(target: str, arguments: Sequence[str], options: dict[str, Any]) -> Ite
     """
     seconds, lines = options["time_limit"], options["lines"]
     with tracing(target, arguments, seconds, lines) as runner:
-        checker = Checker(runner, target, arguments, options["shrink"])
+        name = target if isinstance(target, str) else _name(target)
+        checker = Checker(runner, name, arguments, options["shrink"])
         sampled = any(source.sampled for source in runner.input[0])
         if sampled:
             print(

@@ -26,6 +26,8 @@ class Law:
         Up to which a difference is a warning, and up to which it is none.
     applies : callable, optional
         Takes the runner; returns why the law does not apply to its job, or "".
+    shows_values : bool
+        Whether its outputs follow from values of the reducer that differ.
     """
 
     name: str
@@ -38,6 +40,7 @@ class Law:
     harmless: Degree = Degree.DIGITS
     silent: Degree = Degree.ORDER
     applies: Callable[[Any], str] | None = field(default=None, compare=False)
+    shows_values: bool = False
 
 
 def _combines(runner: Any) -> str:
@@ -139,6 +142,7 @@ VARIED = [
         ],
         reference_name="values in the order in which they came",
         applies=_gathers,
+        shows_values=True,
     ),
     Law(
         "combiner",
@@ -154,6 +158,7 @@ VARIED = [
         ],
         reference_name="no combiner",
         applies=_combines,
+        shows_values=True,
     ),
     Law(
         "splits",
@@ -174,6 +179,7 @@ VARIED = [
         _COMBINED,
         "1 map task, 1 reducer",
         applies=_cuts,
+        shows_values=True,
     ),
     Law(
         "reducers",

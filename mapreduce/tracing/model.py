@@ -121,6 +121,8 @@ class Task:
         What it wrote to standard output, which does not belong there, and to standard error.
     again : list of str
         Keys whose values were asked for again after their end.
+    again_at : str
+        File and line that did so.
     failure : Failure, optional
     """
 
@@ -135,6 +137,7 @@ class Task:
     printed: str = ""
     log: str = ""
     again: list[str] = field(default_factory=list)
+    again_at: str = ""
     failure: Failure | None = None
 
     @property
@@ -155,7 +158,10 @@ class Method:
 
 @dataclass
 class Step:
-    """One step: its plan, its tasks, and what went wrong."""
+    """One step: its plan, its tasks, and what went wrong.
+
+    ``without_combiner`` are lines of the job's output with combiners and without, if it differs.
+    """
 
     number: int
     methods: list[Method]
@@ -165,6 +171,7 @@ class Step:
     maps: list[Task] = field(default_factory=list)
     reduces: list[Task] = field(default_factory=list)
     failure: Failure | None = None
+    without_combiner: tuple[str, str] | None = None
 
     def has(self, part: str) -> bool:
         """Whether the step has a ``mapper``, ``combiner`` or ``reducer``."""

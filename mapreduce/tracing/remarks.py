@@ -102,13 +102,28 @@ def on_shuffle(step: Step) -> Iterator[Note]:
                 return
 
 
+def on_combine(step: Step) -> Iterator[Note]:
+    """What combiners did."""
+    if step.without_combiner:
+        here, there = step.without_combiner
+        yield Note(
+            f"The combiner changes the answer: the output may have {here}; without "
+            f"the combiner, {there}. "
+            "It may run never, once or several times, on any part of a key's values, so it has to "
+            "yield what it takes: sums and counts can be combined again, means cannot. "
+            "gradreduce check finds the smallest input that shows it.",
+            "warning",
+        )
+
+
 def on_reduce(step: Step) -> Iterator[Note]:
     """What reducers did."""
-    again = next((task.again[0] for task in step.reduces if task.again), None)
-    if again is not None:
+    task = next((task for task in step.reduces if task.again), None)
+    if task:
         yield Note(
-            f"For the key {again} the reducer reads its values to their end, and then wants to "
-            "read them again: the second time there are none. list(values) keeps them.",
+            f"For the key {task.again[0]} the reducer reads its values to their end, and then "
+            f"wants to read them again, in {task.again_at}: the second time there are none. Write "
+            "first: values = list(values).",
             "warning",
         )
     yield from _printed(step.reduces)
@@ -116,18 +131,9 @@ def on_reduce(step: Step) -> Iterator[Note]:
 
 def advice(failure: Failure) -> str:
     """What to do about a failure of a well-known kind; else ""."""
-    text = f"{failure.kind}: {failure.message}"
-    if "not JSON serializable" in text:
-        return (
-            "Between tasks everything is a line of JSON: strings, numbers, booleans, None, lists "
-            "and dicts with strings as keys. Turn a set into a sorted list, and a NumPy number "
-            "into a Python one by .item()"
-        )
     if failure.kind == "TimeLimitReached":
         return (
             "The place where it was is the last one of the traceback; without one, a method of "
             "yours yields without end. --time-limit gives more seconds"
         )
-    if failure.kind == "TypeError" and "unhashable" in text:
-        return "A tuple that was yielded comes back as a list, which cannot be a key: tuple(it)"
     return ""

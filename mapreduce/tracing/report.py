@@ -236,7 +236,7 @@ def _combine(step: Step, prefix: str) -> Section:
             str(len(task.sent)),
             "Most combiners leave one pair for each key.",
         )
-    blocks: list[Block] = [*map(combine_table, tasks[:_TASKS])]
+    blocks: list[Block] = [*remarks.on_combine(step), *map(combine_table, tasks[:_TASKS])]
     blocks += _more(step.maps)
     return _section("combine", step, prefix, text, blocks, question)
 

@@ -7,19 +7,21 @@ everything is remembered. A :class:`Variation` changes what a job must not depen
 import contextlib
 import copy
 import json
+import math
 import random
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
 from mapreduce.batches import blocks_of, read_batches, reduce_batches
 from mapreduce.batches.pairs import decode_lines, encode_columns, is_columns, line_writer
 from mapreduce.errors import GradreduceError
-from mapreduce.job.calls import as_pair, call, is_overridden, mapped
+from mapreduce.job.calls import as_pair, call, explain, is_overridden, mapped
 from mapreduce.job.tracebacks import user_end, user_part
 from mapreduce.runners.parallel.commands import block_of
 from mapreduce.runners.parallel.comparator import order_of_keys
@@ -66,8 +68,8 @@ class Variation:
     cut : str
         How the input is cut: into ``even`` parts, or ``uneven`` ones, the first of them a quarter.
     passes, spills : int
-        Times that a combiner runs over a mapper's output, and parts of it, of different sizes, that
-        are combined separately first.
+        Times that a combiner runs over a mapper's output, and parts of each key's values, of
+        different sizes, that are combined separately first.
     order : str
         Order of a key's values: ``arrived``, ``reversed``, or ``shuffled``, with ``seed``. A job
         that wants them sorted gets them sorted as text; as ``numbers``, where they are numbers.
@@ -153,6 +155,7 @@ class TracedTask:
             with time_limit(self._setup.seconds):
                 self.work()
         except BaseException as error:  # also SystemExit: it ends the task
+            explain(error)
             self.task.failure = failure_of(error, f"{self.task.kind} task", self._where)
             del self.task.outputs[_KEPT:]
         return self.task
@@ -206,12 +209,24 @@ class TracedTask:
         for number in range(self._how.passes):
             lines = [record.line.encode("latin-1") for record in combined]
             combined = []
-            for part in _parts(lines, self._how.spills if number == 0 else 1):
+            for part in self._parts(lines) if number == 0 else [lines]:
                 job = setup.new_job("combiner")
                 read, _ = job.pick_protocols(setup.number, "combiner")
                 groups = self._gather((line, self.task.number) for line in part)
                 self._take(self._apply(job, "combiner", groups, read), write, combined)
             self.task.combined = combined
+
+    def _parts(self, lines: list[bytes]) -> list[list[bytes]]:
+        """Lines cut into ``spills`` parts: of each key one line, the next two, and so on."""
+        parts: list[list[bytes]] = [[] for _ in range(self._how.spills)]
+        seen: Counter[bytes] = Counter()
+        for line in lines:
+            key = key_of(line, self._setup.partitioning.key_fields)
+            # The number of the part is the largest n with n (n + 1) / 2 lines before it.
+            place = (math.isqrt(8 * seen[key] + 1) - 1) // 2
+            parts[min(place, len(parts) - 1)].append(line)
+            seen[key] += 1
+        return [part for part in parts if part] or [lines]
 
     # Reduce
 
@@ -290,9 +305,13 @@ class TracedTask:
                 self._note_group(raw, pairs, [one for _, _, values in members for one in values])
             self._where = f"the key {key!r:.200}"
             # Noted at once: the method may fail by it.
-            again = partial(self.task.again.append, raw.decode("latin-1"))
+            again = partial(self._note_again, raw.decode("latin-1"))
             values = [value for _, value in pairs]
-            yield key, Values(values, self._how.restart, again if is_noted else lambda: None)
+            yield key, Values(values, self._how.restart, again if is_noted else lambda place: None)
+
+    def _note_again(self, raw: str, place: str) -> None:
+        self.task.again.append(raw)
+        self.task.again_at = self.task.again_at or place
 
     def _note_group(self, raw: bytes, pairs: list[Pair], sent: list[Sent]) -> None:
         values = [self._show(value) for _, value in pairs]
@@ -382,11 +401,3 @@ def _rank(item: Any) -> Any:
 
 def _raw(content: bytes) -> Shown:
     return Shown(text_of(content[:160]) + "…" * (len(content) > 160), "bytes")
-
-
-def _parts(items: list[Any], number: int) -> list[list[Any]]:
-    """Items cut into up to ``number`` parts of different lengths, the first the shortest."""
-    total = number * (number + 1) // 2
-    edges = [len(items) * (n * (n + 1) // 2) // total for n in range(number + 1)]
-    parts = [items[start:stop] for start, stop in pairwise(edges)]
-    return [part for part in parts if part] or [items]

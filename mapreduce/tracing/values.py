@@ -1,14 +1,18 @@
 """The values of a key, once: what a reducer gets, with a note of whether it wanted them twice."""
 
 import sys
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
 #: Calls, from the innermost on, that distinguish one place of a program from another.
 _CALLS = 8
+
+_LIBRARY = sysconfig.get_path("stdlib")
 
 
 class Values:
@@ -25,14 +29,14 @@ class Values:
     restart : bool
         Whether a second reading gets the values again.
     on_restart : callable, optional
-        Called when a second reading begins.
+        Called when a second reading begins, with the file and line that begins it.
     """
 
     def __init__(
         self,
         values: list[Any],
         restart: bool = False,
-        on_restart: Callable[[], None] = lambda: None,
+        on_restart: Callable[[str], None] = lambda place: None,
     ) -> None:
         self._values = values
         self._left = iter(values)
@@ -44,7 +48,7 @@ class Values:
     def __iter__(self) -> Iterator[Any]:
         place = _place(sys._getframe(1))
         if self._is_over and place not in self._asked:
-            self._on_restart()
+            self._on_restart(_line(sys._getframe(1)))
             if self._restart:
                 self._left, self._is_over = iter(self._values), False
         self._asked.add(place)
@@ -58,6 +62,13 @@ class Values:
 
     def __next__(self) -> Any:
         return next(self._rest())
+
+
+def _line(frame: FrameType) -> str:
+    """The innermost line that is not in a library, as ``my_job.py:12``."""
+    while frame.f_code.co_filename.startswith(_LIBRARY) and frame.f_back:
+        frame = frame.f_back
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
 def _place(frame: FrameType) -> object:

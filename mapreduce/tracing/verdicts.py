@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
@@ -28,8 +29,8 @@ _WIDEST = 400
 class View:
     """Prints findings as they come."""
 
-    def __init__(self) -> None:
-        self._console = terminal.new_console()
+    def __init__(self, console: Console) -> None:
+        self._console = console
 
     def add(self, finding: Finding) -> None:
         """One law, in a line."""
@@ -51,9 +52,12 @@ class View:
         elif warnings:
             names = ", ".join(finding.law.name for finding in warnings)
             self._say(f"No law is broken. Look at: {names}.", "yellow")
-        elif number := sum(finding.state == "obeyed" for finding in findings):
-            laws = "law that was" if number == 1 else f"{number} laws that were"
+        number = {state: sum(one.state == state for one in findings) for state in _MARKS}
+        if number["obeyed"] and not broken and not warnings:
+            laws = "law that was" if number["obeyed"] == 1 else f"{number['obeyed']} laws that were"
             self._say(f"It obeys the {laws} tested, on this input.", "green")
+        if len(findings) > 1:
+            self._say(f"{number['obeyed']} hold, {number['skipped']} not tested.", "dim")
         reasons: dict[str, list[str]] = {}
         for finding in findings:
             if finding.state == "skipped":
@@ -80,8 +84,11 @@ def _section(finding: Finding) -> Section:
     elif difference:
         nothing = ["(nothing, beyond what both have)"]
         here, there = difference.here or nothing, difference.there or nothing
-        blocks.append(_some(f"Output with {finding.reference}", here))
-        blocks.append(_some(f"Output with {finding.variation}", there))
+        runs = (finding.reference, here), (finding.variation, there)
+        for (name, output), values in zip(runs, finding.values, strict=True):
+            if values:
+                blocks.append(_some(f"Values of the reducer with {name}", values))
+            blocks.append(_some(f"Output with {name}", output))
     blocks.append(Table("How to mend it", [], [[law.mend]]))
     return Section(law.name, law.name, law.text, blocks)
 
@@ -102,6 +109,7 @@ def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
                 "state": finding.state,
                 "text": finding.text,
                 "runs": [finding.reference, finding.variation],
+                "values": [*finding.values],
                 "input": [text_of(line) for line in finding.lines],
                 "output": [finding.difference.here, finding.difference.there]
                 if finding.difference

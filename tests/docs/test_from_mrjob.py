@@ -9,7 +9,7 @@ import pytest
 from test_readme import ROOT, blocks, shell
 
 TEXT = (ROOT / "docs" / "from_mrjob.md").read_text()
-SCRIPT, ONE_LINE, NOTEBOOK = blocks("python", TEXT)
+SCRIPT, ONE_LINE, NOTEBOOK, THIRTY = blocks("python", TEXT)
 
 
 @pytest.fixture
@@ -57,6 +57,23 @@ def test_the_notebook(folder):
         check=True,
     )
     assert done.stdout == "[('be', 2), ('not', 1), ('or', 1), ('to', 2)]\n[{}]\n"
+
+
+@pytest.mark.slow
+def test_thirty_jobs(folder):
+    (folder / "input.txt").write_text("to be\nor not\nto be\nto and to\n")
+    jobs = folder / "handed_in"
+    jobs.mkdir()
+    means = "\n    def combiner(self, word, counts):\n        yield word, len([*counts]) / 2\n"
+    main = "\n\nif __name__"
+    (jobs / "clara.py").write_text(SCRIPT)
+    (jobs / "david.py").write_text(SCRIPT.replace(main, means + main))
+    (jobs / "emma.py").write_text(SCRIPT.replace("yield word, 1", "yield word"))
+    (jobs / "felix.py").write_text("from mrjob.job import MRJob\n\nclass Felix(MRJob)\n    pass\n")
+    command = [sys.executable, "-c", THIRTY]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True)
+    (expected,) = blocks("text", TEXT)
+    assert done.stdout == expected
 
 
 def test_links_point_to_files():

@@ -4,28 +4,40 @@ import re
 from itertools import pairwise
 
 import pytest
-from test_readme import ROOT, shell
+from following import excerpts, follow
+from test_readme import ROOT
 
 LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))
-
-#: Commands, and lines that the ones before them print.
-_BLOCK = re.compile(r"^```(sh|text)\n(.*?)^```$", re.M | re.S)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
 def test_commands_in_order(page, tmp_path):
-    for name in ("jobs", "README.md"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    printed = ""
-    for kind, block in _BLOCK.findall(page.read_text()):
-        if kind == "sh":
-            printed = "".join(shell(line, tmp_path) for line in block.splitlines())
-            continue
-        # What is shown are lines of what was printed, in their order.
-        lines = iter(printed.splitlines())
-        for shown in block.splitlines():
-            assert any(shown == line.rstrip() for line in lines), (shown, printed)
+    answers = follow(page, tmp_path)
+    # The last lesson's answer is commands.
+    assert len(answers) == (page.stem != "10_training")
+
+
+@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
+def test_each_shows_the_code_that_it_speaks_of(page):
+    found = excerpts(page)
+    assert found
+    for path, code in found:
+        assert code in (ROOT / path).read_text(), f"{page.name}: {path} has changed"
+        # A reader of the page as a file finds the whole of it.
+        assert f"(../../{path})" in page.read_text()
+
+
+@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
+def test_each_has_one_exercise_with_a_hidden_answer(page):
+    text = page.read_text()
+    _, exercise = text.split("\n## Exercise\n")
+    task, answer = exercise.split("<details>\n<summary>An answer</summary>\n")
+    assert "```" not in task
+    answer, rest = answer.split("\n</details>\n")
+    assert "```sh\n" in answer
+    assert "```text\n" in answer
+    assert "```" not in rest
 
 
 def test_each_names_the_next_and_there_are_ten():
@@ -38,3 +50,16 @@ def test_links_point_to_files():
     for page in (ROOT / "docs").rglob("*.md"):
         for target in re.findall(r"\]\(([^)#h][^)]*)\)", page.read_text()):
             assert (page.parent / target.partition("#")[0]).exists(), (page, target)
+
+
+def test_links_to_the_glossary_name_its_words():
+    glossary = (ROOT / "docs" / "glossary.md").read_text()
+    words = re.findall(r"^## (.*)$", glossary, re.M)
+    assert words == sorted(words)
+    assert len(words) >= 25
+    names = {word.replace(" ", "-") for word in words}
+    assert set(re.findall(r"\(#([\w-]+)\)", glossary)) <= names
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        assert set(re.findall(r"glossary\.md#([\w-]+)\)", page.read_text())) <= names, page
+    for page in LESSONS:
+        assert "(../glossary.md#" in page.read_text(), page

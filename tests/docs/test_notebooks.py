@@ -51,13 +51,16 @@ def results(notebook):
 
 @pytest.mark.slow
 def test_word_count(tmp_path, monkeypatch):
-    _, pairs, page, received, combined = results(
+    _, pairs, page, received, combined, checked = results(
         executed(ROOT / "docs" / "notebooks" / "word_count.ipynb", tmp_path, monkeypatch)
     )
     assert "('to', 3)" in pairs["text/plain"]
     assert page["text/html"].startswith("<iframe")
     assert sum(map(int, received["text/plain"].strip("[]").split(","))) == 16
     assert combined["text/plain"] == "(16, 12)"
+    assert "It obeys the 11 laws that were tested" in checked["text/plain"]
+    # The class is in no file, which another Python could read.
+    assert "Not tested, since its class is in no file: seeds." in checked["text/html"]
 
 
 @pytest.mark.slow

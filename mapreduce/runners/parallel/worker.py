@@ -141,6 +141,7 @@ class _Worker:
                 sys.path.insert(0, spec["directory"])
             return {"result": task.run()}
         except BaseException as error:  # also SystemExit: the task ends, not the worker
+            calls.explain(error)
             return {"error": _describe(error, task)}
 
     def _instance(self, spec: dict[str, Any], mrc: str) -> Any:

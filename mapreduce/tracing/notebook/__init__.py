@@ -1,19 +1,24 @@
-"""``mapreduce.explain``: a job, or a round of a training, explained where Python is typed."""
+"""``mapreduce.explain`` and ``mapreduce.check``, for where Python is typed."""
 
+import contextlib
+import io
 import math
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.errors import OutputError, UsageError
-from mapreduce.tracing import report, terminal
+from mapreduce.tracing import checking, report, terminal, verdicts
 from mapreduce.tracing.blocks import View
+from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.engine import LINES, tracing
 from mapreduce.tracing.model import Trace
 from mapreduce.tracing.page import page
@@ -137,19 +142,116 @@ def explain(
             raise UsageError("explain: a run needs no input and no arguments")
         path = path_of(os.fspath(target)) if isinstance(target, str | os.PathLike) else target
         return explain_round(path, round_number, maps, reducers, None)
-    if (inputs is None) == (lines is None):
-        raise UsageError("explain: give either inputs, which are paths, or lines=[...]")
     if round_number is not None:
         raise UsageError("explain: round_number is for the folder of a run")
+    with _given("explain", inputs, lines, arguments) as given:
+        how = Variation(maps=maps, reducers=reducers or 2)
+        return explain_job(target, given, how, time_limit)
+
+
+@dataclass(frozen=True, repr=False)
+class Checked:
+    """What a check found, law by law; a notebook shows it as the command does."""
+
+    findings: list[Finding]
+
+    @property
+    def broken(self) -> list[str]:
+        """The names of laws that are broken."""
+        return [one.law.name for one in self.findings if one.state == "broken"]
+
+    @property
+    def warnings(self) -> list[str]:
+        """The names of laws with differences that may be harmless."""
+        return [one.law.name for one in self.findings if one.state == "warning"]
+
+    def show(self) -> None:
+        """Print what ``gradreduce check`` prints."""
+        self._print(terminal.new_console())
+
+    def _print(self, console: Console) -> None:
+        view = verdicts.View(console)
+        for finding in self.findings:
+            view.add(finding)
+        view.close(self.findings)
+
+    def _recorded(self) -> Console:
+        console = Console(record=True, file=io.StringIO(), width=100, highlight=False)
+        self._print(console)
+        return console
+
+    def __repr__(self) -> str:
+        return self._recorded().export_text()
+
+    def _repr_html_(self) -> str:
+        form = "<pre style='line-height: 1.3'>{code}</pre>"
+        return self._recorded().export_html(inline_styles=True, code_format=form)
+
+
+def check(
+    target: type | str | os.PathLike[str],
+    inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | None = None,
+    *,
+    lines: Iterable[str] | None = None,
+    laws: Iterable[str] = (),
+    arguments: Iterable[object] = (),
+    time_limit: float = 10.0,
+) -> Checked:
+    """Run a job differently, where nothing may depend on it, and compare what comes out.
+
+    Parameters
+    ----------
+    target : type or path
+        A subclass of ``MRJob``, which may be defined in a notebook, or its file.
+    inputs : path or iterable of paths, optional
+        Files, folders or globs.
+    lines : iterable of str, optional
+        The input itself, instead of ``inputs``.
+    laws : iterable of str
+        Names of laws to test, such as ``combiner``. Default: all.
+    arguments : iterable
+        Options of the job, as on the command line.
+    time_limit : float
+        Seconds for each task of each run.
+
+    Returns
+    -------
+    Checked
+        ``broken`` and ``warnings`` are names of laws, ``findings`` all that was found.
+
+    Raises
+    ------
+    UsageError
+        Parameters are invalid, or the job's steps cannot be followed.
+    MissingInputError
+        An input, or the job's file, does not exist.
+    DataError
+        The input is empty.
+
+    Examples
+    --------
+    >>> from jobs.word_count import WordCount
+    >>> check(WordCount, lines=["to be", "or not to be"], laws=["combiner"]).broken
+    []
+    """
+    checking.known_laws(names := [*laws])
+    with _given("check", inputs, lines, arguments) as given:
+        options = {"time_limit": time_limit, "lines": 1000, "shrink": 60, "laws": names}
+        job = target if isinstance(target, type) else os.fspath(target)
+        return Checked([*checking.check(job, given, options)])
+
+
+@contextlib.contextmanager
+def _given(name: str, inputs: Any, lines: Any, arguments: Iterable[object]) -> Iterator[list[str]]:
+    """The arguments of a job whose input is given by paths or by its lines."""
+    if (inputs is None) == (lines is None):
+        raise UsageError(f"{name}: give either inputs, which are paths, or lines=[...]")
     with tempfile.TemporaryDirectory() as folder:
         if lines is not None:
             inputs = Path(folder) / "lines"
             inputs.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        assert inputs is not None
         paths = [inputs] if isinstance(inputs, str | os.PathLike) else [*inputs]
-        given = [*map(str, arguments), *(os.fspath(path) for path in paths)]
-        how = Variation(maps=maps, reducers=reducers or 2)
-        return explain_job(target, given, how, time_limit)
+        yield [*map(str, arguments), *(os.fspath(path) for path in paths)]
 
 
 def explain_job(
@@ -163,6 +265,7 @@ def explain_job(
     """Run a job, given by its class or named as on the command line, and show what happened."""
     with tracing(job, arguments, time_limit, lines) as runner:
         trace: Trace = runner.trace(how)
+        checking.note_combiners(runner, trace, how)
     trace.place = runner.place
     return Explained(trace, report.view(trace, key))
 

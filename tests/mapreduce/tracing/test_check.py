@@ -16,6 +16,7 @@ from mapreduce.tracing.checking import Checker
 from mapreduce.tracing.engine import tracing
 from mapreduce.tracing.laws import LAWS
 from mapreduce.tracing.model import Failure
+from mapreduce.tracing.notebook import explain
 from mapreduce.tracing.outcomes import Degree, Outcome, compare
 from mapreduce.tracing.shrinking import shrink
 from mapreduce.tracing.values import Values
@@ -88,6 +89,43 @@ def test_means_of_means_depend_on_the_splits(job, lines, tmp_path):
     assert finding.state == "broken"
 
 
+def test_a_combiner_that_changes_the_answer(tmp_path, capsys):
+    path = tmp_path / "numbers.txt"
+    path.write_text("a 1\na 2\na 9\nb 3\n")
+    combiner, splits = findings(taught.CombinedMeans, path, ["combiner", "splits"])
+    assert (combiner.state, splits.state) == ("broken", "broken")
+    assert "Without the combiner there is no difference: it makes it" in splits.text
+    assert "means cannot" in splits.law.mend
+    assert combiner.values == (["'a': 1, 2, 9"], ["'a': 1, 5.5"])
+    assert combiner.difference.there == ['"a"    3.25']
+    # Both equal here, by chance, but not on other input.
+    path.write_text("a 1\na 2\n")
+    explain(taught.CombinedMeans, path).show()
+    assert "The combiner changes" not in capsys.readouterr().out
+    path.write_text("a 1\na 2\na 9\nb 3\n")
+    explain(taught.CombinedMeans, path, maps=1).show()
+    said = " ".join(capsys.readouterr().out.split())
+    assert 'The combiner changes the answer: the output may have "a" 3.25; without the' in said
+    assert 'without the combiner, "a" 4.' in said
+
+
+class OfLines(taught.CombinedMeans):
+    """All values of a key are on one line, which no split divides."""
+
+    def mapper(self, _, line):
+        name, *numbers = line.split()
+        for number in numbers:
+            yield name, int(number)
+
+
+def test_splits_are_not_cleared_by_chance(tmp_path):
+    path = tmp_path / "numbers.txt"
+    path.write_text("a 1 2 9\nb 3 4\n")
+    combiner, splits = findings(OfLines, path, ["combiner", "splits"])
+    assert (combiner.state, splits.state) == ("broken", "skipped")
+    assert splits.text.startswith("Not cleared, since its combiner")
+
+
 def test_what_cannot_be_tested_is_not_obeyed(tmp_path):
     path = tmp_path / "one.txt"
     path.write_text("to be or not\n")
@@ -108,8 +146,9 @@ def test_the_last_lines_count_what_was_tested(words, tmp_path):
         "        yield len(line.split()), 1\n"
     )
     said = gradreduce("check", job, words).stdout.splitlines()
-    assert said[-4:] == [
+    assert said[-5:] == [
         "It obeys the 6 laws that were tested, on this input.",
+        "6 hold, 7 not tested.",
         "Not tested, since it has no reducer: types, iteration, values, reducers, sorting.",
         "Not tested, since it has no combiner: combiner.",
         "Not tested, since no step has 20 keys, from which on one may stand out: skew.",
@@ -251,12 +290,13 @@ class TestValues:
         return []
 
     def values(self, asked, items, restart=False):
-        return Values(items, restart, lambda: asked.append("again"))
+        return Values(items, restart, asked.append)
 
     def test_once(self, asked):
         values = self.values(asked, [1, 2, 3])
         assert (sum(values), list(values)) == (6, [])
-        assert asked
+        (place,) = asked
+        assert place.startswith("test_check.py:")
 
     def test_again(self, asked):
         values = self.values(asked, [1, 2, 3], restart=True)

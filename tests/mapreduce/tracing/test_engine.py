@@ -128,7 +128,13 @@ def test_a_trace_travels_as_data(text):
     [
         (taught.Raises, "bad", "ValueError", "cannot read 'bad'", "the record 'bad'"),
         (taught.RaisesInReducer, "bad", "ValueError", "cannot count it", "the key 'bad'"),
-        (taught.YieldsSets, "a", "TypeError", "not JSON serializable", "the pair ('a', {1})"),
+        (
+            taught.YieldsSets,
+            "a",
+            "TypeError",
+            "JSON, which pairs are written in, has no set",
+            "the pair ('a', {1})",
+        ),
         (taught.YieldsNoPair, "abc", "TypeError", "expected a pair", "the record 'abc'"),
         (taught.YieldsMuch, "a", "TooMuchError", "more than 500", ""),
         (taught.Endless, "bad", "TimeLimitReached", "within 0.3 seconds", "the record 'bad'"),

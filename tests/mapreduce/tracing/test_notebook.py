@@ -1,11 +1,11 @@
-"""``mapreduce.explain``: what a notebook calls, of jobs and of rounds."""
+"""``mapreduce.explain`` and ``mapreduce.check``: what a notebook calls, of jobs and of rounds."""
 
 import pytest
 import taught
 
 import datasets
-from mapreduce import explain
-from mapreduce.errors import MissingInputError, OutputError, UsageError
+from mapreduce import check, explain
+from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
@@ -74,3 +74,48 @@ def test_what_makes_no_sense(run, tmp_path):
         explain(run, round_number=3)
     with pytest.raises(MissingInputError, match="is not a run"):
         explain(tmp_path)
+
+
+def test_a_check_of_a_class(capsys):
+    class Means(taught.CombinedMeans):
+        """Defined where it is used, and so in no file that another Python could read."""
+
+    lines = ["a 1", "a 2", "a 9", "b 3"]
+    found = check(Means, lines=lines)
+    assert found.broken == ["combiner", "splits"]
+    skipped = {one.law.name: one.text for one in found.findings if one.state == "skipped"}
+    assert skipped["seeds"] == "Not tested, since its class is in no file."
+    found.show()
+    shown = capsys.readouterr().out
+    assert shown == repr(found)
+    assert "combiner is broken, and 1 more" in shown
+    html = found._repr_html_()
+    assert "combiner is broken" in html
+    assert html.startswith("<pre")
+    assert capsys.readouterr().out == ""
+    assert check(taught.Lists, lines=lines, laws=["values"]).warnings == ["values"]
+
+
+def test_a_check_of_a_file(tmp_path):
+    (tmp_path / "hashes.py").write_text(
+        "from mrjob.job import MRJob\nclass Hashes(MRJob):\n"
+        "    def mapper(self, _, line):\n        yield hash(line), 1\n"
+    )
+    (tmp_path / "words.txt").write_text("to be\nor not\n")
+    found = check(tmp_path / "hashes.py", tmp_path / "words.txt", laws=["seeds", "names"])
+    assert [(one.law.name, one.state) for one in found.findings] == [
+        ("names", "obeyed"),
+        ("seeds", "broken"),
+    ]
+    assert check(taught.Count, lines=["a b"], laws=["seeds"]).broken == []
+
+
+def test_checks_that_make_no_sense(tmp_path):
+    with pytest.raises(UsageError, match="check: give either inputs"):
+        check(taught.Count)
+    with pytest.raises(UsageError, match=r"there is no law 'seed'\. Did you mean seeds"):
+        check(taught.Count, lines=["a"], laws=["seed"])
+    with pytest.raises(MissingInputError, match=r"none\.py does not exist"):
+        check(tmp_path / "none.py", lines=["a"])
+    with pytest.raises(DataError, match="holds no lines"):
+        check(taught.Count, lines=[])

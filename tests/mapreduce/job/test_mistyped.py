@@ -11,7 +11,7 @@ from mrjob.job import MRJob
 
 import jobs
 from mapreduce.job import Job, MRStep
-from mapreduce.launch.mistyped import mistyped
+from mapreduce.job.mistyped import mistyped
 from programs import gradreduce
 
 
@@ -22,6 +22,9 @@ class Maps(MRJob):
 
 def new(base, *names):
     return type("New", (base,), {name: lambda self, *rest: None for name in names})
+
+
+LINE = new.__code__.co_firstlineno + 1
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,8 @@ def new(base, *names):
 def test_a_mistyped_name(name, meant):
     (sentence,) = mistyped(new(Maps, name))
     assert sentence == (
-        f"New.{name} is never called: mrjob knows no method of this name. Did you mean {meant}?"
+        f"test_mistyped.py:{LINE}: New.{name} is never called: mrjob knows no method of this name. "
+        f"Did you mean {meant}?"
     )
 
 
@@ -130,7 +134,7 @@ def test_commands_say_it(tmp_path):
     for command in ("run", "explain", "check"):
         done = gradreduce(command, job, words, *(["--law", "names"] if command == "check" else []))
         assert done.returncode == 0
-        assert f"warning: {said}\n" in done.stderr
+        assert f"warning: job.py:6: {said}\n" in done.stderr
     assert "! names" in done.stdout
     assert "No law is broken. Look at: names." in done.stdout
     assert gradreduce("check", job, words, "--law", "names", "--strict").returncode == 1

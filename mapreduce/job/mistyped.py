@@ -3,11 +3,13 @@
 import difflib
 import inspect
 import re
+import sys
+from weakref import WeakSet
 
-from mapreduce.job import Job
+from mrjob.job import MRJob
+from mrjob.step import _JOB_STEP_FUNC_PARAMS
 
-from mrjob.job import MRJob  # isort: skip
-from mrjob.step import _JOB_STEP_FUNC_PARAMS  # isort: skip
+from mapreduce.batches.pairs import place_of
 
 _KNOWN = {*_JOB_STEP_FUNC_PARAMS, "mapper_batch", "reducer_batch", "steps"}
 
@@ -16,6 +18,9 @@ _WORDS = {
     **{"map": "mapper", "reduce": "reducer", "combine": "combiner"},
     **{"setup": "init", "start": "init", "finish": "final", "end": "final", "cleanup": "final"},
 }
+
+#: Classes of which the warnings were printed.
+_warned: "WeakSet[type[MRJob]]" = WeakSet()
 
 #: Similarity from which on a name counts as mistyped.
 _ALIKE = 0.85
@@ -26,16 +31,30 @@ def mistyped(job_class: type[MRJob]) -> list[str]:
 
     A method whose name the source of the class mentions once more is a helper.
     """
-    kinds = [kind for kind in job_class.__mro__ if kind not in Job.__mro__]
+    kinds = [kind for kind in job_class.__mro__ if not _is_base(kind)]
+    bases = [kind for kind in job_class.__mro__ if _is_base(kind)]
     defined = {name: value for kind in reversed(kinds) for name, value in vars(kind).items()}
     known = _KNOWN - defined.keys()
     return [
-        f"{job_class.__name__}.{name} is never called: mrjob knows no method of this name. Did you "
-        f"mean {meant}?"
+        f"{place_of(value)}: {job_class.__name__}.{name} is never called: mrjob knows no method of "
+        f"this name. Did you mean {meant}?"
         for name, value in sorted(defined.items())
-        if inspect.isfunction(value) and not hasattr(Job, name)
+        if inspect.isfunction(value) and not any(hasattr(base, name) for base in bases)
         if (meant := _meant(name, known, "steps" in defined)) and not _is_mentioned(name, kinds)
     ]
+
+
+def warn_of_names(job_class: type[MRJob]) -> None:
+    """Print a warning for each such method on standard error, once for a class."""
+    if job_class not in _warned:
+        _warned.add(job_class)
+        for sentence in mistyped(job_class):
+            print(f"warning: {sentence}", file=sys.stderr)
+
+
+def _is_base(kind: type) -> bool:
+    """Whether a class is MRJob, one that it extends, or this toolkit's Job."""
+    return kind in MRJob.__mro__ or kind.__module__ == "mapreduce.job"
 
 
 def _meant(name: str, known: set[str], has_steps: bool) -> str:

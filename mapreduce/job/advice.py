@@ -1,0 +1,164 @@
+"""Beginners' mistakes: errors that follow from them name the line, and what to write instead."""
+
+import atexit
+import json
+import linecache
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from mrjob.parse import is_uri
+from mrjob.setup import parse_legacy_hash_path
+
+from mapreduce.batches.pairs import code_of, place_of
+from mapreduce.errors import MissingInputError
+from mapreduce.support.suggest import missing, names_in
+
+#: What mrjob calls a method of a step with; the first of two forms is for a first step.
+ARGUMENTS = {"mapper": ("self", "key", "value"), "init": ("self",), "final": ("self",)}
+_VALUES = ("self", "key", "values")
+
+_NO_JSON = re.compile(
+    r"Object of type (\w+) is not JSON serializable|keys must be .* not (?P<key>\w+)"
+)
+_NO_LIST = re.compile(r"object of type '(\w+)' has no len|'(\w+)' object is not subscriptable")
+
+#: What to write for an object that JSON has not, by its type.
+_INSTEAD = {
+    r"(frozen)?set": "sorted(it), a list",
+    r"u?int\d+|float\d+|bool_?": "it.item(), a number of Python's",
+    r"ndarray": "it.tolist()",
+    r"bytes|bytearray": "it.decode(), a string",
+    r"date|time|datetime": "it.isoformat(), a string",
+    r"Decimal|Fraction|Path|PosixPath": "str(it)",
+    r"map|filter|zip|range|generator|deque|dict_\w+|\w*[vV]alues": "list(it)",
+}
+
+
+#: Classes of the main program of which none has been used yet.
+unused: list[type] = []
+
+
+def note_unused(job_class: type) -> None:
+    """Have the program say at its end that a job of its own was never run, if that is so."""
+    script = getattr(sys.modules["__main__"], "__file__", None)
+    # Notebooks and consoles have none.
+    if script and not sys.flags.interactive:
+        if not unused:
+            atexit.register(_warn_of_unused, script)
+        unused.append(job_class)
+
+
+def _warn_of_unused(script: str) -> None:
+    # A program that has failed has said so.
+    if unused and not hasattr(sys, "last_value"):
+        name = unused[-1].__name__
+        print(
+            f"warning: {Path(script).name} defines the job {name}, and ends without running it. "
+            f"Write at the end of the file:\n\nif __name__ == '__main__':\n    {name}.run()\n\n"
+            f"Or run it by: gradreduce run {script} INPUT",
+            file=sys.stderr,
+        )
+
+
+def missing_files(job: Any) -> None:
+    """Raise a MissingInputError if a file that an option of the job names does not exist."""
+    for action in job.arg_parser._actions:
+        if action.dest not in job._file_arg_dests:
+            continue
+        given = getattr(job.options, action.dest)
+        for path in given if isinstance(given, list) else [given] if given else []:
+            local = parse_legacy_hash_path("file", path)["path"].removeprefix("file://")
+            if not is_uri(local) and not Path(local).exists():
+                flag = action.option_strings[-1]
+                raise MissingInputError(f"{flag}: the file {path} {missing(local, names_in)}")
+
+
+def arguments_error(error: TypeError, method: Callable[..., Any], kind: str) -> None:
+    """Explain, in the place of Python's message, that a method cannot take what mrjob gives it.
+
+    ``kind`` is ``mapper``, ``combiner`` or ``reducer``, or one of them with ``_init`` or
+    ``_final``. An error that was raised within the method stays as it is.
+    """
+    here = error.__traceback__
+    code = code_of(method)
+    if here is None or here.tb_next is not None or code is None:
+        return
+    name = code.co_name
+    wanted = ARGUMENTS.get(kind.rpartition("_")[2], _VALUES)
+    # The method's own names, as far as they go: a mapper's key is called _ by many.
+    given = [name for name in code.co_varnames[: code.co_argcount] if name != "self"]
+    names = ("self", *given) if len(given) == len(wanted) - 1 else wanted
+    error.args = (
+        f"{place_of(method)}: {name} takes ({', '.join(code.co_varnames[: code.co_argcount])}), "
+        f"but mrjob calls a {kind} with ({', '.join(wanted)}). Write: "
+        f"def {name}({', '.join(names)}):",
+    )
+
+
+def explain(error: BaseException, given: Any) -> None:
+    """Replace Python's message for a well-known mistake by one that says what to write.
+
+    ``given`` is the generator, or the method, whose pairs were being taken.
+    """
+    if not isinstance(error, TypeError) or given is None:
+        return
+    name = getattr(given, "__name__", "a method")
+    if found := _NO_JSON.fullmatch(str(error)):
+        frame = _frame(error, lambda code: {"key", "value"} <= {*code.co_varnames})
+        if frame is not None:
+            message = _not_json(found, frame.f_locals["key"], frame.f_locals["value"])
+            error.args = (f"{place_of(given)}: {name} yielded {message}",)
+        return
+    frame = _frame(error, lambda code: code is code_of(given))
+    values = frame.f_code.co_varnames[2:3] if frame and frame.f_code.co_argcount == 3 else ()
+    if not values or frame is None:
+        return
+    (values_name,) = values
+    place = place_of(given, error)
+    if found := _NO_LIST.match(str(error)):
+        number = int(place.rpartition(":")[2])
+        line = linecache.getline(frame.f_code.co_filename, number)
+        if not re.search(rf"\blen\(\s*{values_name}\s*\)|\b{values_name}\s*\[", line):
+            return
+        wants = "the length" if found[1] else "one"
+        error.args = (
+            f"{place}: {name} asks for {wants} of its values, {values_name}, which is no list: "
+            f"values come one after another, and may be more than fit into memory. Read them in a "
+            f"loop; or, if they are few, write first: {values_name} = list({values_name})",
+        )
+    elif str(error) == "unhashable type: 'list'":
+        error.args = (
+            f"{place}: {name} uses a list as a key, which must not change: unhashable type. A "
+            f"tuple that was yielded comes back as a list, since JSON has no tuples. Write: "
+            f"tuple(it)",
+        )
+
+
+def _not_json(found: re.Match[str], key: Any, value: Any) -> str:
+    kind = found[1] or found["key"]
+    try:
+        json.dumps(key)
+        which, item = "value", value
+    except (TypeError, ValueError):
+        which, item = "key", key
+    how = "a list of pairs: list(it.items())"
+    if found[1]:
+        fits = (how for types, how in _INSTEAD.items() if re.fullmatch(types, kind))
+        how = next(fits, "a list or dict of its parts")
+    what = f"has no {kind}" if found[1] else f"has no dict with a {kind} for a key"
+    return (
+        f"the {which} {item!r:.80}, and JSON, which pairs are written in, {what}. Expected "
+        f"strings, numbers, booleans, None, lists, and dicts with strings for keys. Write {how}; "
+        f"or, for pairs between steps, set INTERNAL_PROTOCOL = PickleProtocol"
+    )
+
+
+def _frame(error: BaseException, is_meant: Callable[[CodeType], bool]) -> FrameType | None:
+    """The innermost frame of a traceback whose code is meant."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return next((frame for frame in reversed(frames) if is_meant(frame.f_code)), None)

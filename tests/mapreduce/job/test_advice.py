@@ -1,0 +1,194 @@
+"""Beginners' mistakes: each has a message with the line, and what to write instead, everywhere."""
+
+import subprocess
+import sys
+
+import pytest
+
+from programs import gradreduce
+
+HEAD = "from mapreduce.job import Job\n\n\nclass Count(Job):\n"
+RUN = "\n\nif __name__ == '__main__':\n    Count.run()\n"
+MAPPER = "    def mapper(self, _, line):\n        for word in line.split():\n            {}\n"
+REDUCER = "    def reducer(self, word, counts):\n        {}\n"
+MAPS, SUMS = MAPPER.format("yield word, 1"), REDUCER.format("yield word, sum(counts)")
+
+#: By a name: the class's body, and what is said of it.
+MISTAKES = {
+    "no pair": (
+        MAPPER.format("yield word") + SUMS,
+        "job.py:7: mapper yielded 'to', a str; expected a pair (key, value): yield key, value",
+    ),
+    "two letters": (
+        MAPS + REDUCER.format("yield 'ab'"),
+        "job.py:9: reducer yielded 'ab', a str; expected a pair (key, value): yield key, value",
+    ),
+    "three": (
+        MAPS + REDUCER.format("yield word, 1, 2"),
+        ", 1, 2), a tuple; expected a pair (key, value): yield key, value",
+    ),
+    "returned": (
+        MAPPER.format("return word, 1") + SUMS,
+        "job.py:5: mapper returned ('to', 1), and returns nothing else: pairs are yielded, so that "
+        "there may be none or many. Write 'yield key, value' in the place of 'return'",
+    ),
+    "no self": (
+        "    def mapper(_, line):\n        yield line, 1\n" + SUMS,
+        "job.py:5: mapper takes (_, line), but mrjob calls a mapper with (self, key, value). "
+        "Write: def mapper(self, _, line):",
+    ),
+    "an argument too few": (
+        MAPS + "    def reducer(self, word):\n        yield word, 1\n",
+        "job.py:8: reducer takes (self, word), but mrjob calls a reducer with "
+        "(self, key, values). Write: def reducer(self, key, values):",
+    ),
+    "an argument too many": (
+        "    def mapper_init(self, x):\n        self.x = x\n" + MAPS,
+        "job.py:5: mapper_init takes (self, x), but mrjob calls a mapper_init with (self). "
+        "Write: def mapper_init(self):",
+    ),
+    "len": (
+        MAPS + REDUCER.format("yield word, len(counts)"),
+        "job.py:9: reducer asks for the length of its values, counts, which is no list: values "
+        "come one after another, and may be more than fit into memory. Read them in a loop; or, if "
+        "they are few, write first: counts = list(counts)",
+    ),
+    "the first": (
+        MAPS + REDUCER.format("yield word, counts[0]"),
+        "job.py:9: reducer asks for one of its values, counts, which is no list",
+    ),
+    "a set": (
+        MAPPER.format("yield word, {1}") + REDUCER.format("yield word, 1"),
+        "job.py:7: mapper yielded the value {1}, and JSON, which pairs are written in, has no set. "
+        "Expected strings, numbers, booleans, None, lists, and dicts with strings for keys. Write "
+        "sorted(it), a list; or,",
+    ),
+    "bytes as a key": (
+        MAPS + REDUCER.format("yield word.encode(), 1"),
+        "and JSON, which pairs are written in, has no bytes. Expected strings, numbers, booleans, "
+        "None, lists, and dicts with strings for keys. Write it.decode(), a string; or,",
+    ),
+    "tuples in a dict": (
+        MAPPER.format("yield word, {(1, 2): 3}") + REDUCER.format("yield word, 1"),
+        "has no dict with a tuple for a key. Expected strings, numbers, booleans, None, lists, and "
+        "dicts with strings for keys. Write a list of pairs: list(it.items()); or,",
+    ),
+    "a list for a key": (
+        MAPPER.format("yield word, (1, 2)") + REDUCER.format("yield word, len({*counts})"),
+        "job.py:9: reducer uses a list as a key, which must not change: unhashable type. A tuple "
+        "that was yielded comes back as a list, since JSON has no tuples. Write: tuple(it)",
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "words.txt").write_text("to be or\nnot to be\nto\n")
+    (tmp_path / "stop.txt").write_text("to\n")
+    return tmp_path
+
+
+def written(folder, body, end=RUN):
+    (folder / "job.py").write_text(HEAD + body + end)
+
+
+def said(folder, *command):
+    """What a command says that fails, in one line."""
+    done = gradreduce(*command, cwd=folder)
+    assert done.returncode == 1, done.stderr
+    return " ".join((done.stdout + done.stderr).split())
+
+
+def by_python(folder, *arguments):
+    command = [sys.executable, "job.py", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, check=False)
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_same_message_everywhere(mistake, folder):
+    body, expected = MISTAKES[mistake]
+    written(folder, body)
+    for command in (
+        ("run", "job.py", "-r", "inline", "words.txt"),
+        ("run", "job.py", "--workers", "1", "words.txt"),
+        ("check", "job.py", "words.txt"),
+        ("explain", "job.py", "words.txt"),
+    ):
+        assert expected in said(folder, *command), command
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_in_other_processes(mistake, folder):
+    body, expected = MISTAKES[mistake]
+    written(folder, body)
+    for arguments in (["-r", "local"], ["-r", "inline"], ["-r", "parallel"]):
+        done = by_python(folder, *arguments, "words.txt")
+        assert done.returncode == 1
+        assert expected in done.stderr, arguments
+
+
+def test_errors_of_a_job_s_own_stay(folder):
+    written(folder, MAPS + REDUCER.format("yield word, len(map(int, counts))"))
+    assert "object of type 'map' has no len()" in said(folder, "run", "job.py", "words.txt")
+    written(folder, MAPS + REDUCER.format("yield word, sorted(1, 2)"))
+    assert "sorted expected 1 argument, got 2" in said(folder, "run", "job.py", "words.txt")
+
+
+def test_values_that_are_read_twice(folder):
+    twice = "total = sum(counts)\n        yield word, [total, [count for count in counts]]"
+    written(folder, MAPS + REDUCER.format(twice))
+    assert "other lines. job.py:10 reads them for the second time." in said(
+        folder, "check", "job.py", "words.txt"
+    )
+    explained = " ".join(gradreduce("explain", "job.py", "words.txt", cwd=folder).stdout.split())
+    assert (
+        "the reducer reads its values to their end, and then wants to read them again, in "
+        "job.py:10: the second time there are none. Write first: values = list(values)"
+    ) in explained
+
+
+def test_a_job_that_nobody_runs(folder):
+    written(folder, MAPS + SUMS, end="")
+    done = by_python(folder, "words.txt")
+    assert done.stdout == ""
+    assert "warning: job.py defines the job Count, and ends without running it" in done.stderr
+    assert "\nif __name__ == '__main__':\n    Count.run()\n" in done.stderr
+    assert gradreduce("run", "job.py", "words.txt", cwd=folder).stdout.count("\n") == 4
+    written(folder, MAPS + SUMS, end="raise SystemExit(int('x'))\n")
+    assert "ends without" not in by_python(folder).stderr
+    written(folder, MAPS + SUMS)
+    done = by_python(folder, "words.txt")
+    assert "ends without" not in done.stderr
+    assert done.stdout.count("\n") == 4
+
+
+def test_a_mistyped_name_by_python(folder):
+    written(folder, MAPS + SUMS.replace("reducer", "reduce"))
+    done = by_python(folder, "words.txt")
+    assert done.stderr.count("warning: job.py:8: Count.reduce is never called") == 1
+    assert "Did you mean reducer?" in done.stderr
+
+
+def test_a_missing_file_of_an_option(folder):
+    option = (
+        "    def configure_args(self):\n        super().configure_args()\n"
+        "        self.add_file_arg('--stop')\n"
+    )
+    written(folder, option + MAPS + SUMS)
+    expected = "--stop: the file stpo.txt does not exist. Did you mean stop.txt?"
+    for command in (["run", "-r", "inline"], ["run"], ["run", "-r", "local"], ["check"]):
+        name, *options = command
+        done = gradreduce(name, "job.py", *options, "--stop", "stpo.txt", "words.txt", cwd=folder)
+        assert (done.returncode, done.stderr) == (66, f"error: {expected}\n")
+    assert expected in by_python(folder, "--stop", "stpo.txt", "words.txt").stderr
+    done = gradreduce("run", "job.py", "--stop", "stop.txt#s", "words.txt", cwd=folder)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_partitioner_that_parallel_has(folder):
+    name = "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner"
+    written(folder, f"    PARTITIONER = {name!r}\n" + MAPS + SUMS)
+    assert "ignoring" not in gradreduce("run", "job.py", "words.txt", cwd=folder).stderr
+    done = gradreduce("run", "job.py", "-r", "inline", "words.txt", cwd=folder)
+    assert "ignoring partitioner" in done.stderr
