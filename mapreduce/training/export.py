@@ -72,17 +72,23 @@ def exported(run: RunDir, data: AnyPath | None = None) -> dict[str, Array]:
     columns = config.columns or ()
     if len(columns) == plan.data.features and {kind for _, kind in columns} == {"number"}:
         found["feature_names"] = np.array([name for name, _ in columns])
-    if not (is_linear or plan.data.standardised):
+    if not (is_linear or plan.data.standardised or plan.data.recipe):
         return found
-    folder = path_of(config.data) if data is None else data
-    manifest = check_data(str(folder), plan.data.sha256)
-    mean, scale = np.zeros(model.features), np.ones(model.features)
-    if plan.data.standardised:
-        statistics = standardisation.load(folder, manifest)
-        found["mean_"], found["scale_"] = mean, scale = statistics.mean, statistics.scale
-    if is_linear:
+    mean, scale, stored = np.zeros(model.features), np.ones(model.features), 1.0
+    if run.recipe is not None:
+        mean, scale = run.recipe.standardisation()
+    else:
+        folder = path_of(config.data) if data is None else data
+        manifest = check_data(str(folder), plan.data.sha256)
         # A model sees the stored features times the manifest's scale.
-        weight, bias = fold(found["weight"], found["bias"], mean, scale / manifest.scale)
+        stored = manifest.scale
+        if plan.data.standardised:
+            statistics = standardisation.load(folder, manifest)
+            mean, scale = statistics.mean, statistics.scale
+    if plan.data.standardised or run.recipe is not None:
+        found["mean_"], found["scale_"] = mean, scale
+    if is_linear:
+        weight, bias = fold(found["weight"], found["bias"], mean, scale / stored)
         if model.regression:
             bias = bias[0]
         found["coef_"] = weight.T.reshape(1, -1) if model.binary else np.ascontiguousarray(weight.T)

@@ -151,6 +151,14 @@ class FittedRecipe:
             20 if c.kind == "text" else 4 if c.kind.startswith("date:") else 1 for c in self.columns
         )
 
+    def standardisation(self) -> tuple[Array, Array]:
+        """What is subtracted from each feature (width,), and what it is divided by (width,)."""
+        mean, scale = np.zeros(self.width), np.ones(self.width)
+        if self.recipe.hash_bits is None:
+            means, scales, _, places = self._linear
+            mean[places], scale[places] = means, scales
+        return mean, scale
+
     @property
     def kinds(self) -> dict[str, str]:
         """The kinds by which the columns are read."""

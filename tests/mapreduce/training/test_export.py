@@ -23,7 +23,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def imported(load, names=None, *options):
-    """The raw features, and the folder of the same data, standardised."""
+    """The raw features, in the order of their names, as an import has them, and these."""
     bunch = load()
     columns = [name.replace(" ", "_") for name in bunch.feature_names]
     labels = bunch.target if names is None else np.array(names)[bunch.target]
@@ -31,9 +31,9 @@ def imported(load, names=None, *options):
     for row, label in zip(bunch.data, labels, strict=True):
         lines.append(",".join([*(repr(float(value)) for value in row), str(label)]))
     Path("table.csv").write_text("\n".join(lines) + "\n")
-    succeed("data", "import", "--format", "csv", "--dtype", "float64", *options, "table.csv", "raw")
-    succeed("data", "standardise", "--dtype", "float64", "raw", "data")
-    return bunch.data, columns
+    succeed("data", "import", "--dtype", "float64", *options, "table.csv", "data")
+    order = np.argsort(columns)
+    return bunch.data[:, order], [columns[i] for i in order]
 
 
 def predictions(run="run"):
