@@ -244,12 +244,11 @@ class FittedRecipe:
             out[part, places] = (x - means) / scales
         at = np.arange(rows)
         for where, values in self._entries(block):
-            if values is None:
-                used = where >= 0
-                out[at[used], where[used]] = 1
+            if isinstance(where, tuple):
+                np.add.at(out, where, values)
             else:
-                own, place = where
-                np.add.at(out, (own, place), values)
+                used = where >= 0
+                out[at[used], where[used]] = np.broadcast_to(values, rows)[used]
         return out
 
     @cached_property
@@ -280,15 +279,15 @@ class FittedRecipe:
         means, scales = np.array([c.mean for c in plain]), np.array([c.scale for c in plain])
         return means, scales, fills, np.array(places, np.int64)
 
-    def _entries(self, block: Block) -> Iterator[tuple[Any, Array | None]]:
-        """Features beside those of numbers.
+    def _entries(self, block: Block) -> Iterator[tuple[Any, Any]]:
+        """Features beside those of numbers, in their order.
 
         Yields
         ------
-        (places, None)
-            The feature (rows,) that is 1, -1 for none.
+        (places, values)
+            The feature (rows,) and its value, an array (rows,) or 1; place -1 for none.
         ((rows, places), values)
-            Entries to be added up, for texts.
+            Entries to be added up, of texts.
         """
         numbers = 0
         for start, column in zip(self._starts, self.columns, strict=False):
@@ -296,7 +295,7 @@ class FittedRecipe:
                 texts = block.texts[column.name]
                 if isinstance(column.fill, str):
                     texts = pc.fill_null(texts, column.fill)
-                yield from _text_entries(column, texts, start)
+                yield _text_entries(column, texts, start)
                 missing = None
                 if column.indicator:
                     missing = pc.is_null(texts).to_numpy(zero_copy_only=False)
@@ -304,27 +303,37 @@ class FittedRecipe:
                 values = block.numbers[:, numbers]
                 numbers += 1
                 if column.kind.startswith("date:"):
-                    yield from ((place, None) for place in _calendar(column, values, start))
+                    yield from ((place, 1.0) for place in _calendar(column, values, start))
                 missing = np.isnan(values) if column.indicator else None
             if missing is not None:
-                yield np.where(missing, start + column.width - 1, -1), None
+                yield np.where(missing, start + column.width - 1, -1), 1.0
 
     def _sparse(self, block: Block, dtype: np.dtype[Any]) -> Csr:
         rows = len(block.numbers)
-        at = np.arange(rows)
         means, scales, fills, places = self._linear
-        found: list[tuple[Array, Array, Array]] = []
         x = block.numbers / self._units
         x = (np.where(np.isnan(x), fills, x) - means) / scales
-        for i, place in enumerate(places.tolist()):
-            found.append((at, np.full(rows, place), x[:, i]))
+        single = [(np.full(rows, place), x[:, i]) for i, place in enumerate(places.tolist())]
+        several: list[tuple[Array, Array, Array]] = []
         for where, values in self._entries(block):
-            if values is None:
-                used = where >= 0
-                found.append((at[used], where[used], np.ones(int(used.sum()))))
+            if isinstance(where, tuple):
+                several.append((*where, values))
             else:
-                found.append((*where, values))
-        row, place, value = (np.concatenate(parts) for parts in zip(*found, strict=True))
+                single.append((where, np.broadcast_to(values, rows)))
+        at = (
+            np.stack([where for where, _ in single], axis=1) if single else np.empty((rows, 0), int)
+        )
+        found = np.stack([v for _, v in single], axis=1) if single else np.empty((rows, 0))
+        if not several:
+            # The features of a column come one after another, and so do the columns.
+            order = np.argsort([int(where.max(initial=-1)) for where, _ in single], kind="stable")
+            at, values = at[:, order], found[:, order].astype(dtype)
+            used = (at >= 0) & (values != 0)
+            indices = at[used].astype(np.int32)
+            return csr.from_lengths(used.sum(axis=1), indices, values[used], self.width)
+        used = at >= 0
+        several.append((np.nonzero(used)[0], at[used], found[used]))
+        row, place, value = (np.concatenate(parts) for parts in zip(*several, strict=True))
         keys = row * self.width + place
         ordered = np.argsort(keys, kind="stable")
         keys, value = keys[ordered], value[ordered]
@@ -348,21 +357,18 @@ class FittedRecipe:
         return found
 
 
-def _text_entries(column: Fitted, texts: Any, start: int) -> Iterator[tuple[Any, Array | None]]:
+def _text_entries(column: Fitted, texts: Any, start: int) -> tuple[Any, Any]:
     encoded = texts.dictionary_encode()
     codes = pc.fill_null(encoded.indices, len(encoded.dictionary)).to_numpy(zero_copy_only=False)
     if column.kind == "category":
         levels = pa.array(column.levels, pa.string())
         own = pc.index_in(encoded.dictionary, levels)
         places = pc.fill_null(own, len(levels)).to_numpy(zero_copy_only=False) + start
-        yield np.append(places, -1)[codes], None
-        return
+        return np.append(places, -1)[codes], 1.0
     if column.kind == "hashed":
         joined = pc.binary_join_element_wise(f"{column.name}=", encoded.dictionary, "")
         places, signs = hashing.places(joined, column.bits)
-        used = codes < len(places)
-        yield (np.flatnonzero(used), places[codes[used]] + start), signs[codes[used]]
-        return
+        return np.append(places + start, -1)[codes], np.append(signs, 0.0)[codes]
     words = pc.split_pattern_regex(pc.utf8_lower(encoded.dictionary), r"[^\pL\pN_]+")
     owners, flat = pc.list_parent_indices(words).to_numpy(), pc.list_flatten(words)
     are = pc.not_equal(flat, "").to_numpy(zero_copy_only=False)
@@ -375,7 +381,7 @@ def _text_entries(column: Fitted, texts: Any, start: int) -> Iterator[tuple[Any,
     rows = np.repeat(np.arange(len(codes)), counts)
     offsets = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts)
     at = np.repeat(starts[codes], counts) + offsets
-    yield (rows, places[at] + start), values[at]
+    return (rows, places[at] + start), values[at]
 
 
 def _calendar(column: Fitted, seconds: Array, start: int) -> Iterator[Array]:
