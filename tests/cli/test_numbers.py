@@ -31,6 +31,8 @@ COMMANDS = [
     ("evaluate", ["run", "data", "-r", "inline"]),
     ("predict", ["run", "data", "predicted", "-r", "inline"]),
     ("data import", ["numbers.csv", "out", "--format", "csv"]),
+    ("data describe", ["numbers.csv", "-r", "inline"]),
+    ("data split", ["numbers.csv", "parts"]),
     ("data digits", ["data"]),
     ("data standardise", ["data", "data"]),
     ("explain", ["job.py", "words.txt", "--json"]),
@@ -136,7 +138,7 @@ def test_defaults_are_what_the_options_say():
         if option.name in how and option.default is not None:
             assert option.default == how[option.name], option.flag
     said = {option.name: option.help for option in PLAN}
-    assert f"(default: {Defaults().batch_size}; lbfgs: all)" in said["batch_size"]
+    assert f"(default: {Defaults().batch_size}, more for more" in said["batch_size"]
     assert f"lbfgs: at most {LBFGS.defaults.epochs})" in said["epochs"]
     assert f"(default: {settings.CHECKPOINT_EVERY})" in said["checkpoint_every"]
 

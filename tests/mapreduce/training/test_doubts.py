@@ -16,6 +16,7 @@ HERE = {"progress": False, "runner": "inline"}
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "raw.toml").write_text("standardise = false\n")
     return tmp_path
 
 
@@ -27,6 +28,7 @@ def warnings(x, y, *, evaluation=None, model="softmax", **options):
     options = {"rounds": 2, **HERE, **options}
     if evaluation is not None:
         evaluation = table(*evaluation)
+    options["recipe"] = "raw.toml"
     run = mapreduce.train(table(x, y), model, evaluation=evaluation, **options)
     return RunDir(run.path).summary()["warnings"]
 
@@ -113,7 +115,7 @@ def test_the_exit_line_and_the_list_show_all_warnings(folder):
         for line in text.splitlines()
     ]
     (folder / "wine.csv").write_text("".join([f"{header}\n", *table]))
-    succeed("data", "import", "--format", "csv", "wine.csv", "data", cwd=folder)
+    succeed("data", "import", "--no-standardise", "wine.csv", "data", cwd=folder)
     done = gradreduce("train", "data", "--run", "run", "--eval", "data", cwd=folder)
     last = [line for line in done.stderr.splitlines() if line.startswith("warning: ")][-3:]
     starts = ["the training diverged", "the scales of the features", "2 of 3 classes are never"]
