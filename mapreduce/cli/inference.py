@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     help="Folder of the run's evaluation data, if they have moved; their digest is checked.",
 )
 @runner_options()
+@remote_data_option
 @trust_option
 @output_options
 def evaluate(
@@ -49,7 +50,7 @@ def evaluate(
     from mapreduce.inference.report import report
     from mapreduce.support import signals
 
-    data = _evaluated(run, data, moved)
+    data = _evaluated(run, data, moved, values.pop("remote_data"))
     directory, completed, execution = _prepare(run, data, values, labelled=True)
     with signals.interrupting():
         found = report(directory, completed, data.absolute(), execution)
@@ -112,7 +113,9 @@ def export(run: AnyPath, out: AnyPath, data: AnyPath | None, as_json: bool, **va
         click.echo(f"{out}: {', '.join(f'{name} {shape}' for name, shape in shapes.items())}")
 
 
-def _evaluated(run: AnyPath, data: AnyPath | None, moved: AnyPath | None) -> AnyPath:
+def _evaluated(
+    run: AnyPath, data: AnyPath | None, moved: AnyPath | None, named: tuple[str, ...]
+) -> AnyPath:
     """The data to report on: those given, or the run's own, compared with their digest."""
     from mapreduce.errors import UsageError
     from mapreduce.runs.directory import RunDir
@@ -128,7 +131,7 @@ def _evaluated(run: AnyPath, data: AnyPath | None, moved: AnyPath | None) -> Any
     if config.evaluation is None or config.plan.eval_sha256 is None:
         raise UsageError(f"{run} was trained without --eval: name DATA to report on")
     if moved is None:
-        require_named(directory, ())
+        require_named(directory, named)
     place = path_of(config.evaluation) if moved is None else moved.absolute()
     check_data(str(place), config.plan.eval_sha256)
     return place
