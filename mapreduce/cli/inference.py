@@ -38,6 +38,7 @@ DROP = click.option("--drop", help="Columns of the file DATA to leave out, joine
 )
 @runner_options()
 @DROP
+@remote_data_option
 @trust_option
 @output_options
 def evaluate(
@@ -62,7 +63,7 @@ def evaluate(
     from mapreduce.inference.report import report
     from mapreduce.support import signals
 
-    data = _evaluated(run, data, moved)
+    data = _evaluated(run, data, moved, values.pop("remote_data"))
     directory = _opened(run, values)
     with (
         signals.interrupting(),
@@ -148,7 +149,9 @@ def export(run: AnyPath, out: AnyPath, data: AnyPath | None, as_json: bool, **va
         click.echo(f"{out}: {', '.join(f'{name} {shape}' for name, shape in shapes.items())}")
 
 
-def _evaluated(run: AnyPath, data: AnyPath | None, moved: AnyPath | None) -> AnyPath:
+def _evaluated(
+    run: AnyPath, data: AnyPath | None, moved: AnyPath | None, named: tuple[str, ...]
+) -> AnyPath:
     """The data to report on: those given, or the run's own, compared with their digest."""
     from mapreduce.errors import UsageError
     from mapreduce.runs.directory import RunDir
@@ -164,7 +167,7 @@ def _evaluated(run: AnyPath, data: AnyPath | None, moved: AnyPath | None) -> Any
     if config.evaluation is None or config.plan.eval_sha256 is None:
         raise UsageError(f"{run} was trained without --eval: name DATA to report on")
     if moved is None:
-        require_named(directory, ())
+        require_named(directory, named)
     place = path_of(config.evaluation) if moved is None else moved.absolute()
     check_data(str(place), config.plan.eval_sha256)
     return place

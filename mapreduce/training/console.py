@@ -127,13 +127,16 @@ class Display:
         self._is_drawn = False
         self._started = self._last = time.monotonic()
         self._first = self._rounds = self._rows = 0
-        #: Warnings that were shown.
+        #: Warnings that were shown; lasting ones of the result are left to who shows that.
         self.warned: set[str] = set()
+        self._has_begun = False
 
     def __call__(self, event: Event) -> None:
+        self._has_begun |= isinstance(event, RoundCompleted)
         if isinstance(event, Warned):
-            self.warned.add(event.message)
-            self.say(f"warning: {event.message}")
+            if not (event.lasting and self._has_begun):
+                self.warned.add(event.message)
+                self.say(f"warning: {event.message}")
         elif self._quiet:
             pass
         elif isinstance(event, RunStarted):

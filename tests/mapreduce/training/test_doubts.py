@@ -119,5 +119,8 @@ def test_the_exit_line_and_the_list_show_all_warnings(folder):
     done = gradreduce("train", "data", "--run", "run", "--eval", "data", cwd=folder)
     last = [line for line in done.stderr.splitlines() if line.startswith("warning: ")][-3:]
     starts = ["the training diverged", "the scales of the features", "2 of 3 classes are never"]
+    # Scales are told of before the first round, too.
+    counts = [done.stderr.count(f"warning: {start}") for start in starts]
+    assert counts == [1, 2, 1]
     assert [line[9 : 9 + len(start)] for line, start in zip(last, starts, strict=True)] == starts
     assert [line.strip() for line in succeed("runs", "list", cwd=folder).splitlines()[1:]] == last
