@@ -31,10 +31,8 @@ def new(path: Path) -> None:
             f"digits and _, then .py. Write: gradreduce new my_job.py"
         )
     if name in _TAKEN:
-        raise UsageError(
-            f"{path.name} would hide the module {name} from Python. Write: gradreduce new "
-            f"my_{name}.py"
-        )
+        hint = f"Write: gradreduce new my_{name}.py"
+        raise UsageError(f"{path.name} would hide the module {name} from Python. {hint}")
     kind = "".join(part.capitalize() for part in name.split("_")) or "Job"
     # A class of its own: Job is the one that it extends.
     names = {"MyJob": "MyJob" if kind == "Job" else kind, "my_job": name}

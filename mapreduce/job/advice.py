@@ -18,7 +18,7 @@ from mapreduce.batches.pairs import code_of, place_of
 from mapreduce.errors import MissingInputError
 from mapreduce.support.suggest import missing, names_in
 
-#: What mrjob calls a method of a step with; the first of two forms is for a first step.
+#: What mrjob calls a method of a step with, by the last word of its kind.
 ARGUMENTS = {"mapper": ("self", "key", "value"), "init": ("self",), "final": ("self",)}
 _VALUES = ("self", "key", "values")
 
@@ -84,19 +84,17 @@ def arguments_error(error: TypeError, method: Callable[..., Any], kind: str) -> 
     ``kind`` is ``mapper``, ``combiner`` or ``reducer``, or one of them with ``_init`` or
     ``_final``. An error that was raised within the method stays as it is.
     """
-    here = error.__traceback__
-    code = code_of(method)
+    here, code = error.__traceback__, code_of(method)
     if here is None or here.tb_next is not None or code is None:
         return
-    name = code.co_name
+    given = code.co_varnames[: code.co_argcount]
     wanted = ARGUMENTS.get(kind.rpartition("_")[2], _VALUES)
     # The method's own names, as far as they go: a mapper's key is called _ by many.
-    given = [name for name in code.co_varnames[: code.co_argcount] if name != "self"]
-    names = ("self", *given) if len(given) == len(wanted) - 1 else wanted
+    own = [name for name in given if name != "self"]
+    names = ("self", *own) if len(own) == len(wanted) - 1 else wanted
     error.args = (
-        f"{place_of(method)}: {name} takes ({', '.join(code.co_varnames[: code.co_argcount])}), "
-        f"but mrjob calls a {kind} with ({', '.join(wanted)}). Write: "
-        f"def {name}({', '.join(names)}):",
+        f"{place_of(method)}: {code.co_name} takes ({', '.join(given)}), but mrjob calls a {kind} "
+        f"with ({', '.join(wanted)}). Write: def {code.co_name}({', '.join(names)}):",
     )
 
 
@@ -109,28 +107,25 @@ def explain(error: BaseException, given: Any) -> None:
         return
     name = getattr(given, "__name__", "a method")
     if found := _NO_JSON.fullmatch(str(error)):
-        frame = _frame(error, lambda code: {"key", "value"} <= {*code.co_varnames})
-        if frame is not None:
+        # That of a protocol, or of what does its work.
+        frame = _frame(error, lambda code: code.co_name.startswith("write"))
+        if frame is not None and {"key", "value"} <= frame.f_locals.keys():
             message = _not_json(found, frame.f_locals["key"], frame.f_locals["value"])
             error.args = (f"{place_of(given)}: {name} yielded {message}",)
         return
     frame = _frame(error, lambda code: code is code_of(given))
-    values = frame.f_code.co_varnames[2:3] if frame and frame.f_code.co_argcount == 3 else ()
-    if not values or frame is None:
+    if frame is None or frame.f_code.co_argcount != 3:
         return
-    (values_name,) = values
-    place = place_of(given, error)
+    values, place = frame.f_code.co_varnames[2], place_of(given, error)
     if found := _NO_LIST.match(str(error)):
-        number = int(place.rpartition(":")[2])
-        line = linecache.getline(frame.f_code.co_filename, number)
-        if not re.search(rf"\blen\(\s*{values_name}\s*\)|\b{values_name}\s*\[", line):
-            return
-        wants = "the length" if found[1] else "one"
-        error.args = (
-            f"{place}: {name} asks for {wants} of its values, {values_name}, which is no list: "
-            f"values come one after another, and may be more than fit into memory. Read them in a "
-            f"loop; or, if they are few, write first: {values_name} = list({values_name})",
-        )
+        line = linecache.getline(frame.f_code.co_filename, int(place.rpartition(":")[2]))
+        if re.search(rf"\blen\(\s*{values}\s*\)|\b{values}\s*\[", line):
+            error.args = (
+                f"{place}: {name} asks for {'the length' if found[1] else 'one'} of its values, "
+                f"{values}, which is no list: values come one after another, and may be more than "
+                f"fit into memory. Read them in a loop; or, if they are few, write first: "
+                f"{values} = list({values})",
+            )
     elif str(error) == "unhashable type: 'list'":
         error.args = (
             f"{place}: {name} uses a list as a key, which must not change: unhashable type. A "

@@ -1,7 +1,6 @@
 """Calling a job's methods as mrjob does, with less in between."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import wraps
 from itertools import chain, groupby
 from operator import itemgetter
 from types import GeneratorType
@@ -12,7 +11,6 @@ from mrjob.job import MRJob
 from mapreduce.batches import map_batches
 from mapreduce.batches.pairs import NO_PAIRS, pair_of, place_of, raised_in
 from mapreduce.job import advice
-from mapreduce.job.advice import arguments_error
 from mapreduce.job.mistyped import warn_of_names
 
 Pair = tuple[Any, Any]
@@ -26,31 +24,26 @@ def install() -> None:
     """Make mrjob's own loops over a job's methods refuse objects that are not pairs."""
     MRJob.map_pairs = _map_pairs
     MRJob._combine_or_reduce_pairs = _combine_or_reduce_pairs
-    theirs, run_job = MRJob.execute, MRJob.run_job
-    if hasattr(theirs, "__wrapped__"):
+    theirs = MRJob.execute, MRJob.run_job, MRJob.make_runner
+    if theirs[0].__module__ == __name__:
         return
 
-    @wraps(theirs)
     def execute(self: Any) -> None:
         try:
-            theirs(self)
+            theirs[0](self)
         except TypeError as error:
             explain(error)
             raise
 
-    @wraps(run_job)
-    def run(self: Any) -> None:
+    def run_job(self: Any) -> None:
         warn_of_names(type(self))
-        run_job(self)
+        theirs[1](self)
 
-    make_runner = MRJob.make_runner
-
-    @wraps(make_runner)
-    def checked_runner(self: Any) -> Any:
+    def make_runner(self: Any) -> Any:
         advice.missing_files(self)
-        return make_runner(self)
+        return theirs[2](self)
 
-    MRJob.execute, MRJob.run_job, MRJob.make_runner = execute, run, checked_runner
+    MRJob.execute, MRJob.run_job, MRJob.make_runner = execute, run_job, make_runner
 
 
 def explain(error: BaseException) -> None:
@@ -105,7 +98,7 @@ def _called(method: Callable[[], Any], kind: str) -> Any:
     try:
         return method()
     except TypeError as error:
-        arguments_error(error, method, kind)
+        advice.arguments_error(error, method, kind)
         raise
 
 
@@ -119,7 +112,7 @@ def _results(step: Any, mrc: str, method: Any, items: Any) -> Iterator[Iterable[
             found = method(key, value)
         except TypeError as error:
             _given = method
-            arguments_error(error, method, mrc)
+            advice.arguments_error(error, method, mrc)
             raise
         if type(found) is GeneratorType:
             _given = found

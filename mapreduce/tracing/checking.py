@@ -233,12 +233,11 @@ class Checker:
 
     def _test_iteration(self, law: Law) -> Finding:
         found = self._test(law)
-        for step in self._trace(REFERENCE).steps:
-            for task in step.reduces:
-                if found.difference and task.again:
-                    text = f"{found.text} {task.again_at} reads them for the second time."
-                    return replace(found, text=text)
-        return found
+        tasks = (task for step in self._trace(REFERENCE).steps for task in step.reduces)
+        place = next((task.again_at for task in tasks if task.again), "")
+        if not found.difference or not place:
+            return found
+        return replace(found, text=f"{found.text} {place} reads them for the second time.")
 
     def _test_splits(self, law: Law) -> Finding:
         found, combiner = self._test(law), next(law for law in LAWS if law.name == "combiner")

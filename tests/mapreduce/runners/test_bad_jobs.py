@@ -194,27 +194,33 @@ def test_the_key_is_named_when_records_are_sorted_on_the_disk(bad, tmp_path):
 @pytest.mark.parametrize(
     ("yields", "message"),
     [
-        ("word, {1}", "TypeError: Object of type set is not JSON serializable"),
-        ("{word}, 1", "TypeError: Object of type set is not JSON serializable"),
-        ("word", "TypeError: mapper yielded 'word0', a str; expected a pair (key, value): "),
-        ("word[:2]", "TypeError: mapper yielded 'wo', a str; "),
-        ("word[:1]", "TypeError: mapper yielded 'w', a str; "),
-        ("b'ab'", "TypeError: mapper yielded b'ab', a bytes; "),
-        ("{'word0', 1}", "TypeError: mapper yielded {"),
-        ("{'word0': 1, 'b': 2}", "TypeError: mapper yielded {'word0': 1, 'b': 2}, a dict; "),
-        ("None", "TypeError: mapper yielded None, a NoneType; "),
-        ("7", "TypeError: mapper yielded 7, an int; "),
-        ("word, 1, 2", "TypeError: mapper yielded ('word0', 1, 2), a tuple; "),
+        (
+            "word, {1}",
+            "mapper yielded the value {1}, and JSON, which pairs are written in, has no set",
+        ),
+        (
+            "{word}, 1",
+            "mapper yielded the key {'word0'}, and JSON, which pairs are written in, has no",
+        ),
+        ("word", "mapper yielded 'word0', a str; expected a pair (key, value): "),
+        ("word[:2]", "mapper yielded 'wo', a str; "),
+        ("word[:1]", "mapper yielded 'w', a str; "),
+        ("b'ab'", "mapper yielded b'ab', a bytes; "),
+        ("{'word0', 1}", "mapper yielded {"),
+        ("{'word0': 1, 'b': 2}", "mapper yielded {'word0': 1, 'b': 2}, a dict; "),
+        ("None", "mapper yielded None, a NoneType; "),
+        ("7", "mapper yielded 7, an int; "),
+        ("word, 1, 2", "mapper yielded ('word0', 1, 2), a tuple; "),
     ],
 )
 @pytest.mark.parametrize("combiner", first_of("", COMBINER))
 def test_what_is_no_pair_or_cannot_be_encoded(bad, text, yields, message, combiner):
     body = MAPPER.replace("yield word, 1", f"yield {yields}") + combiner + REDUCER
     said = bad(body, text, "-D", "mapreduce.job.maps=1").stderr
-    assert f"error: step 1 of 1, map task 0 raised {message}" in said
-    if "not JSON" not in message:
+    line = 1 + (HEAD + body).splitlines().index(f"            yield {yields}")
+    assert f"map task 0 raised TypeError: bad.py:{line}: {message}" in said
+    if "JSON" not in message:
         # The traceback ends where it was yielded.
-        line = 1 + (HEAD + body).splitlines().index(f"            yield {yields}")
         assert f'bad.py", line {line}, in mapper\n    yield {yields}\nTypeError: ' in said
     if combiner == "" or "set" not in message:
         assert f"  at {text}, line 1: 'word0 line0'\n" in said
@@ -236,7 +242,9 @@ def test_two_letters_are_no_pair_in_any_method(text, method, runner):
     )
     done = gradreduce("run", script, "--no-conf", "-r", runner, text)
     assert done.returncode == 1
-    assert f"TypeError: {method} yielded 'ab', a str; expected a pair (key, value): " in done.stderr
+    line = 1 + script.read_text().splitlines().index("        yield 'ab'")
+    said = f"TypeError: bad.py:{line}: {method} yielded 'ab', a str; expected a pair (key, value): "
+    assert said in done.stderr
     assert f"in {method}\n    yield 'ab'\n" in done.stderr
 
 
@@ -281,9 +289,9 @@ def test_a_mapper_is_blamed_though_its_combiner_has_run():
 def test_a_reducers_output_that_cannot_be_encoded(bad, text):
     body = MAPPER + REDUCER.replace("sum(counts)", "set(counts) if word == 'word5' else 1")
     said = bad(body, text).stderr
-    assert (
-        "TypeError: Object of type set is not JSON serializable\n  at the key '\"word5\"'" in said
-    )
+    assert "TypeError: bad.py:" in said
+    assert "reducer yielded the value {1}, and JSON, which pairs are written in, has no set" in said
+    assert "PickleProtocol\n  at the key '\"word5\"'" in said
 
 
 @pytest.mark.parametrize("combiner", [False, True])
@@ -301,7 +309,7 @@ def test_none_among_pairs_is_an_error_wherever_it_comes(tmp_path, number, combin
 
     if combiner:
         SometimesNone.combiner = SometimesNone.reducer
-    with pytest.raises(Exception, match="TypeError: mapper yielded None, a NoneType"):
+    with pytest.raises(Exception, match="mapper yielded None, a NoneType"):
         run_class(SometimesNone, lines=["a"], arguments=["--no-conf", "--workers", 1])
 
 
