@@ -20,6 +20,7 @@ MOST_VALUES, MOST_CHARACTERS = 10_000, 1 << 20
 #: Hashes kept to estimate how many different values there are: an error of about 2 %.
 HASHES = 2048
 _SHOWN_WORDS = 8
+_FLOATS = ("mean", "squares", "least", "most")
 
 
 @dataclass(frozen=True)
@@ -252,8 +253,8 @@ def to_message(summary: Summary) -> Message:
                 for i, array in enumerate(found if part == "sketch" else (found,)):
                     arrays[f"{place}.{part}.{i}"] = array
         if isinstance(column, Numbers):
-            # JSON has no NaN.
-            arrays[f"{place}.ends"] = np.array([content.pop("least"), content.pop("most")])
+            # JSON has no NaN, and no infinite number.
+            arrays[f"{place}.floats"] = np.array([content.pop(name) for name in _FLOATS])
         columns[name] = content
     return Message({"rows": summary.rows, "kinds": summary.kinds, "columns": columns}, arrays)
 
@@ -266,16 +267,14 @@ def from_message(message: Message) -> Summary:
         def array(part: str, place: int = place) -> Array | None:
             return message.arrays.get(f"{place}.{part}")
 
-        ends, cells = array("ends"), array("sketch.0")
-        if ends is None:
+        floats, cells = array("floats"), array("sketch.0")
+        if floats is None:
             words = tuple(content["words"])
             columns[name] = Texts(**{**content, "words": words, "hashes": array("hashes.0")})
         else:
             found = None if cells is None else Sketch(cells, array("sketch.1"))  # type: ignore[arg-type]
-            least, most = ends.tolist()
-            columns[name] = Numbers(
-                **content, least=least, most=most, sketch=found, hashes=array("hashes.0")
-            )
+            given = dict(zip(_FLOATS, floats.tolist(), strict=True))
+            columns[name] = Numbers(**content, **given, sketch=found, hashes=array("hashes.0"))
     return Summary(message.meta["rows"], dict(message.meta["kinds"]), columns)
 
 
