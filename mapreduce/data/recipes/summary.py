@@ -137,7 +137,8 @@ def numbers(
             sum_of = float((w * rest * rest).sum()) - left * left / weight
             squares = max(0.0, sum_of) if np.isfinite(sum_of) else np.inf
     whole = unit is None or bool((np.floor(values / unit) * unit == values).all())
-    own = _hashes(order.keys_of(0, 0, values.view(np.int64))) if hashed else None
+    # Zeros have one sign.
+    own = _hashes(order.keys_of(0, 0, (values + 0.0).view(np.int64))) if hashed else None
     found = quantiles.sketch(values) if sketched else None
     return Numbers(rows, missing, weight, mean, squares, least, most, whole, found, own)
 
