@@ -308,7 +308,8 @@ def of(
                 column,
                 weights,
                 86400.0 if kind.startswith("date") else 1.0 if detailed else None,
-                sketched=detailed or kind == "number?",
+                # Of booleans and dates it is not known beforehand whether one is missing.
+                sketched=detailed or kind != "number",
                 hashed=detailed,
             )
         else:

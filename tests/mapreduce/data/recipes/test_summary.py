@@ -60,7 +60,7 @@ def close(one, other):
         )
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(ROWS, st.lists(st.integers(0, 40), max_size=4), st.booleans())
 def test_the_summaries_of_parts_make_that_of_the_whole(rows, cuts, weighted):
     random = np.random.default_rng(len(rows))
@@ -81,7 +81,7 @@ def test_the_summaries_of_parts_make_that_of_the_whole(rows, cuts, weighted):
     close(from_left, summary_of(rows, weights))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(ROWS, st.booleans())
 def test_a_message_has_it_all(rows, detailed):
     whole = summary_of(rows, detailed=detailed)
@@ -94,7 +94,7 @@ def test_a_message_has_it_all(rows, detailed):
             assert getattr(again.columns[name], moment) == getattr(whole.columns[name], moment)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(ROWS)
 def test_numbers_and_texts_are_counted(rows):
     found = summary_of(rows)
