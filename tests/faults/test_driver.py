@@ -367,7 +367,7 @@ def test_parts_without_success_are_no_input(tmp_path):
     """Row 15."""
     part = tmp_path / "part-00000"
     part.write_text("1,2\n3,4\n")
-    command = ["data", "import", "--format", "csv", part, tmp_path / "out"]
+    command = ["data", "import", "--format", "csv", "--label", 2, part, tmp_path / "out"]
     done = programs.gradreduce(*command)
     assert done.returncode == 65
     assert "did not finish" in done.stderr

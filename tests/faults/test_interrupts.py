@@ -37,14 +37,19 @@ def place(tmp_path):
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_an_import(tmp_path, place, number):
+@pytest.mark.parametrize(
+    ("number", "begun"),
+    [(signal.SIGTERM, "*"), (signal.SIGINT, "*"), (signal.SIGINT, "*/recipe.json")],
+)
+def test_an_import(tmp_path, place, number, begun):
+    """While threads read the rows, and while they write the shards."""
     source = tmp_path / "a.csv"
-    source.write_text("0.25,0.5,0.75,1,2,3,4,5,6,7,8,9,1\n" * 1_000_000)
+    source.write_text("0.25,a,2024-05-01,1,2,,4,5,6,7,8,9,1\n" * 1_000_000)
     folder = tmp_path / "out"
     folder.mkdir()
-    process = programs.start("data", "import", "--format", "csv", source, folder / "d", env=place)
-    programs.wait_until(lambda: process.poll() is not None or any(folder.iterdir()))
+    command = ["data", "import", "--no-header", "--label", 13, source, folder / "d"]
+    process = programs.start(*command, env=place)
+    programs.wait_until(lambda: process.poll() is not None or any(folder.glob(begun)))
     interrupted(process, number)
     assert list(folder.iterdir()) == []
 

@@ -262,7 +262,7 @@ class Reader:
                 raise BadField(row, name, "a text over several lines: close its quote")
             return values, found
         else:
-            values, bad = self._parsed(kind, self._plain(name, column))
+            values, bad = self._parsed(kind, self.plain(name, column))
             if bad.any():
                 if self.fixed or self._is_said(name):
                     row = int(bad.argmax())
@@ -270,7 +270,7 @@ class Reader:
                     value = fields.shown(column[row].as_py(), np.dtype(np.float64))
                     wanted = f"expected a {what} {form}".rstrip()
                     raise BadField(row, name, f"{wanted}, found {value}")
-                return values, kinds.join(kind, kinds.kind_of(self._plain(name, column)))
+                return values, kinds.join(kind, kinds.kind_of(self.plain(name, column)))
             found = kind
         if isinstance(values, np.ndarray):
             if (infinite := np.isinf(values)).any():
@@ -282,8 +282,10 @@ class Reader:
                 found = "number?"
         return values, found
 
-    def _plain(self, name: str, column: Any) -> Any:
+    def plain(self, name: str, column: Any) -> Any:
         """Texts as numbers are written in a program, if the recipe says how they are here."""
+        if not is_text(column.type):
+            return column
         column = self._trimmed(column)
         if self.recipe.columns.get(name, Rule()).kind == "number":
             column = kinds.cleaned(column, self.recipe.thousands)
@@ -314,9 +316,11 @@ class Reader:
         keep = np.ones(rows, bool)
         label = self.roles.label
         if label is not None and self.recipe.missing_label == "drop":
-            keep &= _is_given(
-                self._trimmed(parsed[label]) if is_text(parsed[label].type) else parsed[label]
-            )
+            given = self.plain(label, parsed[label])
+            if is_text(given.type) and kinds.kind_of(given) == "number?":
+                # Among numbers, NA is missing.
+                given, _ = kinds.numbers(given)
+            keep &= _is_given(given)
         for name, column in columns.items():
             rule = self.recipe.missing_rule(name)
             if rule not in ("error", "drop") or self.kinds[name] == "empty":
@@ -336,7 +340,8 @@ class Reader:
     def _weights(self, others: Mapping[str, Any]) -> Array | None:
         if self.roles.weights is None:
             return None
-        values, bad = fields.parsed(others[self.roles.weights], np.dtype(np.float64))
+        column = self.plain(self.roles.weights, others[self.roles.weights])
+        values, bad = fields.parsed(column, np.dtype(np.float64))
         # They are refused later, with the row's number in the file.
         return np.where(bad | np.isnan(values) | (values < 0), 0.0, values)
 
@@ -541,7 +546,8 @@ class Reading:
         place = (leaf.path, first, numbers)
         weights = column(self._roles.weights)
         if weights is not None:
-            weights = _numbers(weights, *place, self._roles.weights or "")
+            name = self._roles.weights or ""
+            weights = _numbers(self._reader.plain(name, weights), *place, name)
         labels = column(self._roles.label)
         if labels is not None:
             labels = self._labels(labels, place)
@@ -558,10 +564,11 @@ class Reading:
     def _labels(self, column: Any, place: tuple[Path, int, Array]) -> Array:
         name = self._roles.label or ""
         path, first, numbers = place
+        plain = self._reader.plain(name, column)
         if self._task is None:
-            self._task = _task_of(column, path, name)
+            self._task = _task_of(plain, path, name)
         if self._task == "regression":
-            return _numbers(column, path, first, numbers, name)
+            return _numbers(plain, path, first, numbers, name)
         return fields.classes(column, path, first, name, numbers)
 
     def notes(self) -> list[str]:
@@ -623,9 +630,9 @@ def _numbers(column: Any, path: Path, first: int, rows: Array, name: str) -> Arr
 def _task_of(column: Any, path: Path, name: str) -> str:
     """Whether labels are classes or numbers, as the first of them look."""
     if is_text(column.type):
-        if kinds.kind_of(column) not in ("number", "number?"):
-            return "classification"
         values, _ = kinds.numbers(column)
+        if 2 * np.isnan(values).sum() >= len(values) - column.null_count:
+            return "classification"
     elif pa.types.is_boolean(column.type) or pa.types.is_temporal(column.type):
         return "classification"
     else:

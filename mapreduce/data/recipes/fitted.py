@@ -483,7 +483,7 @@ def _fit_numbers(
         assert column.sketch is not None, "columns with missing numbers have a sketch"
         fill = column.sketch.quantile(0.5)
     elif missing == "constant":
-        fill = float(rule.constant or 0.0)
+        fill = _constant(kind, rule.constant)
     # The moments once the missing numbers are filled.
     weight, mean, squares = column.weight, column.mean, column.squares
     if column.missing and missing != "drop" and weight:
@@ -499,7 +499,8 @@ def _fit_numbers(
     note = "the same in all rows" if constant and not column.missing else _range(kind, column)
     if column.missing:
         note += f", {column.missing:,} missing"
-        note += f": {fill:.6g}" if missing not in ("drop",) else ": rows left out"
+        shown = str(np.datetime64(int(fill), "s")) if unit == DAY else f"{fill:.6g}"
+        note += ": rows left out" if missing == "drop" else f": {shown}"
     return Fitted(
         kind=kind.removesuffix("?") if kind != "empty" else "number",
         fill=fill,
@@ -509,6 +510,20 @@ def _fit_numbers(
         note=note,
         **common,
     )
+
+
+def _constant(kind: str, constant: float | str | None) -> float:
+    """What a user puts in the place of missing numbers or dates."""
+    text = pa.array([str(constant)])
+    if kind.startswith("date:"):
+        found, what = kinds.dates(text, kind.removeprefix("date:")), kind.replace("date:", "date ")
+    elif kind == "boolean":
+        (found, _), what = kinds.booleans(text), "word such as true or false"
+    else:
+        (found, _), what = kinds.numbers(text), "number"
+    if not np.isfinite(found[0]):
+        raise DataError(f"constant: expected a {what}, found {constant!r}")
+    return float(found[0])
 
 
 def _range(kind: str, column: Numbers) -> str:
@@ -528,19 +543,25 @@ def _check_numbers(name: str, column: Texts) -> None:
     if column.words and 2 * column.numeric > rows:
         raise DataError(
             f"{column.numeric:,} of its {rows:,} fields are numbers, others are not: "
-            f"{shown}. Say --number {name} if these are numbers with signs of money, spaces or "
-            f"--thousands, --na {column.words[0]!r} if that stands for a missing number, "
-            f"--category {name} if all are names, or --drop {name}"
+            f"{shown}. Say {kinds.number_advice(column.words, name) or f'--number {name}'} if "
+            f"these are numbers with other signs in them, --na {column.words[0]!r} if that stands "
+            f"for a missing number, --category {name} if all are names, or --drop {name}"
         )
 
 
 def _check_words(name: str, column: Texts) -> None:
     """Refuse a column that mostly holds numbers, or dates, but not in all fields."""
     _check_numbers(name, column)
+    if advice := kinds.number_advice(column.words, name):
+        raise DataError(
+            f"its fields look like numbers: {', '.join(map(repr, column.words))}. Say {advice} if "
+            f"they are, or --category {name} or --drop {name}"
+        )
     if column.words and (found := kinds.date_error(column.words)):
         raise DataError(
-            f"its dates are written in different ways, or with different time zones: {found}. "
-            f"Write all in one, or say --category {name} or --drop {name}"
+            f"its fields look like dates, but not all are, or they are written in different ways "
+            f"or with time zones: {found}. Write all in one way, such as {kinds.DATE_FORMATS[0]}, "
+            f"say --na WORD for what is no date, or --category {name} or --drop {name}"
         )
 
 

@@ -1,6 +1,7 @@
 """Kinds of columns: what the fields of a text file look like, and how they are read."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ _DATES = {
 }
 #: The formats of dates that are recognised.
 DATE_FORMATS = tuple(_DATES)
+
+_LIKE_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T]\d.*)?")
 
 _MISSING_WORDS = pa.array(MISSING, pa.string())
 _BOOLEANS = pa.array(TRUE + FALSE)
@@ -169,13 +172,27 @@ def _seconds(parts: Any) -> Array:
     return np.where(valid, days * 86400.0 + hour * 3600 + minute * 60 + second, np.nan)
 
 
+def number_advice(examples: Sequence[str], name: str) -> str | None:
+    """Options by which fields of the column ``name`` are numbers; None if they are not all."""
+    found = pa.array(examples)
+    for pattern, advice in (
+        (r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$", "--thousands , (or --decimal ,)"),
+        (r"^[+-]?[0-9]*,[0-9]+$", "--decimal ,"),
+        (r"^[+-]?[0-9]{1,3}(\.[0-9]{3})*,[0-9]+$", "--decimal , --thousands ."),
+    ):
+        if examples and _all(pc.match_substring_regex(found, pattern)):
+            return advice
+    values, _ = numbers(cleaned(found, ""))
+    return f"--number {name}" if examples and not np.isnan(values).any() else None
+
+
 def date_error(examples: Iterable[str]) -> str | None:
-    """What is wrong with fields that are dates, but not all of one format; None if not all are."""
+    """What is wrong with fields that look like dates of several formats; None if not all do."""
     by_format: dict[str, str] = {}
     for example in examples:
         one = pa.array([example])
         formats = [name for name in DATE_FORMATS if not np.isnan(dates(one, name)).any()]
-        if not formats:
+        if not formats and not _LIKE_DATE.fullmatch(example):
             return None
-        by_format.setdefault(" or ".join(formats), example)
+        by_format.setdefault(" or ".join(formats) or "none of these", example)
     return ", ".join(f"{example!r} ({form})" for form, example in by_format.items())

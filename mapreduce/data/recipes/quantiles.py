@@ -47,7 +47,8 @@ class Sketch(NamedTuple):
             _number(int(self.cells[np.searchsorted(ends, rank, "right")]))
             for rank in (int(np.floor(place)), int(np.ceil(place)))
         )
-        return low + (high - low) * float(place - np.floor(place))
+        part = float(place - np.floor(place))
+        return low if low == high else low * (1 - part) + high * part
 
 
 def sketch(values: Array) -> Sketch:

@@ -130,10 +130,13 @@ class Recipe:
                 raise UsageError(
                     f"{name}: expected one ASCII character, found {getattr(self, name)!r}"
                 )
-        if len({self.delimiter, self.quote, self.decimal, self.thousands}) < 4:
+        signs = (self.decimal, self.thousands)
+        # A sign in numbers may be the delimiter, if these are in quotes.
+        if self.decimal == self.thousands or self.quote in (self.delimiter, *signs):
             raise UsageError(
                 f"delimiter {self.delimiter!r}, quote {self.quote!r}, decimal {self.decimal!r} and "
-                f"thousands {self.thousands!r}: expected four different characters"
+                f"thousands {self.thousands!r}: expected a quote that is none of the others, and "
+                f"different signs in numbers"
             )
         try:
             plain = "\n".encode(codecs.lookup(self.encoding).name) == b"\n"

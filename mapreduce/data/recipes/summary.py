@@ -20,6 +20,7 @@ MOST_VALUES, MOST_CHARACTERS = 10_000, 1 << 20
 #: Hashes kept to estimate how many different values there are: an error of about 2 %.
 HASHES = 2048
 _SHOWN_WORDS = 8
+_FLOATS = ("mean", "squares", "least", "most")
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,8 @@ def numbers(
             sum_of = float((w * rest * rest).sum()) - left * left / weight
             squares = max(0.0, sum_of) if np.isfinite(sum_of) else np.inf
     whole = unit is None or bool((np.floor(values / unit) * unit == values).all())
-    own = _hashes(order.keys_of(0, 0, values.view(np.int64))) if hashed else None
+    # Zeros have one sign.
+    own = _hashes(order.keys_of(0, 0, (values + 0.0).view(np.int64))) if hashed else None
     found = quantiles.sketch(values) if sketched else None
     return Numbers(rows, missing, weight, mean, squares, least, most, whole, found, own)
 
@@ -252,8 +254,8 @@ def to_message(summary: Summary) -> Message:
                 for i, array in enumerate(found if part == "sketch" else (found,)):
                     arrays[f"{place}.{part}.{i}"] = array
         if isinstance(column, Numbers):
-            # JSON has no NaN.
-            arrays[f"{place}.ends"] = np.array([content.pop("least"), content.pop("most")])
+            # JSON has no NaN, and no infinite number.
+            arrays[f"{place}.floats"] = np.array([content.pop(name) for name in _FLOATS])
         columns[name] = content
     return Message({"rows": summary.rows, "kinds": summary.kinds, "columns": columns}, arrays)
 
@@ -266,16 +268,14 @@ def from_message(message: Message) -> Summary:
         def array(part: str, place: int = place) -> Array | None:
             return message.arrays.get(f"{place}.{part}")
 
-        ends, cells = array("ends"), array("sketch.0")
-        if ends is None:
+        floats, cells = array("floats"), array("sketch.0")
+        if floats is None:
             words = tuple(content["words"])
             columns[name] = Texts(**{**content, "words": words, "hashes": array("hashes.0")})
         else:
             found = None if cells is None else Sketch(cells, array("sketch.1"))  # type: ignore[arg-type]
-            least, most = ends.tolist()
-            columns[name] = Numbers(
-                **content, least=least, most=most, sketch=found, hashes=array("hashes.0")
-            )
+            given = dict(zip(_FLOATS, floats.tolist(), strict=True))
+            columns[name] = Numbers(**content, **given, sketch=found, hashes=array("hashes.0"))
     return Summary(message.meta["rows"], dict(message.meta["kinds"]), columns)
 
 
@@ -308,7 +308,8 @@ def of(
                 column,
                 weights,
                 86400.0 if kind.startswith("date") else 1.0 if detailed else None,
-                sketched=detailed or kind == "number?",
+                # Of booleans and dates it is not known beforehand whether one is missing.
+                sketched=detailed or kind != "number",
                 hashed=detailed,
             )
         else:

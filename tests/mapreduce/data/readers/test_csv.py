@@ -218,8 +218,8 @@ def test_word_among_numbers(write, small_blocks, before, word):
         decode([path])
     assert str(caught.value) == (
         f"a.csv, column y: {before + 100:,} of its {before + 101:,} fields are numbers, others are "
-        f"not: {word!r}. Say --number y if these are numbers with signs of money, spaces or "
-        f"--thousands, --na {word!r} if that stands for a missing number, --category y if all are "
+        f"not: {word!r}. Say --number y if these are numbers with other signs in "
+        f"them, --na {word!r} if that stands for a missing number, --category y if all are "
         f"names, or --drop y"
     )
     features, _ = decode([path], na=(word,))
