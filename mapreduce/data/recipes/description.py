@@ -179,6 +179,8 @@ def _tells(column: Any, codes: Array) -> bool:
         return False
     if isinstance(column, np.ndarray):
         known &= ~np.isnan(column)
+        if not known.any():
+            return False
         ends = [
             (
                 column[known & (codes == one)].min(initial=np.inf),

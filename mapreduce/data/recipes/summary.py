@@ -175,8 +175,6 @@ def _counted(values: Any, counts: Array) -> dict[str, int] | None:
 
 
 def _hashes(found: Array) -> Array:
-    if len(found) > 4 * HASHES:
-        found = np.partition(found, 4 * HASHES)[: 4 * HASHES]
     return np.unique(found)[:HASHES]
 
 

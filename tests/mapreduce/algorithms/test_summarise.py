@@ -10,7 +10,7 @@ import pytest
 from mapreduce.algorithms import summarise
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv, opening
-from mapreduce.data.recipes import description
+from mapreduce.data.recipes import description, summary
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
 from mapreduce.runs.execution import Execution
@@ -94,7 +94,21 @@ LEAKS = {
     "overlap": np.array([1.0, 5.0, 3.0, 6.0] * 10),
     "id": pa.array([str(i) for i in range(40)]),
     "same": np.zeros(40),
+    "missing": np.full(40, np.nan),
 }
+
+
+@pytest.mark.parametrize("values", [2, 100, 2000, 100_000])
+def test_different_values_are_counted(values):
+    column = np.random.default_rng(values).integers(0, values, 100_000).astype(np.float64)
+    halves = [
+        summary.of(50_000, {"x": "number"}, {"x": half}, None, detailed=True)
+        for half in np.split(column, 2)
+    ]
+    count, exact = summary.distinct(summary.combine(*halves).columns["x"].hashes)
+    expected = len(np.unique(column))
+    assert count == expected if exact else count == pytest.approx(expected, rel=0.1)
+    assert exact == (values <= 2000)
 
 
 def test_columns_that_give_a_class_away():
