@@ -112,16 +112,16 @@ def code_of(source: Any) -> Any:
 
 
 def place_of(source: Any, error: BaseException | None = None) -> str:
-    """The file and line, as ``my_job.py:12``, of a generator's yield or a method's beginning.
-
-    Or, with an error, of the last line of the source's own in its traceback.
-    """
+    """Where a generator yielded, a method begins, or it raised an error, as ``my_job.py:12``."""
     code = code_of(source)
     if code is None:
         return getattr(source, "__name__", type(source).__name__)
     line = getattr(getattr(source, "gi_frame", None), "f_lineno", code.co_firstlineno)
     for frame, number in traceback.walk_tb(error.__traceback__ if error else None):
         line = number if frame.f_code is code else line
+    if "ipykernel" in code.co_filename:
+        # The file of a notebook's cell has a number for a name.
+        return f"line {line} of the cell"
     return f"{Path(code.co_filename).name}:{line}"
 
 

@@ -118,7 +118,7 @@ def explain(error: BaseException, given: Any) -> None:
         return
     values, place = frame.f_code.co_varnames[2], place_of(given, error)
     if found := _NO_LIST.match(str(error)):
-        line = linecache.getline(frame.f_code.co_filename, int(place.rpartition(":")[2]))
+        line = linecache.getline(frame.f_code.co_filename, int(re.findall(r"\d+", place)[-1]))
         if re.search(rf"\blen\(\s*{values}\s*\)|\b{values}\s*\[", line):
             error.args = (
                 f"{place}: {name} asks for {'the length' if found[1] else 'one'} of its values, "

@@ -32,14 +32,14 @@ def mistyped(job_class: type[MRJob]) -> list[str]:
     A method whose name the source of the class mentions once more is a helper.
     """
     kinds = [kind for kind in job_class.__mro__ if not _is_base(kind)]
-    bases = [kind for kind in job_class.__mro__ if _is_base(kind)]
+    base = next(filter(_is_base, job_class.__mro__))
     defined = {name: value for kind in reversed(kinds) for name, value in vars(kind).items()}
     known = _KNOWN - defined.keys()
     return [
         f"{place_of(value)}: {job_class.__name__}.{name} is never called: mrjob knows no method of "
         f"this name. Did you mean {meant}?"
         for name, value in sorted(defined.items())
-        if inspect.isfunction(value) and not any(hasattr(base, name) for base in bases)
+        if inspect.isfunction(value) and not hasattr(base, name)
         if (meant := _meant(name, known, "steps" in defined)) and not _is_mentioned(name, kinds)
     ]
 

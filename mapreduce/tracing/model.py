@@ -158,10 +158,7 @@ class Method:
 
 @dataclass
 class Step:
-    """One step: its plan, its tasks, and what went wrong.
-
-    ``without_combiner`` are lines of the job's output with combiners and without, if it differs.
-    """
+    """One step: its plan, its tasks, what went wrong, and output that combiners change."""
 
     number: int
     methods: list[Method]

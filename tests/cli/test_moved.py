@@ -42,6 +42,7 @@ def shown(folder, run):
     return json.loads(succeed("runs", "show", run, "--json", cwd=folder))
 
 
+@pytest.mark.slow
 def test_resume(folder):
     assert "are gone" in (message := fails(folder, 66, "resume", "run", "-q"))
     assert "name their folder by --data" in message

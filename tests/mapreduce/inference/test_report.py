@@ -121,7 +121,7 @@ def test_classes_that_do_not_occur():
 
 
 def test_many_classes_are_told_by_the_worst():
-    x, y, _ = rows(80, 2000)
+    x, y, _ = rows(80, 800)
     run = mapreduce.train((x, y), "softmax", epochs=3, **HERE)
     found = run.evaluate((x, y), runner="inline")
     predicted = run.predict(x, runner="inline")

@@ -1,10 +1,12 @@
 """Beginners' mistakes: each has a message with the line, and what to write instead, everywhere."""
 
+import linecache
 import subprocess
 import sys
 
 import pytest
 
+import mapreduce
 from programs import gradreduce
 
 HEAD = "from mapreduce.job import Job\n\n\nclass Count(Job):\n"
@@ -126,6 +128,21 @@ def test_in_other_processes(mistake, folder):
         done = by_python(folder, *arguments, "words.txt")
         assert done.returncode == 1
         assert expected in done.stderr, arguments
+
+
+@pytest.mark.parametrize("mistake", ["no pair", "len"])
+def test_in_a_cell_of_a_notebook(mistake, monkeypatch):
+    body, expected = MISTAKES[mistake]
+    namespace, name = {"__name__": "cell"}, "/tmp/ipykernel_4242/1337.py"
+    exec(compile(HEAD + body, name, "exec"), namespace)
+    # As a notebook does it.
+    lines = (HEAD + body).splitlines(keepends=True)
+    monkeypatch.setitem(linecache.cache, name, (1, None, lines, name))
+    place, _, message = expected.partition(": ")
+    line = place.removeprefix("job.py:")
+    with pytest.raises(TypeError) as raised:
+        mapreduce.run(namespace["Count"], lines=["to be"], runner="inline")
+    assert str(raised.value) == f"line {line} of the cell: {message}"
 
 
 def test_errors_of_a_job_s_own_stay(folder):

@@ -71,6 +71,7 @@ def test_no_false_alarms():
     assert warnings(*scaled(1, 1000), model="logistic", optimizer="lbfgs", rounds=50) == []
 
 
+@pytest.mark.slow
 def test_sparse_rows(folder):
     lines = [f"{i % 2} {1 + i % 3}:1 4:{1000 if i % 5 else 0} 5:0.001\n" for i in range(300)]
     (folder / "rows.svm").write_text("".join(lines))

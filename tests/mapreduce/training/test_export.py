@@ -121,6 +121,7 @@ def test_a_network_needs_no_data(folder):
     assert "coef_ [3, 12]" in succeed("export", "linear", "--to", "b.npz", "--data", "moved")
 
 
+@pytest.mark.slow
 def test_bad_names(folder):
     blobs(folder / "data")
     succeed("train", "data", "--run", "run", "--rounds", 1, "-q")

@@ -115,6 +115,7 @@ def test_a_changed_file_is_found(folder):
         driver.train(run, HERE, 3, Events())
 
 
+@pytest.mark.slow
 def test_the_command_and_python(folder):
     command = ["train", "data", "--model", "softmax", "--rounds", 2, "-r", "inline", "-q"]
     succeed(*command, "--run", "a")
