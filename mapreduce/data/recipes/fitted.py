@@ -194,9 +194,9 @@ class FittedRecipe:
         columns = tuple(build(Fitted, column) for column in parsed.get("columns", ()))
         recipe = Recipe.parse(parsed["recipe"])
         left_out, layout = parsed.get("left_out"), parsed.get("layout")
-        known = all(column.kind.partition(":")[0] in (*kinds.KINDS, "hashed") for column in columns)
+        known = all(_makes_sense(column, recipe) for column in columns)
         if (
-            not columns
+            len({column.name for column in columns}) != len(columns or "?")
             or not known
             or type(left_out) is not dict
             or layout not in ("dense", "sparse")
@@ -355,6 +355,19 @@ class FittedRecipe:
                 if count := len(texts) - texts.null_count - (pc.sum(known).as_py() or 0):
                     found[column.name] = count
         return found
+
+
+def _makes_sense(column: Fitted, recipe: Recipe) -> bool:
+    """Whether features can be made of a column, as a file describes it."""
+    kind, _, form = column.kind.partition(":")
+    has_bits = kind in ("hashed", "text") and recipe.hash_bits is None
+    return (
+        kind in (*kinds.KINDS, "hashed")
+        and form in (kinds.DATE_FORMATS if kind == "date" else ("",))
+        and (not has_bits or 1 <= column.bits <= hashing.MOST_BITS)
+        and bool(np.isfinite([column.mean, column.scale]).all() and column.scale > 0)
+        and (column.is_text or column.fill is None or bool(np.isfinite(float(column.fill))))
+    )
 
 
 def _text_entries(column: Fitted, texts: Any, start: int) -> tuple[Any, Any]:

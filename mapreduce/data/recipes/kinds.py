@@ -99,7 +99,7 @@ def pointed(fields: Any, decimal: str) -> Any:
 
 def without_thousands(fields: Any, sign: str) -> Any:
     """Texts without separators of thousands where those of numbers have them."""
-    pattern = rf"^[+-]?[0-9]{{1,3}}(?:\{sign}[0-9]{{3}})+(?:[.,][0-9]*)?$"
+    pattern = rf"^[+-]?[0-9]{{1,3}}(?:[{sign}][0-9]{{3}})+(?:[.,][0-9]*)?$"
     are = pc.match_substring_regex(fields, pattern)
     return pc.if_else(are, pc.replace_substring(fields, sign, ""), fields)
 

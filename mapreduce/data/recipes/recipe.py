@@ -17,6 +17,8 @@ from mapreduce.support.jsonfiles import build
 MISSING_RULES = ("error", "drop", "mean", "median", "constant", "indicator")
 TASKS = ("classification", "regression")
 LAYOUTS = ("dense", "sparse")
+#: Separators of thousands: none, or one of these; the last are a space that does not break.
+THOUSANDS = ("", ",", ".", "'", "’", "_", " ", "\u00a0", "\u202f")
 
 
 @dataclass(frozen=True)
@@ -125,11 +127,12 @@ class Recipe:
             _between(name, getattr(self, name), most)
         if self.hash_bits is not None:
             _between("hash_bits", self.hash_bits, MOST_BITS)
-        for name in ("delimiter", "quote", "decimal"):
-            if len(getattr(self, name).encode()) != 1:
-                raise UsageError(
-                    f"{name}: expected one ASCII character, found {getattr(self, name)!r}"
-                )
+        _one_of("decimal", self.decimal, (".", ","))
+        _one_of("thousands", self.thousands, THOUSANDS)
+        for name in ("delimiter", "quote"):
+            sign = getattr(self, name)
+            if len(sign.encode()) != 1 or sign in "\r\n\0":
+                raise UsageError(f"{name}: expected one ASCII character, found {sign!r}")
         signs = (self.decimal, self.thousands)
         # A sign in numbers may be the delimiter, if these are in quotes.
         if self.decimal == self.thousands or self.quote in (self.delimiter, *signs):

@@ -1,0 +1,449 @@
+"""Tables as people have them: what is read nevertheless, and what is said of what cannot be."""
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mapreduce.data import ids
+from mapreduce.data.importer import import_rows
+from mapreduce.data.readers import csv as csv_reader
+from mapreduce.data.readers import opening
+from mapreduce.data.recipes.fitted import FittedRecipe
+from mapreduce.data.recipes.recipe import Recipe, Rule, load
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError, MissingInputError, UsageError
+from programs import gradreduce
+from reading import read
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(content, name="a.csv"):
+        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return tmp_path / name
+
+    return write
+
+
+def fitted_of(path, **fields):
+    """The recipe that a table gives, and its features."""
+    source = opening.table([path], opening.format_of([path]), Recipe(**fields))
+    features = read(source).features
+    return FittedRecipe.from_bytes(source.finish().recipe), features
+
+
+def lines(*rows):
+    return "".join(f"{row}\n" for row in rows)
+
+
+def numbers(**rules):
+    return {name: Rule(kind) for name, kind in rules.items()}
+
+
+REFUSED = {
+    "ragged": ("x,label\n1,a\n2\n", {}, "a.csv, row 2: expected 2 fields, found 1"),
+    "open quote": ('x,label\n1,a\n2,"b\n3,c\n', {}, "row 2, column label: a label over several li"),
+    "open quote of a feature": ('x,label\nu,a\n"v,b\n3,c\n', {}, "row 2, column x: a text over se"),
+    "latin-1": (
+        "x,label\nMünchen,a\nBonn,b\n".encode("latin-1"),
+        {},
+        "row 1, column x: 'M\\udcfcnchen' is not UTF-8 text. Say --encoding, such as latin-1",
+    ),
+    "other encoding": ("x,label\na,ü\n".encode(), {"encoding": "ascii"}, "row 1: it is not ascii"),
+    "utf-16": ("x,label\n1,a\n".encode("utf-16"), {}, "iconv -f utf-16 -t utf-8"),
+    "thousands": ('x,label\n"1,234",a\n"2,345",b\n', {}, "like numbers: '1,234', '2,345'. Say --t"),
+    "money": ("x,label\n€ 5,a\n€ 7,b\n", {}, "look like numbers: '€ 5', '€ 7'. Say --number x if"),
+    "money and a word": ("x,label\n€ 5,a\nfive,b\n", {"columns": numbers(x="number")},
+                         "row 2, column x: expected a number, found 'five'"),
+    "decimal comma": ("x;label\n1,5;a\n2,5;b\n", {"delimiter": ";"}, "'1,5', '2,5'. Say --decimal"),
+    "decimal comma and thousands": ("x;label\n1.001,5;a\n2,5;b\n", {"delimiter": ";"},
+                                    "Say --decimal , --thousands . if"),
+    "some with a decimal comma": ("x;label\n1,5;a\n2;b\n3;a\n", {"delimiter": ";"},
+                                  "2 of its 3 fields are numbers, others are not: '1,5'. Say --de"),
+    "another delimiter": ("x;y;label\n1;2;a\n", {}, "has one column, 'x;y;label'. Say --delimiter"),
+    "a name twice": ("x,x,label\n1,2,a\n", {}, "two columns have the same name, x, in x, x, label"),
+    "a feature twice": ("a,a=x,label\nx,1,0\ny,2,1\n", {}, "two features have the same name, a=x"),
+    "all missing": ("x,label\n,a\nNA,b\n", {}, "no column that can be a feature; x: all of its fi"),
+    "all the same": ("x,label\nu,a\nu,b\n", {}, "x: it is the same in all rows: 'u'"),
+    "infinite": ("x,label\n1,a\ninf,b\n", {}, "row 2, column x: expected a finite number, found i"),
+    "too large": ("x,label\n1e200,a\n-1e200,b\n", {}, "too large for their variance: -1e+200 to 1"),
+    "dates in two ways": ("d,label\n2024-05-01,a\n30.06.2024,b\n", {},
+                          "'2024-05-01' (YYYY-MM-DD), '30.06.2024' (DD.MM.YYYY). Write all in one"),
+    "time zones": ("d,label\n2024-05-01 10:00:00+02:00,a\n2024-05-02 10:00:00+02:00,b\n", {},
+                   "with time zones: '2024-05-01 10:00:00+02:00' (none of these). Write"),
+    "no date": ("d,label\n2024-02-28,a\n2024-02-30,b\n", {}, "'2024-02-30' (none of these)"),
+    "no date, though said": ("d,label\n2024-02-28,a\n2024-02-30,b\n",
+                             {"columns": {"d": Rule("date", format="YYYY-MM-DD")}},
+                             "row 2, column d: expected a date YYYY-MM-DD, found '2024-02-30'"),
+    "ambiguous dates": ("d,label\n01/02/2024,a\n03/04/2024,b\n", {},
+                        "may be DD/MM/YYYY or MM/DD/YYYY. Say which: --date-format d=DD/MM/YYYY"),
+    "missing label": ("x,label\n1,a\n2,\n", {}, "row 2, column label: expected a label, found not"),
+    "a word among labels": ("x,label\n1,1.5\n2,?\n3,2\n", {}, "row 2, column label: expected a fi"),
+    "missing id": ("x,i,label\n1,u,a\n2,,b\n", {"id": "i"}, "row 2, column i: expected an id, fou"),
+    "missing weight": ("x,w,label\n1,1,a\n2,,b\n", {"weights": "w"}, "row 2, column w: expected a"),
+    "a constant that is none": ("x,label\n1,a\n,b\n", {"columns": {"x": Rule(missing="constant",
+                                constant="u")}}, "constant: expected a number, found 'u'"),
+    "nothing left": ("x,y,label\n1,,a\n,2,b\n", {"missing": "drop"}, "expected at least one row, "),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "fields", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused(write, tmp_path, content, fields, message):
+    path = write(content)
+    with pytest.raises(DataError) as caught:
+        import_rows(opening.table([path], "csv", Recipe(**fields)), tmp_path / "out", 0)
+    assert message in str(caught.value)
+    assert "a.csv" in str(caught.value)
+    assert [one.name for one in tmp_path.iterdir()] == ["a.csv"]
+
+
+@pytest.mark.parametrize("columns", ["x,y", "x,Label", "a,b,c"])
+def test_no_label(write, columns):
+    path = write(f"{columns}\n{','.join('1' for _ in columns.split(','))}\n")
+    with pytest.raises(UsageError, match=r"no column is called label\. Say which one is to be"):
+        opening.table([path], "csv", Recipe())
+
+
+READ = {
+    "byte-order mark": ("\ufeffx,label\n1,a\n2,b\n", {}, [1, 2]),
+    "latin-1": ("x,n,label\nü,1,a\nä,2,b\n".encode("latin-1"), {"encoding": "latin-1",
+                "drop": ("x",)}, [1, 2]),
+    "thousands": ('x,label\n"1,234",a\n"-2,345,000.5",b\n12,c\n', {"thousands": ","},
+                  [1234, -2345000.5, 12]),
+    "money": ('x,label\n€ 5,a\n"$7,000.50",b\n9 %,c\nCHF 3\'000,c\n',
+              {"thousands": ",", "columns": numbers(x="number")}, [5, 7000.5, 9, 3000]),
+    "decimal comma": ("x;label\n1,5;a\n-2,5e1;b\n3;c\n", {"delimiter": ";", "decimal": ","},
+                      [1.5, -25, 3]),
+    "decimal comma in quotes": ('x,label\n"1,5",a\n"2,5",b\n', {"decimal": ","}, [1.5, 2.5]),
+    "spaces for thousands": ("x,label\n1 234,a\n2,b\n", {"thousands": " "}, [1234, 2]),
+    "narrow spaces": ("x,label\n1\u202f234.5,a\n2,b\n", {"thousands": "\u202f"}, [1234.5, 2]),
+    "points for thousands": ("x;label\n1.234,5;a\n2,5;b\n", {"delimiter": ";", "decimal": ",",
+                             "thousands": "."}, [1234.5, 2.5]),
+    "booleans": ("x,label\ntrue,a\nNO,b\nt,c\n", {}, [1, 0, 1]),
+    "another quote": ("x,label\n'1',a\n'2',b\n", {"quote": "'"}, [1, 2]),
+    "a word for nothing": ("x,label\n1,a\n?,b\n4,c\n", {"na": ("?",), "missing": "mean"},
+                           [1, 2.5, 4]),
+    "a constant": ("x,label\n1,a\n,b\n3,c\n", {"columns": {"x": Rule(missing="constant",
+                   constant=-1.0)}}, [1, -1, 3]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "fields", "expected"), READ.values(), ids=READ)
+def test_what_is_read(write, content, fields, expected):
+    fitted, features = fitted_of(write(content), standardise=False, dtype="float64", **fields)
+    assert len(fitted.columns) == 1
+    assert features.tolist() == [[value] for value in expected]
+
+
+def test_dates_in_three_ways(write):
+    content = lines(
+        "a,b,c,d,e,label",
+        "2024-12-31,31.12.2024,2024/12/31,13/01/2024,01/13/2024,u",
+        "2024-12-30 12:00:00,30.12.2024,2024/12/30,01/02/2024,02/01/2024,v",
+    )
+    fitted, features = fitted_of(write(content), standardise=False, dtype="float64")
+    kinds = {column.name: column.kind.removeprefix("date:") for column in fitted.columns}
+    assert kinds == {"a": "YYYY-MM-DD", "b": "DD.MM.YYYY", "c": "YYYY/MM/DD", "d": "DD/MM/YYYY",
+                     "e": "MM/DD/YYYY"}  # fmt: skip
+    days = [features[:, fitted.features.index(f"{name} (days)")].tolist() for name in "abcde"]
+    first = np.datetime64("2024-12-31").astype(int)
+    assert days[0] == [first, first - 0.5]
+    assert days[1] == days[2] == [first, first - 1]
+    assert days[3] == days[4] == [np.datetime64(day).astype(int)
+                                  for day in ("2024-01-13", "2024-02-01")]  # fmt: skip
+    said = {"d": Rule("date", format="MM/DD/YYYY")}
+    path = write("d,label\n01/02/2024,a\n03/04/2024,b\n")
+    fitted, features = fitted_of(path, standardise=False, dtype="float64", columns=said)
+    assert features[0, 0] == np.datetime64("2024-01-02").astype(int)
+
+
+def test_columns_that_say_nothing_are_left_out(write):
+    rows = [f"{i},u{i},5,same,,{'ab'[i % 2]}" for i in range(60)]
+    fitted, features = fitted_of(write(lines("x,id,five,word,none,label", *rows)))
+    assert fitted.features == ("five", "x")
+    assert set(features[:, 0]) == {0}
+    assert fitted.left_out == {
+        "id": "60 different: it looks like an id. Say --id id, or --category id to use it",
+        "word": "it is the same in all rows: 'same'",
+        "none": "all of its fields are missing",
+    }
+
+
+def test_labels_and_weights_are_written_as_features_are(write):
+    path = write("x;label;w\n1;1.001,5;0,5\n2;2,5;1\n")
+    given = {"delimiter": ";", "decimal": ",", "thousands": ".", "weights": "w"}
+    found = read(opening.table([path], "csv", Recipe(**given)))
+    assert (found.labels.tolist(), found.weights.tolist()) == ([1001.5, 2.5], [0.5, 1])
+
+
+def test_rows_without_a_label_are_left_out_if_asked_for(write, tmp_path):
+    path = write("x,i,label\n1,a,1.5\n2,b,\n3,c,NA\n4,d,?\n5,e,2\n")
+    source = opening.table([path], "csv", Recipe(missing_label="drop", na=("?",), id="i"))
+    manifest = import_rows(source, tmp_path / "out", 0)
+    shard = Dataset(tmp_path / "out").shard(0)
+    order = np.argsort(shard.source_rows(0, 2))
+    assert shard.rows(0, 2).labels[order].tolist() == [1.5, 2]
+    numbered = shard.source_rows(0, 2)[order]
+    assert numbered.tolist() == [0, 4]
+    assert ids.of_rows(tmp_path / "out", manifest, numbered).to_pylist() == ["a", "e"]
+    assert source.chunks.dropped == 3
+
+
+def test_a_file_that_grows_while_it_is_read(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 64)
+    path = write(lines("x,label", *(f"{i},{i % 2}" for i in range(500))))
+    source = opening.table([path], "csv", Recipe())
+    original = source.chunks
+
+    def growing():
+        for number, chunk in enumerate(original):
+            if number == 2:
+                with path.open("a") as file:
+                    file.write("7,1\n")
+            yield chunk
+
+    with pytest.raises(DataError, match=r"a\.csv changed its size while it was read"):
+        import_rows(replace(source, chunks=growing()), tmp_path / "out", 0)
+    assert [one.name for one in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_an_id_that_comes_twice(write, tmp_path):
+    path = write("x,i,label\n1,u,a\n2,v,b\n3, u,a\n")
+    with pytest.raises(
+        DataError, match="the id 'u' is that of rows 1 and 3: expected an id for ea"
+    ):
+        import_rows(opening.table([path], "csv", Recipe(id="i")), tmp_path / "out", 0)
+    assert [one.name for one in tmp_path.iterdir()] == ["a.csv"]
+
+
+TRAIN = lines(
+    "name,size,colour,day,flag,label",
+    *(
+        f"n{i},{i % 7}.5,{['red', 'green', ''][i % 3]},2024-05-{i % 28 + 1:02},"
+        f"{'yn'[i % 2]},{'ab'[i % 2]}"
+        for i in range(60)
+    ),
+)
+
+
+@pytest.fixture
+def trained(write):
+    """A recipe of ``colour``, ``day``, ``flag`` and ``size``, and the features of its rows."""
+    path = write(TRAIN, "train.csv")
+    fitted, features = fitted_of(path, id="name")
+    assert [column.name for column in fitted.columns] == ["colour", "day", "flag", "size"]
+    return fitted, features
+
+
+def like(fitted, path, **changes):
+    kind = opening.format_of([path])
+    return opening.table([path], kind, replace(fitted.recipe, **changes), fitted)
+
+
+def test_a_new_category_counts_as_other(trained, write):
+    fitted, _ = trained
+    rows = ["u,1,blue,2024-05-01,y,a", "v,2,red,2024-05-02,n,b", "w,2,blue,,,a"]
+    path = write(lines("name,size,colour,day,flag,label", *rows))
+    source = like(fitted, path)
+    features = read(source).features
+    other = fitted.features.index("colour (other)")
+    assert features[:, other].tolist() == [1, 0, 1]
+    assert features[:, :other].sum(axis=1).tolist() == [0, 1, 0]
+    assert source.chunks.notes() == [
+        "2 fields of the column colour are none of the names in the training data, and count as "
+        "other"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("u,big,red,2024-05-01,y,a", "row 2, column size: expected a number, found 'big'"),
+        ("u,inf,red,2024-05-01,y,a", "row 2, column size: expected a finite number, found inf"),
+        ("u,1,red,01.05.2024,y,a", "row 2, column day: expected a date YYYY-MM-DD, found '01.05.2"),
+        ("u,1,red,2024-05-01,maybe,a", "row 2, column flag: expected a boolean, found 'maybe'"),
+        ("u,1,red,2024-05-01,y,", "row 2, column label: expected a label, found nothing"),
+        ("u,1,red,2024-05-01,y", "row 2: expected 6 fields, found 5"),
+        (",1,red,2024-05-01,y,a", "row 2, column name: expected an id, found nothing"),
+    ],
+)
+def test_a_field_of_another_kind(trained, write, row, message):
+    fitted, _ = trained
+    good = "u0,1,red,2024-05-01,y,a"
+    with pytest.raises(DataError) as caught:
+        read(like(fitted, write(lines("name,size,colour,day,flag,label", good, row, good))))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("name,size,day,flag,label", "missing: colour$"),
+        (
+            "name,sizes,colour,day,flag,label",
+            "missing: size; extra: sizes. Leave extra columns out",
+        ),
+        ("name,size,colour,day,flag,label,more", r"extra: more\. Leave extra columns out with --d"),
+        ("name,size,colour,day,flag,labels", "extra: labels"),
+    ],
+)
+def test_columns_that_are_not_those_of_the_training_data(trained, write, header, message):
+    fitted, _ = trained
+    path = write(lines(header, ",".join("1" * (header.count(",") + 1))))
+    with pytest.raises(DataError, match=message):
+        like(fitted, path)
+
+
+def test_other_columns_in_another_order_of_another_format(trained, write, tmp_path):
+    fitted, features = trained
+    rows = [line.split(",") for line in TRAIN.splitlines()]
+    turned = lines(*(";".join([*row[::-1], "more"]) for row in rows))
+    path = write(turned, "turned.csv")
+    found = read(like(fitted, path, delimiter=";", drop=("more",)))
+    assert np.array_equal(found.features, features)
+    columns = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
+    typed = {
+        "colour": pa.array(columns["colour"]).dictionary_encode(),
+        "size": pa.array(map(float, columns["size"]), pa.float32()),
+        "day": pa.array(columns["day"]).cast(pa.date32()),
+        "flag": pa.array([flag == "y" for flag in columns["flag"]]),
+    }
+    pq.write_table(pa.table(typed), tmp_path / "typed.parquet")
+    unlabelled = {"labelled": False, "label": None, "task": None}
+    found = read(like(fitted, tmp_path / "typed.parquet", **unlabelled))
+    assert found.labels is found.ids is None
+    assert np.array_equal(found.features, features)
+    wrong = {**typed, "day": pa.array([20240501] * 60), "size": typed["day"]}
+    for name, expected in (
+        ("day", "dates, found the type int64"),
+        ("size", "a number, found the t"),
+    ):
+        pq.write_table(pa.table({**typed, name: wrong[name]}), tmp_path / "wrong.parquet")
+        with pytest.raises(DataError, match=f"row 1, column {name}: expected {expected}"):
+            read(like(fitted, tmp_path / "wrong.parquet", **unlabelled))
+
+
+@pytest.fixture(params=[100, 1], ids=["categories", "hashed"])
+def imported(write, tmp_path, request):
+    path = write(TRAIN, "train.csv")
+    recipe = Recipe(id="name", max_categories=request.param, category_bits=3)
+    source = opening.table([path], "csv", replace(recipe, columns=numbers(colour="category")))
+    return tmp_path / "out", import_rows(source, tmp_path / "out", 0)
+
+
+def test_a_recipe_that_was_changed_by_hand(imported):
+    folder, manifest = imported
+    file = folder / "recipe.json"
+    file.write_text(file.read_text().replace('"size"', '"sise"'))
+    with pytest.raises(DataError, match=r"recipe\.json is damaged.* Import the data again"):
+        opening.fitted_of(folder, manifest)
+    file.unlink()
+    with pytest.raises((DataError, MissingInputError), match=r"recipe\.json"):
+        opening.fitted_of(folder, manifest)
+
+
+def places(content, path=()):
+    """Where values are in a JSON object."""
+    inner = content.items() if isinstance(content, dict) else enumerate(content)
+    for key, value in inner:
+        yield (*path, key)
+        if isinstance(value, dict | list):
+            yield from places(value, (*path, key))
+
+
+NONSENSE = [None, -1, 1.5, 10**30, "", "x", "date:", "date:X", True, [], [1], {}, {"x": 1}, [[]]]
+
+
+@pytest.mark.slow
+def test_a_recipe_of_nonsense_is_an_error_or_works(imported, write):
+    """Every value of the file is replaced by each of some others, with a digest that fits."""
+    folder, manifest = imported
+    file, counts = folder / "recipe.json", {"refused": 0, "works": 0}
+    content = json.loads(file.read_text())
+    for place in [(), *places(content)]:
+        for value in NONSENSE:
+            changed = json.loads(json.dumps(content))
+            inner = changed
+            for step in place[:-1]:
+                inner = inner[step]
+            if place:
+                inner[place[-1]] = value
+            else:
+                changed = value
+            text = json.dumps(changed).encode()
+            file.write_bytes(text)
+            listed = replace(manifest.recipe, sha256=hashlib.sha256(text).hexdigest())
+            try:
+                fitted = opening.fitted_of(folder, replace(manifest, recipe=listed))
+                read(like(fitted, folder.parent / "train.csv"))
+                counts["works"] += 1
+            except (DataError, UsageError) as error:
+                assert str(error)
+                counts["refused"] += 1
+            except Exception as error:
+                raise AssertionError(f"{place} = {value!r}: {error!r}") from error
+    assert counts["refused"] > counts["works"]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("label = 3\n", "label"),
+        ("labl = 'x'\n", "labl"),
+        ("[columns.x]\nkind = 'dat'\n", "column x: kind: expected one of number, boolean, date"),
+        ("[columns.x]\nmissing = 'constant'\n", "constant need each other"),
+        ("columns = 1\n", "expected a table for each column"),
+        ("x = \n", "recipe.toml"),
+        (b"\xff", "recipe.toml"),
+        ("missing = 'constant'\n", "missing: expected one of"),
+        ("encoding = 'utf-16'\n", "lines cannot be found in it"),
+        ("encoding = 'rot13'\n", "encoding"),
+        ("delimiter = ';;'\n", "expected one ASCII character"),
+        ("decimal = 'x'\n", "decimal: expected one of ., ,, found 'x'"),
+        ("thousands = ';'\n", "thousands: expected one of"),
+        ('delimiter = "\\n"\n', "delimiter: expected one ASCII character"),
+        ("max_categories = 0\n", "max_categories: expected 1 to 10,000, found 0"),
+        ("decimal = ','\nthousands = ','\n", "different signs in numbers"),
+    ],
+)
+def test_a_recipe_file_that_makes_no_sense(write, content, message):
+    path = write(content, "recipe.toml")
+    with pytest.raises((DataError, UsageError)) as caught:
+        load(path)
+    assert message in str(caught.value)
+    assert "recipe.toml" in str(caught.value)
+
+
+@pytest.mark.slow
+def test_predictions_of_messy_files(write, tmp_path):
+    """What the commands say, and with which code they end."""
+    write(TRAIN, "train.csv")
+    here = {"cwd": tmp_path, "env": {**os.environ, "TMPDIR": str(tmp_path)}}
+    done = gradreduce("data", "import", "train.csv", "data", "--id", "name", **here)
+    assert done.returncode == 0, done.stderr
+    assert re.search("colour  category -> 4 features +2 different, 20 missing", done.stdout)
+    options = ["--model", "logistic", "--rounds", 2, "-r", "inline"]
+    assert gradreduce("train", "data", "--run", "run", *options, **here).returncode == 0
+    header = "name,size,colour,day,flag\n"
+    for row, code, message in (
+        ("u,1,blue,2024-05-01,y", 0, "1 fields of the column colour are none of the names"),
+        ("u,big,red,2024-05-01,y", 65, "row 1, column size: expected a number, found 'big'"),
+        ("u,1,red,2024-05-01", 65, "row 1: expected 5 fields, found 4"),
+    ):
+        write(header + row + "\n", "new.csv")
+        done = gradreduce("predict", "run", "new.csv", "out.csv", "-r", "inline", **here)
+        assert done.returncode == code, done.stderr
+        assert re.search(message, done.stderr)
+        assert "Traceback" not in done.stderr
+        if code == 0:
+            assert (tmp_path / "out.csv").read_text().startswith('"row","id","prediction"')
+        (tmp_path / "out.csv").unlink(missing_ok=code != 0)
+    left = {"train.csv", "data", "run", "new.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == left
