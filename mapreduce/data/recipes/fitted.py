@@ -311,29 +311,45 @@ class FittedRecipe:
     def _sparse(self, block: Block, dtype: np.dtype[Any]) -> Csr:
         rows = len(block.numbers)
         means, scales, fills, places = self._linear
-        x = block.numbers / self._units
-        x = (np.where(np.isnan(x), fills, x) - means) / scales
-        single = [(np.full(rows, place), x[:, i]) for i, place in enumerate(places.tolist())]
+        single: list[tuple[Array, Any]] = []
         several: list[tuple[Array, Array, Array]] = []
         for where, values in self._entries(block):
             if isinstance(where, tuple):
                 several.append((*where, values))
             else:
-                single.append((where, np.broadcast_to(values, rows)))
-        at = (
-            np.stack([where for where, _ in single], axis=1) if single else np.empty((rows, 0), int)
-        )
-        found = np.stack([v for _, v in single], axis=1) if single else np.empty((rows, 0))
+                single.append((where, values))
+        # A feature for each column that has one in each row, in the order of the features: those of
+        # a column come one after another, and so do the columns.
+        most = [*places.tolist(), *(int(where.max(initial=-1)) for where, _ in single)]
+        slots = np.argsort(np.argsort(most, kind="stable"))
+        numbers, others = slots[: len(places)], slots[len(places) :]
+        parts = []
+        for start in range(0, max(rows, 1), _CHUNK_ROWS):
+            part = slice(start, start + _CHUNK_ROWS)
+            x = block.numbers[part] / self._units
+            x = (np.where(np.isnan(x), fills, x) - means) / scales
+            at, found = (
+                np.empty((len(x), len(most)), np.int32),
+                np.empty((len(x), len(most)), dtype),
+            )
+            at[:, numbers], found[:, numbers] = places, x
+            for slot, (where, values) in zip(others.tolist(), single, strict=True):
+                at[:, slot] = where[part]
+                one = values if isinstance(values, float) else values[part]
+                found[:, slot] = np.where(where[part] >= 0, one, 0.0)
+            used = found != 0
+            parts.append((used.sum(axis=1), at[used], found[used]))
+        lengths, indices, entries = (np.concatenate(some) for some in zip(*parts, strict=True))
         if not several:
-            # The features of a column come one after another, and so do the columns.
-            order = np.argsort([int(where.max(initial=-1)) for where, _ in single], kind="stable")
-            at, values = at[:, order], found[:, order].astype(dtype)
-            used = (at >= 0) & (values != 0)
-            indices = at[used].astype(np.int32)
-            return csr.from_lengths(used.sum(axis=1), indices, values[used], self.width)
-        used = at >= 0
-        several.append((np.nonzero(used)[0], at[used], found[used]))
-        row, place, value = (np.concatenate(parts) for parts in zip(*several, strict=True))
+            return csr.from_lengths(lengths, indices, entries, self.width)
+        several.append((np.repeat(np.arange(rows), lengths), indices, entries))
+        return self._added(rows, several, dtype)
+
+    def _added(
+        self, rows: int, parts: list[tuple[Array, Array, Array]], dtype: np.dtype[Any]
+    ) -> Csr:
+        """Sparse rows of entries (row, feature, value) that are to be added up."""
+        row, place, value = (np.concatenate(some) for some in zip(*parts, strict=True))
         keys = row * self.width + place
         ordered = np.argsort(keys, kind="stable")
         keys, value = keys[ordered], value[ordered]
