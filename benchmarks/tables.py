@@ -28,6 +28,8 @@ PEER = "pandas in chunks, scikit-learn's SGDClassifier"
 NUMBERS, MISSING, STEP = 20, 4, 50_000
 WORDS = {"kind": 4, "shop": 20, "town": 200}
 TEST_BYTES = 4_000_000
+#: With few large rounds, by which an epoch learns as much as by the peer's, of one row each.
+HOW = ("--optimizer", "adam", "--learning-rate", 0.01, "--batch-size", 8192)
 
 
 def write(path: Path, size: int, seed: int = 0) -> int:
@@ -173,7 +175,7 @@ def benchmark(quick: bool, size: int | None = None) -> Result:
         ours, reached = {}, {}
         for name, *arguments in (
             ("gradreduce data import", train, data, "--label", LABEL),
-            ("gradreduce train", data, "--run", run, "--model", "logistic", "--epochs", 1),
+            ("gradreduce train", data, "--run", run, "--model", "logistic", "--epochs", 1, *HOW),
         ):
             command = [sys.executable, "-m", "mapreduce.cli.main", *name.split()[1:], "-q"]
             ours[name], _ = cost([*command, *map(str, arguments)])
@@ -197,4 +199,4 @@ def benchmark(quick: bool, size: int | None = None) -> Result:
         f"processes, with all that they start. Accuracy on other rows: {accuracies}."
     )
     title = f"A CSV file of {size / 1e9:g} GB, from the file to a logistic regression"
-    return Result(title, note, ours, theirs, skipped)
+    return Result(title, note, ours, theirs, skipped, limit=None if quick else 0.7)

@@ -417,10 +417,10 @@ def _slice_rows(wanted: int | None, batch_size: int, full: bool, data: Manifest)
 def default_batch_size(rows: int) -> int:
     """The rows of a round for a training on so many: a power of two, about a 1,024th of them.
 
-    Not fewer than 128, as for up to 185,000 rows, and not more than 8,192: a round costs the same
-    for both, so that an epoch of 128 rows each would take hours on millions of rows.
+    Not fewer than 128, as for up to 185,000 rows, and not more than 1,024: a round costs nearly the
+    same for both, and larger batches learn less in an epoch.
     """
-    return min(8192, max(128, 1 << round(math.log2(max(rows, 1) / 1024)))) if rows > 1024 else 128
+    return min(1024, max(128, 1 << round(math.log2(max(rows, 1) / 1024)))) if rows > 1024 else 128
 
 
 def default_slice_rows(batch_size: int) -> int:
