@@ -509,7 +509,7 @@ class _Shards:
         size = features.dtype.itemsize
         if isinstance(features, Csr):
             return sparse_row_bytes(self._buckets.rows, self._buckets.entries, size)
-        return features.shape[1] * size
+        return int(features.shape[1]) * size
 
     def _write(self, shard: tuple[int, tuple[Batch, Array]]) -> ShardEntry:
         number, (rows, numbers) = shard
