@@ -271,7 +271,8 @@ class Reader:
                     wanted = f"expected a {what} {form}".rstrip()
                     raise BadField(row, name, f"{wanted}, found {value}")
                 return values, kinds.join(kind, kinds.kind_of(self.plain(name, column)))
-            found = kind
+            # Other rows may tell which of several formats it is.
+            found = kinds.join(kind, kinds.kind_of(column)) if "|" in kind else kind
         if isinstance(values, np.ndarray):
             if (infinite := np.isinf(values)).any():
                 row = int(infinite.argmax())
