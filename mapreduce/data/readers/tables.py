@@ -307,7 +307,7 @@ class Reader:
     def _parsed(self, kind: str, column: Any) -> tuple[Array, Array]:
         if kind.startswith("date:"):
             values = kinds.dates(column, kind.removeprefix("date:").split("|")[0])
-            return values, np.isnan(values) & pc.is_valid(column).to_numpy(zero_copy_only=False)
+            return values, np.isnan(values) & kinds.is_given(column)
         if kind == "boolean":
             return kinds.booleans(column)
         values, bad = kinds.numbers(column)
