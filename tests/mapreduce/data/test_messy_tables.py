@@ -264,6 +264,21 @@ def test_a_file_that_grows_while_it_is_read(write, tmp_path, monkeypatch):
     assert [one.name for one in tmp_path.iterdir()] == ["a.csv"]
 
 
+def test_rows_are_read_again_with_their_ids_and_classes(write, tmp_path, monkeypatch):
+    """The last row shows that a column is one of texts."""
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 64)
+    rows = [f"{i % 9},u{i},{'abc'[i % 3]}" for i in range(40)]
+    rows += [f"v,w{i},d" for i in range(70)]
+    source = opening.table([write(lines("x,i,label", *rows))], "csv", Recipe(id="i"))
+    manifest = import_rows(source, tmp_path / "out", 0)
+    assert (manifest.rows, manifest.classes) == (110, ("a", "b", "c", "d"))
+    assert manifest.class_rows == (14, 13, 13, 70)
+    found = ids.of_rows(tmp_path / "out", manifest, np.arange(110)).to_pylist()
+    assert found == [row.split(",")[1] for row in rows]
+    files = {one.name for one in (tmp_path / "out").iterdir()}
+    assert files == {"ids.parquet", "manifest.json", "recipe.json", "shard-00000.arrow"}
+
+
 def test_an_id_that_comes_twice(write, tmp_path):
     path = write("x,i,label\n1,u,a\n2,v,b\n3, u,a\n")
     with pytest.raises(
