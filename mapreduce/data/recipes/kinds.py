@@ -123,7 +123,8 @@ def is_given(fields: Any) -> Array:
     """Which texts (rows,) are no missing number, boolean or date. Beside texts, NA is Namibia."""
     fields = trimmed(fields)
     missing = pc.or_(pc.is_null(fields), pc.is_in(fields, _MISSING_WORDS))
-    return ~missing.to_numpy(zero_copy_only=False)
+    found: Array = ~missing.to_numpy(zero_copy_only=False)
+    return found
 
 
 def booleans(fields: Any) -> tuple[Array, Array]:
