@@ -271,7 +271,8 @@ class Reader:
                     wanted = f"expected a {what} {form}".rstrip()
                     raise BadField(row, name, f"{wanted}, found {value}")
                 return values, kinds.join(kind, kinds.kind_of(self.plain(name, column)))
-            found = kind
+            # Other rows may tell which of several formats it is.
+            found = kinds.join(kind, kinds.kind_of(column)) if "|" in kind else kind
         if isinstance(values, np.ndarray):
             if (infinite := np.isinf(values)).any():
                 row = int(infinite.argmax())
@@ -306,7 +307,7 @@ class Reader:
     def _parsed(self, kind: str, column: Any) -> tuple[Array, Array]:
         if kind.startswith("date:"):
             values = kinds.dates(column, kind.removeprefix("date:").split("|")[0])
-            return values, np.isnan(values) & pc.is_valid(column).to_numpy(zero_copy_only=False)
+            return values, np.isnan(values) & kinds.is_given(column)
         if kind == "boolean":
             return kinds.booleans(column)
         values, bad = kinds.numbers(column)

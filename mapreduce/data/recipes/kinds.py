@@ -56,9 +56,6 @@ def kind_of(fields: Any) -> str:
         return "empty"
     if _all(pc.match_substring_regex(words, f"^(?:{NUMBER})$")):
         return "number" if len(words) == len(values) and not _missing(fields) else "number?"
-    if len(words) != len(values):
-        # Beside texts, "NA" is Namibia.
-        words = values
     if _all(pc.is_in(pc.utf8_lower(words), _BOOLEANS)):
         return "boolean"
     found = [name for name in DATE_FORMATS if not np.isnan(dates(words, name)).any()]
@@ -122,6 +119,14 @@ def numbers(fields: Any) -> tuple[Array, Array]:
     return values, ~known.to_numpy(zero_copy_only=False) | np.isinf(values)
 
 
+def is_given(fields: Any) -> Array:
+    """Which texts (rows,) are no missing number, boolean or date. Beside texts, NA is Namibia."""
+    fields = trimmed(fields)
+    missing = pc.or_(pc.is_null(fields), pc.is_in(fields, _MISSING_WORDS))
+    found: Array = ~missing.to_numpy(zero_copy_only=False)
+    return found
+
+
 def booleans(fields: Any) -> tuple[Array, Array]:
     """1 and 0 (rows,) of texts, NaN where none is read; and which are neither that nor missing."""
     lower = pc.utf8_lower(trimmed(fields))
@@ -129,7 +134,7 @@ def booleans(fields: Any) -> tuple[Array, Array]:
         pc.is_in(lower, pa.array(words)).to_numpy(zero_copy_only=False) for words in (TRUE, FALSE)
     )
     values = np.where(yes, 1.0, np.where(no, 0.0, np.nan))
-    return values, ~(yes | no | pc.is_null(lower).to_numpy(zero_copy_only=False))
+    return values, np.isnan(values) & is_given(fields)
 
 
 def dates(fields: Any, form: str) -> Array:

@@ -82,8 +82,8 @@ class Recipe:
     delimiter, quote, encoding, decimal, thousands : str
         Of CSV files. ``thousands`` is empty if there are no separators of thousands.
     na : tuple of str
-        Words that stand for a missing field, beside an empty one and, among numbers, ``NA`` and
-        the like.
+        Words that stand for a missing field, beside an empty one and, among numbers, booleans and
+        dates, ``NA`` and the like.
     header : bool or None
         Whether the first line of a CSV file has the names; None: as it looks.
     columns : dict of str to Rule

@@ -4,12 +4,15 @@ import hashlib
 import json
 import os
 import re
+import threading
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mapreduce.data import ids
 from mapreduce.data.importer import import_rows
@@ -126,7 +129,7 @@ READ = {
     "narrow spaces": ("x,label\n1\u202f234.5,a\n2,b\n", {"thousands": "\u202f"}, [1234.5, 2]),
     "points for thousands": ("x;label\n1.234,5;a\n2,5;b\n", {"delimiter": ";", "decimal": ",",
                              "thousands": "."}, [1234.5, 2.5]),
-    "booleans": ("x,label\ntrue,a\nNO,b\nt,c\n", {}, [1, 0, 1]),
+    "booleans": ("x,label\ntrue,a\nNO,b\nNA,c\n", {"missing": "mean"}, [1, 0, 0.5]),
     "another quote": ("x,label\n'1',a\n'2',b\n", {"quote": "'"}, [1, 2]),
     "a word for nothing": ("x,label\n1,a\n?,b\n4,c\n", {"na": ("?",), "missing": "mean"},
                            [1, 2.5, 4]),
@@ -162,6 +165,53 @@ def test_dates_in_three_ways(write):
     path = write("d,label\n01/02/2024,a\n03/04/2024,b\n")
     fitted, features = fitted_of(path, standardise=False, dtype="float64", columns=said)
     assert features[0, 0] == np.datetime64("2024-01-02").astype(int)
+
+
+FIELDS = ["", "NA", "1", "2.5", "1,5", "true", "no", "a", "b c", "2024-05-01", "2024-05-02 10:00",
+          "01/02/2024", "13/02/2024", "02/13/2024", "€ 5"]  # fmt: skip
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    column=st.lists(st.sampled_from(FIELDS), min_size=1, max_size=3).flatmap(
+        lambda some: st.lists(st.sampled_from(some), min_size=2, max_size=12)
+    ),
+    hash_bits=st.sampled_from([None, None, 4]),
+)
+def test_where_blocks_end_does_not_matter(tmp_path_factory, column, hash_bits):
+    """A kind that only the last row shows is found, or refused, as if it were the first."""
+    path = tmp_path_factory.getbasetemp() / "blocks.csv"
+    rows = [f'"{field}",{i},{i % 2}' for i, field in enumerate(column)]
+    path.write_text(lines("x,n,label", *rows))
+
+    def result():
+        try:
+            fitted, features = fitted_of(path, hash_bits=hash_bits, dtype="float64")
+        except DataError as error:
+            return str(error), None
+        features = features if hash_bits is None else features.to_dense()
+        return [(c.name, c.kind, c.levels, c.note) for c in fitted.columns], features
+
+    whole = result()
+    for size in (8, 40):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(csv_reader, "BLOCK_BYTES", size)
+            found = result()
+        assert found[0] == whole[0]
+        if whole[1] is not None:
+            np.testing.assert_allclose(found[1], whole[1], rtol=1e-9, atol=1e-9)
+
+
+def test_an_error_in_the_middle_ends_all_threads(write, tmp_path, monkeypatch):
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 64)
+    rows = [f"{i},{i % 2}" for i in range(3000)]
+    rows[1500] = "inf,1"
+    before = threading.active_count()
+    with pytest.raises(DataError, match="row 1501, column x: expected a finite number"):
+        import_rows(opening.table([write(lines("x,label", *rows))], "csv", Recipe()),
+                    tmp_path / "out", 0)  # fmt: skip
+    assert threading.active_count() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["a.csv"]
 
 
 def test_columns_that_say_nothing_are_left_out(write):
@@ -212,6 +262,21 @@ def test_a_file_that_grows_while_it_is_read(write, tmp_path, monkeypatch):
     with pytest.raises(DataError, match=r"a\.csv changed its size while it was read"):
         import_rows(replace(source, chunks=growing()), tmp_path / "out", 0)
     assert [one.name for one in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_rows_are_read_again_with_their_ids_and_classes(write, tmp_path, monkeypatch):
+    """The last row shows that a column is one of texts."""
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 64)
+    rows = [f"{i % 9},u{i},{'abc'[i % 3]}" for i in range(40)]
+    rows += [f"v,w{i},d" for i in range(70)]
+    source = opening.table([write(lines("x,i,label", *rows))], "csv", Recipe(id="i"))
+    manifest = import_rows(source, tmp_path / "out", 0)
+    assert (manifest.rows, manifest.classes) == (110, ("a", "b", "c", "d"))
+    assert manifest.class_rows == (14, 13, 13, 70)
+    found = ids.of_rows(tmp_path / "out", manifest, np.arange(110)).to_pylist()
+    assert found == [row.split(",")[1] for row in rows]
+    files = {one.name for one in (tmp_path / "out").iterdir()}
+    assert files == {"ids.parquet", "manifest.json", "recipe.json", "shard-00000.arrow"}
 
 
 def test_an_id_that_comes_twice(write, tmp_path):
