@@ -41,6 +41,17 @@ OPTIONS: dict[str, dict[str, Any]] = {
         action="store_true",
     ),
     "yes": _option("--yes", "Start a cluster that costs money without asking", action="store_true"),
+    "dry_run": _option(
+        "--dry-run",
+        "Show the cluster that would start, and start nothing; needs no AWS credentials",
+        action="store_true",
+    ),
+    "price_per_hour": _option(
+        "--price-per-hour",
+        "US dollars that an instance of each type costs per hour, such as m5.xlarge=0.24, by "
+        "https://aws.amazon.com/emr/pricing; the cluster's price is shown before it starts",
+        metavar="TYPE=DOLLARS",
+    ),
 }
 
 
