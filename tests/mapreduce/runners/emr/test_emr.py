@@ -436,7 +436,8 @@ def test_a_dry_run_starts_nothing(emr, script, text, capfd):
     run(job, *dry, "--cluster-id", "j-1", text)
     assert "would run on j-1\n" in capfd.readouterr().out
     for price in ("0.25", "c5.large=1", "m5.xlarge=-1", "m5.xlarge="):
-        refused(emr, UsageError, "no price for m5.xlarge", job, *dry, "--price-per-hour", price, text)
+        named = (*dry, "--price-per-hour", price)
+        refused(emr, UsageError, "no price for m5.xlarge", job, *named, text)
     refused(emr, MissingInputError, "does not exist", job, *dry, "/none")
     with clusters.shared():
         refused(emr, UsageError, "before the --", job, *dry, text)
