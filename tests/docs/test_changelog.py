@@ -56,7 +56,7 @@ def test_a_plan_of_an_earlier_version_opens_with_the_defaults_of_then(run, tmp_p
 
 
 def test_other_formats_are_refused(run, tmp_path):
-    with pytest.raises(DataError, match="format version 1.*Use the program that wrote it"):
+    with pytest.raises(DataError, match=r"format version 1.*Use the program that wrote it"):
         changed(run, tmp_path / "old", lambda content: content.update(format_version=1))
     with pytest.raises(DataError, match="nesterov"):
         changed(run, tmp_path / "new", lambda content: content["plan"].update(nesterov=True))
