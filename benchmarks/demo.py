@@ -63,7 +63,10 @@ def main() -> None:
     started = time.monotonic()
     gradreduce("data digits demo/data")
     gradreduce(TRAIN)
-    print("\nThe same plan on one worker has the same bits:")
+    print(
+        "\nThe same plan on one worker gives the same model. With only 1,437 rows it is faster than\n"
+        "two workers, as a round of 64 rows takes less time to compute than to hand out:"
+    )
     gradreduce(TRAIN.replace("demo/run", "demo/again") + " --workers 1 --quiet")
     gradreduce("runs list demo")
     evaluation = json.loads(gradreduce("evaluate demo/run demo/data/test --json"))

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, path_of
+from kernels import QUIET
 from mapreduce.errors import DataError, UsageError
 from mapreduce.plan.flags import Option
 from mapreduce.runners.traits import RUNNERS
@@ -99,8 +101,17 @@ def runner_options(*, defaults: bool = True) -> Callable[[Command], Command]:
 
 def output_options(command: Command) -> Command:
     """``--quiet`` and ``--json``."""
-    quiet = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+    quiet = click.option(
+        "-q", "--quiet", is_flag=True, help="Show no progress, only warnings.", callback=_silence
+    )
     return quiet(json_option(command))
+
+
+def _silence(context: click.Context, parameter: click.Parameter, quiet: bool) -> bool:
+    """Tell this process and those that it starts not to mention the compilation of kernels."""
+    if quiet:
+        os.environ[QUIET] = "1"
+    return quiet
 
 
 @contextlib.contextmanager

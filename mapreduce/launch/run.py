@@ -29,6 +29,7 @@ from mrjob.step import StepFailedException  # isort: skip
 from hdfs_utils.errors import ClusterError, StorageError, UnmarkedOutputError
 from hdfs_utils.paths import local_matching
 from hdfs_utils.publish import SUCCESS
+from kernels import QUIET
 from mapreduce.errors import (
     GradreduceError,
     Interrupted,
@@ -192,6 +193,8 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
         if not job.options.runner:
             job.options.runner = DEFAULT_RUNNER
             sys.argv += ["-r", DEFAULT_RUNNER]
+        if job.options.quiet:
+            os.environ[QUIET] = "1"
         job.set_up_logging(quiet=job.options.quiet, verbose=job.options.verbose, stream=sys.stderr)
         if job_class.run_job is not MRJob.run_job:
             _drive(job, place)
