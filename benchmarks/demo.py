@@ -64,8 +64,8 @@ def main() -> None:
     gradreduce("data digits demo/data")
     gradreduce(TRAIN)
     print(
-        "\nThe same plan on one worker gives the same model. With only 1,437 rows it is faster than\n"
-        "two workers, as a round of 64 rows takes less time to compute than to hand out:"
+        "\nThe same plan gives the same model with one worker. Two workers are no faster on 1,437\n"
+        "rows, as handing out a round of 64 rows takes longer than computing it:"
     )
     gradreduce(TRAIN.replace("demo/run", "demo/again") + " --workers 1 --quiet")
     gradreduce("runs list demo")
