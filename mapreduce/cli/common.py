@@ -27,14 +27,16 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 FOLDER = click.Path(path_type=Path)
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on stdout."
+)
 
 #: Data in other filesystems, for :func:`open_run`.
 remote_data_option = click.option(
     "--remote-data",
     multiple=True,
     metavar="URI",
-    help="A dataset that RUN names in another filesystem than its own, named again.",
+    help="Allow RUN to read this dataset in another filesystem than its own.",
 )
 
 #: Code that :func:`open_run` may import.
@@ -42,7 +44,7 @@ trust_option = click.option(
     "--trust",
     multiple=True,
     metavar="MODULE:NAME",
-    help="A model or the like of your own that RUN names, named again.",
+    help="Allow RUN to import this model, optimizer or other code of your own.",
 )
 
 

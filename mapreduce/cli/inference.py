@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 @trust_option
 @output_options
 def evaluate(run: AnyPath, data: AnyPath, as_json: bool, **values: Any) -> None:
-    """Score the model of RUN on the dataset DATA: sums over all rows, divided once.
+    """Show accuracy and loss of the model of RUN on the dataset DATA.
 
-    The accuracy counts rows; the loss is the weighted mean, if rows have weights.
+    If the rows have weights, the loss is their weighted mean. The accuracy counts every row alike.
     """
     pin_profile(run)
     from mapreduce.inference import evaluate as job
@@ -54,12 +54,12 @@ def evaluate(run: AnyPath, data: AnyPath, as_json: bool, **values: Any) -> None:
 @trust_option
 @output_options
 def predict(run: AnyPath, data: AnyPath, out: AnyPath, as_json: bool, **values: Any) -> None:
-    """Predict the dataset DATA with the model of RUN, into Parquet files in the folder OUT.
+    """Predict the dataset DATA with the model of RUN, and write Parquet files into the folder OUT.
 
-    One row for each example, in the order of the files that DATA was imported from: row, label (if
-    there is one), prediction, and for a classifier its probability, and the probabilities of all
-    classes. The first example has the row 0; several files are counted as one, without headers. The
-    same command completes a prediction that was stopped.
+    The files have a row for each example, in the order of the files that DATA was imported from.
+    The columns are row (the number of the example, from 0), label (if DATA has labels), prediction,
+    and for a classifier probability and probabilities. If you stop the command, run it again to
+    complete the predictions.
     """
     pin_profile(run)
     from mapreduce.inference import predict as job
