@@ -58,3 +58,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
 OPTIONS["uber"]["switches"] += _option(
     "--no-uber", "Give every step tasks in containers", action="store_false"
 )["switches"]
+
+#: Options whose names jobs may have for options of their own.
+GIVING_WAY = {"dry_run", "price_per_hour"}

@@ -225,8 +225,8 @@ class TestRunning:
 class TestHelp:
     def test_ours_tells_the_default_runner(self):
         out = " ".join(succeed("run", "--help").split())
-        assert "The runner is parallel, on all cores, unless -r names another" in out
-        assert "mrjob's own default is inline" in out
+        assert "Without -r, the job runs on all cores of this machine (-r parallel)" in out
+        assert "mrjob's own default is -r inline" in out
 
     def test_the_jobs_own(self):
         out = succeed("run", "mrjob.examples.mr_log_sampler", "--help")
