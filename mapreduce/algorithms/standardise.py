@@ -172,7 +172,7 @@ def standardise(
     check_absent(out)
     manifest = Dataset(data).check_sizes()
     if manifest.standardised is not None:
-        raise DataError(f"{data} is standardised already. Name the dataset that it was made of")
+        raise DataError(f"{data} is already standardised. Give the dataset that it was made from")
     given = None if like is None else _statistics_of(like, manifest, data)
     centred = manifest.layout == "dense"
     with new_folder(out) as partial:

@@ -110,7 +110,7 @@ def explain(context: click.Context, /, job: str, arguments: tuple[str, ...], **o
     fails, you see what happened until then, and the exit code is 1.
     """
     if options["quiz"] and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("--quiz asks questions, and needs a terminal for them. Try --step")
+        raise UsageError("--quiz needs a terminal, on which it asks questions. Use --step instead")
     run = _run_of(job)
     found = (
         _job(context, job, arguments, options)
@@ -170,7 +170,7 @@ def _round(
     context: click.Context, run: AnyPath, arguments: tuple[str, ...], options: dict[str, Any]
 ) -> Any:
     if extra := [*arguments, *context.obj]:
-        raise UsageError(f"a round needs no input: {extra[0]} makes no sense after {run}")
+        raise UsageError(f"{run} is a run, which has its own data. Leave out {extra[0]}")
     for name in ("key", "lines", "time_limit"):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag = "--" + name.replace("_", "-")

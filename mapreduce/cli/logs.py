@@ -78,7 +78,9 @@ def _application(job: str) -> str:
             f"LogUri:  aws emr describe-cluster --cluster-id {found[-1]}"
         )
     if not re.fullmatch(r"(application|job)_\d+_\d+", found[-1]):
-        raise DataError(f"{job} names no application of Hadoop: found {found[-1][:60]!r}")
+        raise DataError(
+            f"{job}: expected the name of a Hadoop application, found {found[-1][:60]!r}"
+        )
     return str(found[-1])
 
 

@@ -118,8 +118,8 @@ def checked(found: Any, method: Callable[..., Any]) -> Iterable[Any]:
     if is_pair or isinstance(found, str | bytes):
         name = getattr(method, "__name__", "method")
         raise TypeError(
-            f"{name} returned {found!r:.80}, and returns nothing else: pairs are yielded, so that "
-            f"there may be none or many. Write 'yield key, value' in the place of 'return'"
+            f"{name} returned {found!r:.80}, but a method of a step yields its pairs, so that "
+            f"there may be none or many. Write 'yield key, value' instead of 'return'"
         )
     return found or ()
 

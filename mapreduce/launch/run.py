@@ -311,7 +311,7 @@ def _made(job: Any, place: str) -> Any:
             raise MissingInputError(f"--dir {error}") from error
         if isinstance(error, ValueError | TypeError | NotImplementedError):
             raise UsageError(
-                f"the runner {job.options.runner} does not take this: {error}"
+                f"the runner {job.options.runner} does not accept this: {error}"
             ) from error
         raise
 
@@ -358,12 +358,12 @@ def _check_input(given: str, runner: str) -> None:
         raise MissingInputError(f"the input {given} {missing(given, names_in)}")
     for path in (path for top in found for path in _files(top)):
         if not path.exists():
-            raise MissingInputError(f"the input {path} is a link to nothing")
+            raise MissingInputError(f"the input {path} is a link whose target does not exist")
         if not os.access(path, os.R_OK):
             raise MissingInputError(f"cannot read the input {path}: Permission denied")
         if not path.is_file() and traits.of(runner).runs_at_once:
             raise UsageError(
-                f"the input {path} is not a regular file, and its size is not known beforehand. "
+                f"the input {path} is not a regular file, so its size is unknown. "
                 f"Pass it on standard input, as -"
             )
 

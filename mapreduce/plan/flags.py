@@ -217,5 +217,5 @@ def checked(given: Mapping[str, Any], *tables: tuple[Option, ...]) -> dict[str, 
 def settings(values: Mapping[str, Any]) -> Settings:
     """The settings of a plan, from the values of :data:`PLAN` and ``evaluation``."""
     if values["eval_every"] is not None and values["evaluation"] is None:
-        raise UsageError("--eval-every: nothing is evaluated. Leave it out, or add --eval DATA")
+        raise UsageError("--eval-every needs data to evaluate on. Add --eval DATA, or leave it out")
     return Settings(**{option.name: values[option.name] for option in PLAN})

@@ -200,7 +200,7 @@ class Run:
     def resume(
         self, *, callbacks: Iterable[Subscriber] = (), progress: bool = True, **execution: Any
     ) -> "Run":
-        """Go on from the last round, to the same bits as if the training had never stopped.
+        """Continue from the last round, to the same bits as if the training had never stopped.
 
         Parameters
         ----------
@@ -472,7 +472,7 @@ def _shown(
         raise GradreduceError(str(error)) from error
     except Interrupted as error:
         again = f"mapreduce.open_run({str(path)!r}).resume()"
-        error.add_note(f"The last round is saved. Go on with {again}")
+        error.add_note(f"The last round is saved. Continue with {again}")
         raise
     finally:
         display.close()

@@ -61,7 +61,7 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
         run, ended = train(Events(display))
     except Interrupted:
         again = f"gradreduce resume {values['run'].absolute()}"
-        display.say(f"the last round is saved. Go on with: {again}")
+        display.say(f"the last round is saved. Continue with: {again}")
         raise
     finally:
         display.close()

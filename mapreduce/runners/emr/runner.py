@@ -151,7 +151,8 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
             return
         if sys.stdin is None or not sys.stdin.isatty():
             raise UsageError(
-                f"{what}Nothing was started, since nobody can be asked here: add --yes to start it"
+                f"{what}Nothing was started, because there is no terminal on which to ask. Add "
+                f"--yes to start it"
             )
         sys.stderr.write(f"{what}Start it? [y/N] ")
         sys.stderr.flush()

@@ -251,7 +251,7 @@ class TestFinding:
     def test_no_job(self, write, text):
         script = write("import json\n")
         message = fails(2, script, text)
-        assert "defines no job" in message
+        assert "does not define a job" in message
         assert "path/job.py:Class" in message
 
     def test_imported_jobs_are_offered_and_can_be_named(self, write, text):
@@ -463,7 +463,7 @@ class TestInputs:
         script, folder = write(), text.parent / "folder"
         folder.mkdir()
         (folder / "link").symlink_to(folder / "nothing")
-        assert "link is a link to nothing" in fails(66, script, folder)
+        assert "link is a link whose target does not exist" in fails(66, script, folder)
         os.mkfifo(text.parent / "pipe")
         assert "Pass it on standard input, as -" in fails(2, script, text.parent / "pipe")
         assert "reads files of this machine" in fails(2, script, "hdfs:///some/file")

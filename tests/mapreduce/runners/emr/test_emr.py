@@ -413,7 +413,7 @@ class _Terminal(io.StringIO):
 def test_nothing_starts_unasked(emr, script, text, monkeypatch, capfd):
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
     job = script(COUNT)
-    match = r"This starts .*: 1 m5.xlarge. It costs money.*\n.*add --yes"
+    match = r"This starts .*: 1 m5.xlarge. It costs money.*\n.*Add --yes"
     refused(emr, UsageError, match, job, *EMR[:-1], text)
     monkeypatch.setattr(sys, "stdin", _Terminal("n\n"))
     refused(emr, UsageError, "nothing was started", job, *EMR[:-1], text)
