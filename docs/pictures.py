@@ -69,7 +69,7 @@ def _drawn(step: Any) -> str:
     lines = list(_records(step, height + 84))
     total = max(y for y, _ in lines) + _MARGIN
     style = "".join(f"{line}\n" for line in _style())
-    command = "gradreduce explain word_count.py rose.txt"
+    command = "gradreduce explain word_count.py rose.txt --maps 2"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="picture" viewBox="0 0 {_WIDTH} {total}" '
         f'width="{_WIDTH}" height="{total}">\n<style>\n{style}</style>\n'

@@ -134,7 +134,7 @@ class Checker:
     def _test(self, law: Law) -> Finding:
         reason = law.applies(self._runner) if law.applies else ""
         if reason:
-            return Finding(law, "skipped", f"Not tested, since {reason}.")
+            return Finding(law, "skipped", f"Not tested, because {reason}.")
         reference = Outcome.of(self._trace(law.reference))
         worst: tuple[Degree, str, Variation] | None = None
         for name, how in law.variations:
@@ -243,8 +243,8 @@ class Checker:
                 )
                 return Finding(law, "warning", text)
         if not many:
-            few = f"no step has {_LEAST_KEYS} keys, from which on one may stand out"
-            return Finding(law, "skipped", f"Not tested, since {few}.")
+            few = f"no step has {_LEAST_KEYS} keys or more"
+            return Finding(law, "skipped", f"Not tested, because {few}.")
         return Finding(law, "obeyed", "No key stands out.")
 
 
