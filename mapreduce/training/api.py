@@ -207,8 +207,8 @@ class Run:
         callbacks, progress
             As :func:`train` takes them.
         execution
-            Options of ``gradreduce resume``, such as ``workers`` and ``take_over``; the others are
-            as before.
+            Options of ``gradreduce resume``, such as ``workers`` and ``take_over``. All others
+            keep their values.
         """
         others = {"take_over", "remote_data"} & execution.keys()
         given = {name: execution.pop(name) for name in others}
@@ -239,7 +239,7 @@ def train(
     progress: bool = True,
     **options: Any,
 ) -> Run:
-    """Train a model by map/reduce rounds: ``gradreduce train`` in Python.
+    """Train a model as a chain of map/reduce rounds, as ``gradreduce train`` does.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def train(
         into a folder ``.imported`` beside the run, and are named by their digest. Features are
         stored in the dtype of the parameters.
     model : str
-        As ``--model``.
+        The same as for ``--model``.
     evaluation
         Data to evaluate on, like ``data``.
     run : path, optional
@@ -264,13 +264,13 @@ def train(
     progress : bool
         False shows warnings only.
     options
-        Those of the command, with underscores: ``epochs``, ``learning_rate``, ``workers``,
+        The options of the command, with underscores: ``epochs``, ``learning_rate``, ``workers``,
         ``executor``, ..., and ``mrjob_arguments``.
 
     Raises
     ------
     UsageError
-        An option is unknown or makes no sense.
+        An option is unknown, or has a wrong value.
     DataError, MissingInputError
         The data are malformed or missing.
     OutputError
@@ -278,7 +278,7 @@ def train(
     Interrupted
         SIGINT or SIGTERM, from ``Ctrl-C`` or the notebook's button.
     GradreduceError
-        As tasks and runner do. As after an interruption, :meth:`Run.resume` goes on.
+        A task or the runner failed. :meth:`Run.resume` continues, as after an interruption.
 
     Examples
     --------

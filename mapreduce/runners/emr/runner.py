@@ -36,6 +36,8 @@ RELEASE = "7.12.0"
 #: Seconds to wait for the logs of a cluster that goes on; EMR copies them every five minutes.
 _LOG_SECONDS = 420.0
 
+_PARTS = ("mapper", "combiner", "reducer")
+
 #: Cores of the instances that are started by default, which have no other.
 _CORES = 4
 
@@ -207,16 +209,11 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
             ("temporary files", [self._opts["cloud_tmp_dir"]]),
             ("roles", [self._opts["iam_service_role"], self._opts["iam_instance_profile"]]),
             ("each node runs", [] if named else commands),
-            ("steps", [", ".join(self._parts(step)) for step in self._get_steps()]),
+            ("steps", [", ".join(filter(step.__contains__, _PARTS)) for step in self._get_steps()]),
         ):
             for number, text in enumerate(found):
                 print(f"{'' if number else what:17}{text}")
         print("Nothing was started.")
-
-    def _parts(self, step: dict[str, Any]) -> list[str]:
-        return [name for name in ("mapper", "combiner", "reducer") if name in step] or [
-            str(step["type"])
-        ]
 
     # What tasks need
 
