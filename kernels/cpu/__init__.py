@@ -20,6 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from kernels import QUIET
+
 
 def cache_folder() -> Path | None:
     """The folder of compiled kernels: in ``$XDG_CACHE_HOME``, ``~/.cache``, or a temporary one.
@@ -110,12 +112,14 @@ class _ReportOnce(event.Listener):
 
     def on_start(self, event: Any) -> None:
         dispatcher = event.data["dispatcher"]
+        if os.environ.get(QUIET):
+            return
         if not self.reported and dispatcher.py_func.__module__.startswith(__name__):
             self.reported = True
             # Not sys.stderr, nor a logger that writes to it: mrjob's inline runner puts a file of
             # bytes in its place.
             folder = os.environ.get("NUMBA_CACHE_DIR")
-            kept = f"once for this machine, into {folder}" if folder else "for this process alone"
+            kept = f"once for this machine, into {folder}" if folder else "for this process only"
             print(f"compiling kernels, {kept}", file=sys.__stderr__, flush=True)
 
     def on_end(self, event: Any) -> None:

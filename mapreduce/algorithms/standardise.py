@@ -172,7 +172,7 @@ def standardise(
     check_absent(out)
     manifest = Dataset(data).check_sizes()
     if manifest.standardised is not None:
-        raise DataError(f"{data} is standardised already. Name the dataset that it was made of")
+        raise DataError(f"{data} is already standardised. Give the dataset that it was made from")
     if manifest.recipe is not None:
         raise DataError(
             f"{data} was imported from a table, whose numbers are standardised then unless "

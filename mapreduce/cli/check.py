@@ -15,42 +15,45 @@ from mapreduce.cli.common import own_options, print_json
     type=click.IntRange(1, 100_000),
     default=1000,
     show_default=True,
-    help="Most lines of input to read; a longer input is sampled.",
+    help="Read at most this many lines; of a longer input, take a sample.",
 )
 @click.option(
     "--time-limit",
     type=click.FloatRange(0.1, 3600),
     default=10.0,
     show_default=True,
-    help="Seconds for each task of each run.",
+    help="Stop a task that takes longer than this many seconds.",
 )
 @click.option(
     "--shrink",
     type=click.IntRange(0, 10_000),
     default=60,
     show_default=True,
-    help="Most runs to make a counter-example small.",
+    help="Run the job at most this often to make a counter-example smaller.",
 )
-@click.option("--law", "laws", multiple=True, metavar="LAW", help="Test this law; also several.")
-@click.option("--strict", is_flag=True, help="Exit with 1 for warnings too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option(
+    "--law", "laws", multiple=True, metavar="LAW", help="Test only this law. You can give several."
+)
+@click.option("--strict", is_flag=True, help="Exit with code 1 for warnings too.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 @click.pass_context
 def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **options: Any) -> int:
-    """Run JOB differently, where nothing may depend on it, and compare what comes out.
+    """Run JOB in several ways that should make no difference, and compare the output.
 
-    JOB and INPUT are as for gradreduce explain. The laws: a job may run again (repeat), with
-    another hash seed (seeds); it gets lists for tuples (types), reads values once (iteration) and
-    in any order (values); tasks share nothing (processes); a combiner may run or not (combiner);
-    input is cut anywhere (splits); there are any number of reducers (reducers); records are sorted
-    as text (sorting); tasks print nothing (printing); no key has most of them (skew); the methods
-    of a step have the names that mrjob knows (names).
+    JOB and INPUT are the same as for gradreduce explain. These are the laws. A job may run again
+    (repeat), and with another hash seed (seeds). It gets lists for tuples (types), and reads values
+    once (iteration) and in any order (values). Tasks share nothing (processes). A combiner may run
+    or not (combiner), the input may be cut anywhere (splits), and there may be any number of
+    reducers (reducers). Records are sorted as text (sorting). Tasks print nothing (printing). No
+    key has most of the records (skew). The methods of a step have names that mrjob knows (names).
 
     \b
     gradreduce check jobs/word_count.py README.md
     gradreduce check my_job.py:MyJob input.txt --my-option 3
 
-    Exit code 1 if a law is broken, with the lines of input that show it, why it is a law, and how
-    to mend the job. Differences that may be harmless are warnings, and do not count.
+    If the job breaks a law, the exit code is 1, and you see the lines of input that show it, the
+    reason for the law, and how to mend the job. Differences that may be harmless are warnings, and
+    leave the exit code 0.
     """
     from mapreduce.tracing import checking, terminal, verdicts
 

@@ -15,30 +15,32 @@ _DAEMONS = ("namenode", "datanode", "resourcemanager", "nodemanager", "historyse
 
 @click.group()
 def cluster() -> None:
-    """A real Hadoop on this machine, for learning, trying and testing.
+    """Run a real Hadoop on this machine, for learning, trying and testing.
 
-    HDFS, YARN and the job history, a process for each daemon, reachable from this machine only.
-    Hadoop is downloaded once, by Maven; it needs Java 11 to 23. Data and logs are in
+    HDFS, YARN and the job history run as separate processes, which only this machine can reach.
+    You need Java 11 to 23 and Maven, which downloads Hadoop once. Data and logs are in
     ~/.local/state/gradreduce/cluster, or in the folder that GRADREDUCE_CLUSTER names.
     """
 
 
 @cluster.command()
-@click.option("--nodes", type=click.IntRange(1, 9), help="Nodes. [default: as before, else 3]")
-@click.option("--fresh", is_flag=True, help="Delete all data in HDFS, and start anew.")
+@click.option(
+    "--nodes", type=click.IntRange(1, 9), help="Number of nodes. [default: as before, else 3]"
+)
+@click.option("--fresh", is_flag=True, help="Delete all data in HDFS first.")
 @click.option(
     "--port",
     type=click.IntRange(1024, 65436),
-    help="First of 100 ports. [default: as before, else 19800 or the next hundred that is free]",
+    help="First of 100 ports. [default: as before, else 19800 or the next free hundred]",
 )
 @click.option(
     "--gpus",
     type=click.IntRange(0, 1024),
-    help="GPUs that YARN assumes on each node, real or not. [default: as before, else 0]",
+    help="Number of GPUs that YARN assumes on each node, real or not. [default: as before, else 0]",
 )
 @output_options
 def up(fresh: bool, quiet: bool, as_json: bool, **options: int | None) -> None:
-    """Start the cluster, or the parts that do not run, and wait until it is ready."""
+    """Start the cluster, or those parts of it that are down, and wait until it is ready."""
     from hdfs_utils import cluster as hadoop
     from mapreduce.support import signals
 
@@ -58,7 +60,7 @@ def up(fresh: bool, quiet: bool, as_json: bool, **options: int | None) -> None:
 
 @cluster.command()
 def down() -> None:
-    """Stop all processes of the cluster; the data in HDFS stay."""
+    """Stop all processes of the cluster. The data in HDFS stay."""
     from hdfs_utils import cluster as hadoop
 
     ran = hadoop.down(_progress(quiet=False))
@@ -67,7 +69,7 @@ def down() -> None:
 
 @cluster.command()
 def env() -> None:
-    """Print what to set in a shell: eval "$(gradreduce cluster env)"."""
+    """Print environment variables for a shell: eval "$(gradreduce cluster env)"."""
     from hdfs_utils import cluster as hadoop
 
     found = hadoop.require_running()
@@ -82,9 +84,10 @@ def env() -> None:
 @click.argument("role", type=click.Choice([*_DAEMONS, "appmaster"]))
 @click.argument("number", type=int, default=1)
 def kill(role: str, number: int) -> None:
-    """Kill a process by SIGKILL, as a drill: nothing must be lost.
+    """Kill a process, to see that nothing is lost.
 
-    NUMBER is the node, or for an appmaster the running job, of which the oldest is 1.
+    NUMBER is the number of the node. For an appmaster it is the number of the running job; the
+    oldest job is 1.
     """
     from hdfs_utils import cluster as hadoop
 
@@ -107,7 +110,10 @@ def start(role: str, number: int) -> None:
 @cluster.command()
 @json_option
 def status(as_json: bool) -> int:
-    """Show processes, addresses, space and running jobs; exit code 1 if something is wrong."""
+    """Show processes, addresses, free space and running jobs.
+
+    If something is wrong, the exit code is 1.
+    """
     from hdfs_utils import cluster as hadoop
 
     found = hadoop.running()

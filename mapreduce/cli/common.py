@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import click
 
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, path_of
+from kernels import QUIET
 from mapreduce.errors import DataError, UsageError
 from mapreduce.plan.flags import Option
 from mapreduce.runners.traits import RUNNERS
@@ -25,7 +27,9 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 
 FOLDER = click.Path(path_type=Path)
 
-json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object on stdout."
+)
 
 #: A path of this machine, or a URI such as ``hdfs://host:port/path`` or ``s3://bucket/key``.
 LOCATION = click.types.FuncParamType(path_of)
@@ -36,7 +40,7 @@ remote_data_option = click.option(
     "--remote-data",
     multiple=True,
     metavar="URI",
-    help="A dataset that RUN names in another filesystem than its own, named again.",
+    help="Allow RUN to read this dataset in another filesystem than its own.",
 )
 
 #: Where the run's data lie now.
@@ -51,7 +55,7 @@ trust_option = click.option(
     "--trust",
     multiple=True,
     metavar="MODULE:NAME",
-    help="A model or the like of your own that RUN names, named again.",
+    help="Allow RUN to import this model, optimizer or other code of your own.",
 )
 
 
@@ -105,8 +109,17 @@ def runner_options(*, defaults: bool = True) -> Callable[[Command], Command]:
 
 def output_options(command: Command) -> Command:
     """``--quiet`` and ``--json``."""
-    quiet = click.option("-q", "--quiet", is_flag=True, help="No progress on stderr.")
+    quiet = click.option(
+        "-q", "--quiet", is_flag=True, help="Show no progress, only warnings.", callback=_silence
+    )
     return quiet(json_option(command))
+
+
+def _silence(context: click.Context, parameter: click.Parameter, quiet: bool) -> bool:
+    """Tell this process and those that it starts not to mention the compilation of kernels."""
+    if quiet:
+        os.environ[QUIET] = "1"
+    return quiet
 
 
 @contextlib.contextmanager

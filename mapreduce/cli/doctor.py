@@ -27,9 +27,9 @@ class Finding(NamedTuple):
 
 
 @click.command()
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 def doctor(as_json: bool) -> int:
-    """Check Python, packages, compiler and cores; exit code 1 if something is wrong."""
+    """Check Python, packages, compiler and cores. If something is wrong, the exit code is 1."""
     findings: list[Finding] = []
     for check in CHECKS:
         try:
@@ -122,7 +122,9 @@ def _machine() -> Iterator[Finding]:
     if os.access(shm, os.W_OK):
         free = shutil.disk_usage(shm).free
         text = f"{free >> 20:,} MiB free in {shm}"
-        yield Finding("memory", free > 256 << 20, text + ("" if free > 256 << 20 else ": too few"))
+        yield Finding(
+            "memory", free > 256 << 20, text + ("" if free > 256 << 20 else ", which is too little")
+        )
     else:
         yield Finding("memory", True, f"no {shm}: the shuffle uses the folder of temporary files")
 

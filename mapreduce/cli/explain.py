@@ -34,60 +34,65 @@ _OPTIONS: dict[str, Any] = {
     "round_number",
     type=click.IntRange(1),
     metavar="N",
-    help="Round of a run to explain.  [default: the last]",
+    help="The round of a run to explain.  [default: the last]",
 )
-@click.option("--key", metavar="KEY", help="Follow one key, from the lines of input to the output.")
-@click.option("--step", "play", is_flag=True, help="Play what happened, scene by scene.")
-@click.option("--quiz", is_flag=True, help="Play it, and ask before each scene what will happen.")
+@click.option("--key", metavar="KEY", help="Follow one key from the input to the output.")
+@click.option("--step", "play", is_flag=True, help="Show what happened step by step.")
+@click.option(
+    "--quiz", is_flag=True, help="Show it step by step, and ask before each step what will happen."
+)
 @click.option(
     "--html",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Write one page that needs nothing else, instead of printing.",
+    help="Write a page for a browser into this file, instead of printing.",
 )
 @click.option(
-    "--maps", type=click.IntRange(1, 64), help="Map tasks.  [default: the job's, or 3; the run's]"
+    "--maps",
+    type=click.IntRange(1, 64),
+    help="Number of map tasks.  [default: the job's, or 3; the run's]",
 )
 @click.option(
     "--reducers",
     type=click.IntRange(1, 64),
     default=2,
     show_default=True,
-    help="Reduce tasks of steps that do not set a number; for a run, blocks of the parameters, by "
-    "default those of the run.",
+    help="Number of reduce tasks, for steps that do not set it. For a run, the number of blocks of "
+    "the parameters, which is by default that of the run.",
 )
 @click.option(
     "--fan-in",
     type=click.IntRange(0),
     metavar="N",
-    help="For a run: most partial sums that one reducer merges, a power of 2; 0: all.  [default: "
-    "the run's]",
+    help="For a run: the largest number of partial sums that one reducer merges, a power of 2; 0 "
+    "merges all.  [default: the run's]",
 )
 @click.option(
     "--lines",
     type=click.IntRange(1, 100_000),
     default=2000,
     show_default=True,
-    help="Most lines of input to read; a longer input is sampled.",
+    help="Read at most this many lines; of a longer input, take a sample.",
 )
 @click.option(
     "--time-limit",
     type=click.FloatRange(0.1, 3600),
     default=10.0,
     show_default=True,
-    help="Seconds for each task.",
+    help="Stop a task that takes longer than this many seconds.",
 )
 @moved_data_option
 @remote_data_option
 @trust_option
-@click.option("--json", "as_json", is_flag=True, help="The trace as one JSON object on stdout.")
+@click.option("--json", "as_json", is_flag=True, help="Print the whole trace as one JSON object.")
 @click.pass_context
 def explain(context: click.Context, /, job: str, arguments: tuple[str, ...], **options: Any) -> int:
-    """Run JOB on a small INPUT, and show what happened to every record; or a round of RUN.
+    """Run JOB on a small INPUT and show what happens to every record, or explain a round of RUN.
 
-    JOB is any job for mrjob, as gradreduce run takes it: a file or a module, with :Class if it has
-    several. INPUT are files, folders or globs, or - for standard input. Options that are not listed
-    here are the job's own; write those that are, if they are meant for the job, after --.
+    JOB is any job for mrjob: a file or a module, with :Class if it has several classes. INPUT is
+    any number of files, folders or globs, or - for standard input. All options that are not listed
+    here go to the job. If the job has an option of the same name as one of these, write the job's
+    after --.
 
     \b
     gradreduce explain jobs/word_count.py README.md
@@ -95,18 +100,19 @@ def explain(context: click.Context, /, job: str, arguments: tuple[str, ...], **o
     gradreduce explain jobs/word_count.py README.md --step
     gradreduce explain jobs/word_count.py README.md --html page.html
 
-    RUN is the folder of a training, of which a round is run again, and compared with what the run
-    has kept: slices, gradients, the tree over them, bytes, the model before and after.
+    RUN is the folder of a training. One of its rounds runs again, and you see the gradients, how
+    they are added up, and the model before and after. The result is compared with what the run has
+    stored.
 
     \b
     gradreduce explain runs/a
     gradreduce explain runs/a --round 5 --maps 4 --html round.html
 
-    The job runs here, task by task, each in a process of its own, divided as on a cluster. Exit
-    code 1 if it fails: what is known is shown all the same.
+    The job runs on this machine, divided into tasks as on a cluster, each in its own process. If it
+    fails, you see what happened until then, and the exit code is 1.
     """
     if options["quiz"] and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("--quiz asks questions, and needs a terminal for them. Try --step")
+        raise UsageError("--quiz needs a terminal, on which it asks questions. Use --step instead")
     run = _run_of(job)
     found = (
         _job(context, job, arguments, options)
@@ -167,7 +173,7 @@ def _round(
     context: click.Context, run: AnyPath, arguments: tuple[str, ...], options: dict[str, Any]
 ) -> Any:
     if extra := [*arguments, *context.obj]:
-        raise UsageError(f"a round needs no input: {extra[0]} makes no sense after {run}")
+        raise UsageError(f"{run} is a run, which has its own data. Leave out {extra[0]}")
     for name in ("key", "lines", "time_limit"):
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             flag = "--" + name.replace("_", "-")

@@ -95,13 +95,13 @@ def predict(
     as_json: bool,
     **values: Any,
 ) -> None:
-    """Predict DATA, a dataset or a file of a table, with the model of RUN, into OUT.
+    """Predict DATA with the model of RUN, and write the predictions to OUT.
 
-    OUT is a file, if its name ends in .parquet or .csv, else a folder of Parquet files. There is a
-    row for each example, in the order of the files that DATA comes from: row, id and label (if
-    there are any), prediction, and for a classifier its probability, and the probabilities of all
-    classes. The first example has the row 0; several files are counted as one, without headers. The
-    same command completes a prediction into a folder that was stopped.
+    DATA is a dataset, or a file of a table. OUT is a file if its name ends in .parquet or .csv,
+    else a folder of Parquet files. There is a row for each example, in the order of the files that
+    DATA comes from. The columns are row (the number of the example, from 0), id and label (if DATA has
+    them), prediction, and for a classifier probability and probabilities. If you stop a command
+    that writes a folder, run it again to complete the predictions.
     """
     pin_profile(run)
     from mapreduce.inference import predict as job

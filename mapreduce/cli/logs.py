@@ -8,16 +8,23 @@ import click
 
 @click.command(context_settings={"max_content_width": 100})
 @click.argument("job", metavar="APPLICATION|RUN")
-@click.option("--all", "everything", is_flag=True, help="Of all attempts. [default: failed ones]")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Show the logs of all attempts. [default: of failed ones]",
+)
 @click.option(
     "--name",
     type=click.Choice(["stderr", "stdout", "syslog"]),
     default="stderr",
     show_default=True,
-    help="Which of a task's logs.",
+    help="Which log of a task to show.",
 )
 def logs(job: str, everything: bool, name: str) -> None:
-    """Show the logs of tasks of a job on Hadoop: of an application, or of a run's last one.
+    """Show what the tasks of a job on Hadoop logged.
+
+    Name the application, or a run, whose last application is taken.
 
     \b
     gradreduce logs application_1700000000000_0001
@@ -71,7 +78,9 @@ def _application(job: str) -> str:
             f"LogUri:  aws emr describe-cluster --cluster-id {found[-1]}"
         )
     if not re.fullmatch(r"(application|job)_\d+_\d+", found[-1]):
-        raise DataError(f"{job} names no application of Hadoop: found {found[-1][:60]!r}")
+        raise DataError(
+            f"{job}: expected the name of a Hadoop application, found {found[-1][:60]!r}"
+        )
     return str(found[-1])
 
 

@@ -15,12 +15,15 @@ COMMANDS = {
     "new": ("mapreduce.cli.new:new", "Write a job to begin with, and its test."),
     "run": ("mapreduce.cli.run:run", "Run any mrjob job, unchanged, on all cores."),
     "explain": ("mapreduce.cli.explain:explain", "Show what a job does between input and output."),
-    "check": ("mapreduce.cli.check:check", "Test whether a job obeys the laws of MapReduce."),
-    "data": ("mapreduce.cli.data:data", "Make, standardise, show and verify datasets."),
-    "train": ("mapreduce.cli.train:train", "Train a model by map/reduce rounds."),
-    "resume": ("mapreduce.cli.train:resume", "Go on with a training that was stopped."),
-    "evaluate": ("mapreduce.cli.inference:evaluate", "Report on a run's model: all its metrics."),
-    "predict": ("mapreduce.cli.inference:predict", "Predict a dataset, into Parquet files."),
+    "check": (
+        "mapreduce.cli.check:check",
+        "Find mistakes in a job, by running it in several ways.",
+    ),
+    "data": ("mapreduce.cli.data:data", "Describe, split, import, show and verify data."),
+    "train": ("mapreduce.cli.train:train", "Train a model as a chain of map/reduce rounds."),
+    "resume": ("mapreduce.cli.train:resume", "Continue a training that was stopped."),
+    "evaluate": ("mapreduce.cli.inference:evaluate", "Report on a model: all its metrics."),
+    "predict": ("mapreduce.cli.inference:predict", "Write a model's predictions into files."),
     "export": ("mapreduce.cli.inference:export", "Write a run's parameters for other programs."),
     "runs": ("mapreduce.cli.runs:runs", "List, show, compare, plot and prune runs."),
     "cluster": ("mapreduce.cli.cluster:cluster", "Run a real Hadoop on this machine."),
@@ -58,14 +61,14 @@ class LazyGroup(click.Group):
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="--debug, anywhere, shows the traceback of an error.",
+    epilog="Add --debug anywhere to see the traceback of an error.",
 )
 @click.version_option(__version__, prog_name="gradreduce")
 def cli() -> None:
-    """Train and run models as chained map/reduce steps.
+    """Run, explain and check MapReduce jobs, and train models with them.
 
-    The plan decides the result; the machines decide only how fast it comes: the same plan gives
-    the same bits for any number of workers, after a crash and after a retry.
+    A training gives the same model, to the last bit, for any number of workers, after a crash and
+    after a retry.
     """
 
 

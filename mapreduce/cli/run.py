@@ -24,19 +24,20 @@ class _Run(click.Command):
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 @click.pass_context
 def run(context: click.Context, job: str, arguments: tuple[str, ...]) -> None:
-    """Run JOB, any unchanged mrjob job: a file or a module, with :Class if it has several.
+    """Run JOB, any mrjob job, without a change.
 
-    ARGUMENTS are those of the job's script and of mrjob: input files, folders, globs or - (default:
-    standard input), -r RUNNER, -o FOLDER, -c mrjob.conf, ... The runner is parallel, on all cores,
-    unless -r names another (mrjob's own default is inline). Arguments after -- are passed on too,
-    even --debug.
+    JOB is a file or a module, with :Class if it has several classes. ARGUMENTS are the same as for
+    the job's own script: input files, folders, globs or - (by default, standard input), -r RUNNER,
+    -o FOLDER, -c mrjob.conf and so on. Without -r, the job runs on all cores of this machine
+    (-r parallel), whereas mrjob's own default is -r inline. Arguments after -- are passed on as
+    they are, even --debug.
 
     \b
     gradreduce run path/job.py input.txt
     gradreduce run path/job.py:Class --workers 2 -o out logs/ 'more/*.gz'
     gradreduce run mrjob.examples.mr_wc -r local input.txt
-    gradreduce run path/job.py --help                 options of the job
-    gradreduce run path/job.py --help -r parallel     options of a runner
+    gradreduce run path/job.py --help                 shows the options of the job
+    gradreduce run path/job.py --help -r parallel     shows the options of a runner
     """
     from mapreduce.launch import run as launch
 

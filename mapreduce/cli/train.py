@@ -21,21 +21,24 @@ from mapreduce.runs import flags as options
 
 @click.command(context_settings={"max_content_width": 100})
 @click.argument("data", type=LOCATION)
-@click.option(
-    "--run", type=LOCATION, required=True, help="Folder of the run, which must not exist."
-)
+@click.option("--run", type=LOCATION, required=True, help="Folder of the run. It must not exist.")
 @add_options(PLAN)
-@click.option("--eval", "evaluation", type=LOCATION, help="Dataset to evaluate on.")
+@click.option(
+    "--eval",
+    "evaluation",
+    type=LOCATION,
+    help="A dataset on which the model is evaluated during the training.",
+)
 @runner_options()
 @add_options(options.EXECUTION)
 @add_options((options.PROFILE,))
-@click.option("--dry-run", is_flag=True, help="Show the plan, and do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the plan without training.")
 @output_options
 @click.pass_context
 def train(context: click.Context, /, **values: Any) -> None:
     """Train a model on the dataset DATA.
 
-    Arguments after -- go to mrjob, for every job of the training.
+    Arguments after -- are passed to mrjob for every job of the training.
 
     \b
     gradreduce train demo/data/train --run demo/run --model mlp:64 --eval demo/data/test
@@ -55,15 +58,19 @@ def train(context: click.Context, /, **values: Any) -> None:
 )
 @remote_data_option
 @trust_option
-@click.option("--take-over", is_flag=True, help="From a driver on another host that has ended.")
+@click.option(
+    "--take-over",
+    is_flag=True,
+    help="Take the run over from a driver on another host, which you know has ended.",
+)
 @output_options
 @click.pass_context
 def resume(context: click.Context, /, **values: Any) -> None:
-    """Go on with RUN from its last round, to the same bits as if it had never stopped.
+    """Continue RUN from its last round, to the same bits as if it had never stopped.
 
-    Options that are not given are as they were. But since a run may be a stranger's, some have to
-    be named again: a runner other than inline, parallel and local, arguments for mrjob, after --,
-    and a model or the like of your own, with --trust.
+    Options that you leave out keep their values. For safety, since somebody else may have made the
+    run, you must repeat what can run programs: a runner other than inline, parallel and local,
+    arguments for mrjob after --, and with --trust any model of your own.
     """
     pin_profile(values["run"])
     from mapreduce.training import console

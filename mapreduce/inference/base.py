@@ -54,9 +54,11 @@ def prepare(
     model = config.plan.create_model()
     wanted = "number" if model.regression else "class"
     if manifest.target not in (None, wanted):
-        raise DataError(f"the model predicts a {wanted}, the labels of {data} are of another kind")
+        raise DataError(
+            f"the model predicts a {wanted}, but the labels of {data} are of another kind"
+        )
     if manifest.layout == "sparse" and not model.takes_sparse:
-        raise DataError(f"{data} has sparse rows, {config.plan.model} takes dense ones only")
+        raise DataError(f"{data} has sparse rows, but {config.plan.model} takes only dense rows")
     completed = checkpoint.latest(run)
     execution.check_places(run.path, data.absolute(), out)
     return completed

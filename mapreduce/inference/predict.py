@@ -197,7 +197,7 @@ def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
     """Write into the folder what its predictions are made from, or find the same there."""
     note = out / "_prediction.json"
     if out.exists() and not note.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OutputError(f"{out} exists and holds no predictions. Name another folder")
+        raise OutputError(f"{out} exists, and does not contain predictions. Choose another folder")
     found = first_special(out) if isinstance(out, Path) else None
     if found is not None:
         raise OutputError(
@@ -210,7 +210,7 @@ def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
         put_if_absent(note, json.dumps(made_from, indent=1).encode(), sync=True)
     except ConflictError:
         raise OutputError(
-            f"{out} holds predictions of another model or of other data. Name another folder"
+            f"{out} contains predictions of another model or of other data. Choose another folder"
         ) from None
 
 

@@ -5,6 +5,7 @@ teaches stock ``MRJob`` classes the runner ``-r parallel``. What else of mrjob j
 imported from here as well, on any Python.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ from mrjob.protocol import (  # noqa: E402
     TextValueProtocol,
 )
 
+from kernels import QUIET  # noqa: E402
 from mapreduce import batches  # noqa: E402
 from mapreduce.batches.pairs import (  # noqa: E402
     arrow_layout,
@@ -121,6 +123,13 @@ class Job(MRJob):
         super().__init_subclass__(**kwargs)
         if cls.__module__ == "__main__":
             advice.note_unused(cls)
+
+    @classmethod
+    def set_up_logging(cls, quiet: bool = False, **settings: Any) -> None:
+        """Set up mrjob's log; with ``quiet``, do not mention the compilation of kernels either."""
+        if quiet:
+            os.environ[QUIET] = "1"
+        super().set_up_logging(quiet=quiet, **settings)
 
     @classmethod
     def prepare(cls) -> None:

@@ -158,9 +158,9 @@ def checked(found: Any, method: Callable[..., Any]) -> Iterable[Any]:
     if is_pair or isinstance(found, str | bytes):
         name = getattr(method, "__name__", "method")
         raise TypeError(
-            f"{place_of(method)}: {name} returned {found!r:.80}, and returns nothing else: pairs "
-            f"are yielded, so that there may be none or many. Write 'yield key, value' in the "
-            f"place of 'return'"
+            f"{place_of(method)}: {name} returned {found!r:.80}, but a method of a step yields its "
+            f"pairs, so that there may be none or many. Write 'yield key, value' instead of "
+            f"'return'"
         )
     return found or ()
 

@@ -122,7 +122,7 @@ def _only_job(module: ModuleType, place: str) -> type[MRJob]:
         if inspect.isclass(value) and issubclass(value, MRJob) and value.__name__ != "Job"
     ]
     raise UsageError(
-        f"{place} defines no job, which is a subclass of mrjob's MRJob. "
+        f"{place} does not define a job, that is, a subclass of mrjob's MRJob. "
         f"{_candidates([job for job in imported if job is not MRJob], place)}"
     )
 

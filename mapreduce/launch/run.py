@@ -29,6 +29,7 @@ from mrjob.step import StepFailedException  # isort: skip
 from hdfs_utils.errors import ClusterError, StorageError, UnmarkedOutputError
 from hdfs_utils.paths import local_matching
 from hdfs_utils.publish import SUCCESS
+from kernels import QUIET
 from mapreduce.errors import (
     GradreduceError,
     Interrupted,
@@ -194,6 +195,8 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
         if not job.options.runner:
             job.options.runner = DEFAULT_RUNNER
             sys.argv += ["-r", DEFAULT_RUNNER]
+        if job.options.quiet:
+            os.environ[QUIET] = "1"
         job.set_up_logging(quiet=job.options.quiet, verbose=job.options.verbose, stream=sys.stderr)
         if job_class.run_job is not MRJob.run_job:
             _drive(job, place)
@@ -305,7 +308,7 @@ def _made(job: Any, place: str) -> Any:
             raise MissingInputError(f"--dir {error}") from error
         if isinstance(error, ValueError | TypeError | NotImplementedError):
             raise UsageError(
-                f"the runner {job.options.runner} does not take this: {error}"
+                f"the runner {job.options.runner} does not accept this: {error}"
             ) from error
         raise
 
@@ -352,12 +355,12 @@ def _check_input(given: str, runner: str) -> None:
         raise MissingInputError(f"the input {given} {missing(given, names_in)}")
     for path in (path for top in found for path in _files(top)):
         if not path.exists():
-            raise MissingInputError(f"the input {path} is a link to nothing")
+            raise MissingInputError(f"the input {path} is a link whose target does not exist")
         if not os.access(path, os.R_OK):
             raise MissingInputError(f"cannot read the input {path}: Permission denied")
         if not path.is_file() and traits.of(runner).runs_at_once:
             raise UsageError(
-                f"the input {path} is not a regular file, and its size is not known beforehand. "
+                f"the input {path} is not a regular file, so its size is unknown. "
                 f"Pass it on standard input, as -"
             )
 

@@ -20,7 +20,7 @@ def _number(flag: str, text: str) -> dict[str, Any]:
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
-    "workers": _number("--workers", "Worker processes (default: one per core)"),
+    "workers": _number("--workers", "Number of worker processes (default: one per core)"),
     "start_method": _option(
         "--start-method",
         "How worker processes start (default: fork on Linux)",
@@ -28,22 +28,38 @@ OPTIONS: dict[str, dict[str, Any]] = {
     ),
     "memory": _number(
         "--memory",
-        "MiB that records may take in memory, on all workers together, before they go to the disk "
+        "MiB of memory for the records of all workers together; more records go to the disk "
         f"(default: {DEFAULT_MEMORY})",
     ),
-    "map_memory": _number("--map-memory", "MiB of a map task's container, half of it for Java"),
-    "reduce_memory": _number("--reduce-memory", "MiB of a reduce task's container"),
-    "gpus_per_task": _number("--gpus-per-task", "GPUs of a map task's container"),
+    "map_memory": _number(
+        "--map-memory", "MiB of memory for a map task's container, half for Java"
+    ),
+    "reduce_memory": _number("--reduce-memory", "MiB of memory for a reduce task's container"),
+    "gpus_per_task": _number("--gpus-per-task", "Number of GPUs of a map task's container"),
     "uber": _option(
         "--uber",
-        "Run steps of little input within the application master (default: on a cluster of "
+        "Run steps with little input inside the application master (default: on a cluster of "
         "gradreduce cluster up)",
         action="store_true",
     ),
-    "yes": _option("--yes", "Start a cluster that costs money without asking", action="store_true"),
+    "yes": _option("--yes", "Start a cluster without asking; it costs money", action="store_true"),
+    "dry_run": _option(
+        "--dry-run",
+        "Show which cluster would start, without starting it; needs no AWS credentials",
+        action="store_true",
+    ),
+    "price_per_hour": _option(
+        "--price-per-hour",
+        "US dollars that an instance of each type costs per hour, such as m5.xlarge=0.24, by "
+        "https://aws.amazon.com/emr/pricing; the cluster's price is shown before it starts",
+        metavar="TYPE=DOLLARS",
+    ),
 }
 
 
 OPTIONS["uber"]["switches"] += _option(
     "--no-uber", "Give every step tasks in containers", action="store_false"
 )["switches"]
+
+#: Options whose names jobs may have for options of their own.
+GIVING_WAY = {"dry_run", "price_per_hour"}

@@ -102,5 +102,5 @@ def _factor(part: str, spec: str, rounds: int) -> "Schedule":
         values = [] if arguments is None else arguments.split(",")
         factor: Schedule = SCHEDULES.find(name)(rounds, *values)
     except (ValueError, TypeError, UsageError) as error:
-        raise UsageError(f"schedule {spec!r}: {part!r} is none of {SCHEDULES.known}") from error
+        raise UsageError(f"schedule {spec!r}: {part!r} is not one of {SCHEDULES.known}") from error
     return factor

@@ -88,8 +88,8 @@ class Settings:
     :func:`mapreduce.plan.settings.make` makes a :class:`mapreduce.plan.plan.Plan` of it.
     """
 
-    model: str = _set("softmax", "model to train", family=MODELS)
-    strategy: str = _set("sync", "kind of round", family=STRATEGIES)
+    model: str = _set("softmax", "the model to train", family=MODELS)
+    strategy: str = _set("sync", "what one round does", family=STRATEGIES)
     optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
     init_from: str | None = _set(
         None, "RUN or FILE.safetensors whose parameters the training starts from"
@@ -97,46 +97,50 @@ class Settings:
     learning_rate: float = _set(0.1, "step size", _OVER_0)
     momentum: float = _set(
         0.9,
-        "decay of the velocity, for --optimizer momentum",
+        "share of the velocity that each step keeps, for --optimizer momentum",
         Bound("a number in [0, 1)", lambda number: 0 <= number < 1),
     )
     schedule: str = _set(
-        "constant", "one or several schedules of the learning rate, joined by +", family=SCHEDULES
+        "constant", "how the learning rate changes; join several schedules by +", family=SCHEDULES
     )
-    l1: float = _set(0.0, "L1 penalty on the weights, not on biases; for sgd and momentum", _FROM_0)
-    l2: float = _set(0.0, "L2 penalty on the weights, not on biases", _FROM_0)
+    l1: float = _set(
+        0.0, "strength of the L1 penalty on the weights, for sgd and momentum", _FROM_0
+    )
+    l2: float = _set(0.0, "strength of the L2 penalty on the weights", _FROM_0)
     weight_decay: float = _set(
         0.0,
-        "share of all parameters, biases too, that is added to the gradient, or for adamw "
-        "subtracted separately",
+        "share of all parameters (weights and biases) that is added to the gradient; adamw "
+        "subtracts it from the parameters instead",
         _FROM_0,
     )
     class_weight: str | None = _set(
-        None, "weights of the rows: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"
+        None, "how much the rows of each class count: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"
     )
-    clip_norm: float | None = _set(None, "scale gradients down to this norm", _OVER_0)
+    clip_norm: float | None = _set(None, "scale larger gradients down to this norm", _OVER_0)
     non_finite: str = _set(
         "error",
-        "if the gradient of a round is not finite: end with an error, or skip the round",
+        "what to do when a gradient is not finite: end with an error, or skip the round",
         choices=("error", "skip"),
     )
     history_size: int = _set(
-        10, "steps that lbfgs remembers", up_to(MOST_STEPS, "a number from 1 to {}")
+        10, "number of steps that lbfgs remembers", up_to(MOST_STEPS, "a number from 1 to {}")
     )
     tol: float = _set(1e-6, "lbfgs ends when the gradient's norm is at most this", _FROM_0)
     batch_size: int | None = _set(
         None,
-        "rows of a round; 0 for all rows (default: 128, more for more than 185,000 rows; lbfgs: "
-        "all)",
+        "number of rows in a round; 0 takes all rows (default: 128, more for more than 185,000 "
+        "rows; lbfgs: all)",
         Bound("a number of rows", is_count),
     )
     slice_rows: int | None = _set(
-        None, "rows of one gradient, a divisor of the batch size", _FROM_1
+        None,
+        "number of rows for which a mapper computes one gradient; it must divide the batch size",
+        _FROM_1,
     )
     epochs: int | None = _set(
-        None, "passes over the data (default: 1; lbfgs: at most 1000)", _FROM_1
+        None, "number of passes over the data (default: 1; lbfgs: at most 1000)", _FROM_1
     )
-    rounds: int | None = _set(None, "updates of the model, instead of --epochs", _FROM_1)
+    rounds: int | None = _set(None, "number of updates of the model, instead of --epochs", _FROM_1)
     limit_rows: int | None = _set(None, "train on the first N rows only", _FROM_1)
     seed: int = _set(
         0,
@@ -150,23 +154,25 @@ class Settings:
     )
     precision: str = _set(
         "full",
-        "mixed: gradients from float16, with a scaled loss; parameters and sums stay float32",
+        "mixed computes gradients from float16 numbers; parameters and sums stay float32",
         choices=("full", "mixed"),
     )
     device: str = _set(
         "cpu",
-        "where gradients are computed; auto: cuda, if it can be used",
+        "where gradients are computed; auto takes cuda if a GPU can be used",
         choices=("auto", "cpu", "cuda"),
     )
     eval_every: int | None = _set(
-        None, "rounds between evaluations (default: an epoch; lbfgs: at the end)", _FROM_1
+        None, "number of rounds between evaluations (default: an epoch; lbfgs: at the end)", _FROM_1
     )
     patience: int = _set(
         0,
-        "stop after N evaluations without a lower loss; 0: never",
+        "stop after this many evaluations without a lower loss; 0 never stops",
         Bound("a number of evaluations", is_count),
     )
-    checkpoint_every: int | None = _set(None, "rounds between checkpoints (default: 500)", _FROM_1)
+    checkpoint_every: int | None = _set(
+        None, "number of rounds between checkpoints (default: 500)", _FROM_1
+    )
 
 
 def _table() -> tuple[Option, ...]:
@@ -219,5 +225,5 @@ def checked(given: Mapping[str, Any], *tables: tuple[Option, ...]) -> dict[str, 
 def settings(values: Mapping[str, Any]) -> Settings:
     """The settings of a plan, from the values of :data:`PLAN` and ``evaluation``."""
     if values["eval_every"] is not None and values["evaluation"] is None:
-        raise UsageError("--eval-every: nothing is evaluated. Leave it out, or add --eval DATA")
+        raise UsageError("--eval-every needs data to evaluate on. Add --eval DATA, or leave it out")
     return Settings(**{option.name: values[option.name] for option in PLAN})

@@ -263,7 +263,7 @@ def _check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manife
         raise DataError(f"the training data have only one class, {classes[0]!r}")
     if kind.binary and len(classes) != 2:
         raise DataError(
-            f"{name} knows two classes, the training data have {len(classes)}: "
+            f"{name} is for two classes, but the training data have {len(classes)}: "
             f"{_listed(map(repr, classes))}. Train softmax"
         )
     if data.layout == "sparse" and not kind.takes_sparse:

@@ -217,7 +217,7 @@ def latest(run: RunDir) -> int:
     result, known = run.result(), saved(run)
     if result is None and not known:
         raise MissingInputError(
-            f"{run.path} has no checkpoint yet. Go on with 'gradreduce resume {run.path}'"
+            f"{run.path} has no checkpoint yet. Continue with 'gradreduce resume {run.path}'"
         )
     completed = known[-1] if result is None else result.completed
     model = run.config.plan.create_model()
@@ -226,7 +226,7 @@ def latest(run: RunDir) -> int:
         if result is not None:
             check_result(model, position, result)
     except DataError as error:
-        raise DataError(f"{error}. 'gradreduce resume {run.path}' makes it again") from error
+        raise DataError(f"{error}. 'gradreduce resume {run.path}' computes it again") from error
     return completed
 
 

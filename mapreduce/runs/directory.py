@@ -217,8 +217,8 @@ class RunDir:
         """
         if (self.path / "run.json").exists():
             raise OutputError(
-                f"{self.path} holds a run already. Go on with 'gradreduce resume {self.path}', or "
-                f"name another folder"
+                f"{self.path} already contains a run. Continue it with "
+                f"'gradreduce resume {self.path}', or choose another folder"
             )
         if self.path.exists() and not self._is_leftover():
             raise OutputError(
@@ -336,7 +336,7 @@ class RunDir:
         except (DataError, ValueError) as error:
             what = error if isinstance(error, DataError) else f"{path} is damaged: {error}"
             raise DataError(
-                f"{what}. Remove {path}; 'gradreduce resume {self.path}' makes it again"
+                f"{what}. Remove {path}; 'gradreduce resume {self.path}' computes it again"
             ) from error
 
     def result(self) -> events.RunEnded | None:

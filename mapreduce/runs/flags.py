@@ -16,55 +16,60 @@ if TYPE_CHECKING:
 
 #: Options that decide how fast a result is computed. When resuming, None means as before.
 EXECUTION = (
-    Option("--threads", int, 1, "slices that one worker computes at once", bound=up_to(1024)),
+    Option("--threads", int, 1, "number of threads of each worker", bound=up_to(1024)),
     Option(
         "--executor",
         str,
         "chain",
-        "what runs the rounds. chain: each is a step of a job. gang: the tasks of one job, which "
-        "stay and exchange gradients themselves; rounds take milliseconds, on clusters too",
+        "chain runs each round as a step of a job; gang starts one job whose tasks stay, and "
+        "exchange gradients themselves, so that rounds take milliseconds on clusters too",
         ("chain", "gang"),
     ),
     Option(
         "--blocks",
         int,
         None,
-        "blocks of the parameters, each with a reducer (default: 1; gang: one more for every 4 MiB "
-        "that its tasks send, at most one each)",
+        "number of parts of the parameters; each part has its own reducer (default: 1; gang: one "
+        "more for every 4 MiB that its tasks send, and at most one for each task)",
         bound=up_to(MOST_FILES),
     ),
     Option(
         "--fan-in",
         int,
         0,
-        "most partial sums that one reducer merges, a power of 2; 0: all",
+        "largest number of partial sums that one reducer merges, a power of 2; 0 merges all",
         bound=Bound(
             "0 or a power of two from 2 on",
             lambda number: number == 0 or (number >= 2 and not number & (number - 1)),
         ),
     ),
     Option(
-        "--rounds-per-job", int, 50, "most rounds in one mrjob job of a chain", bound=up_to(10_000)
+        "--rounds-per-job",
+        int,
+        50,
+        "largest number of rounds in one mrjob job of a chain",
+        bound=up_to(10_000),
     ),
     Option(
         "--gang-wait",
         float,
         60.0,
-        "seconds that the tasks of a gang wait for each other",
+        "how many seconds the tasks of a gang wait for each other",
         bound=Bound("a positive number of seconds", lambda number: 0 < number < math.inf),
     ),
     Option(
         "--gang-fallback",
         str,
         "error",
-        "if the tasks of a gang do not all run at once: end with an error, or continue as a chain",
+        "what to do when the tasks of a gang cannot all run at once: end with an error, or "
+        "continue as a chain",
         ("error", "chain"),
     ),
     Option(
         "--keep",
         int,
         3,
-        "checkpoints to keep; 0: all",
+        "number of checkpoints to keep; 0 keeps all",
         bound=Bound("a number of checkpoints", is_count),
     ),
 )
@@ -73,19 +78,21 @@ PROFILE = Option(
     "--numeric-profile",
     str,
     "native",
-    "native: all that the processor has; portable: the same bits on other processors too",
+    "native uses every instruction of the processor; portable gives the same bits on other "
+    "processors too",
     ("native", "portable"),
 )
 
 
 #: Options that decide where a job runs. A run may name a runner that is not installed here.
 RUNNER = (
-    Option("--runner", str, "parallel", "what runs the steps"),
+    Option("--runner", str, "parallel", "where the map and reduce tasks run"),
     Option(
         "--workers",
         int,
         None,
-        "map tasks at once (default: one per core, hadoop: of the cluster; emr: 4)",
+        "number of map tasks at once (default: one per core; hadoop: per core of the cluster; "
+        "emr: 4)",
         bound=up_to(MOST_FILES),
     ),
     Option(

@@ -90,8 +90,8 @@ class Registry:
             return self.builtin.get(name) or self._installed[name]
         if name not in trust.trusted():
             raise UntrustedError(
-                f"{name} is the {self.kind} of a run, and would be imported, which can run any "
-                f"program. If the run is yours, name it again: --trust {name}, "
+                f"{name} is the {self.kind} of the run. Importing it can run any "
+                f"program. If you trust it, add --trust {name}, "
                 f"or open_run(..., trust=[{name!r}]) in Python"
             )
         return name

@@ -144,7 +144,7 @@ class Checker:
     def _test(self, law: Law) -> Finding:
         reason = law.applies(self._runner) if law.applies else ""
         if reason:
-            return Finding(law, "skipped", f"Not tested, since {reason}.")
+            return Finding(law, "skipped", f"Not tested, because {reason}.")
         if worst := self._worst(law):
             return self._shown(law, *worst)
         return Finding(law, "obeyed", f"{len(law.variations) + 1} runs agree.")
@@ -282,8 +282,8 @@ class Checker:
                 )
                 return Finding(law, "warning", text)
         if not many:
-            few = f"no step has {_LEAST_KEYS} keys, from which on one may stand out"
-            return Finding(law, "skipped", f"Not tested, since {few}.")
+            few = f"no step has {_LEAST_KEYS} keys or more"
+            return Finding(law, "skipped", f"Not tested, because {few}.")
         return Finding(law, "obeyed", "No key stands out.")
 
 

@@ -76,7 +76,7 @@ class TracingRunner(ParallelMRJobRunner):
         if self._opts["setup"]:
             raise UsageError(f"the job has a setup script. {advice}")
         if any({"command", "pre_filter"} & step.get(part, {}).keys() for part in PARTS):
-            raise UsageError(f"{name} has programs in the place of methods. {advice}")
+            raise UsageError(f"{name} has commands instead of methods. {advice}")
 
     @cached_property
     def files(self) -> list[File]:

@@ -58,7 +58,7 @@ def _gathers(runner: Any) -> str:
 def _divides(runner: Any) -> str:
     numbers = [n for n, step in enumerate(runner._get_steps()) if "reducer" in step]
     if numbers and all(map(runner.own_reducers, numbers)):
-        return "it says itself how many reducers it wants"
+        return "it sets the number of reducers itself"
     return _reduces(runner)
 
 
@@ -81,18 +81,18 @@ VARIED = [
     Law(
         "repeat",
         "A job that runs again gives the same output.",
-        "A task that fails, or is slow, is run again, and what the first attempt wrote may be "
-        "there already. Both have to agree.",
-        "Give random numbers a seed that follows from the record, do not read the clock, and write "
-        "only by yield.",
+        "If a task fails or is slow, it runs again. Some of the output of the first attempt may "
+        "already be in use, so both attempts must agree.",
+        "Compute the seed of random numbers from the record, do not read the clock, and write "
+        "output only by yield.",
         [("the same again", REFERENCE)],
     ),
     Law(
         "types",
-        "What a reducer gets is what was written, which need not be what was yielded.",
+        "A reducer gets pairs that were written and read again, not the objects themselves.",
         "Between tasks a pair is a line of text. With JSON a tuple comes back as a list, the keys "
         "of a dict as strings, and a set cannot be written at all.",
-        "Expect lists in the reducer, or make tuples of them there. To keep Python's types, set "
+        "Expect lists in the reducer, or turn them into tuples there. To keep Python's types, set "
         "INTERNAL_PROTOCOL = PickleProtocol.",
         [
             (
@@ -101,38 +101,38 @@ VARIED = [
             )
         ],
         _SHARED,
-        "pairs as they come from the wire, as it is run",
+        "pairs as JSON text, as usual",
         applies=_reduces,
     ),
     Law(
         "processes",
         "A task starts from nothing: it knows only its own records.",
-        "Tasks are processes on different machines. What one leaves in a class or a module, "
-        "another one does not find.",
-        "Keep state in the instance, made by mapper_init or reducer_init, and send what others "
-        "need to know as pairs.",
+        "Tasks are processes on different machines. They do not see what another task stores in a "
+        "class or a module.",
+        "Keep state in the instance, and create it in mapper_init or reducer_init. Send what other "
+        "tasks need to know as pairs.",
         [("3 map tasks in one process", _TOGETHER)],
         replace(_TOGETHER, together=False),
-        "3 map tasks, each a process",
+        "3 map tasks, each in its own process",
     ),
     Law(
         "iteration",
         "The values of a key can be read once.",
-        "They are a stream, which may be larger than memory. After its end there is nothing more.",
+        "They are a stream, which may be larger than memory. A second loop over it gets nothing.",
         "Compute everything in one pass, or keep the values if they are few: values = "
         "list(values).",
         [("values that can be read again", replace(REFERENCE, restart=True))],
-        reference_name="values that can be read once, as they are",
+        reference_name="values that can be read once, as usual",
         applies=_reduces,
     ),
     Law(
         "values",
         "The values of a key come in any order.",
-        "They arrive as map tasks end and as the network brings them: Hadoop promises no order, "
-        "and another run has another one.",
-        "Compute what does not depend on the order; tag values and look at the tag; sort them in "
-        "the reducer, or set SORT_VALUES. Floats that must agree to the last digit are added by "
-        "math.fsum.",
+        "They arrive in the order in which map tasks end. Hadoop promises no order, and the next "
+        "run may have another one.",
+        "Compute something that does not depend on the order, or tag the values and look at the "
+        "tag, or sort them in the reducer, or set SORT_VALUES. Use math.fsum if sums of floats "
+        "must agree to the last digit.",
         [
             ("values in the opposite order", replace(REFERENCE, order="reversed")),
             *(
@@ -140,17 +140,17 @@ VARIED = [
                 for seed in (1, 2)
             ),
         ],
-        reference_name="values in the order in which they came",
+        reference_name="values in the order of arrival",
         applies=_gathers,
         shows_values=True,
     ),
     Law(
         "combiner",
         "A combiner may run never, once or several times, on any part of a key's values.",
-        "It runs when a buffer is full, and again when buffers are merged; a task with little to "
-        "say does without. What it yields goes where its input would have gone.",
-        "Let it yield what it takes: sums and counts can be combined again, means cannot. Send "
-        "(sum, count), and divide in the reducer.",
+        "It runs when a buffer is full, and again when buffers are merged. A task with few records "
+        "may not run it at all. So its output must be able to replace its input.",
+        "Let it yield values of the kind that it reads. Sums and counts can be combined again, "
+        "means cannot: send (sum, count), and divide in the reducer.",
         [
             ("a combiner that runs once", replace(REFERENCE, passes=1)),
             ("a combiner that runs on 3 parts", replace(REFERENCE, passes=1, spills=3)),
@@ -163,11 +163,11 @@ VARIED = [
     Law(
         "splits",
         "It does not matter how the input is cut.",
-        "There are as many mappers as splits, which cut the input at any byte, and one of them may "
-        "get nothing at all. Each remembers its own records only.",
-        "What needs all records of a kind belongs in a reducer, under one key. A job that reads "
-        "files itself begins after the first line feed, unless at the file's start, and reads "
-        "its last line to the end, wherever that is.",
+        "The input is cut at any byte, and each part has its own map task, which knows only its "
+        "own records. A part may even be empty.",
+        "If you need all records of a kind together, send them to a reducer under one key. A job "
+        "that reads files itself must start after the first line feed, unless it is at the start "
+        "of the file, and must read its last line to the end.",
         [
             _maps(2),
             _maps(3),
@@ -184,8 +184,8 @@ VARIED = [
     Law(
         "reducers",
         "It does not matter how many reducers there are.",
-        "Each gets some of the keys, in order, or none, and does not see those of the others.",
-        "What needs all keys belongs under one key, or in a step with one reducer: "
+        "Each reducer gets some of the keys, in order, or none. It does not see the other keys.",
+        "If you need all keys together, send them under one key, or use a step with one reducer: "
         'jobconf={"mapreduce.job.reduces": 1}.',
         [(f"{number} reducers", replace(REFERENCE, reducers=number)) for number in (2, 3, 7)],
         applies=_divides,
@@ -193,11 +193,11 @@ VARIED = [
     Law(
         "sorting",
         "Records are sorted as text.",
-        'In the alphabet "10" comes before "9", and capitals before small letters.',
-        'Write numbers with leading zeros, f"{n:09}", where their order matters; or let the '
-        "reducer sort.",
+        'As text, "10" comes before "9", and capitals come before small letters.',
+        'If the order of numbers matters, write them with leading zeros, f"{n:09}", or let the '
+        "reducer sort them.",
         [("numbers sorted as numbers", replace(REFERENCE, keys="numbers", order="numbers"))],
-        reference_name="sorted as text, as it is",
+        reference_name="sorted as text, as usual",
         applies=_reduces,
     ),
 ]
@@ -206,18 +206,18 @@ VARIED = [
 RUNS = Law(
     "runs",
     "The job runs.",
-    "One mapper and one reducer on few lines are the least that a job meets.",
-    "Repair what the message says.",
+    "This run has one mapper and one reducer, and only a few lines of input.",
+    "Repair what the message names.",
     [],
 )
 
 SEEDS = Law(
     "seeds",
-    "hash() is not the same in two processes.",
-    "Python gives the hash of text a seed that is another one in each process, so that mappers do "
-    "not agree, and a task that runs again does not agree with itself.",
-    "Use a hash that is the same everywhere: zlib.crc32(text.encode()), or hashlib.blake2b. Sort "
-    "a set before its order matters.",
+    "hash() gives different numbers in two processes.",
+    "Each Python process has its own seed for the hash of text. So two mappers get different "
+    "numbers, and so does a task that runs again.",
+    "Use a hash that is the same everywhere, such as zlib.crc32(text.encode()) or hashlib.blake2b. "
+    "If the order of a set matters, sort it.",
     [],
     reference_name="PYTHONHASHSEED=1",
 )
@@ -225,29 +225,28 @@ SEEDS = Law(
 SKEW = Law(
     "skew",
     "No reducer has much more to do than the others.",
-    "All records of a key go to one reducer. The others wait for it, and more machines do not "
-    "make the answer come sooner.",
-    "Send less of it, by a combiner; or divide the key: add a number from 0 to N to it that "
-    "follows from the record (a salt), and bring the N parts together in another step.",
+    "All records of a key go to one reducer. The job waits for it, and more machines do not help.",
+    "Send fewer records with a combiner. Or divide the key: add a number from 0 to N - 1 to it, "
+    "computed from the record (a salt), and bring the N parts together in another step.",
     [],
 )
 
 PRINTING = Law(
     "printing",
     "Tasks print nothing to standard output.",
-    "On Hadoop that is where records go: each line that is printed becomes one, with no value, or "
-    "with a wrong one.",
-    "Print to sys.stderr, or count with increment_counter; the next task then reads nothing of it.",
+    "On Hadoop, records go to standard output. So each line that a task prints becomes a record, "
+    "with a wrong value or none.",
+    "Print to sys.stderr, or count with increment_counter. The next task does not read these.",
     [],
 )
 
 NAMES = Law(
     "names",
     "Every method of a step has the name that mrjob knows.",
-    "mrjob calls mapper, combiner and reducer, and for each of them _init and _final, and does not "
-    "notice a mistyped name: without a reducer the mapper's pairs are the output.",
-    "Correct the name, or return the method from steps(). A helper is not reported if other code "
-    "of the class uses it.",
+    "mrjob calls mapper, combiner and reducer, and each of these with _init and _final. It ignores "
+    "a mistyped name: without a reducer, the mapper's pairs are the output.",
+    "Correct the name, or return the method from steps(). check does not report a helper that "
+    "other code of the class uses.",
     [],
 )
 

@@ -71,7 +71,7 @@ def on_shuffle(step: Step) -> Iterator[Note]:
     if not step.has("combiner") and are_numbers and most < _SAVED * total:
         yield Note(
             f"There is no combiner. If the values of a key can be brought together before the "
-            f"reducer gets them, as sums can, one would send {most:,} records in the place of "
+            f"reducer gets them, as sums can, one would send {most:,} records instead of "
             f"{total:,}.",
         )
     if len(keys) == 1 and step.reducers > 1:

@@ -47,15 +47,16 @@ class View:
         terminal.show(self._console, map(_section, broken[:1] or warnings))
         self._console.print()
         if broken:
-            more = f", and {len(broken) - 1} more: --law NAME shows one" if broken[1:] else ""
-            self._say(f"{broken[0].law.name} is broken{more}.", "bold red")
+            names = ", ".join(finding.law.name for finding in broken)
+            more = " --law NAME shows one of them." if broken[1:] else ""
+            self._say(f"The job breaks {count(len(broken), 'law')}: {names}.{more}", "bold red")
         elif warnings:
             names = ", ".join(finding.law.name for finding in warnings)
             self._say(f"No law is broken. Look at: {names}.", "yellow")
         number = {state: sum(one.state == state for one in findings) for state in _MARKS}
         if number["obeyed"] and not broken and not warnings:
             laws = "law that was" if number["obeyed"] == 1 else f"{number['obeyed']} laws that were"
-            self._say(f"It obeys the {laws} tested, on this input.", "green")
+            self._say(f"The job obeys the {laws} tested on this input.", "green")
         if len(findings) > 1:
             self._say(f"{number['obeyed']} hold, {number['skipped']} not tested.", "dim")
         reasons: dict[str, list[str]] = {}
@@ -82,7 +83,7 @@ def _section(finding: Finding) -> Section:
     if difference and not finding.variation:
         blocks.append(_some("", difference.here))
     elif difference:
-        nothing = ["(nothing, beyond what both have)"]
+        nothing = ["(nothing else)"]
         here, there = difference.here or nothing, difference.there or nothing
         runs = (finding.reference, here), (finding.variation, there)
         for (name, output), values in zip(runs, finding.values, strict=True):

@@ -205,7 +205,7 @@ class Run:
     def resume(
         self, *, callbacks: Iterable[Subscriber] = (), progress: bool = True, **execution: Any
     ) -> "Run":
-        """Go on from the last round, to the same bits as if the training had never stopped.
+        """Continue from the last round, to the same bits as if the training had never stopped.
 
         Parameters
         ----------
@@ -213,7 +213,7 @@ class Run:
             As :func:`train` takes them.
         execution
             Options of ``gradreduce resume``, such as ``workers`` and ``take_over``, and the folders
-            ``data`` and ``evaluation`` of data that have moved; the others are as before.
+            ``data`` and ``evaluation`` of data that have moved. All others keep their values.
         """
         others = {"take_over", "remote_data", "data", "evaluation"} & execution.keys()
         given = {name: execution.pop(name) for name in others}
@@ -267,7 +267,7 @@ def train(
     progress: bool = True,
     **options: Any,
 ) -> Run:
-    """Train a model by map/reduce rounds: ``gradreduce train`` in Python.
+    """Train a model as a chain of map/reduce rounds, as ``gradreduce train`` does.
 
     Parameters
     ----------
@@ -279,7 +279,7 @@ def train(
         stored in the dtype of the parameters. What the columns of a table, in memory or in a CSV or
         Parquet file, become is inferred, as by ``gradreduce data import``.
     model : str
-        As ``--model``.
+        The same as for ``--model``.
     evaluation
         Data to evaluate on, like ``data``.
     run : path, optional
@@ -300,13 +300,13 @@ def train(
     progress : bool
         False shows warnings only.
     options
-        Those of the command, with underscores: ``epochs``, ``learning_rate``, ``workers``,
+        The options of the command, with underscores: ``epochs``, ``learning_rate``, ``workers``,
         ``executor``, ..., and ``mrjob_arguments``.
 
     Raises
     ------
     UsageError
-        An option is unknown or makes no sense.
+        An option is unknown, or has a wrong value.
     DataError, MissingInputError
         The data are malformed or missing.
     OutputError
@@ -314,7 +314,7 @@ def train(
     Interrupted
         SIGINT or SIGTERM, from ``Ctrl-C`` or the notebook's button.
     GradreduceError
-        As tasks and runner do. As after an interruption, :meth:`Run.resume` goes on.
+        A task or the runner failed. :meth:`Run.resume` continues, as after an interruption.
 
     Examples
     --------
@@ -548,7 +548,7 @@ def _shown(
         raise GradreduceError(str(error)) from error
     except Interrupted as error:
         again = f"mapreduce.open_run({str(path)!r}).resume()"
-        error.add_note(f"The last round is saved. Go on with {again}")
+        error.add_note(f"The last round is saved. Continue with {again}")
         raise
     finally:
         display.close()

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 #: Seconds between two lines, and on a terminal, where they replace each other.
 _LINE_SECONDS, _TERMINAL_SECONDS = 5.0, 0.1
 
+#: Seconds within which rounds that come after the first one were computed with it.
+_BURST_SECONDS = 0.1
+
 
 def start(values: Mapping[str, Any], job_class: "type[ChainJob] | None" = None) -> None:
     """Start a training from the values of all options, and print its progress and its result.
@@ -58,7 +61,7 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
         run, ended = train(Events(display))
     except Interrupted:
         again = f"gradreduce resume {values['run'].absolute()}"
-        display.say(f"the last round is saved. Go on with: {again}")
+        display.say(f"the last round is saved. Continue with: {again}")
         raise
     finally:
         display.close()
@@ -112,6 +115,36 @@ def scores(accuracy: float | None, loss: float) -> str:
     return f"loss {loss:.4f}" if accuracy is None else f"accuracy {accuracy:.4f}, loss {loss:.4f}"
 
 
+class Pace:
+    """How fast rounds are, and how long the rest takes.
+
+    The clock starts at the first round that ends. Before that, processes start and kernels compile,
+    which happens once, however many rounds follow.
+    """
+
+    def __init__(self) -> None:
+        self._begin: float | None = None
+        self._from = self._completed = self._rows = 0
+
+    def add(self, now: float, event: RoundCompleted) -> None:
+        """Count a round that has ended at ``now``, in seconds."""
+        self._begin = now if self._begin is None else self._begin
+        self._completed = event.completed
+        if now - self._begin < _BURST_SECONDS:
+            self._from, self._rows = event.completed, 0
+        else:
+            self._rows += event.rows
+
+    def words(self, now: float, rounds: int) -> str:
+        """Rows per second and the time left until ``rounds``; empty if that is not known yet."""
+        done = self._completed - self._from
+        if not done or self._begin is None:
+            return ""
+        seconds = now - self._begin
+        minutes, rest = divmod(round(seconds * (rounds - self._completed) / done), 60)
+        return f"  {self._rows / seconds:,.0f} rows/s  {minutes}:{rest:02d} left"
+
+
 class Display:
     """Shows events: a line now and then, which on a terminal replaces the one before.
 
@@ -125,8 +158,9 @@ class Display:
         self._quiet = quiet
         self._redraws = sys.stderr.isatty()
         self._is_drawn = False
-        self._started = self._last = time.monotonic()
-        self._first = self._rounds = self._rows = 0
+        self._last = time.monotonic()
+        self._first = self._rounds = 0
+        self._pace = Pace()
         #: Warnings that were shown; lasting ones of the result are left to who shows that.
         self.warned: set[str] = set()
         self._has_begun = False
@@ -152,7 +186,7 @@ class Display:
             self.close()
 
     def _start(self, event: RunStarted) -> None:
-        self._started = self._last = time.monotonic()
+        self._last, self._pace = time.monotonic(), Pace()
         self._first, self._rounds = event.completed, event.rounds
         again = f", going on after {event.completed:,}" if event.completed else ""
         self.say(
@@ -162,18 +196,13 @@ class Display:
 
     def _round(self, event: RoundCompleted) -> None:
         now = time.monotonic()
-        self._rows += event.rows
+        self._pace.add(now, event)
         pause = _TERMINAL_SECONDS if self._redraws else _LINE_SECONDS
         if now - self._last < pause and event.completed < self._rounds:
             return
-        self._last, seconds = now, max(1e-9, now - self._started)
-        left = seconds * (self._rounds - event.completed) / (event.completed - self._first)
-        minutes, rest = divmod(round(left), 60)
-        self.say(
-            f"round {event.completed:,}/{self._rounds:,}  loss {event.loss:.4f}  "
-            f"{self._rows / seconds:,.0f} rows/s  {minutes}:{rest:02d} left",
-            stays=not self._redraws,
-        )
+        self._last = now
+        shown = f"round {event.completed:,}/{self._rounds:,}  loss {event.loss:.4f}"
+        self.say(shown + self._pace.words(now, self._rounds), stays=not self._redraws)
 
     def say(self, text: str, *, stays: bool = True) -> None:
         """Print a line, which the next one replaces unless it ``stays``."""

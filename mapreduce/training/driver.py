@@ -324,8 +324,8 @@ class _Training:
         if latest is None or not is_whole:
             found = "missing" if latest is None else f"round {latest.completed}"
             raise DataError(
-                f"the job ended, but the last whole round is {found}: expected round {stop}. Go on "
-                f"with 'gradreduce resume {self._run.path}'"
+                f"the job ended, but the last whole round is {found}: expected round {stop}. "
+                f"Continue with 'gradreduce resume {self._run.path}'"
             )
         self._report(latest)
         return latest
@@ -448,7 +448,7 @@ class _Training:
             best = checkpoint.load(self._run, self._model, result)
         except DataError as error:
             raise DataError(
-                f"{error}. 'gradreduce resume {self._run.path}' makes it again"
+                f"{error}. 'gradreduce resume {self._run.path}' computes it again"
             ) from error
         digest = checkpoint.model_sha256(self._model.named(best.params))
         self._doubt(doubts.never_predicted(self._run, best.params))
@@ -537,8 +537,8 @@ def check_training_data(config: RunConfig) -> None:
     wanted = config.plan.data.shard_rows
     if len(wanted) > len(rows) or any(map(operator.gt, wanted, rows)):
         raise DataError(
-            f"the plan takes {sum(wanted):,} rows of {config.data}, and some of them are not "
-            f"there: the plan is not one for these data. Start a new run"
+            f"the plan takes {sum(wanted):,} rows of {config.data}, but it has fewer "
+            f"rows. The plan was made for other data. Start a new run"
         )
 
 

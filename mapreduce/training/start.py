@@ -46,7 +46,7 @@ def start(
 def resume(
     run: RunDir, given: Mapping[str, Any], events: Events, warn: Callable[[str], None]
 ) -> RunEnded:
-    """Go on with a run with the options of its last execution, except those that are given.
+    """Continue a run with the options of its last execution, except those that are given.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ def resume(
     Raises
     ------
     UsageError
-        The runner or remote data have to be named again, since the run may be a stranger's.
+        The runner or remote data must be repeated, because the run may be somebody else's.
     """
     # Raises an error where there is no run.
     _ = run.config
@@ -78,12 +78,12 @@ def resume(
     if is_elsewhere and not given.get("runner"):
         raise UsageError(
             f"{run.path} was last run with -r {printable(runner)}, which may run programs or cost "
-            f"money. If the run is yours, name that again: {again}"
+            f"money. If you want that, run: {again}"
         )
     if arguments:
         warn(
-            "arguments for mrjob are left out, since they can run programs. If they are yours, "
-            f"name them again: {again}"
+            "the run's arguments for mrjob are left out, because they can run programs. If you "
+            f"want them, run: {again}"
         )
     if given.get("executor") not in (None, before.get("executor", "chain")):
         # The other executor has defaults of its own.
@@ -116,6 +116,6 @@ def require_named(run: RunDir, named: tuple[str, ...], moved: Moved | None = Non
         is_beside = place.split("/")[:3] == str(run.path).split("/")[:3]
         if is_remote(place) and place not in named and not is_beside:
             raise UsageError(
-                f"{run.path} names data in another filesystem: {printable(place)}. If the run is "
-                f"yours, name them again: --remote-data {printable(place)}"
+                f"{run.path} names data in another filesystem: {printable(place)}. If you trust "
+                f"it, add --remote-data {printable(place)}"
             )

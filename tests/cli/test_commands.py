@@ -128,7 +128,7 @@ def test_predict_goes_on_where_it_was_stopped_and_refuses_other_predictions(data
     assert second.exists()
     assert first.stat().st_mtime_ns == before
     assert "of another model or of other data" in fails(73, "predict", run, data / "train", out)
-    assert "holds no predictions" in fails(73, "predict", run, data / "test", data)
+    assert "does not contain predictions" in fails(73, "predict", run, data / "test", data)
 
 
 def test_runs_list(data, run):
@@ -221,7 +221,7 @@ def test_import_csv(tmp_path):
         (["--momentum", "0.5"], "--momentum: sgd has no such option"),
         (["--tol", "0.1", "--optimizer", "adam"], "--tol: adam has no such option"),
         (["--patience", "2"], "--patience 2: nothing is evaluated"),
-        (["--eval-every", "2"], "--eval-every: nothing is evaluated"),
+        (["--eval-every", "2"], "--eval-every needs data to evaluate on"),
         (["--fan-in", "3"], "--fan-in: expected 0 or a power of two"),
         (["--workers", "0"], "--workers: expected a positive number"),
         (["--blocks", "0"], "--blocks: expected a positive number"),
@@ -247,7 +247,7 @@ def test_missing_and_wrong_inputs(data, run, tmp_path):
     assert "is not a run" in fails(66, "resume", tmp_path)
     assert "is not a run" in fails(66, "evaluate", tmp_path, data / "test")
     assert "does not exist" in fails(66, "evaluate", run, tmp_path / "no")
-    assert "holds a run already" in fails(73, "train", data / "train", "--run", run)
+    assert "already contains a run" in fails(73, "train", data / "train", "--run", run)
     assert "exists and is not a run" in fails(73, "train", data / "train", "--run", data)
     assert not (tmp_path / "run").exists()
 

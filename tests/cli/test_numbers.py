@@ -144,8 +144,8 @@ def test_defaults_are_what_the_options_say():
 
 
 def test_defaults_that_helps_of_runners_name():
-    said = succeed("run", "mrjob.examples.mr_wc", "--help", "-r", "parallel")
-    (memory,) = re.findall(r"before they go to the disk \(default: (\d+)\)", " ".join(said.split()))
+    said = " ".join(succeed("run", "mrjob.examples.mr_wc", "--help", "-r", "parallel").split())
+    (memory,) = re.findall(r"more records go to the disk \(default: (\d+)\)", said)
     runner = parallel.ParallelMRJobRunner(conf_paths=[])
     assert runner._budget == int(memory) << 20
     lines = {option.name: option.default for option in command_of("explain").params}["lines"]

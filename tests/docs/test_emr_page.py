@@ -1,6 +1,7 @@
-"""The commands on EMR of docs/clusters.md work as they stand there, on moto."""
+"""The commands of docs/emr.md work as they stand there, on moto."""
 
 import json
+import os
 import re
 
 import pytest
@@ -8,7 +9,7 @@ from test_readme import ROOT, blocks, shell
 
 from hdfs_utils.paths import path_of
 
-SECTION = (ROOT / "docs" / "clusters.md").read_text().split("\n## Amazon EMR\n")[1]
+TEXT = (ROOT / "docs" / "emr.md").read_text()
 
 
 @pytest.mark.slow
@@ -18,7 +19,7 @@ def test_commands_in_order(emr, tmp_path, monkeypatch):
     monkeypatch.setenv("MRJOB_CONF", str(conf))
     (tmp_path / "README.md").write_text("a b\nb\n")
     (tmp_path / "jobs").symlink_to(ROOT / "jobs")
-    (block,) = blocks("sh", SECTION)
+    _, block = blocks("sh", TEXT)
     told = shell(f"set -e\n{block}", tmp_path)
     assert sorted(told.splitlines()[:2]) == ['"a"\t1', '"b"\t2']
     assert "on 360 rows" in told
@@ -40,14 +41,39 @@ def test_commands_in_order(emr, tmp_path, monkeypatch):
     assert {one["AWS_REGION"] for one in emr.environments} == {"us-east-1"}
 
 
+@pytest.mark.slow
+def test_the_dry_run_needs_no_credentials(tmp_path, monkeypatch):
+    for name in os.environ:
+        if name.startswith("AWS_"):
+            monkeypatch.delenv(name)
+    # Whoever calls AWS gets no answer.
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "README.md").write_text("a b\nb\n")
+    (tmp_path / "jobs").symlink_to(ROOT / "jobs")
+    (conf,), (shown,) = blocks("yaml", TEXT), blocks("text", TEXT)
+    (tmp_path / "mrjob.conf").write_text(conf)
+    install, command = blocks("sh", TEXT)[0].splitlines()
+    assert install.startswith("pip install ")
+    found = shell(command, tmp_path)
+    assert found.startswith(shown)
+    assert re.search(r"^steps +mapper, combiner, reducer$", found, re.M)
+    assert "pip install -q numpy==" in found
+
+
+def test_links_point_to_files():
+    for target in re.findall(r"\]\(([^)h#][^)]*)\)", TEXT):
+        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target
+
+
 def test_defaults_are_those_of_the_runner():
     from mapreduce.runners.emr.runner import RELEASE, EmrMRJobRunner
 
-    assert f"`emr-{RELEASE}`" in SECTION
+    assert f"`emr-{RELEASE}`" in TEXT
     options = EmrMRJobRunner._default_opts()
     for name in ("iam_service_role", "iam_instance_profile"):
-        assert f"`{options[name]}`" in SECTION
-    assert f"| {options['check_cluster_every']} seconds |" in SECTION
+        assert f"`{options[name]}`" in TEXT
+    assert f"| {options['check_cluster_every']} seconds |" in TEXT
     known = EmrMRJobRunner.OPT_NAMES | {"executor", "numeric_profile", "gpus_per_task"}
-    for flag in re.findall(r"`--([a-z-]+)", SECTION):
+    for flag in re.findall(r"`--([a-z-]+)", TEXT):
         assert flag.replace("-", "_") in known, flag

@@ -16,7 +16,6 @@ SCRIPT, ONE_LINE, NOTEBOOK, THIRTY = blocks("python", TEXT)
 def folder(tmp_path):
     """The files that the page speaks of."""
     (tmp_path / "mr_count.py").write_text(SCRIPT)
-    (tmp_path / "input.txt").write_text("to be\nor not\nto be\n")
     return tmp_path
 
 
@@ -27,7 +26,8 @@ COUNTED = Counter(['"to"\t2', '"be"\t2', '"or"\t1', '"not"\t1'])
 def test_shell_commands_in_order(folder):
     (block,) = blocks("sh", TEXT)
     outputs = [shell(line, folder) for line in block.splitlines()]
-    first, into_folder, one_class, module, options, piped = outputs
+    made, first, into_folder, one_class, module, options, piped = outputs
+    assert made == ""
     for out in (first, one_class, piped):
         assert Counter(out.splitlines()) == COUNTED
     assert into_folder == ""
@@ -42,6 +42,7 @@ def test_the_line_that_is_changed(folder):
     script = SCRIPT.replace("from mrjob.job import MRJob\n", ONE_LINE)
     assert script != SCRIPT
     (folder / "mr_count.py").write_text(script)
+    (folder / "input.txt").write_text("to be\nor not\nto be\n")
     (command,) = re.findall(r"`(python [^`]*)`", TEXT)
     assert Counter(shell(command, folder).splitlines()) == COUNTED
 

@@ -2,6 +2,8 @@
 
 import inspect
 import re
+import sys
+from unittest.mock import Mock
 
 import pytest
 from test_readme import ROOT, blocks
@@ -24,7 +26,9 @@ class Writer:
 @pytest.mark.slow
 def test_blocks_in_order(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    writer = Writer()
+    writer, plot = Writer(), Mock()
+    monkeypatch.setitem(sys.modules, "matplotlib", Mock(pyplot=plot))
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", plot)
     namespace = {"writer": writer}
     said = []
     for block in blocks("python", TEXT):
@@ -35,6 +39,13 @@ def test_blocks_in_order(tmp_path, monkeypatch, capsys):
     assert said[1] == "['a', 'a', 'b', 'b']\n"
     assert "'round': 1," in said[2]
     assert namespace["run"].model_sha256 in said[2]
+    training, tested = plot.plot.call_args_list
+    assert training.args[0] == [*range(1, 73)]
+    assert training.args[1][0] > training.args[1][-1]
+    assert len(tested.args[1]) == 6
+    assert "'layers.0.weight': (64, 32)" in said[4]
+    assert said[4].splitlines()[1] == "1.0"
+    assert said[5] == f"{training.args[1][-3:]}\n"
     names = [name for name, _, _ in writer.found]
     assert [step for name, _, step in writer.found if name == "loss/train"] == [*range(1, 25)]
     assert names.count("loss/test") == names.count("accuracy/test") == 2
@@ -45,6 +56,14 @@ def test_the_table_names_what_there_is():
     for cell in re.findall(r"^\| (`.*?) \|", table, re.M):
         for name in re.findall(r"`(\w+)", cell):
             assert name == "path" or inspect.getattr_static(mapreduce.Run, name)
+
+
+def test_the_table_of_files_is_complete(tmp_path):
+    rows = ([[0.0], [1.0]], ["a", "b"])
+    run = mapreduce.train(rows, runner="inline", evaluation=rows, run=tmp_path / "run", rounds=2)
+    named = TEXT.partition("## The files of a run")[2]
+    found = {name.rstrip("/") for name in re.findall(r"^\| `([\w./]+)` \|", named, re.M)}
+    assert found == {path.name for path in run.path.iterdir()}
 
 
 def test_links_point_to_files():

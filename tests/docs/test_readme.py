@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -38,58 +39,71 @@ def shell(command: str, folder: Path) -> str:
 @pytest.fixture
 def clone(tmp_path):
     """A folder that looks like a clone to the commands, and may be written to."""
-    for name in ("jobs", "README.md"):
+    for name in ("jobs", "README.md", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
     return tmp_path
 
 
+PROGRAM = blocks("python")[0]
+
+
 @pytest.mark.slow
 def test_shell_commands_in_order(clone):
-    found = [shell(line, clone) for block in blocks("sh") for line in block.splitlines()]
-    # Both count the same words.
-    assert found[0] == found[1] != ""
+    (clone / "word_count.py").write_text(PROGRAM)
+    first, check, table, training = blocks("sh")
+    _, counted, explained, page = (shell(line, clone) for line in first.splitlines())
+    assert sorted(counted.splitlines()) == ['"a"\t3', '"is"\t2', '"rose"\t3']
+    assert "WordCount, in short" in explained
+    assert page.startswith("page.html: ")
+    assert shell("python word_count.py -q rose.txt 2> /dev/null", clone).count("\n") == 3
+    broken = f"{check.strip()}; test $? = 1"
+    found = [line.rstrip() for line in shell(broken, clone).splitlines()]
+    (shown,) = blocks("text")
+    assert found[-len(shown.splitlines()) :] == shown.splitlines()
+    told = [shell(line, clone) for line in table.splitlines()]
+    assert float(told[3].split()[1].rstrip(",")) > 0.95
+    assert told[4] == "penguins/predictions.csv: 87 predictions\n"
+    shutil.rmtree(clone / "runs")
     # The last one lists the runs: three of one plan, one hash.
-    lines = found[-1].splitlines()
+    lines = [shell(line, clone) for line in training.splitlines()][-1].splitlines()
     assert len(lines) == 3
     assert all(" ended " in line for line in lines)
     assert len({line.split()[-1] for line in lines}) == 1
 
 
 @pytest.mark.slow
-def test_commands_within_the_text(clone, cluster):
-    """One of them starts the cluster."""
+def test_commands_within_the_text(clone):
+    (clone / "word_count.py").write_text(PROGRAM)
+    (clone / "rose.txt").write_text("a rose\n")
     shell("gradreduce data digits data", clone)
-    shell("gradreduce train data/train --run runs/a", clone)
-    found = re.findall(r"`((?:gradreduce|python) [^`]*)`", README)
-    assert len(found) >= 4
+    shell("gradreduce train data/train --run runs/a --batch-size 512 --rounds 2", clone)
+    found = re.findall(r"`(gradreduce [^`]*)`", README)
+    assert len(found) == 3
     for command in found:
-        if "|" in command:
-            # A choice, not a command: --format csv|idx.
-            continue
-        shell(command, clone)
+        shell(command.replace("\n", " "), clone)
 
 
 def test_the_job_in_ten_lines_counts_words():
-    block, _ = blocks("python")
-    assert len([line for line in block.splitlines() if line.strip()]) <= 10
+    body = PROGRAM.partition("\n\n\nif __name__")[0]
+    assert len([line for line in body.splitlines() if line.strip()]) <= 10
     namespace: dict = {"__name__": "readme"}
-    exec(block, namespace)
+    exec(PROGRAM, namespace)
     job = namespace["WordCount"](["-r", "inline", "--no-conf"])
     pairs = list(job.mapper(None, "To be, or not to be"))
     assert pairs.count(("be", 1)) == 2
     assert list(job.reducer("be", [1, 1])) == [("be", 2)]
 
 
-@pytest.mark.slow
-def test_the_training_from_arrays(tmp_path, monkeypatch, capsys):
-    _, block = blocks("python")
-    assert len(block.splitlines()) <= 8
-    monkeypatch.chdir(tmp_path)
-    namespace: dict = {}
-    exec(block, namespace)
-    assert "learning_rate" in capsys.readouterr().out
-    labels = namespace["y"][1437:]
-    assert (namespace["run"].predict(namespace["x"][1437:] / 16) == labels).mean() > 0.85
+def test_the_picture_is_that_of_the_job(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import pictures
+
+    assert pictures.PICTURE.read_text() == pictures.draw()
+    assert str(pictures.PICTURE.relative_to(ROOT)) in README
+
+
+def test_it_is_short():
+    assert len(README.splitlines()) <= 145
 
 
 def test_make_targets_exist():

@@ -13,26 +13,6 @@ from test_readme import ROOT, blocks, shell
 TEXT = (ROOT / "docs" / "training.md").read_text()
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """The files that the page speaks of."""
-    cancer = load_breast_cancer()
-    head = ",".join([*(name.replace(" ", "_") for name in cancer.feature_names), "label"])
-    table = np.column_stack([cancer.data, cancer.target])
-    formats = ["%.17g"] * cancer.data.shape[1] + ["%d"]
-    np.savetxt(tmp_path / "cancer.csv", table, formats, ",", header=head, comments="")
-    generator = np.random.default_rng(0)
-    rows = [
-        f"{row % 2} {3 + row % 2}:1 {' '.join(f'{n}:0.5' for n in sorted(picked))}\n"
-        for row, picked in enumerate(generator.integers(10, 300, (400, 5)))
-        if len(set(picked.tolist())) == 5
-    ]
-    (tmp_path / "rows.svm").write_text("".join(rows))
-    people = [f"{'Rome' if n % 3 else 'Oslo'},{n % 50},{n % 3 > 0:d}\n" for n in range(300)]
-    (tmp_path / "people.csv").write_text("".join(["city,age,label\n", *people]))
-    return tmp_path
-
-
 def params(run):
     last = sorted((run / "checkpoints").iterdir())[-1]
     found = load_file(last / "model.safetensors")
@@ -40,7 +20,10 @@ def params(run):
 
 
 @pytest.mark.slow
-def test_shell_commands_in_order(folder, monkeypatch, capsys):
+def test_shell_commands_in_order(tmp_path, monkeypatch, capsys):
+    folder = tmp_path
+    monkeypatch.chdir(folder)
+    exec(blocks("python", TEXT)[0], {})
     lines = [line for block in blocks("sh", TEXT) for line in block.splitlines()]
     found = [shell(line, folder) for line in lines]
     assert found[lines.index("gradreduce runs list runs")].count(" ended ") == 4

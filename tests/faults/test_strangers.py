@@ -289,7 +289,9 @@ def test_logs_are_of_applications_alone(run, monkeypatch, capsys):
     with (run / "events.jsonl").open("a") as file:
         file.write('{"event": "JobSubmitted", "application": "../../conf", "time": 0}\n')
     assert main(["logs", str(run)]) == DataError.exit_code
-    assert "names no application of Hadoop: found '../../conf'" in capsys.readouterr().err
+    assert (
+        "expected the name of a Hadoop application, found '../../conf'" in capsys.readouterr().err
+    )
 
 
 def test_shards_may_be_links_where_their_digests_fit(made, tmp_path):

@@ -38,17 +38,23 @@ def test_compiling_is_told_once(tmp_path):
 def test_a_job_that_runs_inline_tells_it_too(tmp_path):
     """There, mrjob puts a file of bytes in the place of standard error."""
     env = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
-    command = [sys.executable, "jobs/word_count_vectorized.py", "-r", "inline", "--no-conf", "-q"]
-    done = subprocess.run(
-        [*command, "README.md"],
-        cwd=Path(__file__).parents[2],
-        env=env | {"XDG_CACHE_HOME": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "compiling kernels" in done.stderr
-    assert done.stdout.count("\n") > 100
+    command = [sys.executable, "jobs/word_count_vectorized.py", "-r", "inline", "--no-conf"]
+
+    def stderr(name, *options):
+        done = subprocess.run(
+            [*command, *options, "README.md"],
+            cwd=Path(__file__).parents[2],
+            env=env | {"XDG_CACHE_HOME": str(tmp_path / name)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert done.stdout.count("\n") > 100
+        assert list((tmp_path / name).rglob("*.nbi"))
+        return done.stderr
+
+    assert "compiling kernels" in stderr("loud")
+    assert stderr("quiet", "-q") == ""
 
 
 LOOKS_AT_THE_LOCK = """
@@ -187,7 +193,7 @@ def test_without_a_private_folder_there_is_a_new_one_or_none(base):
     assert f"into {base}/gradreduce-kernels-" in python(**places)
     base.chmod(0o777)
     known = sorted(base.rglob("*"))
-    assert python(**places) == "compiling kernels, for this process alone\n"
+    assert python(**places) == "compiling kernels, for this process only\n"
     assert not {path.name for path in {*base.rglob("*")} - {*known} if path.is_file()}
 
 

@@ -247,8 +247,8 @@ class Rounds:
             self._unsaved = [due for due in self._unsaved if due > newest]
             if time.monotonic() > end:
                 raise GradreduceError(
-                    f"no checkpoint was saved for {_LAG_SECONDS:g} s: has the driver ended? Go on "
-                    f"with 'gradreduce resume {self._run.path}'"
+                    f"no checkpoint was saved for {_LAG_SECONDS:g} s: has the driver ended? "
+                    f"Continue with 'gradreduce resume {self._run.path}'"
                 )
             time.sleep(_LOOK_SECONDS)
             self._look()

@@ -36,6 +36,8 @@ RELEASE = "7.12.0"
 #: Seconds to wait for the logs of a cluster that goes on; EMR copies them every five minutes.
 _LOG_SECONDS = 420.0
 
+_PARTS = ("mapper", "combiner", "reducer")
+
 #: Cores of the instances that are started by default, which have no other.
 _CORES = 4
 
@@ -43,7 +45,7 @@ _CORES = 4
 class EmrMRJobRunner(OnYarn, EMRJobRunner):
     """Runs a job on Amazon EMR."""
 
-    OPT_NAMES = EMRJobRunner.OPT_NAMES | OPTIONS | {"yes"}
+    OPT_NAMES = EMRJobRunner.OPT_NAMES | OPTIONS | {"dry_run", "price_per_hour", "yes"}
 
     _cluster_id: str | None
     _created_cluster: bool
@@ -58,6 +60,10 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
             raise UsageError(f"-o {output}: the runner emr writes to S3: expected s3://BUCKET/...")
         clients.set_up()
         super().__init__(**kwargs)
+        if self._opts["dry_run"] and clusters.current():
+            raise UsageError(
+                "--dry-run after -- shows one job, and a training has many. Write it before the --"
+            )
         self._check_numbers()
         if not (self._opts["cluster_id"] or self._opts["pool_clusters"]):
             self._shared = clusters.current()
@@ -90,6 +96,9 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
                 raise UsageError(
                     f"--{flag} {self._opts[name]}: expected s3://BUCKET/..., a place on S3"
                 )
+        if self._opts["dry_run"] and not self._opts["cloud_tmp_dir"]:
+            # Which of the account's buckets it is, only credentials would tell.
+            self._opts["cloud_tmp_dir"] = "s3://mrjob-.../tmp/"
         with aws_errors("S3: the list of buckets, to find one for temporary files"):
             super()._fix_s3_tmp_and_log_uri_opts()
 
@@ -138,6 +147,21 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
 
     def _confirm(self) -> None:
         """Ask whether a cluster is to start, which costs money; raise a UsageError if not."""
+        what = f"This starts {self._cluster_in_words()}\n"
+        if self._opts["yes"]:
+            sys.stderr.write(what)
+            return
+        if sys.stdin is None or not sys.stdin.isatty():
+            raise UsageError(
+                f"{what}Nothing was started, because there is no terminal on which to ask. Add "
+                f"--yes to start it"
+            )
+        sys.stderr.write(f"{what}Start it? [y/N] ")
+        sys.stderr.flush()
+        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+            raise UsageError("the cluster was not confirmed: nothing was started")
+
+    def _cluster_in_words(self) -> str:
         how_long = "until the job ends"
         if self._shared is not None:
             how_long = "until the training ends"
@@ -145,23 +169,51 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
             how_long = f"until it was idle for {self._opts['max_mins_idle']:g} minutes"
         groups = [] if self._opts["instance_fleets"] else self._instance_groups()
         instances = [f"{one['InstanceCount']} {one['InstanceType']}" for one in groups]
-        what = (
-            f"This starts a cluster of Amazon EMR in {self._opts['region']}, "
-            f"{self._opts['release_label']}, {how_long}: "
-            f"{', '.join(instances) or 'the configured instance fleets'}. It costs money: see "
-            f"https://aws.amazon.com/emr/pricing\n"
+        return (
+            f"a cluster of Amazon EMR in {self._opts['region']}, {self._opts['release_label']}, "
+            f"{how_long}: {', '.join(instances) or 'the configured instance fleets'}. "
+            f"{self._price(groups)}"
         )
-        if self._opts["yes"]:
-            sys.stderr.write(what)
-            return
-        if sys.stdin is None or not sys.stdin.isatty():
+
+    def _price(self, groups: list[dict[str, Any]]) -> str:
+        """What a cluster of some instance groups costs, in words, by ``--price-per-hour``."""
+        given = self._opts["price_per_hour"]
+        if given is None:
+            return "It costs money: see https://aws.amazon.com/emr/pricing"
+        prices = dict(re.findall(r"([\w.-]+)=(\d+(?:\.\d+)?)(?:,|$)", given))
+        kinds = dict.fromkeys(one["InstanceType"] for one in groups)
+        if missing := [kind for kind in kinds or ["fleets"] if kind not in prices]:
             raise UsageError(
-                f"{what}Nothing was started, since nobody can be asked here: say --yes to start it"
+                f"--price-per-hour {given}: expected TYPE=DOLLARS for each type of the cluster, "
+                f"with commas between them; there is no price for {', '.join(missing)}"
             )
-        sys.stderr.write(f"{what}Start it? [y/N] ")
-        sys.stderr.flush()
-        if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-            raise UsageError("the cluster was not confirmed: nothing was started")
+        total = sum(one["InstanceCount"] * float(prices[one["InstanceType"]]) for one in groups)
+        return f"It costs ${total:.2f} per hour"
+
+    def run(self) -> None:
+        if self._opts["dry_run"]:
+            self._show()
+        else:
+            super().run()
+
+    def _show(self) -> None:
+        """Print what :meth:`run` would do, without a call of AWS."""
+        for path in self._input_paths:
+            self._check_local_input(path)
+        named = self._opts["cluster_id"]
+        print("would run on" if named else "would start", named or self._cluster_in_words())
+        commands = [line for (line,) in self._bootstrap_python()] + self._opts["bootstrap"]
+        for what, found in (
+            ("input", self._input_paths),
+            ("output", [self._output_dir]),
+            ("temporary files", [self._opts["cloud_tmp_dir"]]),
+            ("roles", [self._opts["iam_service_role"], self._opts["iam_instance_profile"]]),
+            ("each node runs", [] if named else commands),
+            ("steps", [", ".join(filter(step.__contains__, _PARTS)) for step in self._get_steps()]),
+        ):
+            for number, text in enumerate(found):
+                print(f"{'' if number else what:17}{text}")
+        print("Nothing was started.")
 
     # What tasks need
 
@@ -368,6 +420,8 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         pass
 
     def cat_output(self) -> Iterator[bytes]:
+        if self._opts["dry_run"]:
+            return
         if self._output_dir and self._ran_job:
             with s3_errors(self._output_dir):
                 if not self.fs.exists(posixpath.join(self._output_dir, SUCCESS)):

@@ -128,7 +128,10 @@ def find(program: list[str] | None = None) -> Installation:
             else "no Hadoop is configured here (HADOOP_HOME, HADOOP_CONF_DIR, PATH)"
         )
         kind = ClusterError if given else NotRunningError
-        raise kind(f"{where}, and no cluster of your own runs. Start one: gradreduce cluster up")
+        raise kind(
+            f"{where}, and you have not started a cluster of your own. Start one: "
+            f"gradreduce cluster up"
+        )
     home = Path(given) if given else Path(found or "/").resolve().parent.parent
     places = [Path(conf)] if conf else [home / place for place in _CONF_PLACES]
     folder = next((place for place in places if conf or (place / "core-site.xml").is_file()), None)

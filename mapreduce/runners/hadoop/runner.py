@@ -159,7 +159,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             written.rename(output)
         except FileExistsError:
             raise OutputError(
-                f"the output folder {output} was made by somebody else while the job ran. The "
+                f"the output folder {output} was made by another program while the job ran. The "
                 f"job's output is whole: remove that folder, then hadoop fs -mv {written} {output}"
             ) from None
 

@@ -250,7 +250,7 @@ def _order(jobconf: Mapping[str, Any]) -> tuple[KeyField, ...]:
     if _first(jobconf, _LINE_SEPARATOR) not in ("", "\t"):
         raise UsageError(
             f"-D {_LINE_SEPARATOR[0]}: mrjob writes a TAB between key and value; with another "
-            "separator, Hadoop would take something else for the key. Leave it out"
+            "separator, Hadoop would read a different key. Leave the option out"
         )
     name = comparator_of(jobconf)
     if name.rpartition(".")[2] not in ("", "KeyFieldBasedComparator"):

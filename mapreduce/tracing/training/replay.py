@@ -52,7 +52,7 @@ def chosen(run: RunDir, number: int | None) -> int:
     last = max({*run.complete_rounds(), *checkpoint.saved(run), *ended}, default=0)
     if not last:
         raise UsageError(
-            f"{run.path} has not finished a round yet. Go on with 'gradreduce resume {run.path}'"
+            f"{run.path} has not finished a round yet. Continue with 'gradreduce resume {run.path}'"
         )
     if number is None:
         whole = (one for one in (last, last - 1) if one and plan.leaves(one - 1) > 1)
@@ -73,7 +73,7 @@ def kept(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | No
             position = checkpoint.load(run, run.config.plan.create_model(), completed)
             return Start(position, f"the checkpoint after {completed:,} rounds")
         except DataError as error:
-            tell(f"warning: {error}. 'gradreduce resume {run.path}' makes it again")
+            tell(f"warning: {error}. 'gradreduce resume {run.path}' computes it again")
     if (blocks := run.complete_rounds().get(completed)) is not None:
         with contextlib.suppress(MissingInputError, WireError):
             position = run.read_round(completed, blocks)

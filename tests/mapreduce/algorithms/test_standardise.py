@@ -215,7 +215,7 @@ def test_what_cannot_be_standardised(tmp_path):
     make(tmp_path / "sparse", matrix(30, True))
     standardise(tmp_path / "data", tmp_path / "done", "float32", INLINE)
     for data, like, expected in (
-        ("done", None, "done is standardised already"),
+        ("done", None, "done is already standardised"),
         ("data", "sparse", "sparse is not standardised"),
         ("sparse", "done", "cannot be standardised like .*: layout sparse, there dense"),
     ):

@@ -225,8 +225,8 @@ class TestRunning:
 class TestHelp:
     def test_ours_tells_the_default_runner(self):
         out = " ".join(succeed("run", "--help").split())
-        assert "The runner is parallel, on all cores, unless -r names another" in out
-        assert "mrjob's own default is inline" in out
+        assert "Without -r, the job runs on all cores of this machine (-r parallel)" in out
+        assert "mrjob's own default is -r inline" in out
 
     def test_the_jobs_own(self):
         out = succeed("run", "mrjob.examples.mr_log_sampler", "--help")
@@ -251,7 +251,7 @@ class TestFinding:
     def test_no_job(self, write, text):
         script = write("import json\n")
         message = fails(2, script, text)
-        assert "defines no job" in message
+        assert "does not define a job" in message
         assert "path/job.py:Class" in message
 
     def test_imported_jobs_are_offered_and_can_be_named(self, write, text):
@@ -463,7 +463,7 @@ class TestInputs:
         script, folder = write(), text.parent / "folder"
         folder.mkdir()
         (folder / "link").symlink_to(folder / "nothing")
-        assert "link is a link to nothing" in fails(66, script, folder)
+        assert "link is a link whose target does not exist" in fails(66, script, folder)
         os.mkfifo(text.parent / "pipe")
         assert "Pass it on standard input, as -" in fails(2, script, text.parent / "pipe")
         assert "reads files of this machine" in fails(2, script, "hdfs:///some/file")

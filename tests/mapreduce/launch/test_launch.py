@@ -215,7 +215,7 @@ def test_parameters_that_make_no_sense(text):
         mapreduce.run(job, text, arguments=["-r", "local"])
     with pytest.raises(UsageError, match=r"--wrokers.*Did you mean --workers\?"):
         mapreduce.run(job, text, arguments=["--wrokers", 2])
-    with pytest.raises(UsageError, match="does not take this: bad runner alias: paralel"):
+    with pytest.raises(UsageError, match="does not accept this: bad runner alias: paralel"):
         mapreduce.run(job, text, runner="paralel")
     with pytest.raises(MissingInputError, match=r"the input .*no\.txt does not exist"):
         mapreduce.run(job, text.parent / "no.txt")

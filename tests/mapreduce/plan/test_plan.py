@@ -373,10 +373,10 @@ class TestRefusal:
             (
                 "logistic",
                 {},
-                "logistic knows two classes, the training data have 3: 0, 1, 2. Train",
+                "logistic is for two classes, but the training data have 3: 0, 1, 2. Train",
             ),
             ("svm", {"classes": tuple("abcdef")}, "have 6: 'a', 'b', 'c', 'd', 'e', …. Train"),
-            ("hinge-svm", {}, "hinge-svm knows two classes"),
+            ("hinge-svm", {}, "hinge-svm is for two classes"),
             (
                 "mlp:3",
                 {"layout": "sparse"},

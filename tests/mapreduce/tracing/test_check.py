@@ -147,14 +147,14 @@ def test_the_last_lines_count_what_was_tested(words, tmp_path):
     )
     said = gradreduce("check", job, words).stdout.splitlines()
     assert said[-5:] == [
-        "It obeys the 6 laws that were tested, on this input.",
+        "The job obeys the 6 laws that were tested on this input.",
         "6 hold, 7 not tested.",
-        "Not tested, since it has no reducer: types, iteration, values, reducers, sorting.",
-        "Not tested, since it has no combiner: combiner.",
-        "Not tested, since no step has 20 keys, from which on one may stand out: skew.",
+        "Not tested, because it has no reducer: types, iteration, values, reducers, sorting.",
+        "Not tested, because it has no combiner: combiner.",
+        "Not tested, because no step has 20 keys or more: skew.",
     ]
     said = gradreduce("check", job, words, "--law", "values").stdout.splitlines()
-    assert said[-1] == "Not tested, since it has no reducer: values."
+    assert said[-1] == "Not tested, because it has no reducer: values."
     assert not any("obeys" in line for line in said)
 
 

@@ -193,9 +193,9 @@ def test_steps_that_cannot_be_followed(tmp_path):
 
     path = tmp_path / "words.txt"
     path.write_text("a\n")
-    with pytest.raises(UsageError, match=r"jar step|does not take this"):
+    with pytest.raises(UsageError, match=r"jar step|does not accept this"):
         trace_of(MRJarStepExample, path)
-    with pytest.raises(UsageError, match="programs in the place of methods"):
+    with pytest.raises(UsageError, match="commands instead of methods"):
         trace_of(test_commands.Commands, path)
 
 

@@ -80,7 +80,7 @@ class TestReport:
         shown = drawn(report(trace_of(taught.Count, path)))
         assert "The input is empty" in shown
         path.write_text("a\n" * 50)
-        assert "one would send 3 records in the place of 50" in " ".join(
+        assert "one would send 3 records instead of 50" in " ".join(
             drawn(report(trace_of(taught.Count, path))).split()
         )
         shown = drawn(report(trace_of(taught.Count, path, lines=10)))

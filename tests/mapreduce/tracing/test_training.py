@@ -341,7 +341,7 @@ class TestCommand:
             (["softmax", "--round", "0"], 2, "0 is not in the range"),
             (["softmax", "--key", "a"], 2, "--key is for jobs"),
             (["softmax", "--lines", "10"], 2, "--lines is for jobs"),
-            (["softmax", "input.txt"], 2, "a round needs no input"),
+            (["softmax", "input.txt"], 2, "is a run, which has its own data"),
             (["softmax", "--fan-in", "3"], 2, "a power of two"),
             (["softmax", "--html", "/proc/no/page.html"], 73, "cannot write"),
             (["data"], 66, "neither a job nor a run"),

@@ -299,7 +299,7 @@ class TestErrors:
 
     def test_a_run_that_exists(self, trained):
         run, *_ = trained
-        with pytest.raises(OutputError, match=r"Go on with 'gradreduce resume /\S*'"):
+        with pytest.raises(OutputError, match=r"Continue it with 'gradreduce resume /\S*'"):
             mapreduce.train(arrays(), run=run.path, **HERE)
         with pytest.raises(MissingInputError, match="is not a run"):
             mapreduce.open_run("nowhere")

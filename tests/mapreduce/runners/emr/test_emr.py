@@ -1,6 +1,6 @@
 """The runner ``-r emr``, on moto's EMR with an executor that really runs the steps.
 
-A training is run there by the commands of docs/clusters.md, in ``test_emr_page.py``.
+A training is run there by the commands of docs/emr.md, in ``test_emr_page.py``.
 """
 
 import io
@@ -413,7 +413,7 @@ class _Terminal(io.StringIO):
 def test_nothing_starts_unasked(emr, script, text, monkeypatch, capfd):
     monkeypatch.setattr(sys, "stdin", io.StringIO("yes\n"))
     job = script(COUNT)
-    match = r"This starts .*: 1 m5.xlarge. It costs money.*\n.*say --yes"
+    match = r"This starts .*: 1 m5.xlarge. It costs money.*\n.*Add --yes"
     refused(emr, UsageError, match, job, *EMR[:-1], text)
     monkeypatch.setattr(sys, "stdin", _Terminal("n\n"))
     refused(emr, UsageError, "nothing was started", job, *EMR[:-1], text)
@@ -423,6 +423,26 @@ def test_nothing_starts_unasked(emr, script, text, monkeypatch, capfd):
     monkeypatch.setattr(sys, "stdin", _Terminal("y\n"))
     run(script(COPYING.replace("* 7", "")), *EMR[:-1], text)
     assert len(emr.requests) == 1
+
+
+def test_a_dry_run_starts_nothing(emr, script, text, capfd):
+    job = script(COUNT)
+    dry = ("-r", "emr", "--dry-run")
+    run(job, *dry, "--price-per-hour", "m5.xlarge=0.25", "--num-core-instances", "3", text)
+    out = capfd.readouterr().out
+    assert "would start a cluster of Amazon EMR in us-east-1" in out
+    assert "It costs $1.00 per hour" in out
+    assert str(text) in out
+    run(job, *dry, "--cluster-id", "j-1", text)
+    assert "would run on j-1\n" in capfd.readouterr().out
+    for price in ("0.25", "c5.large=1", "m5.xlarge=-1", "m5.xlarge="):
+        named = (*dry, "--price-per-hour", price)
+        refused(emr, UsageError, "no price for m5.xlarge", job, *named, text)
+    refused(emr, MissingInputError, "does not exist", job, *dry, "/none")
+    with clusters.shared():
+        refused(emr, UsageError, "before the --", job, *dry, text)
+    assert not emr.requests
+    assert not emr.exists("s3://mrjob-tests/tmp")
 
 
 @pytest.mark.slow

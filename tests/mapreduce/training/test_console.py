@@ -1,0 +1,47 @@
+"""What a terminal shows of a training's progress."""
+
+import subprocess
+import sys
+
+import pytest
+
+import datasets
+from mapreduce.runs.events import RoundCompleted
+from mapreduce.training.console import Pace
+
+
+def pace(*rounds):
+    """After rounds that ended at given seconds, 10 rows each."""
+    found = Pace()
+    for number, now in enumerate(rounds, 1):
+        found.add(now, RoundCompleted(completed=number, rows=10, loss=0.0))
+    return found
+
+
+def test_the_time_left_leaves_out_what_came_before_the_first_round():
+    """Compiling takes 100 s, and each round after it 1 s."""
+    assert pace(100.0, 101.0, 102.0).words(102.0, 63) == "  10 rows/s  1:00 left"
+
+
+def test_rounds_of_the_first_burst_are_not_counted():
+    """Two rounds are reported at once; then each takes 2 s."""
+    assert pace(50.0, 50.01, 52.0, 54.0).words(54.0, 34) == "  5 rows/s  1:00 left"
+
+
+@pytest.mark.parametrize("ends", [(), (3.0,), (3.0, 3.05)])
+def test_nothing_is_guessed_before_a_second_round(ends):
+    assert pace(*ends).words(3.05, 100) == ""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("option", "lines"), [("--quiet", 0), ("--json", 1)])
+def test_quiet_does_not_mention_compiling(tmp_path, option, lines, monkeypatch):
+    """Workers compile too."""
+    datasets.blobs(tmp_path / "data")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "compiled"))
+    command = [sys.executable, "-m", "mapreduce.cli.main", "train", tmp_path / "data", option]
+    command += ["--run", tmp_path / "run", "--rounds", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert list((tmp_path / "compiled").rglob("*.nbi"))
+    assert done.stderr.count("compiling kernels") == lines
+    assert bool(done.stderr) == bool(lines)
