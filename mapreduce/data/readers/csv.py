@@ -224,6 +224,11 @@ class CsvTable:
         recipe = self._recipe
         with open_source(path) as file:
             start = file.read(_START_BYTES)
+            if start[:4] == b"PK\x03\x04":
+                raise DataError(
+                    f"{path} is a ZIP archive, or a workbook of Excel or the like. Unpack it, or "
+                    f"save its table as CSV"
+                )
             if start[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in start:
                 raise DataError(
                     f"{path} is UTF-16 text, or none. If it is text, convert it: "
@@ -245,6 +250,10 @@ class CsvTable:
                 ) from error
             except csv_module.Error as error:
                 raise DataError(f"{path}, line 1: {error}") from error
+        if line.count(recipe.quote) % 2:
+            raise DataError(
+                f"{path}, line 1: a quote, {recipe.quote}, is left open. Close it, or say --quote"
+            )
         if not fields:
             found = "starts with an empty line" if start else "is empty"
             raise DataError(f"{path} {found}: expected rows of fields")

@@ -323,6 +323,8 @@ def test_quote_left_open_does_not_swallow_rows(write, monkeypatch, block, close)
     [
         ("", "is empty: expected rows of fields"),
         ("\n1,2\n", "starts with an empty line"),
+        (b"PK\x03\x04" + bytes(99), "is a ZIP archive, or a workbook of Excel"),
+        ('"x\ny",label\n1,2\n', 'line 1: a quote, ", is left open'),
         ("x,y,label\n", "has no rows after its header, x, y, label"),
         ("x,y,label", "has no rows after its header"),
         ("x,y,label\n\n\r\n", "has no rows after its header"),
