@@ -525,7 +525,7 @@ def _described(manifest: "Manifest") -> dict[str, Any]:
         "shards": len(manifest.shards),
         "bytes": sum(shard.bytes for shard in manifest.shards),
         "standardised": manifest.standardised is not None,
-        "columns": None if manifest.columns is None else dict(manifest.columns),
+        "columns": None if manifest.columns is None else list(manifest.columns),
     }
 
 

@@ -99,8 +99,8 @@ def predict(
 
     DATA is a dataset, or a file of a table. OUT is a file if its name ends in .parquet or .csv,
     else a folder of Parquet files. There is a row for each example, in the order of the files that
-    DATA comes from. The columns are row (the number of the example, from 0), id and label (if DATA has
-    them), prediction, and for a classifier probability and probabilities. If you stop a command
+    DATA comes from. The columns are row (the number of the example, from 0), id and label (if DATA
+    has them), prediction, and for a classifier probability and probabilities. If you stop a command
     that writes a folder, run it again to complete the predictions.
     """
     pin_profile(run)

@@ -84,9 +84,7 @@ class TaskContext:
         feature, columns = self.model.feature_at(index), self.config.columns or ()
         if feature is None:
             return ""
-        # A hashed column is not a feature.
-        is_named = feature < len(columns) and columns[feature].kind == "number"
-        name = f"{columns[feature].name!r}, " if is_named else ""
+        name = f"{columns[feature]!r}, " if feature < len(columns) else ""
         return f"; the feature is {name}number {feature}, counted from 0"
 
     def gradient(

@@ -68,9 +68,8 @@ def _magnitudes(features: Array | Csr) -> tuple[Array, Array]:
 
 def _name(config: RunConfig, feature: int) -> str:
     columns = config.columns or ()
-    # A hashed column is not a feature.
-    if len(columns) == config.plan.data.features and columns[feature].kind == "number":
-        return repr(columns[feature].name)
+    if columns:
+        return repr(columns[feature])
     return f"feature {feature}, counted from 0,"
 
 

@@ -69,9 +69,8 @@ def exported(run: RunDir, data: AnyPath | None = None) -> dict[str, Array]:
     is_linear = isinstance(model, LinearModel | Softmax) and found.keys() == {"weight", "bias"}
     if config.classes:
         found["classes_"] = np.array(config.classes)
-    columns = config.columns or ()
-    if len(columns) == plan.data.features and {kind for _, kind in columns} == {"number"}:
-        found["feature_names"] = np.array([name for name, _ in columns])
+    if config.columns is not None:
+        found["feature_names"] = np.array(config.columns)
     if not (is_linear or plan.data.standardised or plan.data.recipe):
         return found
     mean, scale, stored = np.zeros(model.features), np.ones(model.features), 1.0

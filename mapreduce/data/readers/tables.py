@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from mapreduce.data import fields
 from mapreduce.data.batch import Array, Block, Csr
-from mapreduce.data.columns import Column
 from mapreduce.data.importer import Finished, ReadAgain, Rows, Source
 from mapreduce.data.recipes import kinds, summary
 from mapreduce.data.recipes.fitted import FittedRecipe, fit
@@ -599,7 +598,7 @@ class Reading:
             fitted = fit(given, self._total, files)
         columns = None
         if fitted.features is not None:
-            columns = tuple(Column(name, "number") for name in fitted.features)
+            columns = fitted.features
         numbers = [name for name, kind in self._reader.kinds.items() if kind != "text"]
         used = [numbers.index(name) for name in fitted.numbers]
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mapreduce.algorithms.standardise import standardise
-from mapreduce.data.columns import Column, misfit
+from mapreduce.data.columns import misfit
 from mapreduce.data.importer import import_rows
 from mapreduce.data.manifest import MANIFEST, RECIPE
 from mapreduce.data.readers import csv, libsvm, opening
@@ -27,7 +27,7 @@ TABLE = "age,colour,score,label\n1,red,4,yes\n2,blue,5,no\n3,red,6.5,yes\n"
 
 
 def plain(*names):
-    return tuple(Column(name, "number") for name in names)
+    return names
 
 
 def imported(folder, text, **options):
@@ -86,16 +86,6 @@ def test_libsvm_has_no_names(tmp_path):
         (plain("a"), plain("a", "b"), "missing: b"),
         (plain("a", "c", "b"), plain("a", "b"), "extra: c"),
         (plain("c", "b"), plain("a", "b"), "missing: a; extra: c"),
-        (
-            (Column("a", "hashed text"),),
-            (Column("a", "hashed number"),),
-            "of another kind: a (hashed text, expected hashed number)",
-        ),
-        (
-            (Column("b", "hashed text"), Column("a", "hashed number")),
-            (Column("a", "hashed number"), Column("b", "hashed text")),
-            None,
-        ),
         (plain(*"klmnopqrst"), plain("k"), "extra: l, m, n, o, p, q, r, s, … (9)"),
     ],
 )
@@ -184,15 +174,6 @@ def test_data_that_fit_are_taken(folder, tmp_path, name):
     assert Dataset(tmp_path / "out").manifest.columns == Dataset(folder / "train").manifest.columns
 
 
-def test_a_run_of_named_columns_takes_no_hashed_ones(folder, tmp_path):
-    """Sparse rows of as many features, that other columns were hashed to."""
-    hashed = tuple(Column(name, "hashed number") for name in ("age", "score"))
-    plain_copy(folder / "train", tmp_path / "train")
-    plain_copy(folder / "train", tmp_path / "hashed", columns=hashed)
-    with pytest.raises(DataError, match="of another kind: age"):
-        driver.plan(Settings("logistic"), tmp_path / "train", tmp_path / "hashed")
-
-
 def test_show_tells_the_columns(folder):
     shown = json.loads(succeed("data", "show", folder / "train", "--json"))
-    assert shown["columns"] == {"age": "number", "score": "number"}
+    assert shown["columns"] == ["age", "score"]

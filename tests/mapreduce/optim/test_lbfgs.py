@@ -13,7 +13,6 @@ from sklearn.preprocessing import StandardScaler
 
 import mapreduce
 import naive
-from mapreduce.data.columns import Column
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.errors import NonFiniteError
 from mapreduce.optim import lbfgs as module
@@ -492,7 +491,7 @@ def imported(folder, kind, number=False, scale=1.0):
     y = (x @ [1, 2, 3] + generator.logistic(size=900)) * scale
     x = np.column_stack([x, column_of(kind, generator, 900)]).astype(np.float32)
     rows = Rows(x, y if number else (y > 0).astype(np.int64))
-    columns = tuple(Column(name, "number") for name in ("a", "b", "c", "time"))
+    columns = ("a", "b", "c", "time")
     source = Source([rows], (4,), 1.0, 0, {"format": "test"}, columns=columns)
     import_rows(source, folder, 0)
     return folder
