@@ -8,13 +8,13 @@ _SHOWN = 8
 Columns = tuple[str, ...]
 
 
-def check(columns: Columns | None) -> None:
-    """Raise a ``ValueError`` if names of a JSON file make no sense, or two are the same."""
+def check(columns: Columns | None, features: int) -> None:
+    """Raise a ``ValueError`` if names of a JSON file are not those of so many features."""
     for name in columns or ():
         # Raises an error for text that is not Unicode and so could not be shown.
         name.encode()
-    if columns is not None and (not columns or len(set(columns)) != len(columns)):
-        raise ValueError("columns: expected names that come once")
+    if columns is not None and not features == len(columns) == len(set(columns)):
+        raise ValueError(f"columns: expected {features} names that come once")
 
 
 def misfit(found: Columns | None, expected: Columns | None) -> str | None:

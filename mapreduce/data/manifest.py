@@ -296,7 +296,7 @@ def _check(manifest: Manifest) -> None:
     _equal("features", manifest.features, "the product of shape", math.prod(manifest.shape))
     _expect("dtype", manifest.dtype, manifest.dtype in DTYPES)
     _expect("scale", manifest.scale, manifest.scale > 0)
-    check_columns(manifest.columns)
+    check_columns(manifest.columns, manifest.features)
     if manifest.classes is not None:
         kinds = {type(label) for label in manifest.classes}
         ordered = len(kinds) == 1 and sorted(set(manifest.classes)) == list(manifest.classes)

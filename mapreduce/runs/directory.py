@@ -281,7 +281,7 @@ class RunDir:
             if form != FORMAT:
                 raise ValueError(f"its format is not {FORMAT}")
             config = build(RunConfig, content)
-            check_columns(config.columns)
+            check_columns(config.columns, config.plan.data.features)
             settings.check(config.plan)
             config = (self.read_json("moved.json", Moved) or Moved()).applied(config)
             # A ValueError if no file can have this name.
