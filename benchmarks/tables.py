@@ -29,7 +29,10 @@ NUMBERS, MISSING, STEP = 20, 4, 50_000
 WORDS = {"kind": 4, "shop": 20, "town": 200}
 TEST_BYTES = 4_000_000
 #: With few large rounds, by which an epoch learns as much as by the peer's, of one row each.
-HOW = ("--optimizer", "adam", "--learning-rate", 0.01, "--batch-size", 8192)
+HOW = (
+    *("--optimizer", "adam", "--learning-rate", 0.01, "--batch-size", 8192),
+    *("--executor", "gang", "--workers", 1),
+)
 
 
 def write(path: Path, size: int, seed: int = 0) -> int:

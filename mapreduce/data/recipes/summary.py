@@ -115,9 +115,11 @@ def numbers(
 
     ``whole`` says whether all are multiples of the ``unit``, if there is one.
     """
-    is_missing = np.isnan(values)
-    missing = int(is_missing.sum())
-    if missing:
+    missing = 0
+    # The least of numbers is NaN if one of them is.
+    if len(values) and np.isnan(values.min()):
+        is_missing = np.isnan(values)
+        missing = int(is_missing.sum())
         values = values[~is_missing]
         weights = None if weights is None else weights[~is_missing]
     rows = len(values)
@@ -127,14 +129,14 @@ def numbers(
     if rows:
         least, most = float(values.min()), float(values.max())
     if weight:
-        w: Any = 1.0 if weights is None else weights
         # Squares beyond 1e308 are refused when the recipe is fitted, if it needs them.
         with np.errstate(over="ignore", invalid="ignore"):
-            mean = float((w * values).sum()) / weight
+            mean = float((values if weights is None else weights * values).sum()) / weight
             rest = values - mean
+            weighted = rest if weights is None else weights * rest
             # What rounding left of the mean is taken away (the corrected two-pass algorithm).
-            left = float((w * rest).sum())
-            sum_of = float((w * rest * rest).sum()) - left * left / weight
+            left = float(weighted.sum())
+            sum_of = float((weighted * rest).sum()) - left * left / weight
             squares = max(0.0, sum_of) if np.isfinite(sum_of) else np.inf
     whole = unit is None or bool((np.floor(values / unit) * unit == values).all())
     # Zeros have one sign.
