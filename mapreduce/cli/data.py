@@ -1,5 +1,6 @@
 """``gradreduce data``: make, standardise, show and verify datasets."""
 
+from collections.abc import Sequence
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -144,7 +145,7 @@ _TABLE: list[tuple[str, str, dict[str, Any]]] = [
         {"type": click.Choice(["dense", "sparse"])},
     ),
 ]
-_CSV: list[tuple[str, str, dict[str, Any]]] = [
+CSV: list[tuple[str, str, dict[str, Any]]] = [
     (
         "--header/--no-header",
         "Whether the first line has the names.  [default: if none of them is a number]",
@@ -158,7 +159,9 @@ _CSV: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def _with(options: list[tuple[str, str, dict[str, Any]]], formats: str = "csv") -> Any:
+def with_options(options: list[tuple[str, str, dict[str, Any]]], formats: str = "csv") -> Any:
+    """Options of tables: flag, help, and what else click needs."""
+
     def decorate(command: Any) -> Any:
         for flag, text, more in reversed(options):
             command = click.option(flag, help=f"{formats}: {text}", **more)(command)
@@ -175,8 +178,8 @@ def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
 @click.option(
     "--format", "kind", help=f"Format of SOURCES: {READERS.known}.  [default: as their names end]"
 )
-@_with(_TABLE, "csv, parquet")
-@_with(_CSV)
+@with_options(_TABLE, "csv, parquet")
+@with_options(CSV)
 @click.option(
     "--unlabelled",
     is_flag=True,
@@ -238,19 +241,21 @@ def import_(
         manifest = importer.import_rows(source, folder, seed, like.classes if like else None)
         recipe = opening.fitted_of(folder, manifest)
     if not quiet and not as_json and recipe is not None:
-        _show_recipe(recipe)
+        _show_recipe(recipe, manifest.classes)
     _report(out, manifest, as_json)
 
 
-def _show_recipe(recipe: Any) -> None:
+def _show_recipe(recipe: Any, classes: Sequence[object] | None) -> None:
     """What each column became."""
     given = recipe.recipe
+    shown = "" if classes is None else f"{len(classes)} classes: {', '.join(map(str, classes[:8]))}"
+    shown += ", …" * (classes is not None and len(classes) > 8)
     rows = [
-        (name, what, "")
-        for name, what in (
-            (given.label, f"label, {given.task}"),
-            (given.weights, "weight"),
-            (given.id, "id"),
+        (name, what, note)
+        for name, what, note in (
+            (given.label, f"label, {given.task}", shown),
+            (given.weights, "weight", ""),
+            (given.id, "id", ""),
         )
         if name is not None
     ]
@@ -296,7 +301,7 @@ def _options_of(kind: str) -> set[str]:
     if "recipe" in found:
         found |= _option_names(_TABLE) | {"dtype"}
         if kind != "parquet":
-            found |= _option_names(_CSV)
+            found |= _option_names(CSV)
     return found
 
 
@@ -397,7 +402,7 @@ def _report(folder: AnyPath, manifest: "Manifest", as_json: bool = False, **more
 )
 @click.option("--label", help="Column to be predicted: others that give it away are named.")
 @click.option("--na", help="Word that stands for a missing field; may be repeated.", multiple=True)
-@_with(_CSV)
+@with_options(CSV)
 @click.argument("files", nargs=-1, required=True, type=FOLDER)
 @runner_options()
 @json_option

@@ -18,13 +18,35 @@ from mapreduce.cli.common import (
     runner_options,
     trust_option,
 )
+from mapreduce.cli.data import CSV
 
 if TYPE_CHECKING:
     from mapreduce.runs.directory import RunDir
     from mapreduce.runs.execution import Execution
 
 
-DROP = click.option("--drop", help="Columns of the file DATA to leave out, joined by commas.")
+_READING: list[tuple[str, str, dict[str, Any]]] = [
+    ("--drop", "Columns of the file DATA to leave out, joined by commas.", {}),
+    (
+        "--na",
+        "Word that stands for a missing field of the file DATA; may be repeated.",
+        {"multiple": True},
+    ),
+]
+
+
+def _reading(command: Any) -> Any:
+    """How to read a file of a table; by default as the training data."""
+    for flag, text, more in (*_READING, *CSV):
+        command = click.option(flag, help=text.partition("  [")[0], **more)(command)
+    return command
+
+
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    """The options of :func:`_reading`, taken out of all."""
+    names = [flag.split("/")[0][2:] for flag, *_ in (*_READING, *CSV)]
+    found = {name: values.pop(name) for name in names}
+    return {**found, "drop": _names(found["drop"])}
 
 
 @click.command()
@@ -37,7 +59,7 @@ DROP = click.option("--drop", help="Columns of the file DATA to leave out, joine
     help="Folder of the run's evaluation data, if they have moved; their digest is checked.",
 )
 @runner_options()
-@DROP
+@_reading
 @remote_data_option
 @trust_option
 @output_options
@@ -45,7 +67,6 @@ def evaluate(
     run: AnyPath,
     data: AnyPath | None,
     moved: AnyPath | None,
-    drop: str | None,
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -63,11 +84,11 @@ def evaluate(
     from mapreduce.inference.report import report
     from mapreduce.support import signals
 
-    data = _evaluated(run, data, moved, values.pop("remote_data"))
+    data, given = _evaluated(run, data, moved, values.pop("remote_data")), _given(values)
     directory = _opened(run, values)
     with (
         signals.interrupting(),
-        raw.imported(directory, data, _warn, labelled=True, drop=_names(drop)) as folder,
+        raw.imported(directory, data, _warn, labelled=True, **given) as folder,
     ):
         completed, execution = _prepare(directory, folder, values, labelled=True)
         found = report(directory, completed, folder.absolute(), execution)
@@ -83,7 +104,7 @@ def evaluate(
 @click.argument("out", type=LOCATION)
 @runner_options()
 @click.option("--id", help="Column of the file DATA that identifies its rows.")
-@DROP
+@_reading
 @trust_option
 @output_options
 def predict(
@@ -91,7 +112,6 @@ def predict(
     data: AnyPath,
     out: AnyPath,
     id: str | None,
-    drop: str | None,
     as_json: bool,
     **values: Any,
 ) -> None:
@@ -109,7 +129,7 @@ def predict(
     from mapreduce.support import signals
 
     directory = _opened(run, values)
-    given = {"id": id, "drop": _names(drop)}
+    given = {"id": id, **_given(values)}
     with (
         signals.interrupting(),
         raw.imported(directory, data, _warn, labelled=False, **given) as folder,

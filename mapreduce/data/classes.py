@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mapreduce.data.batch import Array
+from mapreduce.data.fields import MISSING
 from mapreduce.errors import DataError
 
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,18}")
@@ -58,7 +59,13 @@ class Classes:
             return None, None
         values: dict[Any, int] = {str(value): code for value, code in self._codes.items()}
         if self._like is None:
-            integers = all(_INTEGER.fullmatch(text) and int(text) in _INT64 for text in values)
+            odd = [t for t in values if not (_INTEGER.fullmatch(t) and int(t) in _INT64)]
+            integers = not odd
+            if odd and len(odd) < len(values) and {*odd} <= {*MISSING}:
+                raise DataError(
+                    f"{odd[0]!r} stands among labels that are whole numbers. Say --na {odd[0]} "
+                    f"--missing-label drop to leave these rows out, or give the class a name"
+                )
         else:
             known = set(map(str, self._like))
             if unseen := sorted({*values} - known):

@@ -27,7 +27,7 @@ from mapreduce.data import ids
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import Dataset
-from mapreduce.errors import OutputError
+from mapreduce.errors import OutputError, UsageError
 from mapreduce.executors.jobs import run_job
 from mapreduce.inference.base import SLICE_ROWS, InferenceJob, described
 from mapreduce.models.base import device_errors
@@ -164,6 +164,8 @@ def parts_of(out: AnyPath) -> Iterator[AnyPath]:
         It cannot be written; nothing of it is visible then.
     """
     suffix = PurePosixPath(str(out)).suffix
+    if suffix in (".gz", ".tsv", ".txt", ".json", ".arrow", ".feather"):
+        raise UsageError(f"{out}: expected a name that ends in .parquet or .csv, or a folder")
     if suffix not in (".parquet", ".csv"):
         yield out
         return

@@ -34,7 +34,8 @@ def imported(
     labelled : bool
         Whether the file must have labels; else they are not read.
     given
-        ``id`` and ``drop``, as ``gradreduce data import`` takes them.
+        ``id``, ``drop``, ``na`` and how to read text files, as ``gradreduce data import`` takes
+        them.
 
     Raises
     ------
@@ -45,7 +46,7 @@ def imported(
     """
     if not (isinstance(data, Path) and data.is_file()):
         for name, value in given.items():
-            if value:
+            if value not in (None, (), ""):
                 raise UsageError(f"--{name} is for files of tables; {data} is not one")
         yield data
         return

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import count
@@ -24,6 +25,7 @@ from mapreduce.data import copying, importer
 from mapreduce.data.batch import Array
 from mapreduce.data.manifest import load
 from mapreduce.data.readers import memory, opening
+from mapreduce.data.readers.tables import Reading
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import (
     DataError,
@@ -261,7 +263,7 @@ def train(
     label: str | None = None,
     id: str | None = None,
     weights: Any = None,
-    recipe: str | os.PathLike[str] | None = None,
+    recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     init_from: Any = None,
     callbacks: Iterable[Subscriber] = (),
     progress: bool = True,
@@ -290,9 +292,9 @@ def train(
         A table's column that identifies each row.
     weights : str or array (rows,), optional
         How much each row of ``data`` counts: the name of a table's column, or an array for arrays.
-    recipe : path, optional
-        A TOML file that says what the columns of a table become; see
-        :class:`mapreduce.data.recipes.recipe.Recipe`.
+    recipe : path or mapping, optional
+        What the columns of a table become: a TOML file, or the same as a dictionary, such as
+        ``{"missing": "mean", "na": ["?"]}``; see :class:`mapreduce.data.recipes.recipe.Recipe`.
     init_from : Run or path, optional
         A run, or a safetensors file, whose parameters the training starts from.
     callbacks : iterable of callables
@@ -344,7 +346,9 @@ def train(
             display.say(f"run {path}")
         dtype = plan_settings.dtype(values["optimizer"], values["dtype"])
         how = path.parent / IMPORTED, model, dtype
-        named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe and Path(recipe)}
+        if recipe is not None and not isinstance(recipe, Mapping):
+            recipe = Path(recipe)
+        named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe}
         values["data"] = _imported(data, *how, weights=weights, **named)
         if evaluation is not None:
             manifest = load(values["data"])
@@ -473,12 +477,16 @@ def _made(
         raise UsageError("the data have no labels")
     content = [asdict(recipe), classes, fitted.sha256 if fitted else None]
     digest = hashlib.sha256(repr(content).encode())
-    with storage_errors("read", file), file.open("rb") as source:
-        digest.update(hashlib.file_digest(source, "sha256").digest())
+    with storage_errors("read", file), file.open("rb") as content_of:
+        digest.update(hashlib.file_digest(content_of, "sha256").digest())
     out = place / digest.hexdigest()[:32]
     if not out.exists():
+        source = opening.table([file], kind, recipe, fitted)
         with copying.made_here(out) as made:
-            importer.import_rows(opening.table([file], kind, recipe, fitted), made, 0, classes)
+            importer.import_rows(source, made, 0, classes)
+        if isinstance(source.chunks, Reading):
+            for note in source.chunks.notes():
+                warnings.warn(note, stacklevel=2)
     return out
 
 

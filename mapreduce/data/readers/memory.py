@@ -33,7 +33,13 @@ def table(data: Any, weights: Any = None) -> Any:
         The arrays' shapes do not fit, or ``X`` does not hold numbers.
     """
     if is_table(data):
-        return pa.table(data)
+        try:
+            return pa.table(data)
+        except pa.ArrowException as error:
+            raise DataError(
+                f"the table has a column of which Arrow makes none: {error}. Give all its fields "
+                f"one type"
+            ) from error
     if hasattr(data, "data") and hasattr(data, "target"):
         data = (data.data, data.target)
     x, y = data if isinstance(data, tuple) and len(data) == 2 else (data, None)

@@ -77,7 +77,9 @@ def recipe_of(
     UsageError, DataError, MissingInputError
         The options or the file make no sense, or contradict each other.
     """
-    base = load(given["recipe"]) if given.get("recipe") else like.recipe if like else Recipe()
+    base = like.recipe if like else Recipe()
+    if said := given.get("recipe"):
+        base = Recipe.parse(said) if isinstance(said, Mapping) else load(said)
     names = {field.name for field in fields(Recipe)} - {"columns"}
     changes = {n: v for n, v in given.items() if n in names and v is not None and v != ()}
     if changes.get("labelled") is False:

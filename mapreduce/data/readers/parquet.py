@@ -1,5 +1,6 @@
 """Parquet: tables of typed columns, or one column of lists of numbers."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers import tables
 from mapreduce.data.readers.files import check_source
 from mapreduce.data.readers.tables import Leaf, preview
+from mapreduce.data.recipes import kinds
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
@@ -23,6 +25,7 @@ from mapreduce.support.reading import reading
 
 _BLOCK_BYTES = 4 << 20
 _BLOCK_ROWS = 1 << 16
+_PANDAS_INDEX = re.compile("__index_level_[0-9]+__")
 
 
 def source(
@@ -69,12 +72,10 @@ class ParquetTable:
         if not paths:
             raise UsageError("no source: name the Parquet files")
         self.paths = paths
-        schema = _schema(paths[0])
-        self.names = list(schema.names)
-        self.types = dict(zip(schema.names, schema.types, strict=True))
+        self.types = _types(paths[0])
+        self.names = list(self.types)
         for path in paths[1:]:
-            other = _schema(path)
-            found = dict(zip(other.names, other.types, strict=True))
+            found = _types(path)
             if found != self.types:
                 differing = sorted(
                     name
@@ -110,7 +111,14 @@ class ParquetTable:
                         starts = False
 
     def sniff(self) -> dict[str, str]:
-        return {name: _kind(kind) for name, kind in self.types.items()}
+        found = {name: _kind(kind) for name, kind in self.types.items()}
+        texts = [name for name, kind in found.items() if kind == "text"]
+        # Texts may be dates and booleans, as in text files, but texts of digits are codes.
+        for leaf in self.batches(texts, _BLOCK_ROWS) if texts else ():
+            shown = {name: kinds.kind_of(leaf.content.column(name)) for name in texts}
+            found |= {n: k for n, k in shown.items() if k.startswith(("date:", "boolean"))}
+            break
+        return found
 
     def parse(
         self, leaf: Leaf, expected: Mapping[str, str], others: Sequence[str]
@@ -145,6 +153,13 @@ def _opened(path: Path) -> Iterator[Any]:
         pq.ParquetFile(raw, page_checksum_verification=True) as file,
     ):
         yield file
+
+
+def _types(path: Path) -> dict[str, Any]:
+    """Types of columns by their names, but for the numbers of rows that pandas adds."""
+    schema = _schema(path)
+    found = dict(zip(schema.names, schema.types, strict=True))
+    return {n: kind for n, kind in found.items() if not _PANDAS_INDEX.fullmatch(n)}
 
 
 def _schema(path: Path) -> Any:

@@ -253,6 +253,9 @@ class Reader:
                 what = "dates" if is_date else f"a {kind}".rstrip("?")
                 raise BadField(0, name, f"expected {what}, found the type {column.type}")
             values, found = _typed(column, kind)
+            if kind == "boolean" and not np.isin(values[~np.isnan(values)], (0.0, 1.0)).all():
+                row = int((~np.isnan(values) & ~np.isin(values, (0.0, 1.0))).argmax())
+                raise BadField(row, name, f"expected a boolean, found {values[row]:g}")
         elif kind == "text":
             values, found = self._trimmed(column), kind
             broken = pc.match_substring_regex(values, "[\r\n]")
@@ -369,12 +372,16 @@ def _typed(column: Any, kind: str) -> tuple[Any, str]:
         if pa.types.is_time(column.type):
             seconds = column.cast(pa.time64("us")).cast(pa.int64())
         else:
+            if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+                # Months and hours are those of the clock there.
+                column = pc.local_timestamp(column)
             seconds = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
         values = seconds.to_numpy(zero_copy_only=False) / 1e6
         return values, kind
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
-    return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), kind
+    values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return values, kind
 
 
 def _block(columns: Mapping[str, Any], rows: int) -> Block:
@@ -494,6 +501,7 @@ class Reading:
         self._total: Summary | None = known and known[0]
         self.dropped = 0
         self.unknown: dict[str, int] = {}
+        self._missing: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Rows]:
         fold: TreeFold[Summary] = TreeFold(1 << 40, summary.combine, "the summary")
@@ -514,8 +522,12 @@ class Reading:
             if piece.summary is not None:
                 fold.add(Node(0, leaves), piece.summary)
             elif self._like is not None:
-                for name, count in self._like.unknown(piece.block).items():
-                    self.unknown[name] = self.unknown.get(name, 0) + count
+                for counts, found in (
+                    (self.unknown, self._like.unknown(piece.block)),
+                    (self._missing, self._like.filled(piece.block)),
+                ):
+                    for name, count in found.items():
+                        counts[name] = counts.get(name, 0) + count
             leaves += 1
             yield self._rows(leaf, piece, first, total)
             first += piece.rows
@@ -577,12 +589,18 @@ class Reading:
     def notes(self) -> list[str]:
         """What a user should know about data for a model, once they are read."""
         found = [
-            f"{count:,} fields of the column {name} are none of the names in the training data, "
+            f"column {name}: {count:,} of the fields are none of the names in the training data, "
             f"and count as other"
             for name, count in self.unknown.items()
         ]
+        found += [
+            f"column {name}: {count:,} of the fields are missing, and none was in the training "
+            f"data: {'no category' if self._like and self._like.is_text(name) else 'the mean'} "
+            f"stands for them"
+            for name, count in self._missing.items()
+        ]
         if self.dropped:
-            found.append(f"{self.dropped:,} rows are left out, since fields are missing")
+            found.append(f"rows left out, since fields are missing: {self.dropped:,}")
         return found
 
     def finish(self) -> Finished:

@@ -361,6 +361,24 @@ class FittedRecipe:
         indices = (keys % self.width).astype(np.int32)
         return csr.from_lengths(lengths, indices, sums[kept], self.width)
 
+    def is_text(self, name: str) -> bool:
+        """Whether a column is one of texts."""
+        return name not in self.numbers
+
+    def filled(self, block: Block) -> dict[str, int]:
+        """How many fields are missing in columns that had all fields in the training data."""
+        found = {}
+        for column in self.columns:
+            if column.missing == "indicator" and not column.indicator:
+                missing = (
+                    block.texts[column.name].null_count
+                    if column.is_text
+                    else int(np.isnan(block.numbers[:, self.numbers.index(column.name)]).sum())
+                )
+                if missing:
+                    found[column.name] = missing
+        return found
+
     def unknown(self, block: Block) -> dict[str, int]:
         """How many fields of each category are none of the levels of the training data."""
         found = {}

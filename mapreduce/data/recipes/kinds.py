@@ -55,6 +55,9 @@ def kind_of(fields: Any) -> str:
     if not len(words):
         return "empty"
     if _all(pc.match_substring_regex(words, f"^(?:{NUMBER})$")):
+        if pc.any(pc.match_substring_regex(words, "^0[0-9]+$")).as_py():
+            # Postal codes and the like would lose their zeros.
+            return "text"
         return "number" if len(words) == len(values) and not _missing(fields) else "number?"
     if _all(pc.is_in(pc.utf8_lower(words), _BOOLEANS)):
         return "boolean"
@@ -91,7 +94,9 @@ def pointed(fields: Any, decimal: str) -> Any:
     if decimal == ".":
         return fields
     are = pc.match_substring_regex(fields, rf"^[+-]?[0-9]*\{decimal}[0-9]+(?:[eE][+-]?[0-9]+)?$")
-    return pc.if_else(are, pc.replace_substring(fields, decimal, "."), fields)
+    # A point is no sign of theirs: 1.5 is no number there.
+    others = pc.replace_substring_regex(fields, r"^([+-]?[0-9]*)\.([0-9]+)$", r"\1·\2")
+    return pc.if_else(are, pc.replace_substring(fields, decimal, "."), others)
 
 
 def without_thousands(fields: Any, sign: str) -> Any:
@@ -102,11 +107,14 @@ def without_thousands(fields: Any, sign: str) -> Any:
 
 
 def cleaned(fields: Any, thousands: str) -> Any:
-    """Texts of numbers without signs of money, per cent, spaces and separators of thousands."""
-    for sign in (thousands, "\u00a0"):
-        if sign:
-            fields = pc.replace_substring(fields, sign, "")
-    return pc.replace_substring_regex(fields, _ORNAMENT, "")
+    """Texts of numbers without signs of money, per cent, spaces and separators of thousands.
+
+    An amount in brackets, as accountants write it, is negative.
+    """
+    fields = pc.replace_substring(fields, "\u00a0", "")
+    fields = pc.replace_substring_regex(fields, _ORNAMENT, "")
+    fields = pc.replace_substring_regex(fields, r"^\(([0-9.,]+)\)$", r"-\1")
+    return without_thousands(fields, thousands) if thousands else fields
 
 
 def numbers(fields: Any) -> tuple[Array, Array]:
@@ -179,7 +187,7 @@ def _seconds(parts: Any) -> Array:
 
 def number_advice(examples: Sequence[str], name: str) -> str | None:
     """Options by which fields of the column ``name`` are numbers; None if they are not all."""
-    found = pa.array(examples)
+    found = pa.array(examples, pa.string())
     for pattern, advice in (
         (r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$", "--thousands , (or --decimal ,)"),
         (r"^[+-]?[0-9]*,[0-9]+$", "--decimal ,"),

@@ -3,7 +3,7 @@
 import codecs
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,8 @@ from mapreduce.support.jsonfiles import build
 MISSING_RULES = ("error", "drop", "mean", "median", "constant", "indicator")
 TASKS = ("classification", "regression")
 LAYOUTS = ("dense", "sparse")
+#: Kinds of which a recipe may list the columns.
+_LISTS = ("number", "category", "text")
 #: Separators of thousands: none, or one of these; the last are a space that does not break.
 THOUSANDS = ("", ",", ".", "'", "’", "_", " ", "\u00a0", "\u202f")
 
@@ -182,9 +184,16 @@ class Recipe:
         rules = content.get("columns", {})
         if not isinstance(rules, dict):
             raise UsageError("columns: expected a table for each column, [columns.NAME]")
+        given = {**content}
+        for name in ("drop", "only", "na", *_LISTS):
+            if isinstance(given.get(name), str):
+                given[name] = [given[name]]
         try:
             columns = {name: build(Rule, rule) for name, rule in rules.items()}
-            return build(Recipe, {**content, "columns": columns})
+            for kind in _LISTS:
+                for name in given.pop(kind, ()):
+                    columns[name] = replace(columns.get(name, Rule()), kind=kind)
+            return build(Recipe, {**given, "columns": columns})
         except (TypeError, ValueError) as error:
             raise UsageError(str(error)) from error
 
