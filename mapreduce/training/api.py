@@ -84,6 +84,13 @@ class Run:
         return self._run.config.classes
 
     @property
+    def recipe(self) -> FittedRecipe | None:
+        """What the columns of the training data became, if they were a table: ``columns`` has
+        ``name``, ``kind``, ``features`` and ``note`` of each, ``left_out`` the others and why.
+        """
+        return self._run.recipe
+
+    @property
     def model_sha256(self) -> str | None:
         """Digest of the result, or of the last checkpoint; None before there is one."""
         found: str | None = self._run.summary()["model_sha256"]

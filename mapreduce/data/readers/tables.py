@@ -242,7 +242,9 @@ class Reader:
         some = None
         if not self.fixed:
             weights = self._weights(rest)
-            some = summary.of(kept, self.kinds, columns, weights, detailed=self.detailed)
+            some = summary.of(
+                kept, self.kinds, columns, weights, detailed=self.detailed, plain=self._signed
+            )
         return Piece(rows, keep, _block(columns, kept), rest, some)
 
     def _column(self, name: str, kind: str, column: Any) -> tuple[Any, str]:
@@ -294,8 +296,11 @@ class Reader:
             return column
         column = self._trimmed(column)
         if self.recipe.columns.get(name, Rule()).kind == "number":
-            column = kinds.cleaned(column, self.recipe.thousands)
-        elif self.recipe.thousands:
+            column = kinds.cleaned(column, "")
+        return self._signed(column)
+
+    def _signed(self, column: Any) -> Any:
+        if self.recipe.thousands:
             column = kinds.without_thousands(column, self.recipe.thousands)
         return kinds.pointed(column, self.recipe.decimal)
 

@@ -1,6 +1,6 @@
 """What is known about the columns of some rows: statistics that combine along a tree."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,14 +145,17 @@ def numbers(
     return Numbers(rows, missing, weight, mean, squares, least, most, whole, found, own)
 
 
-def texts(column: Any) -> Texts:
-    """The statistics of texts (rows,), trimmed, null where one is missing."""
+def texts(column: Any, plain: Callable[[Any], Any] = lambda fields: fields) -> Texts:
+    """The statistics of texts (rows,), trimmed, null where one is missing.
+
+    ``plain`` makes numbers among them as a program writes them.
+    """
     encoded = column.dictionary_encode()
     distinct = encoded.dictionary
     counts = np.bincount(
         encoded.indices.drop_null().to_numpy(zero_copy_only=False), minlength=len(distinct)
     )
-    values, others = kinds.numbers(distinct)
+    values, others = kinds.numbers(plain(distinct))
     absent = np.isnan(values) & ~others
     spaced = pc.match_substring(distinct, " ").to_numpy(zero_copy_only=False)
     # Two hashes of 32 bits make one of 64.
@@ -286,6 +289,7 @@ def of(
     weights: Array | None,
     *,
     detailed: bool = False,
+    plain: Callable[[Any], Any] = lambda fields: fields,
 ) -> Summary:
     """The statistics of a block.
 
@@ -299,6 +303,8 @@ def of(
     weights : array (rows,), float64, or None
     detailed : bool
         For a description: sketches and hashes of all columns.
+    plain : callable
+        Makes numbers among texts as a program writes them.
     """
     columns: dict[str, Column] = {}
     for name, column in values.items():
@@ -313,5 +319,5 @@ def of(
                 hashed=detailed,
             )
         else:
-            columns[name] = texts(column)
+            columns[name] = texts(column, plain)
     return Summary(rows, dict(found), columns)

@@ -321,10 +321,12 @@ def test_a_new_category_counts_as_other(trained, write):
     other = fitted.features.index("colour (other)")
     assert features[:, other].tolist() == [1, 0, 1]
     assert features[:, :other].sum(axis=1).tolist() == [0, 1, 0]
-    assert source.chunks.notes() == [
-        "2 fields of the column colour are none of the names in the training data, and count as "
+    notes = source.chunks.notes()
+    assert notes[0] == (
+        "column colour: 2 of the fields are none of the names in the training data, and count as "
         "other"
-    ]
+    )
+    assert all("none was in the training data" in note for note in notes[1:])
 
 
 @pytest.mark.parametrize(
@@ -498,7 +500,7 @@ def test_predictions_of_messy_files(write, tmp_path):
     assert gradreduce("train", "data", "--run", "run", *options, **here).returncode == 0
     header = "name,size,colour,day,flag\n"
     for row, code, message in (
-        ("u,1,blue,2024-05-01,y", 0, "1 fields of the column colour are none of the names"),
+        ("u,1,blue,2024-05-01,y", 0, "column colour: 1 of the fields are none of the names"),
         ("u,big,red,2024-05-01,y", 65, "row 1, column size: expected a number, found 'big'"),
         ("u,1,red,2024-05-01", 65, "row 1: expected 5 fields, found 4"),
     ):
@@ -512,3 +514,103 @@ def test_predictions_of_messy_files(write, tmp_path):
         (tmp_path / "out.csv").unlink(missing_ok=code != 0)
     left = {"train.csv", "data", "run", "new.csv"}
     assert {path.name for path in tmp_path.iterdir()} == left
+
+
+def test_codes_with_leading_zeros_are_texts(write):
+    path = write(lines("zip,label", "01067,a", "80331,b", "01067,b"))
+    assert fitted_of(path)[0].columns[0].levels == ("01067", "80331")
+    assert fitted_of(path, columns=numbers(zip="number"))[0].columns[0].kind == "number"
+
+
+@pytest.mark.parametrize("field", ["1.5", "12.34", "1.2.3", "1,234.5"])
+def test_a_number_has_one_decimal_sign(write, field):
+    path = write(lines("v;label", "2,5;a", "1.234,5;b", f"{field};a"))
+    signs = {"delimiter": ";", "decimal": ",", "thousands": "."}
+    for rules in ({}, numbers(v="number")):
+        with pytest.raises(DataError, match=f"column v: .*{re.escape(field)}"):
+            fitted_of(path, columns=rules, **signs)
+
+
+def test_amounts_in_brackets_are_negative(write):
+    path = write(lines("v,label", "(249.66),a", "$ 1,b", "3 %,b"))
+    _, features = fitted_of(path, columns=numbers(v="number"), standardise=False)
+    assert features[:, 0].tolist() == [np.float32(-249.66), 1, 3]
+
+
+def test_na_among_whole_numbers_is_no_class(write, tmp_path):
+    path = write(lines("x,label", "1,1", "2,0", "3,NA", "4,1"))
+    with pytest.raises(DataError, match="'NA' stands among labels that are whole numbers"):
+        import_rows(opening.table([path], "csv", Recipe()), tmp_path / "out", 0)
+    recipe = Recipe(na=("NA",), missing_label="drop")
+    manifest = import_rows(opening.table([path], "csv", recipe), tmp_path / "out", 0)
+    assert (manifest.classes, manifest.rows) == ((0, 1), 3)
+
+
+def typed(path, columns):
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+def test_typed_tables_are_read_as_text_files_are(write, tmp_path):
+    """What pandas writes: dates as texts, the numbers of rows, and local times."""
+    days = ["2024-01-01", "2024-02-29", "2024-03-31"]
+    columns = {"day": days, "ok": ["yes", "no", "yes"], "zip": ["1", "2", "2"], "label": [0, 1, 0]}
+    text = write(
+        lines(
+            "day,ok,zip,label",
+            *(",".join(map(str, r)) for r in zip(*columns.values(), strict=True)),
+        )
+    )
+    told = {"__index_level_0__": [7, 8, 9], **columns}
+    shown, features = fitted_of(typed(tmp_path / "a.parquet", told))
+    assert [column.kind for column in shown.columns] == ["date:YYYY-MM-DD", "boolean", "category"]
+    as_texts, expected = fitted_of(text, columns=numbers(zip="category"))
+    assert shown.features == as_texts.features
+    np.testing.assert_array_equal(features, expected)
+
+
+def test_hours_are_those_of_the_clock(tmp_path):
+    naive = pa.array(["2024-01-01 00:30", "2024-01-31 23:30"]).cast(pa.timestamp("s"))
+    local = pa.compute.assume_timezone(naive, "Asia/Tokyo")
+    found = [
+        fitted_of(typed(tmp_path / f"{i}.parquet", {"t": column, "label": [0, 1]}))
+        for i, column in enumerate((naive, local))
+    ]
+    assert found[0][0].columns == found[1][0].columns
+    np.testing.assert_array_equal(found[0][1], found[1][1])
+
+
+def test_a_boolean_is_no_other_number(write, tmp_path):
+    fitted, _ = fitted_of(write(lines("b,c,label", "yes,u,x", "no,v,y")))
+    for value, fits in ((True, True), (1, True), (0.0, True), (2, False), (-3.5, False)):
+        path = typed(tmp_path / "new.parquet", {"b": [value], "c": ["u"]})
+        recipe = opening.recipe_of({"labelled": False}, [path], fitted)
+        source = opening.table([path], "parquet", recipe, fitted)
+        if fits:
+            assert len(read(source).features) == 1
+        else:
+            with pytest.raises(
+                DataError, match=f"row 1, column b: expected a boolean, found {value}"
+            ):
+                list(source.chunks)
+
+
+def test_notes_on_new_data(write, tmp_path):
+    fitted, _ = fitted_of(write(lines("a,b,label", "1,u,x", "2,v,y")))
+    path = write(lines("a,b", ",u", ",z", "3,"), "new.csv")
+    recipe = opening.recipe_of({"labelled": False}, [path], fitted)
+    source = opening.table([path], "csv", recipe, fitted)
+    import_rows(source, tmp_path / "out", 0)
+    assert source.chunks.notes() == [
+        "column b: 1 of the fields are none of the names in the training data, and count as other",
+        "column a: 2 of the fields are missing, and none was in the training data: the mean stands "
+        "for them",
+        "column b: 1 of the fields are missing, and none was in the training data: no category "
+        "stands for them",
+    ]
+
+
+def test_a_recipe_lists_columns_by_kind():
+    recipe = Recipe.parse({"number": ["a"], "category": "b", "drop": "c", "columns": {}})
+    assert recipe.drop == ("c",)
+    assert recipe.columns == {"a": Rule("number"), "b": Rule("category")}

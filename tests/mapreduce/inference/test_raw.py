@@ -10,6 +10,7 @@ import pytest
 
 import mapreduce
 from mapreduce.errors import DataError, UsageError
+from mapreduce.inference.predict import parts_of
 from programs import gradreduce, succeed
 
 NAMES = ("key", "size", "town", "seen", "label")
@@ -131,7 +132,7 @@ def test_commands(trained, tmp_path):
     path = write(tmp_path / "new.csv", table, [*NAMES, "more"])
     done = gradreduce("predict", trained.path, path, "out.csv", "--drop", "more", cwd=tmp_path)
     assert done.returncode == 0
-    assert "1 fields of the column town are none of the names in the training data" in done.stderr
+    assert "column town: 1 of the fields are none of the names in the training data" in done.stderr
     with (tmp_path / "out.csv").open(newline="") as file:
         found = [*csv.DictReader(file)]
     assert [row["id"] for row in found] == [row["key"] for row in table]
@@ -159,3 +160,32 @@ def test_the_recipe_of_a_run_is_compared_with_its_digest(trained, tmp_path):
     recipe.write_text(recipe.read_text().replace("2024", "2023") + " ")
     with pytest.raises(DataError, match=r"recipe\.json is damaged"):
         mapreduce.open_run(copied).predict(write(tmp_path / "new.csv", rows(3)))
+
+
+def test_python_warns_and_says_what_is_wrong(trained, tmp_path):
+    table = [*rows(4)]
+    table[1]["town"] = "z"
+    with pytest.warns(UserWarning, match="column town: 1 of the fields are none of the names"):
+        trained.predict(write(tmp_path / "new.csv", table))
+    named = {name: [row[name] for row in table] for name in NAMES[1:3]}
+    assert trained.recipe is not None
+    with pytest.raises(DataError, match="missing: seen"):
+        trained.predict(pa.table(named))
+    odd = pytest.raises(UsageError, match=r"ends in \.parquet or \.csv, or a folder")
+    with odd, parts_of(tmp_path / "out.csv.gz"):
+        pass
+
+
+def test_a_recipe_may_be_a_dictionary(tmp_path):
+    path = write(tmp_path / "a.csv", rows(40))
+    run = mapreduce.train(
+        path,
+        "logistic",
+        recipe={"missing": "mean", "drop": "key"},
+        run=tmp_path / "run",
+        rounds=1,
+        progress=False,
+        runner="inline",
+    )
+    assert [column.name for column in run.recipe.columns] == ["seen", "size", "town"]
+    assert "size (missing)" not in run.recipe.features
