@@ -9,6 +9,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pytest
 from hypothesis import settings
 
+import kernels
 from mapreduce import compat
 
 # Test files may import mrjob before they import what makes it import on Python 3.12 and later.
@@ -23,9 +24,10 @@ settings.load_profile("gradreduce")
 
 
 @pytest.fixture(autouse=True)
-def _mrjobs_log():
-    """Gives mrjob's log its level back: commands in this process want to hear of errors alone."""
+def _no_silence():
+    """Undoes what commands in this process do for all that follow: to mrjob's log, by ``-q``."""
     logging.getLogger("mrjob").setLevel(logging.NOTSET)
+    os.environ.pop(kernels.QUIET, None)
 
 
 @pytest.fixture(scope="session")

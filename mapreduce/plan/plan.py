@@ -248,9 +248,10 @@ class Plan:
         """The content of the plan's file, which ``jsonfiles.build(Plan, ...)`` reads."""
         later = {one.name: one.default for one in fields(self) if one.default is not MISSING}
         content = asdict(self)
-        if self.data.shape is None:
+        for name in ("shape", "recipe"):
             # As in earlier versions, so that the digest does not change.
-            del content["data"]["shape"]
+            if content["data"][name] is None:
+                del content["data"][name]
         return {
             name: content[name] for name in content if content[name] != later.get(name, MISSING)
         }

@@ -88,7 +88,7 @@ def test_a_check_of_a_class(capsys):
     found.show()
     shown = capsys.readouterr().out
     assert shown == repr(found)
-    assert "combiner is broken, and 1 more" in shown
+    assert "The job breaks 2 laws: combiner, splits." in shown
     html = found._repr_html_()
     assert "combiner is broken" in html
     assert html.startswith("<pre")
