@@ -9,6 +9,7 @@ import click
 from hdfs_utils.paths import AnyPath
 from mapreduce.cli import data_split
 from mapreduce.cli.common import (
+    CSV,
     FOLDER,
     LOCATION,
     json_option,
@@ -16,6 +17,7 @@ from mapreduce.cli.common import (
     print_json,
     quiet_mrjob,
     runner_options,
+    with_options,
 )
 from mapreduce.data.readers import READERS
 from mapreduce.support import trust
@@ -144,27 +146,6 @@ _TABLE: list[tuple[str, str, dict[str, Any]]] = [
         {"type": click.Choice(["dense", "sparse"])},
     ),
 ]
-_CSV: list[tuple[str, str, dict[str, Any]]] = [
-    (
-        "--header/--no-header",
-        "Whether the first line has the names.  [default: if none of them is a number]",
-        {"default": None},
-    ),
-    ("--delimiter", "Between fields.  [default: a comma; a tab for .tsv]", {}),
-    ("--quote", 'Around fields.  [default: "]', {}),
-    ("--encoding", "Of the text.  [default: utf-8]", {}),
-    ("--decimal", "Decimal sign.  [default: .]", {}),
-    ("--thousands", "Separator of thousands.", {}),
-]
-
-
-def _with(options: list[tuple[str, str, dict[str, Any]]], formats: str = "csv") -> Any:
-    def decorate(command: Any) -> Any:
-        for flag, text, more in reversed(options):
-            command = click.option(flag, help=f"{formats}: {text}", **more)(command)
-        return command
-
-    return decorate
 
 
 def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
@@ -175,8 +156,8 @@ def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
 @click.option(
     "--format", "kind", help=f"Format of SOURCES: {READERS.known}.  [default: as their names end]"
 )
-@_with(_TABLE, "csv, parquet")
-@_with(_CSV)
+@with_options(_TABLE, "csv, parquet")
+@with_options(CSV)
 @click.option(
     "--unlabelled",
     is_flag=True,
@@ -296,7 +277,7 @@ def _options_of(kind: str) -> set[str]:
     if "recipe" in found:
         found |= _option_names(_TABLE) | {"dtype"}
         if kind != "parquet":
-            found |= _option_names(_CSV)
+            found |= _option_names(CSV)
     return found
 
 
@@ -397,7 +378,7 @@ def _report(folder: AnyPath, manifest: "Manifest", as_json: bool = False, **more
 )
 @click.option("--label", help="Column to be predicted: others that give it away are named.")
 @click.option("--na", help="Word that stands for a missing field; may be repeated.", multiple=True)
-@_with(_CSV)
+@with_options(CSV)
 @click.argument("files", nargs=-1, required=True, type=FOLDER)
 @runner_options()
 @json_option
