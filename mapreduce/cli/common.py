@@ -59,6 +59,32 @@ trust_option = click.option(
 )
 
 
+#: Options of CSV files: name, help, and what else click needs.
+CSV: list[tuple[str, str, dict[str, Any]]] = [
+    (
+        "--header/--no-header",
+        "Whether the first line has the names.  [default: if none of them is a number]",
+        {"default": None},
+    ),
+    ("--delimiter", "Between fields.  [default: a comma; a tab for .tsv]", {}),
+    ("--quote", 'Around fields.  [default: "]', {}),
+    ("--encoding", "Of the text.  [default: utf-8]", {}),
+    ("--decimal", "Decimal sign.  [default: .]", {}),
+    ("--thousands", "Separator of thousands.", {}),
+]
+
+
+def with_options(options: list[tuple[str, str, dict[str, Any]]], formats: str = "csv") -> Any:
+    """Give a command options of files of some formats."""
+
+    def decorate(command: Any) -> Any:
+        for flag, text, more in reversed(options):
+            command = click.option(flag, help=f"{formats}: {text}", **more)(command)
+        return command
+
+    return decorate
+
+
 class _Runner(click.Choice):  # type: ignore[type-arg]
     """A runner of the toolkit, or of a package, which is only looked for if it is named."""
 

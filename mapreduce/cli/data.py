@@ -10,6 +10,7 @@ import click
 from hdfs_utils.paths import AnyPath
 from mapreduce.cli import data_split
 from mapreduce.cli.common import (
+    CSV,
     FOLDER,
     LOCATION,
     json_option,
@@ -17,6 +18,7 @@ from mapreduce.cli.common import (
     print_json,
     quiet_mrjob,
     runner_options,
+    with_options,
 )
 from mapreduce.data.readers import READERS
 from mapreduce.support import trust
@@ -145,29 +147,6 @@ _TABLE: list[tuple[str, str, dict[str, Any]]] = [
         {"type": click.Choice(["dense", "sparse"])},
     ),
 ]
-CSV: list[tuple[str, str, dict[str, Any]]] = [
-    (
-        "--header/--no-header",
-        "Whether the first line has the names.  [default: if none of them is a number]",
-        {"default": None},
-    ),
-    ("--delimiter", "Between fields.  [default: a comma; a tab for .tsv]", {}),
-    ("--quote", 'Around fields.  [default: "]', {}),
-    ("--encoding", "Of the text.  [default: utf-8]", {}),
-    ("--decimal", "Decimal sign.  [default: .]", {}),
-    ("--thousands", "Separator of thousands.", {}),
-]
-
-
-def with_options(options: list[tuple[str, str, dict[str, Any]]], formats: str = "csv") -> Any:
-    """Options of tables: flag, help, and what else click needs."""
-
-    def decorate(command: Any) -> Any:
-        for flag, text, more in reversed(options):
-            command = click.option(flag, help=f"{formats}: {text}", **more)(command)
-        return command
-
-    return decorate
 
 
 def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import click
 
-from mapreduce.cli.common import FOLDER, output_options, print_json
+from mapreduce.cli.common import CSV, FOLDER, output_options, print_json, with_options
 
 
 @click.command("split")
@@ -24,14 +24,10 @@ from mapreduce.cli.common import FOLDER, output_options, print_json
     show_default=True,
     help="Of the choice of rows.",
 )
-@click.option(
-    "--header/--no-header",
-    default=None,
-    help="CSV: whether the first line has the names. [default: if none of them is a number]",
-)
+@with_options([one for one in CSV if one[0] != "--thousands"])
 @output_options
 def split(sources: tuple[Path, ...], out: Path, quiet: bool, as_json: bool, **options: Any) -> None:
-    """Split the tables FILE... into OUT/train.csv and OUT/test.csv, or .parquet.
+    """Split the tables FILE... into OUT/train.csv and OUT/test.csv, .tsv or .parquet.
 
     Records of CSV files, gzipped or not, are copied byte by byte. Which part a row is in follows
     from its content and --seed, not from the order of files, rows or columns; equal rows are in one

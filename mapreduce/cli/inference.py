@@ -6,6 +6,7 @@ import click
 
 from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.cli.common import (
+    CSV,
     LOCATION,
     json_option,
     moved_data_option,
@@ -18,7 +19,6 @@ from mapreduce.cli.common import (
     runner_options,
     trust_option,
 )
-from mapreduce.cli.data import CSV
 
 if TYPE_CHECKING:
     from mapreduce.runs.directory import RunDir

@@ -65,7 +65,7 @@ def test_its_test_passes_and_can_fail(folder):
     assert path.read_text() != right
     done = tested()
     assert "1 passed" not in done.stdout
-    assert "combiner is broken" in done.stdout
+    assert "The job breaks" in done.stdout
 
 
 def test_nothing_is_overwritten(tmp_path):

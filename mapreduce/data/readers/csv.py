@@ -272,12 +272,24 @@ class CsvTable:
             )
         if not more:
             raise DataError(f"{path} has no rows after its header, {preview(names)}")
-        if len(names) == 1 and (found := re.search("[;\t|]", names[0])):
-            raise DataError(
-                f"{path} has one column, {names[0]!r}. Say --delimiter {found.group()!r} if that "
-                f"is what separates its fields"
-            )
+        check_delimiter(path, names)
         return names
+
+
+def check_delimiter(path: Path, names: Sequence[str]) -> None:
+    """Refuse a first line of one field that another delimiter would separate.
+
+    Raises
+    ------
+    DataError
+        It has a semicolon, a tab or ``|`` in it.
+    """
+    if len(names) == 1 and (found := re.search("[;\t|]", names[0])):
+        sign = "$" * (found.group() == "\t") + repr(found.group())
+        raise DataError(
+            f"{path} has one column, {names[0]!r}. Say --delimiter {sign} if that is what "
+            f"separates its fields"
+        )
 
 
 def _one(column: Any) -> Any:

@@ -24,7 +24,9 @@ from mapreduce.data import order
 from mapreduce.data.batch import Array
 from mapreduce.data.copying import check_absent
 from mapreduce.data.fields import NUMBER, bad_value, texts
+from mapreduce.data.readers.opening import recipe_of
 from mapreduce.data.readers.tables import preview
+from mapreduce.data.recipes.kinds import pointed
 from mapreduce.data.splitting.records import CsvFiles, ParquetFiles, copy, open_files
 from mapreduce.errors import DataError, UsageError
 from mapreduce.support.suggest import did_you_mean
@@ -49,12 +51,17 @@ def split(
     id: str | None = None,
     seed: int = 0,
     header: bool | None = None,
+    delimiter: str | None = None,
+    quote: str | None = None,
+    encoding: str | None = None,
+    decimal: str | None = None,
 ) -> dict[str, int]:
     """Split tables into files ``train``, ``test`` and, if wanted, ``validation`` in a new folder.
 
-    CSV's header and records, but for empty lines, are copied byte by byte into ``train.csv`` and so
-    on, unpacked; rows of Parquet into ``train.parquet`` and so on, of the same schema. The folder
-    appears when all is written. Memory holds some 50 bytes for each row.
+    CSV's header and records, but for empty lines, are copied byte by byte into ``train.csv`` (or
+    ``.tsv``, as the sources) and so on, unpacked; rows of Parquet into ``train.parquet`` and so on,
+    of the same schema. The folder appears when all is written. Memory holds some 50 bytes for each
+    row.
 
     Parameters
     ----------
@@ -77,6 +84,10 @@ def split(
         From 0 to 2**63 - 1.
     header : bool, optional
         Whether CSV files have a header; None if no field of the first line is a number.
+    delimiter, quote, encoding : str, optional
+        Of CSV files: a comma, or a tab if all names end in ``.tsv``; ``"``; and UTF-8.
+    decimal : {".", ","}, optional
+        Decimal sign of the numbers of ``time`` in CSV files; a point.
 
     Returns
     -------
@@ -86,7 +97,8 @@ def split(
     Raises
     ------
     UsageError
-        No such column, two of the three, shares that make no sense, or a doubtful header.
+        No such column, two of the three, shares that make no sense, a doubtful header, or a
+        delimiter and the like that make no sense, or are given for Parquet.
     MissingInputError, DataError
         A file is missing or malformed, a field of a column that decides is missing, or there are
         too few rows, classes, groups or times; the message names file and row.
@@ -104,13 +116,21 @@ def split(
     if len(named.keys() - {"id"}) > 1:
         raise UsageError(f"--{' and --'.join(named)}: expected one of --stratify, --group, --time")
     check_absent(out)
-    files = open_files(paths, header)
+    texts_are = {"header": header, "delimiter": delimiter, "quote": quote}
+    texts_are |= {"encoding": encoding, "decimal": decimal}
+    recipe = recipe_of(texts_are, paths)
+    files = open_files(paths, recipe)
+    for option, value in texts_are.items():
+        if value is not None and isinstance(files, ParquetFiles):
+            raise UsageError(f"--{option} is for csv, not for parquet")
     for option, name in named.items():
         if name not in files.names:
             hint = did_you_mean(name, files.names)
             found = f"{paths[0]} has no such column, but {preview(files.names)}.{hint}"
             raise UsageError(f"--{option} {name}: {found}")
-    keys, codes, classes = _keys_and_classes(files, time, group or id, stratify, seed)
+    keys, codes, classes = _keys_and_classes(
+        files, time, group or id, stratify, seed, recipe.decimal
+    )
     if not len(keys):
         raise DataError(f"{paths[0]} has no rows")
     parts = np.empty(len(keys), np.int8)
@@ -134,6 +154,7 @@ def _keys_and_classes(
     decides: str | None,
     stratify: str | None,
     seed: int,
+    decimal: str,
 ) -> tuple[Array, Array, list[str]]:
     """Keys (rows,), classes (rows,) as indices, and the names of those."""
     keys: list[Array] = [np.empty(0, np.float64 if time else np.uint64)]
@@ -144,7 +165,7 @@ def _keys_and_classes(
     for path, first, batch in files.columns([*dict.fromkeys(wanted)]):
         place = path, first
         if time:
-            keys.append(_times(batch.column(time), place, time, kinds))
+            keys.append(_times(batch.column(time), place, time, kinds, decimal))
         elif decides:
             keys.append(_hashes({decides: _words(batch.column(decides), place, decides)}, seed))
         else:
@@ -192,13 +213,13 @@ def _hashes(columns: dict[str, Any], seed: int) -> Array:
     return order.keys_of(seed, 0, sums.view(np.int64))
 
 
-def _times(column: Any, place: Place, name: str, kinds: list[Any]) -> Array:
+def _times(column: Any, place: Place, name: str, kinds: list[Any], decimal: str) -> Array:
     """Keys (rows,), float64, of numbers or of dates and times; later ones have smaller keys.
 
     ``kinds`` gets the type that texts are to be read as, which the first of them decides.
     """
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        column = _words(column, place, name)
+        column = pointed(_words(column, place, name), decimal)
         if not kinds and len(column):
             first = column[0].as_py()
             zone = "UTC" if re.search(_ZONE, first) else None

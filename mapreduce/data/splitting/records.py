@@ -1,5 +1,6 @@
 """Tables in files: their columns, and their records as they stand there."""
 
+import codecs
 import csv as csv_module
 import os
 import re
@@ -16,8 +17,11 @@ from pyarrow import csv
 from hdfs_utils.atomic import storage_errors
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import NUMBER
+from mapreduce.data.readers.csv import check_delimiter
 from mapreduce.data.readers.files import check_source, open_source
+from mapreduce.data.readers.opening import are_tsv
 from mapreduce.data.readers.tables import preview
+from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
 from mapreduce.support.reading import reading
 
@@ -33,13 +37,14 @@ Columns = Iterator[tuple[Path, int, Any]]
 Write = Callable[[Any], None]
 
 
-def open_files(paths: Sequence[Path], header: bool | None) -> "CsvFiles | ParquetFiles":
+def open_files(paths: Sequence[Path], recipe: Recipe) -> "CsvFiles | ParquetFiles":
     """Files of CSV, gzipped or not, or of Parquet, as their first bytes say.
 
     Parameters
     ----------
-    header : bool, optional
-        Whether the first line of CSV files has the names; None if none of them is a number.
+    recipe : Recipe
+        Its ``delimiter``, ``quote``, ``encoding``, ``decimal`` and ``header`` are those of CSV
+        files. A header that is None is one if no field of the first line is a number.
 
     Raises
     ------
@@ -56,7 +61,7 @@ def open_files(paths: Sequence[Path], header: bool | None) -> "CsvFiles | Parque
     if len(kinds) != 1:
         found = "some files are Parquet, and some are not" if kinds else "no source"
         raise UsageError(f"{found}: name files of CSV, or files of Parquet")
-    return ParquetFiles(paths) if True in kinds else CsvFiles(paths, header)
+    return ParquetFiles(paths) if True in kinds else CsvFiles(paths, recipe)
 
 
 def copy(files: "CsvFiles | ParquetFiles", targets: Sequence[Path], parts: Array) -> None:
@@ -78,16 +83,22 @@ def copy(files: "CsvFiles | ParquetFiles", targets: Sequence[Path], parts: Array
 class CsvFiles:
     """CSV files, gzipped or not; without a header columns are named by numbers from 1 on."""
 
-    suffix = ".csv"
-
-    def __init__(self, paths: Sequence[Path], header: bool | None) -> None:
+    def __init__(self, paths: Sequence[Path], recipe: Recipe) -> None:
         self._paths = paths
-        lines = []
+        self._recipe = recipe
+        self.suffix = ".tsv" if are_tsv(paths) else ".csv"
+        header, lines = recipe.header, []
         for path in paths:
             with open_source(path) as file:
                 lines.append(_first_line(path, file))
-        heads = [_fields(line, f"{path}, line 1") for path, line in zip(paths, lines, strict=True)]
-        if header is None and any(name and re.fullmatch(NUMBER, name) for name in heads[0]):
+        heads = [
+            self._fields(line.removeprefix(_BOM), f"{path}, line 1")
+            for path, line in zip(paths, lines, strict=True)
+        ]
+        if header is not False:
+            check_delimiter(paths[0], heads[0])
+        plain = [name.replace(recipe.decimal, ".") for name in heads[0]]
+        if header is None and any(name and re.fullmatch(NUMBER, name) for name in plain):
             raise UsageError(
                 f"{paths[0]}: the first line, {preview(heads[0])}, may be a header or a row. Say "
                 f"which: --header or --no-header"
@@ -103,17 +114,21 @@ class CsvFiles:
         convert = csv.ConvertOptions(
             column_types=dict.fromkeys(wanted, pa.string()), include_columns=list(wanted)
         )
+        recipe = self._recipe
         # This row is missing if a quote is left open at the end of a block.
-        last = b",".join([b"0"] * len(self.names)) + b"\n"
+        last = recipe.delimiter.join(["0"] * len(self.names)).encode() + b"\n"
+        parse = csv.ParseOptions(delimiter=recipe.delimiter, quote_char=recipe.quote)
+        is_utf8 = codecs.lookup(recipe.encoding).name == "utf-8"
         for path, first, block, records in self._blocks():
-            content = pa.BufferReader(block + last)
-            options = csv.ReadOptions(
-                use_threads=False, block_size=content.size() + 1, column_names=self.names
-            )
             try:
-                table = csv.read_csv(content, options, None, convert)
+                text = block if is_utf8 else block.decode(recipe.encoding).encode()
+                content = pa.BufferReader(text + last)
+                options = csv.ReadOptions(
+                    use_threads=False, block_size=content.size() + 1, column_names=self.names
+                )
+                table = csv.read_csv(content, options, parse, convert)
                 problem = "expected one row on each line"
-            except pa.ArrowInvalid as error:
+            except (pa.ArrowInvalid, UnicodeDecodeError) as error:
                 table, problem = (), str(error)
             if len(table) != len(records) + 1 or block.count(b"\r") != block.count(b"\r\n"):
                 for number, record in enumerate(records, first + 1):
@@ -123,9 +138,24 @@ class CsvFiles:
             yield path, first, batch
 
     def _check(self, record: bytes, place: str) -> None:
-        fields = _fields(record, place)
+        fields = self._fields(record, place)
         if len(fields) != len(self.names):
             raise DataError(f"{place}: expected {len(self.names)} fields, found {len(fields)}")
+
+    def _fields(self, line: bytes, place: str) -> list[str]:
+        if b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):
+            raise DataError(f"{place}: a carriage return within: expected lines that end with LF")
+        recipe = self._recipe
+        options: Any = {"delimiter": recipe.delimiter, "quotechar": recipe.quote, "strict": True}
+        try:
+            reader = csv_module.reader([line.decode(recipe.encoding)], **options)
+            return [field.strip() for field in next(reader, [])]
+        except UnicodeDecodeError as error:
+            advice = "Say --encoding, such as latin-1 or cp1252"
+            raise DataError(f"{place} is not {recipe.encoding} text: {error}. {advice}") from error
+        except csv_module.Error as error:
+            advice = "Close each quote on its line: a field may not go over several lines"
+            raise DataError(f"{place}: {error}. {advice}") from error
 
     def records(self) -> Iterator[Any]:
         """All lines but headers and empty ones."""
@@ -240,19 +270,6 @@ def _first_line(path: Path, file: BinaryIO) -> bytes:
     if len(line) == LONGEST_LINE:
         raise DataError(f"{path}: the first line is longer than {LONGEST_LINE >> 20} MiB")
     return line if line.endswith(b"\n") else line + b"\n"
-
-
-def _fields(line: bytes, place: str) -> list[str]:
-    if b"\r" in line.removesuffix(b"\n").removesuffix(b"\r"):
-        raise DataError(f"{place}: a carriage return within: expected lines that end with LF")
-    try:
-        text = line.decode("utf-8-sig")
-        return [field.strip() for field in next(csv_module.reader([text], strict=True), [])]
-    except UnicodeDecodeError as error:
-        raise DataError(f"{place} is not UTF-8 text: {error}") from error
-    except csv_module.Error as error:
-        advice = "Close each quote on its line: a field may not go over several lines"
-        raise DataError(f"{place}: {error}. {advice}") from error
 
 
 def _common(paths: Sequence[Path], heads: Sequence[list[str]]) -> list[str]:

@@ -254,7 +254,7 @@ def test_plans_of_built_in_members_are_as_they_were(made, tmp_path):
     settings = Settings("mlp:7", optimizer="momentum", schedule="step:5+cosine", rounds=9)
     plan = driver.plan(settings, made / "train", None)
     assert "sources" not in plan.to_dict()
-    assert plan.sha256 == "12a5781c72b0a107ebc1413eb7c87993a1b0a46554a63cd4c0d1e971711a5059"
+    assert plan.sha256 == "45e9e7f4fd16fca7047259bc9d9f5ea2a2cb9386dbff2f2a98f7c481208eff6f"
 
 
 @pytest.mark.parametrize(

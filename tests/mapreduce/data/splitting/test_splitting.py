@@ -292,8 +292,70 @@ class TestFiles:
         assert not (tmp_path / "out").exists()
 
     def test_text_that_is_not_utf_8(self, write, tmp_path):
-        with pytest.raises(DataError, match="row 2 is not UTF-8 text"):
+        with pytest.raises(DataError, match=r"row 2 is not utf-8 text: .* Say --encoding"):
             split([write(b"x,y\n1,2\n1,\xff\n")], tmp_path / "out")
+
+    @pytest.mark.usefixtures("small_blocks")
+    @pytest.mark.parametrize(
+        "deciding", [{}, {"stratify": "größe"}, {"group": "größe"}, {"time": "x"}, {"id": "x"}]
+    )
+    def test_other_signs_and_encodings_give_the_same_parts(self, write, tmp_path, deciding):
+        rows = [(i / 8, ("ä", "é;", "ö'", "ü")[i % 4], i * i % 7) for i in range(60)]
+        names = ("x", "größe", "y")
+        plain = as_csv(rows, names)
+        file = io.StringIO()
+        signs = {"delimiter": ";", "quote": "'", "encoding": "latin-1", "decimal": ","}
+        writer = csv.writer(file, delimiter=";", quotechar="'", lineterminator="\r\n")
+        shown = [(str(x).replace(".", ","), *rest) for x, *rest in rows]
+        writer.writerows([names, *(shown if "time" in deciding else rows)])
+        raw = file.getvalue().encode("latin-1")
+        split([write(plain)], tmp_path / "one", **deciding)
+        split([write(gzip.compress(raw), "b.csv")], tmp_path / "two", **deciding, **signs)
+        one, two = (contents(tmp_path / name) for name in ("one", "two"))
+        place = dict(zip(plain.encode().splitlines(True), raw.splitlines(True), strict=True))
+        assert {name: [*map(place.get, part)] for name, part in one.items()} == two
+
+    def test_tabs_of_tsv(self, write, tmp_path):
+        text = numbered(40).replace(",", "\t")
+        paths = [write(text, "a.tsv"), write(gzip.compress(text.encode()), "b.tsv.gz")]
+        assert split(paths, tmp_path / "out", stratify="kind").keys() == {"train.tsv", "test.tsv"}
+        assert b"kind\n" in contents(tmp_path / "out")["test"][0]
+        assert split([write(text)], tmp_path / "other", delimiter="\t", group="kind")["test.csv"]
+
+    def test_a_decimal_comma_shows_a_row(self, write, tmp_path):
+        path = write("1,5;2,5\n3,5;4,5\n")
+        with pytest.raises(UsageError, match="--header or --no-header"):
+            split([path], tmp_path / "out", delimiter=";", decimal=",")
+
+    def test_signs_are_not_for_parquet(self, tmp_path):
+        pq.write_table(pa.table({"x": [1, 2]}), tmp_path / "a.parquet")
+        with pytest.raises(UsageError, match="--delimiter is for csv, not for parquet"):
+            split([tmp_path / "a.parquet"], tmp_path / "out", delimiter=";")
+
+    @pytest.mark.parametrize(
+        ("raw", "options", "error", "message"),
+        [
+            ("x;y\n1;2\n", {}, DataError, "has one column, 'x;y'. Say --delimiter ';' if"),
+            ("x\ty\n1\t2\n", {}, DataError, r"Say --delimiter \$'\\t' if"),
+            ("x;y\n1;2\n1;2;3\n", {"delimiter": ";"}, DataError, "row 2: expected 2 fields"),
+            ("x,y\n1,ü\n", {"encoding": "ascii"}, DataError, "row 1 is not ascii text"),
+            ("ü,y\n1,2\n", {"encoding": "ascii"}, DataError, "line 1 is not ascii text"),
+            ("x,y\n1,2\n", {"encoding": "utf-16"}, UsageError, "lines cannot be found in it"),
+            ("x,y\n1,2\n", {"delimiter": ";;"}, UsageError, "expected one ASCII character"),
+            ("x,y\n1,2\n", {"quote": ","}, UsageError, "a quote that is none of the others"),
+            ("x,y\n1,2\n", {"decimal": ";"}, UsageError, "decimal: expected one of"),
+            (
+                "x;y\n1;2,5\n2;z\n",
+                {"delimiter": ";", "decimal": ",", "time": "y"},
+                DataError,
+                "row 2, column y: expected a time such as 12.5, found 'z'",
+            ),
+        ],
+    )
+    def test_wrong_signs(self, write, tmp_path, raw, options, error, message):
+        with pytest.raises(error, match=message):
+            split([write(raw)], tmp_path / "out", **options)
+        assert not (tmp_path / "out").exists()
 
     @pytest.mark.parametrize(
         ("text", "options", "message"),
@@ -381,6 +443,15 @@ class TestCommand:
         out = tmp_path / "out"
         done = CliRunner().invoke(cli, ["data", "split", str(write(numbered(50))), str(out)])
         assert done.output == f"{out}/train.csv: 40 rows\n{out}/test.csv: 10 rows\n"
+
+    def test_options_of_text(self, write, tmp_path):
+        rows = [(i, "Käse" if i % 2 else "Öl") for i in range(20)]
+        path = write(as_csv(rows, ("x", "größe")).replace(",", ";").encode("cp1252"))
+        given = f"{path} {tmp_path}/out --delimiter ; --encoding cp1252 --stratify größe"
+        assert CliRunner().invoke(cli, ["data", "split", *given.split()]).exit_code == 0
+        parts = contents(tmp_path / "out")
+        assert sum("Öl".encode("cp1252") in line for line in parts["test"]) == 2
+        assert {name: len(part) - 1 for name, part in parts.items()} == {"train": 16, "test": 4}
 
     def test_errors(self, write, tmp_path, capsys):
         path = str(write(numbered(50)))
