@@ -59,9 +59,9 @@ def split(
     """Split tables into files ``train``, ``test`` and, if wanted, ``validation`` in a new folder.
 
     CSV's header and records, but for empty lines, are copied byte by byte into ``train.csv`` (or
-    ``.tsv``, as the sources) and so on, unpacked; rows of Parquet into ``train.parquet`` and so on,
-    of the same schema. The folder appears when all is written. Memory holds some 50 bytes for each
-    row.
+    ``.tsv``, if tabs separate fields) and so on, unpacked; rows of Parquet into
+    ``train.parquet`` and so on, of the same schema. The folder appears when all is written. Memory
+    holds some 50 bytes for each row.
 
     Parameters
     ----------
