@@ -244,6 +244,8 @@ def _cast(column: Any, kind: Any, place: Place, name: str) -> Any:
                 _cast(column[row : row + 1], kind, (place[0], place[1] + row), name)
         example = "12.5" if kind == pa.float64() else f"2024-02-29T12:00:00{'Z' * bool(kind.tz)}"
         found = f"expected a time such as {example}, found {column[0].as_py()!r}"
+        if re.fullmatch("[+-]?[0-9]*,[0-9]+", column[0].as_py()):
+            found += ". Say --decimal , if it is a number"
         raise bad_value(*place, name, 0, found) from None
 
 

@@ -83,8 +83,7 @@ class CsvFiles:
     """CSV files, gzipped or not; without a header columns are named by numbers from 1 on."""
 
     def __init__(self, paths: Sequence[Path], recipe: Recipe) -> None:
-        self._paths = paths
-        self._recipe = recipe
+        self._paths, self._recipe = paths, recipe
         self.suffix = ".tsv" if recipe.delimiter == "\t" else ".csv"
         header, lines = recipe.header, []
         for path in paths:

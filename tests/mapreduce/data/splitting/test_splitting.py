@@ -343,6 +343,7 @@ class TestFiles:
             ("x,y\n1,2\n", {"encoding": "utf-16"}, UsageError, "lines cannot be found in it"),
             ("x,y\n1,2\n", {"delimiter": ";;"}, UsageError, "expected one ASCII character"),
             ("x,y\n1,2\n", {"quote": ","}, UsageError, "a quote that is none of the others"),
+            ("x,y\n1,'2,5'\n", {"quote": "'", "time": "y"}, DataError, "'2,5'. Say --decimal ,"),
             ("x,y\n1,2\n", {"decimal": ";"}, UsageError, "decimal: expected one of"),
             (
                 "x;y\n1;2,5\n2;z\n",
