@@ -277,13 +277,7 @@ class CsvTable:
 
 
 def check_delimiter(path: Path, names: Sequence[str]) -> None:
-    """Refuse a first line of one field that another delimiter would separate.
-
-    Raises
-    ------
-    DataError
-        It has a semicolon, a tab or ``|`` in it.
-    """
+    """Raise a DataError for a first line of one field that another delimiter would separate."""
     if len(names) == 1 and (found := re.search("[;\t|]", names[0])):
         sign = "$" * (found.group() == "\t") + repr(found.group())
         raise DataError(

@@ -52,11 +52,6 @@ def is_table(path: object) -> bool:
     return isinstance(path, Path) and SUFFIXES.get(_suffix(path)) in TABLES
 
 
-def are_tsv(paths: Sequence[Path]) -> bool:
-    """Whether the names of all paths end in ``.tsv``, gzipped or not."""
-    return all(_suffix(path) == ".tsv" for path in paths)
-
-
 def _suffix(path: Path) -> str:
     name = path.name.lower().removesuffix(".gz")
     return Path(name).suffix
@@ -91,7 +86,9 @@ def recipe_of(
         changes |= {"label": None, "task": None}
     if not base.labelled and ("label" in changes or "task" in changes):
         changes["labelled"] = True
-    if "delimiter" not in changes and are_tsv(paths):
+    if changes.get("delimiter") == r"\t":
+        changes["delimiter"] = "\t"
+    if "delimiter" not in changes and all(_suffix(path) == ".tsv" for path in paths):
         changes["delimiter"] = "\t"
     rules = dict(base.columns)
     for kind in ("number", "category", "text"):

@@ -1,6 +1,7 @@
 """Parquet: tables of typed columns, or one column of lists of numbers."""
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -138,7 +139,7 @@ class ParquetTable:
         if _kind(self.types[name]) == "unknown":
             raise DataError(
                 f"{path}: column {name} is of type {self.types[name]}: expected numbers, texts, "
-                f"dates or booleans. Leave it out: --drop {name}"
+                f"dates or booleans. Leave it out: --drop {shlex.quote(name)}"
             )
 
 

@@ -1,5 +1,6 @@
 """Tables: blocks of rows, their columns read by a recipe, and what they say about the columns."""
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -344,7 +345,7 @@ class Reader:
                     int(given.argmin()),
                     name,
                     f"the field is missing. Say what to do with "
-                    f"--missing, or leave the column out: --drop {name}",
+                    f"--missing, or leave the column out: --drop {shlex.quote(name)}",
                 )
         return None if keep.all() else keep
 

@@ -1,13 +1,16 @@
 """A description of the columns of a table, for people who decide what to do with them."""
 
+import shlex
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from mapreduce.data.batch import Array
+from mapreduce.data.recipes import kinds as kinds_of
 from mapreduce.data.recipes import quantiles
 from mapreduce.data.recipes.summary import Column, Numbers, Summary, Texts, distinct
 
@@ -15,6 +18,8 @@ from mapreduce.data.recipes.summary import Column, Numbers, Summary, Texts, dist
 SCALES = 100
 #: Rows of which ids can be told, and the share of them that differ.
 _ID_ROWS, _ID_SHARE = 20, 0.99
+#: The share of fields that look like numbers of which it is said.
+_NUMBERS_SHARE = 0.9
 _FREQUENT = 3
 
 
@@ -69,6 +74,7 @@ def _column(name: str, column: Column, kind: str, rows: int, leak: str | None) -
     count, exact = distinct(hashes)
     if isinstance(column, Texts) and column.values is not None:
         count, exact = len(column.values), True
+    count = min(count, column.rows)
     many = column.rows >= _ID_ROWS and count >= _ID_SHARE * column.rows
     found: dict[str, Any] = {
         "kind": kind.partition(":")[0].removesuffix("?"),
@@ -83,13 +89,18 @@ def _column(name: str, column: Column, kind: str, rows: int, leak: str | None) -
         if "|" in kind:
             notes.append(f"its dates may be {found['format'].replace('|', ' or ')}")
     whole = isinstance(column, Texts) or (column.whole and kind.startswith("number"))
-    found["suspected_id"] = bool(many and whole and column.rows)
+    advice = _number_advice(name, column) if isinstance(column, Texts) else None
+    found["suspected_id"] = bool(many and whole and column.rows and advice is None)
     if not column.rows:
         notes.append("all of its fields are missing")
     elif count == 1:
-        notes.append("it is the same in all rows")
+        same = "all fields that are not missing are the same"
+        notes.append(same if column.missing else "it is the same in all rows")
+    elif advice is not None:
+        notes.append(advice)
     elif found["suspected_id"]:
-        notes.append(f"nearly all of its values differ: say --id {name} if it is one, or --drop")
+        own = shlex.quote(name)
+        notes.append(f"nearly all values differ: say --id {own} if it is one, or --drop {own}")
     if leak is not None:
         notes.append(leak)
     if isinstance(column, Numbers):
@@ -97,12 +108,30 @@ def _column(name: str, column: Column, kind: str, rows: int, leak: str | None) -
     elif column.values is not None:
         most = sorted(column.values.items(), key=lambda pair: (-pair[1], pair[0]))[:_FREQUENT]
         found["most_frequent"] = dict(most)
-        if 2 * column.numeric > column.rows:
+        if 2 * column.numeric > column.rows and advice is None:
             notes.append(
                 f"{column.numeric:,} of its fields are numbers, others are not: "
                 f"{', '.join(map(repr, column.words[:5]))}"
             )
     return found
+
+
+def _number_advice(name: str, column: Texts) -> str | None:
+    """What to say if nearly all fields, or those known, are numbers with other signs in them."""
+    words = column.values or dict.fromkeys(column.words, 1)
+    texts, counts = pa.array([*words], pa.string()), np.array([*words.values()])
+    values, others = kinds_of.numbers(texts)
+    bare = kinds_of.cleaned(texts, "")
+    like = pc.match_substring_regex(bare, "^[+-]?[0-9][0-9.,]*$").to_numpy(zero_copy_only=False)
+    examples = texts.filter(pa.array(others & like)).to_pylist()
+    is_given = others | ~np.isnan(values)
+    advice = kinds_of.number_advice(examples, shlex.quote(name))
+    if advice is None or counts[like].sum() < _NUMBERS_SHARE * counts[is_given].sum():
+        return None
+    rest = texts.filter(pa.array(others & ~like)).to_pylist()[:3]
+    advice += "".join(f" and --na {shlex.quote(word)}" for word in rest)
+    shown = ", ".join(map(repr, examples[:3]))
+    return f"its fields look like numbers, such as {shown}: say {advice} if they are"
 
 
 def _numbers(column: Numbers) -> dict[str, Any]:

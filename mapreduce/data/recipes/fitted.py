@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -493,7 +494,7 @@ def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Ru
     if column.missing and missing == "error":
         raise DataError(
             f"{column.missing:,} fields are missing. Say what to do with --missing, or leave the "
-            f"column out: --drop {name}"
+            f"column out: --drop {shlex.quote(name)}"
         )
     common: dict[str, Any] = {
         "name": name,
@@ -504,7 +505,7 @@ def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Ru
         return _fit_numbers(recipe, kind, column, rule, common)
     if recipe.hash_bits is not None:
         if rule.kind not in ("category", "text"):
-            _check_numbers(name, column)
+            _check_numbers(shlex.quote(name), column)
         return Fitted(kind="text", note="hashed with all others", **common)
     return _fit_texts(recipe, column, rule, common)
 
@@ -512,7 +513,7 @@ def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Ru
 def _fit_numbers(
     recipe: Recipe, kind: str, column: Numbers, rule: Rule, common: Mapping[str, Any]
 ) -> Fitted | str:
-    name, missing = common["name"], common["missing"]
+    name, missing = shlex.quote(common["name"]), common["missing"]
     if recipe.hash_bits is not None:
         return Fitted(kind="number", note="hashed with all others", **common)
     if "|" in kind:
@@ -615,10 +616,11 @@ def _check_words(name: str, column: Texts) -> None:
 def _fit_texts(
     recipe: Recipe, column: Texts, rule: Rule, common: Mapping[str, Any]
 ) -> Fitted | str:
-    name, missing = common["name"], common["missing"]
+    name, missing = shlex.quote(common["name"]), common["missing"]
     if rule.kind is None:
         _check_words(name, column)
     count, exact = distinct(column.hashes)
+    count = min(count, column.rows)
     about = f"{'' if exact else 'about '}{count:,} different"
     note = about + f", {column.missing:,} missing" * bool(column.missing)
     fill = str(rule.constant) if missing == "constant" else None

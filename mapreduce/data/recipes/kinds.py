@@ -186,17 +186,20 @@ def _seconds(parts: Any) -> Array:
 
 
 def number_advice(examples: Sequence[str], name: str) -> str | None:
-    """Options by which fields of the column ``name`` are numbers; None if they are not all."""
+    """Options by which fields of the column ``name``, quoted for a shell, are numbers, or None."""
     found = pa.array(examples, pa.string())
+    bare, number = cleaned(found, ""), f"--number {name}"
+    if not examples or not np.isnan(numbers(bare)[0]).any():
+        return number if examples else None
     for pattern, advice in (
-        (r"^[+-]?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?$", "--thousands , (or --decimal ,)"),
-        (r"^[+-]?[0-9]*,[0-9]+$", "--decimal ,"),
+        (r"^[+-]?[0-9]{1,3}(,[0-9]{3})*$", "--thousands , (or --decimal ,)"),
+        (r"^[+-]?[0-9]{1,3}(,[0-9]{3})*(\.[0-9]+)?$", "--thousands ,"),
+        (r"^[+-]?([0-9]+|[0-9]*,[0-9]+)$", "--decimal ,"),
         (r"^[+-]?[0-9]{1,3}(\.[0-9]{3})*,[0-9]+$", "--decimal , --thousands ."),
     ):
-        if examples and _all(pc.match_substring_regex(found, pattern)):
-            return advice
-    values, _ = numbers(cleaned(found, ""))
-    return f"--number {name}" if examples and not np.isnan(values).any() else None
+        if _all(pc.match_substring_regex(bare, pattern)):
+            return advice if bare.equals(found) else f"{number} and {advice}"
+    return None
 
 
 def date_error(examples: Iterable[str]) -> str | None:

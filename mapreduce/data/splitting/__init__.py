@@ -59,9 +59,9 @@ def split(
     """Split tables into files ``train``, ``test`` and, if wanted, ``validation`` in a new folder.
 
     CSV's header and records, but for empty lines, are copied byte by byte into ``train.csv`` (or
-    ``.tsv``, as the sources) and so on, unpacked; rows of Parquet into ``train.parquet`` and so on,
-    of the same schema. The folder appears when all is written. Memory holds some 50 bytes for each
-    row.
+    ``.tsv``, if tabs separate fields) and so on, unpacked; rows of Parquet into
+    ``train.parquet`` and so on, of the same schema. The folder appears when all is written. Memory
+    holds some 50 bytes for each row.
 
     Parameters
     ----------
@@ -244,6 +244,8 @@ def _cast(column: Any, kind: Any, place: Place, name: str) -> Any:
                 _cast(column[row : row + 1], kind, (place[0], place[1] + row), name)
         example = "12.5" if kind == pa.float64() else f"2024-02-29T12:00:00{'Z' * bool(kind.tz)}"
         found = f"expected a time such as {example}, found {column[0].as_py()!r}"
+        if re.fullmatch("[+-]?[0-9]*,[0-9]+", column[0].as_py()):
+            found += ". Say --decimal , if it is a number"
         raise bad_value(*place, name, 0, found) from None
 
 

@@ -19,7 +19,6 @@ from mapreduce.data.batch import Array
 from mapreduce.data.fields import NUMBER
 from mapreduce.data.readers.csv import check_delimiter
 from mapreduce.data.readers.files import check_source, open_source
-from mapreduce.data.readers.opening import are_tsv
 from mapreduce.data.readers.tables import preview
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
@@ -84,17 +83,13 @@ class CsvFiles:
     """CSV files, gzipped or not; without a header columns are named by numbers from 1 on."""
 
     def __init__(self, paths: Sequence[Path], recipe: Recipe) -> None:
-        self._paths = paths
-        self._recipe = recipe
-        self.suffix = ".tsv" if are_tsv(paths) else ".csv"
+        self._paths, self._recipe = paths, recipe
+        self.suffix = ".tsv" if recipe.delimiter == "\t" else ".csv"
         header, lines = recipe.header, []
         for path in paths:
             with open_source(path) as file:
                 lines.append(_first_line(path, file))
-        heads = [
-            self._fields(line.removeprefix(_BOM), f"{path}, line 1")
-            for path, line in zip(paths, lines, strict=True)
-        ]
+        heads = [self._fields(line, f"{p}, line 1") for p, line in zip(paths, lines, strict=True)]
         if header is not False:
             check_delimiter(paths[0], heads[0])
         plain = [name.replace(recipe.decimal, ".") for name in heads[0]]
@@ -148,7 +143,7 @@ class CsvFiles:
         recipe = self._recipe
         options: Any = {"delimiter": recipe.delimiter, "quotechar": recipe.quote, "strict": True}
         try:
-            reader = csv_module.reader([line.decode(recipe.encoding)], **options)
+            reader = csv_module.reader([line.removeprefix(_BOM).decode(recipe.encoding)], **options)
             return [field.strip() for field in next(reader, [])]
         except UnicodeDecodeError as error:
             advice = "Say --encoding, such as latin-1 or cp1252"

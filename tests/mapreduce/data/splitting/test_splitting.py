@@ -320,7 +320,7 @@ class TestFiles:
         paths = [write(text, "a.tsv"), write(gzip.compress(text.encode()), "b.tsv.gz")]
         assert split(paths, tmp_path / "out", stratify="kind").keys() == {"train.tsv", "test.tsv"}
         assert b"kind\n" in contents(tmp_path / "out")["test"][0]
-        assert split([write(text)], tmp_path / "other", delimiter="\t", group="kind")["test.csv"]
+        assert split([write(text)], tmp_path / "other", delimiter="\t", group="kind")["test.tsv"]
 
     def test_a_decimal_comma_shows_a_row(self, write, tmp_path):
         path = write("1,5;2,5\n3,5;4,5\n")
@@ -343,6 +343,7 @@ class TestFiles:
             ("x,y\n1,2\n", {"encoding": "utf-16"}, UsageError, "lines cannot be found in it"),
             ("x,y\n1,2\n", {"delimiter": ";;"}, UsageError, "expected one ASCII character"),
             ("x,y\n1,2\n", {"quote": ","}, UsageError, "a quote that is none of the others"),
+            ("x,y\n1,'2,5'\n", {"quote": "'", "time": "y"}, DataError, "'2,5'. Say --decimal ,"),
             ("x,y\n1,2\n", {"decimal": ";"}, UsageError, "decimal: expected one of"),
             (
                 "x;y\n1;2,5\n2;z\n",
