@@ -34,7 +34,7 @@ _OPTIONS: dict[str, Any] = {
     "round_number",
     type=click.IntRange(1),
     metavar="N",
-    help="The round of a run to explain.  [default: the last]",
+    help="The round of a run to explain.  [default: the last of several slices]",
 )
 @click.option("--key", metavar="KEY", help="Follow one key from the input to the output.")
 @click.option("--step", "play", is_flag=True, help="Show what happened step by step.")

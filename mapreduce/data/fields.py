@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from mapreduce.data.batch import Array
 from mapreduce.errors import DataError
 
+#: What to do about rows without a label.
+NO_LABEL = ". Say --missing-label drop to leave such rows out"
 #: Characters of a class.
 LONGEST_CLASS = 1000
 #: Characters of a field that a message shows.
@@ -140,7 +142,7 @@ def classes(column: Any, path: Path, first: int, name: str, rows: Array | None =
 
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()
-        raise bad(row, "expected a label, found nothing")
+        raise bad(row, f"expected a label, found nothing{NO_LABEL}")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if pa.types.is_decimal(column.type):
@@ -166,7 +168,7 @@ def classes(column: Any, path: Path, first: int, name: str, rows: Array | None =
     column = pc.utf8_trim_whitespace(column)
     # A quote left open would take the rows up to the next quote into one label.
     for wrong, expected in (
-        (pc.equal(column, ""), "expected a label, found nothing"),
+        (pc.equal(column, ""), f"expected a label, found nothing{NO_LABEL}"),
         (pc.match_substring_regex(column, "[\r\n]"), "a label over several lines: close its quote"),
     ):
         if pc.any(wrong).as_py():

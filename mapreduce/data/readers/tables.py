@@ -120,8 +120,8 @@ def roles(table: Table, recipe: Recipe) -> Roles:
     def find(option: str, name: str) -> str:
         if name not in names:
             raise UsageError(
-                f"{option} {name}: {table.paths[0]} has no such column"
-                f"{did_you_mean(name, names)}; it has {preview(names)}"
+                f"{option} {name}: {table.paths[0]} has no such column; it has {preview(names)}."
+                f"{did_you_mean(name, names)}"
             )
         return name
 
@@ -589,7 +589,7 @@ class Reading:
         if self._task is None:
             self._task = _task_of(plain, path, name)
         if self._task == "regression":
-            return _numbers(plain, path, first, numbers, name)
+            return _numbers(plain, path, first, numbers, name, is_label=True)
         return fields.classes(column, path, first, name, numbers)
 
     def notes(self) -> list[str]:
@@ -606,7 +606,7 @@ class Reading:
             for name, count in self._missing.items()
         ]
         if self.dropped:
-            found.append(f"rows left out, since fields are missing: {self.dropped:,}")
+            found.append(f"rows left out, since labels or fields are missing: {self.dropped:,}")
         return found
 
     def finish(self) -> Finished:
@@ -642,14 +642,17 @@ class Reading:
         return Finished(fitted.to_bytes(), fitted.width, row_bytes, columns, features)
 
 
-def _numbers(column: Any, path: Path, first: int, rows: Array, name: str) -> Array:
+def _numbers(
+    column: Any, path: Path, first: int, rows: Array, name: str, *, is_label: bool = False
+) -> Array:
     values, bad = fields.parsed(column, np.dtype(np.float64))
     bad |= np.isnan(values)
     if bad.any():
         at = int(bad.argmax())
         value = fields.shown(column[at].as_py(), np.dtype(np.float64))
+        advice = fields.NO_LABEL if value == "nothing" and is_label else ""
         raise fields.bad_value(
-            path, first, name, int(rows[at]), f"expected a finite number, found {value}"
+            path, first, name, int(rows[at]), f"expected a finite number, found {value}{advice}"
         )
     return values
 

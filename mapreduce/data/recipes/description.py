@@ -253,5 +253,7 @@ def _values(column: Mapping[str, Any]) -> str:
     names = ("least", "lower_quartile", "median", "upper_quartile", "most")
     numbers = [column[name] for name in names]
     if column["kind"] == "date":
-        return " .. ".join(str(np.datetime64(int(numbers[i]), "s"))[:16] for i in (0, 2, 4))
+        whole = all(column[end] % 86400 == 0 for end in ("least", "most"))
+        shown = [str(np.datetime64(int(numbers[i]), "s")) for i in (0, 2, 4)]
+        return " .. ".join(one[: 10 if whole else 16] for one in shown)
     return " .. ".join(f"{number:.6g}" for number in numbers)

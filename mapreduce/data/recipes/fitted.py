@@ -548,7 +548,8 @@ def _fit_numbers(
     if column.missing:
         note += f", {column.missing:,} missing"
         shown = str(np.datetime64(int(fill), "s")) if unit == DAY else f"{fill:.6g}"
-        note += ": rows left out" if missing == "drop" else f": {shown}"
+        by = {"indicator": "median ", "constant": ""}.get(missing, f"{missing} ")
+        note += ": rows left out" if missing == "drop" else f": {by}{shown}"
     return Fitted(
         kind=kind.removesuffix("?") if kind != "empty" else "number",
         fill=fill,

@@ -55,7 +55,7 @@ def _round(trace: RoundTrace) -> Section:
         )
     text = (
         "A round is one map/reduce: mappers compute gradients of slices of the data, reducers add "
-        "them up and make one step. Without --round N, the last finished round is shown."
+        "them up and make one step. Without --round N, the last round of several slices is shown."
     )
     return Section("round", "The round", text, blocks)
 
