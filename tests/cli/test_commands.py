@@ -196,7 +196,7 @@ def test_import_csv(tmp_path):
     (tmp_path / "a.csv").write_text("x,y,label\n1,2,yes\n3,4,no\n5,6,yes\n")
     out = succeed("data", "import", tmp_path / "a.csv", tmp_path / "out")
     assert out.splitlines()[:3] == [
-        "  label  label, classification",
+        "  label  label, classification  2 classes: no, yes",
         "  x      number                 1 to 5",
         "  y      number                 2 to 6",
     ]

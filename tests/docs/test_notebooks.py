@@ -20,13 +20,14 @@ def executed(path, folder, monkeypatch):
     """The notebook with its outputs, run by this Python."""
     monkeypatch.setenv("PATH", PATH)
     # No kernel that was installed for somebody else.
-    kernels = folder / "kernels" / "python3"
+    jupyter = folder / "jupyter"
+    kernels = jupyter / "kernels" / "python3"
     kernels.mkdir(parents=True)
     command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     spec = {"argv": command, "display_name": "Python 3", "language": "python"}
     (kernels / "kernel.json").write_text(json.dumps(spec))
     for name in ("JUPYTER_PATH", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
-        monkeypatch.setenv(name, str(folder))
+        monkeypatch.setenv(name, str(jupyter))
     monkeypatch.setenv("TMPDIR", str(folder))
     notebook = nbformat.read(path, as_version=4)
     client = nbclient.NotebookClient(
@@ -58,7 +59,7 @@ def test_word_count(tmp_path, monkeypatch):
     assert page["text/html"].startswith("<iframe")
     assert sum(map(int, received["text/plain"].strip("[]").split(","))) == 16
     assert combined["text/plain"] == "(16, 12)"
-    assert "It obeys the 11 laws that were tested" in checked["text/plain"]
+    assert "The job obeys the 11 laws that were tested" in checked["text/plain"]
     # The class is in no file, which another Python could read.
     assert "Not tested, since its class is in no file: seeds." in checked["text/html"]
 

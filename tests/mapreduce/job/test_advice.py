@@ -31,8 +31,8 @@ MISTAKES = {
     ),
     "returned": (
         MAPPER.format("return word, 1") + SUMS,
-        "job.py:5: mapper returned ('to', 1), and returns nothing else: pairs are yielded, so that "
-        "there may be none or many. Write 'yield key, value' in the place of 'return'",
+        "job.py:5: mapper returned ('to', 1), but a method of a step yields its pairs, so that "
+        "there may be none or many. Write 'yield key, value' instead of 'return'",
     ),
     "no self": (
         "    def mapper(_, line):\n        yield line, 1\n" + SUMS,
