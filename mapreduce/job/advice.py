@@ -109,7 +109,7 @@ def explain(error: BaseException, given: Any) -> None:
     if found := _NO_JSON.fullmatch(str(error)):
         # That of a protocol, or of what does its work.
         frame = _frame(error, lambda code: code.co_name.startswith("write"))
-        if frame is not None and {"key", "value"} <= frame.f_locals.keys():
+        if frame is not None and {"key", "value"} <= {*frame.f_locals}:
             message = _not_json(found, frame.f_locals["key"], frame.f_locals["value"])
             error.args = (f"{place_of(given)}: {name} yielded {message}",)
         return
