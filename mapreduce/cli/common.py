@@ -92,7 +92,7 @@ class _Runner(click.Choice):  # type: ignore[type-arg]
         return value if RUNNERS.has(value) else super().convert(value, param, context)
 
 
-class _Auto(click.ParamType):
+class Auto(click.ParamType):
     """A number, or "auto"."""
 
     def __init__(self, option: Option) -> None:
@@ -121,7 +121,7 @@ def add_options(
         for option in reversed(options):
             default = option.default if defaults else None
             kind: Any = click.Choice(option.choices) if option.choices else option.type
-            kind = _Auto(option) if option.is_auto else kind
+            kind = Auto(option) if option.is_auto else kind
             command = click.option(
                 option.flag,
                 type=kind,

@@ -12,6 +12,7 @@ from mapreduce.training.tuning import Tuner, Way, Work, ways
 
 COSTS = Costs(job=0.05, worker=0.03, step=0.004, task=0.001)
 AUTO = ("executor", "workers", "threads", "blocks")
+PINNED = Way("chain", 2)
 
 
 def simulated(cost, tuner, rounds, noise=0.02, seed=0):
@@ -46,7 +47,7 @@ def machine(work, cores=2, exchange=4e-4, handing=2e-4):
     return cost
 
 
-def choices(cores=2, auto=AUTO, pinned=Way("chain", 2), can_gang=True, is_here=True):
+def choices(cores=2, auto=AUTO, pinned=PINNED, can_gang=True, is_here=True):
     return ways(pinned, auto, cores, can_gang, is_here)
 
 
