@@ -79,7 +79,7 @@ class Chooser:
         self._told: Way | None = None
         self._ways: list[Way] = []
         if given.auto and self._traits.costs is not None:
-            self._at_once = self._traits.tasks_at_once()
+            self._at_once = min(self._traits.tasks_at_once(), self._traits.most_workers)
             is_free = not given.fan_in and not self._traits.why_no_gangs and self._at_once > 0
             self._choose_from(can_gang and is_free)
 
