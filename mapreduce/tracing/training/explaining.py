@@ -12,8 +12,8 @@ from mapreduce.errors import UsageError
 from mapreduce.models.base import Model
 from mapreduce.plan import strategies
 from mapreduce.runners.parallel.partition import hash_partition
-from mapreduce.runs import checkpoint
 from mapreduce.runners.traits import available_cores
+from mapreduce.runs import checkpoint
 from mapreduce.runs import flags as options
 from mapreduce.runs.directory import Array, RunDir, block_bounds
 from mapreduce.strategies.base import Layout
