@@ -51,6 +51,8 @@ class Traits:
     names_applications : str
         What the identifiers of its applications begin with, if they outlive a killed driver.
     most_workers : int
+    warm_runner : str
+        As ``runner``, one that takes its place for jobs that are ``WARM``; "" if none does.
     """
 
     runner: str = ""
@@ -61,6 +63,7 @@ class Traits:
     gang_option: str = ""
     names_applications: str = ""
     most_workers: int = MOST_FILES
+    warm_runner: str = ""
 
     def default_workers(self) -> int:
         """Map tasks at once, if the user does not say."""
@@ -81,7 +84,12 @@ class Traits:
         return []
 
 
-INLINE = Traits(has_local_files=True, runs_at_once=False, most_workers=MOST_HERE)
+INLINE = Traits(
+    has_local_files=True,
+    runs_at_once=False,
+    most_workers=MOST_HERE,
+    warm_runner="mapreduce.runners.inline:WarmInlineMRJobRunner",
+)
 LOCAL = Traits(has_local_files=True, gang_option="--num-cores", most_workers=MOST_HERE)
 
 RUNNERS = Registry(
