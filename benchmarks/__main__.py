@@ -32,6 +32,8 @@ NAMES = (
     "gang.epoch",
     "full_batch",
     "memory",
+    "growth",
+    "tuning",
     "mnist",
     "startup",
     "levels",
