@@ -18,7 +18,6 @@ _OF_TASKS = (
     "mapred.map.",
     "mapred.reduce.",
     "mapreduce.am.",
-    "mapreduce.job.maps",
     "mapreduce.job.ubertask.",
     "mapreduce.map.",
     "mapreduce.reduce.",
@@ -29,10 +28,10 @@ _AM_MEMORY = "yarn.app.mapreduce.am.resource.mb"
 
 
 def leaves_tasks_to_us(jobconf: Mapping[str, Any]) -> bool:
-    """Whether a job's properties say nothing about its tasks, and want one reduce task at most."""
+    """Whether a job's properties say nothing about its tasks but that there is one of a kind."""
     if any(name.startswith(_OF_TASKS) for name in jobconf):
         return False
-    names = ("mapreduce.job.reduces", "mapred.reduce.tasks")
+    names = ("mapreduce.job.maps", "mapreduce.job.reduces", "mapred.reduce.tasks")
     return all(str(jobconf.get(name, 1)).strip() in ("0", "1") for name in names)
 
 
