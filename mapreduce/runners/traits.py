@@ -51,6 +51,8 @@ class Traits:
     names_applications : str
         What the identifiers of its applications begin with, if they outlive a killed driver.
     most_workers : int
+    joins_rounds : bool
+        Whether a task takes long to start, so that a round of one map task does without a reducer.
     """
 
     runner: str = ""
@@ -61,6 +63,7 @@ class Traits:
     gang_option: str = ""
     names_applications: str = ""
     most_workers: int = MOST_FILES
+    joins_rounds: bool = False
 
     def default_workers(self) -> int:
         """Map tasks at once, if the user does not say."""

@@ -36,4 +36,5 @@ EMR = _Emr(
         "place for that. Leave it out, or use -r hadoop on the cluster itself"
     ),
     names_applications="j-",
+    joins_rounds=True,
 )

@@ -28,5 +28,7 @@ class _Hadoop(Traits):
 
 
 HADOOP = _Hadoop(
-    "mapreduce.runners.hadoop.runner:HadoopMRJobRunner", names_applications="application_"
+    "mapreduce.runners.hadoop.runner:HadoopMRJobRunner",
+    names_applications="application_",
+    joins_rounds=True,
 )
