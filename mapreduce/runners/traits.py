@@ -69,6 +69,10 @@ class Traits:
         """Map tasks at once, if the user does not say."""
         return available_cores()
 
+    def tasks_at_once(self) -> int:
+        """Map tasks that can run at once now, beside what the job itself needs."""
+        return self.default_workers()
+
     def check_place(self, place: str) -> None:
         """Raise a UsageError if tasks cannot open a path."""
 

@@ -11,6 +11,11 @@ class _Hadoop(Traits):
 
         return submissions.cores()
 
+    def tasks_at_once(self) -> int:
+        from mapreduce.runners.hadoop import submissions
+
+        return submissions.tasks_at_once()
+
     def check_place(self, place: str) -> None:
         from mapreduce.runners.hadoop import installation
 

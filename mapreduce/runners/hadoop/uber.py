@@ -24,7 +24,7 @@ _OF_TASKS = (
     "yarn.app.mapreduce.am.",
 )
 
-_AM_MEMORY = "yarn.app.mapreduce.am.resource.mb"
+AM_MEMORY = "yarn.app.mapreduce.am.resource.mb"
 
 
 def leaves_tasks_to_us(jobconf: Mapping[str, Any]) -> bool:
@@ -47,12 +47,12 @@ def properties(installation: Installation) -> dict[str, str]:
         "mapreduce.job.ubertask.enable": "true",
     }
     sizes = {
-        kind: _number(installation.get(f"mapreduce.{kind}.memory.mb"), 1024)
+        kind: number(installation.get(f"mapreduce.{kind}.memory.mb"), 1024)
         for kind in ("map", "reduce")
     }
     kind = max(sizes, key=lambda kind: sizes[kind])
-    if sizes[kind] > _number(installation.get(_AM_MEMORY), 1536):
-        found[_AM_MEMORY] = str(sizes[kind])
+    if sizes[kind] > number(installation.get(AM_MEMORY), 1536):
+        found[AM_MEMORY] = str(sizes[kind])
         if options := installation.get(f"mapreduce.{kind}.java.opts"):
             found["yarn.app.mapreduce.am.command-opts"] = options
     if installation.own is not None and compiled.exists(installation.own.hadoop):
@@ -60,5 +60,6 @@ def properties(installation: Installation) -> dict[str, str]:
     return found
 
 
-def _number(text: str, default: int) -> int:
+def number(text: str, default: int) -> int:
+    """A property's value; one that leaves the choice to Hadoop, as -1, is the default."""
     return int(text) if text.strip().isdecimal() else default
