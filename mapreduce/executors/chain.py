@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from hdfs_utils.paths import path_of
-from mapreduce.executors.jobs import WireJob, lines_of, run_lines
+from mapreduce.executors.jobs import BY_LINES, WireJob, lines_of, run_lines
 from mapreduce.job import MRStep
 from mapreduce.plan import strategies
 from mapreduce.reduction.message import Message
@@ -61,7 +61,7 @@ class ChainJob(WireJob):
         steps = []
         for completed in range(self.options.start, self.options.stop):
             maps = len(leaf_ranges(completed, strategy.units(plan, completed), self.options.tasks))
-            jobconf = {"mapreduce.job.maps": maps}
+            jobconf = {"mapreduce.job.maps": maps, **BY_LINES}
             mapper: dict[str, Any] = {"mapper": self.map_range, "jobconf": jobconf}
             found = strategy.phases(plan, completed, self._layout)
             if self.options.joined:
