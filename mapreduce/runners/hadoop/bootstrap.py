@@ -112,7 +112,10 @@ def main() -> int:
     except ImportError as error:
         tell(kind="package", message=str(error), package=error.name)
         return 1
-    return task.main(sys.argv[1:], tell)
+    code = task.main(sys.argv[1:], tell)
+    # Nor is there anything to look for at the end, when the interpreter would look again.
+    gc.freeze()
+    return code
 
 
 if __name__ == "__main__":

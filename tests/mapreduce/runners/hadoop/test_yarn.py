@@ -272,7 +272,7 @@ class Manager(BaseHTTPRequestHandler):
 @pytest.fixture
 def yarn(no_hadoop, monkeypatch, tmp_path):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Manager)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     place = f"127.0.0.1:{server.server_port}"
     found = {
         "yarn.resourcemanager.webapp.address": place,
