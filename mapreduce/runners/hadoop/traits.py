@@ -2,7 +2,7 @@
 
 from hdfs_utils.filesystem import is_remote
 from mapreduce.errors import UsageError
-from mapreduce.runners.traits import Traits
+from mapreduce.runners.traits import Costs, Traits
 
 
 class _Hadoop(Traits):
@@ -36,4 +36,5 @@ HADOOP = _Hadoop(
     "mapreduce.runners.hadoop.runner:HadoopMRJobRunner",
     names_applications="application_",
     joins_rounds=True,
+    costs=Costs(job=6.0, worker=1.0, step=3.5, task=3.0),
 )
