@@ -49,6 +49,10 @@ NAMES = (
     "hadoop.up",
     "hadoop.job",
     "hadoop.step",
+    "hadoop.chain",
+    "hadoop.chain_small",
+    "hadoop.training",
+    "hadoop.training_small",
     "hadoop.word_count",
     "hadoop.put",
 )

@@ -97,6 +97,8 @@ class Traits:
     most_workers : int
     warm_runner : str
         As ``runner``, one that takes its place for jobs that are ``WARM``; "" if none does.
+    joins_rounds : bool
+        Whether a task takes long to start, so that a round of one map task does without a reducer.
     costs : Costs or None
         What the choice of an execution begins with; None if ``--executor auto`` is a chain there.
     """
@@ -110,6 +112,7 @@ class Traits:
     names_applications: str = ""
     most_workers: int = MOST_FILES
     warm_runner: str = ""
+    joins_rounds: bool = False
     costs: Costs | None = None
 
     def default_workers(self) -> int:
