@@ -19,6 +19,7 @@ import numpy as np
 
 from hdfs_utils.paths import path_of
 from mapreduce.errors import GradreduceError
+from mapreduce.executors.gang.segment import Segment, Stopwatch
 from mapreduce.executors.gang.transport import Mesh, pack
 from mapreduce.inference import evaluate
 from mapreduce.inference.base import Inference
@@ -92,7 +93,8 @@ class Rounds:
     """The rounds of one generation.
 
     ``on_round`` is called after each round, with the number of completed ones. ``look`` is called
-    now and then, and raises an error if the gang has to end.
+    now and then, and raises an error if the gang has to end. ``segment`` says when the job ends,
+    if that is before the end of the training.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Rounds:
         blocks: int,
         on_round: Callable[[int], None],
         look: Callable[[], object],
+        segment: Segment | None = None,
     ) -> None:
         self._run = context.run
         self._plan = context.plan
@@ -127,9 +130,11 @@ class Rounds:
         self._published = 0
         self._unsaved: list[int] = []
         self._publish_at = 0.0
+        #: Times the rounds, and decides when the segment ends: that of rank 0 counts.
+        self.watch = Stopwatch(segment or Segment())
 
     def run(self, start: int, is_evaluated: bool) -> None:
-        """Take part from the published round ``start`` until the training ends.
+        """Take part from the published round ``start`` until the training or the segment ends.
 
         ``is_evaluated`` says whether the evaluation after that round is published, too.
 
@@ -141,13 +146,16 @@ class Rounds:
         """
         self._load(start)
         completed, over = start, self._finish_or_evaluate(start, is_evaluated)
+        self.watch.start(start)
         while not over:
-            publish = self._round(completed)
+            publish, ends = self._round(completed)
             completed += 1
-            if publish or self._is_due(completed):
+            self.watch.lap()
+            if publish or ends or self._is_due(completed):
                 self._publish(completed)
             self._on_round(completed)
-            over = self._finish_or_evaluate(completed, False)
+            over = self._finish_or_evaluate(completed, False) or ends
+            self.watch.resume()
         # No rank may leave before all have published what a new generation would start from.
         self._to_all([], self._all)
 
@@ -162,8 +170,8 @@ class Rounds:
 
     # A round
 
-    def _round(self, completed: int) -> bool:
-        """Make one update; returns whether rank 0 wants it published."""
+    def _round(self, completed: int) -> tuple[bool, bool]:
+        """Make one update; returns whether rank 0 wants it published, and whether all end here."""
         strategy, state = self._strategy, self._state
         rank, ranks = self._mesh.rank, self._mesh.ranks
         parts = leaf_ranges(completed, strategy.units(self._plan, completed), ranks)
@@ -175,11 +183,15 @@ class Rounds:
             for key, messages in self._shuffle(pairs, senders, owners).items():
                 found += strategy.reduce(completed, phase, key, messages)
             pairs, senders = found, owners
-        publish = time.monotonic() >= self._publish_at
-        messages = [Message({**one.meta, "publish": publish}, one.arrays) for one in state.news]
+        wishes = {
+            "publish": time.monotonic() >= self._publish_at,
+            "ends": self.watch.is_over(completed + 1),
+        }
+        messages = [Message({**one.meta, **wishes}, one.arrays) for one in state.news]
         messages += self._to_all(messages, self._owners)
         state.receive(completed + 1, messages)
-        return any(one.meta["publish"] for one in messages if one.meta["block"] == 0)
+        first = next(one.meta for one in messages if one.meta["block"] == 0)
+        return first["publish"], first["ends"]
 
     def _shuffle(
         self, pairs: Iterable[Pair], senders: range, owners: range
@@ -262,7 +274,8 @@ class Rounds:
         if self._run.config.evaluation is None or not (plan.is_evaluation(completed) or is_done):
             return is_last
         if not is_evaluated:
-            self._evaluate(completed)
+            with self.watch.evaluating():
+                self._evaluate(completed)
         if not plan.patience:
             return is_last
         answer = []
