@@ -18,6 +18,7 @@ import os
 import select
 import socket
 import struct
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -28,6 +29,7 @@ from mapreduce.executors.gang.errors import LostPeerError
 from mapreduce.executors.gang.handshake import Server, connect, hang_up
 from mapreduce.executors.gang.shared import ALIGNMENT, LEAST_BYTES, Shared, create, padded
 from mapreduce.reduction.message import Array, Message
+from mapreduce.runners.traits import available_cores
 
 MAGIC = b"GRP1"
 _PREFIX = struct.Struct("<4sIQ")
@@ -36,6 +38,9 @@ _encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 #: Seconds that a peer has for the handshake.
 _CONNECT_SECONDS = 20.0
+
+#: Seconds that a rank waits awake.
+_AWAKE_SECONDS = 1e-3
 
 #: Bytes that a parcel may always have.
 _ALLOWANCE = 1 << 20
@@ -155,6 +160,7 @@ class Mesh:
         self.rank = rank
         self.ranks = len(addresses)
         self.generation = generation
+        self._is_alone = self.ranks <= available_cores()
         self.peers = [peer for peer in range(self.ranks) if peer != rank]
         #: Bytes that a parcel may have: a larger one is not read.
         self.most = _ALLOWANCE
@@ -202,7 +208,7 @@ class Mesh:
         for descriptor, peer in busy.items():
             poll.register(descriptor, _events(peer in incoming, peer in outgoing))
         while busy:
-            for descriptor, _ in poll.poll():
+            for descriptor, _ in self._ready(poll):
                 peer = busy[descriptor]
                 if peer in outgoing and not self._send(peer, outgoing[peer]):
                     del outgoing[peer]
@@ -214,6 +220,16 @@ class Mesh:
                     poll.unregister(descriptor)
                     del busy[descriptor]
         return received
+
+    def _ready(self, poll: "select.poll") -> list[tuple[int, int]]:
+        """Wait for peers, awake for a while if there is a core for each rank: it takes a process
+        longer to fall asleep and be woken than a peer takes for a small step."""
+        end = time.perf_counter() + (_AWAKE_SECONDS if self._is_alone else 0.0)
+        while time.perf_counter() < end:
+            if found := poll.poll(0):
+                return found
+            os.sched_yield()
+        return poll.poll()
 
     def _receive(self, peer: int, one: _Incoming, received: list[Message]) -> bool:
         """Take what has arrived of a parcel, and its messages once it is whole."""
@@ -316,3 +332,4 @@ def _wait_for(stream: socket.socket) -> None:
     poll = select.poll()
     poll.register(stream, select.POLLIN)
     poll.poll()
+
