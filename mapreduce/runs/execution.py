@@ -19,7 +19,8 @@ class Execution:
 
     The attributes are the options of :data:`mapreduce.runs.flags.EXECUTION` and
     :data:`mapreduce.runs.flags.RUNNER`. ``blocks`` is 0 for the number that suits a gang, and
-    ``mrjob_arguments`` are more of mrjob's own arguments for every job.
+    ``mrjob_arguments`` are more of mrjob's own arguments for every job. ``auto`` names what the
+    driver of a training may choose otherwise; other jobs take the values as they are.
     """
 
     runner: str = "parallel"
@@ -33,6 +34,7 @@ class Execution:
     executor: str = "chain"
     gang_wait: float = 60.0
     gang_fallback: str = "error"
+    auto: tuple[str, ...] = ()
 
     @property
     def traits(self) -> traits.Traits:

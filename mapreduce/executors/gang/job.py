@@ -76,7 +76,9 @@ class GangJob(Job):
             options.blocks,
             options.wait,
             options.reach,
-            Segment(**{one.name: getattr(options, f"segment_{one.name}") for one in fields(Segment)}),
+            Segment(
+                **{one.name: getattr(options, f"segment_{one.name}") for one in fields(Segment)}
+            ),
         )
         driver = options.driver or options.token
         context = task_context(path_of(options.run_dir), options.threads, driver)

@@ -119,7 +119,8 @@ class Rank:
             rounds = Rounds(self._context, mesh, role.blocks, self._done, look, role.segment)
             rounds.run(start, is_evaluated)
             if role.rank == 0:
-                meeting.note(Times(rounds.watch.seconds, rounds.watch.evaluation))
+                watch = rounds.watch
+                meeting.note(Times(watch.seconds, watch.evaluation, self._completed))
         finally:
             mesh.close(server)
 

@@ -55,10 +55,11 @@ class Announcement:
 
 
 class Times(NamedTuple):
-    """Seconds of a round and of an evaluation; None where there was none."""
+    """Seconds of a round and of an evaluation, None where there was none, and the last round."""
 
     round: float | None = None
     evaluation: float | None = None
+    completed: int = 0
 
 
 class Meeting:

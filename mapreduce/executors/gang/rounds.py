@@ -186,7 +186,7 @@ class Rounds:
         self._unsaved: list[int] = []
         self._publish_at = 0.0
         #: Times the rounds, and decides when the segment ends: that of rank 0 counts.
-        self.watch = Stopwatch(segment or Segment())
+        self.watch = Stopwatch(segment or Segment(), self._plan.rounds)
 
     def run(self, start: int, is_evaluated: bool) -> None:
         """Take part from the published round ``start`` until the training or the segment ends.
@@ -201,7 +201,7 @@ class Rounds:
         """
         self._load(start)
         completed, over = start, self._finish_or_evaluate(start, is_evaluated)
-        self.watch.start(start)
+        self.watch.start()
         while not over:
             publish, ends = self._round(completed)
             completed += 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 _WINDOW, _LEAST, _WARM_UP = 64, 5, 2
 
 #: Rounds that take this much longer, or shorter, than expected are a change.
-_CHANGE = 1.35
+CHANGE = 1.35
 
 #: Seconds between two comparisons with what was expected, and how many in a row must show a change.
 _COMPARE_SECONDS, _COMPARISONS = 0.5, 2
@@ -27,8 +27,8 @@ class Segment:
         Rounds completed at its end; 0 for the end of the training.
     seconds : float
         Seconds after which it ends; 0 for no limit.
-    rounds : int
-        Rounds that it makes even if its seconds are over.
+    worth : float
+        But it goes on if the rest of the training takes fewer seconds.
     expected : float
         Seconds a round; 0 if nothing is expected. It ends when rounds take much longer or shorter.
     patience : float
@@ -37,25 +37,27 @@ class Segment:
 
     until: int = 0
     seconds: float = 0.0
-    rounds: int = 1
+    worth: float = 0.0
     expected: float = 0.0
     patience: float = 0.0
 
 
 class Stopwatch:
-    """Times the rounds of a segment, without what lies between them, and says when it is over."""
+    """Times the rounds of a segment, without what lies between them, and says when it is over.
 
-    def __init__(self, segment: Segment) -> None:
+    ``rounds`` is the number of rounds of the whole training.
+    """
+
+    def __init__(self, segment: Segment, rounds: int) -> None:
         self._segment = segment
+        self._rounds = rounds
         self._laps: deque[float] = deque(maxlen=_WINDOW)
         self._count = self._changed = 0
         self._from = self._at = self._compare_at = time.monotonic()
-        self._first = 0
         self._evaluations: list[float] = []
 
-    def start(self, completed: int) -> None:
-        """Begin with the round after ``completed`` ones."""
-        self._first = completed
+    def start(self) -> None:
+        """The first round begins."""
         self._from = self._at = time.monotonic()
         self._compare_at = self._from + self._segment.patience
 
@@ -95,12 +97,11 @@ class Stopwatch:
         wanted, now = self._segment, time.monotonic()
         if wanted.until and completed >= wanted.until:
             return True
-        is_long_enough = completed - self._first >= wanted.rounds
-        if wanted.seconds and is_long_enough and now - self._from >= wanted.seconds:
-            return True
+        if wanted.seconds and self._laps and now - self._from >= wanted.seconds:
+            return (self._rounds - completed) * (self.seconds or 0.0) >= wanted.worth
         if not wanted.expected or now < self._compare_at or self._count < _LEAST:
             return False
         self._compare_at = now + _COMPARE_SECONDS
         ratio = statistics.median(self._laps) / wanted.expected
-        self._changed = 0 if 1 / _CHANGE <= ratio <= _CHANGE else self._changed + 1
+        self._changed = 0 if 1 / CHANGE <= ratio <= CHANGE else self._changed + 1
         return self._changed >= _COMPARISONS

@@ -2,7 +2,7 @@
 
 from hdfs_utils.filesystem import is_remote
 from mapreduce.errors import UsageError
-from mapreduce.runners.traits import Traits
+from mapreduce.runners.traits import Costs, Traits
 
 
 class _Hadoop(Traits):
@@ -28,5 +28,7 @@ class _Hadoop(Traits):
 
 
 HADOOP = _Hadoop(
-    "mapreduce.runners.hadoop.runner:HadoopMRJobRunner", names_applications="application_"
+    "mapreduce.runners.hadoop.runner:HadoopMRJobRunner",
+    names_applications="application_",
+    costs=Costs(job=10.0, worker=1.0, step=5.0, task=3.0),
 )
