@@ -87,7 +87,9 @@ class Chooser:
         given, plan = self._given, self._context.plan
         pinned = Way(given.executor, given.workers, given.threads, given.blocks)
         units = strategies.find(plan.strategy).units(plan, 0)
-        most, is_here = min(self._at_once, units), self._traits.has_local_files
+        most = min(self._at_once, units)
+        # Threads that share a GPU would only wait for each other.
+        is_here = self._traits.has_local_files and self._context.model.device == "cpu"
         self._ways = ways(pinned, given.auto, most, can_gang, is_here)
         assert self._traits.costs is not None
         work = work_of(self._context)
