@@ -20,6 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 from unittest import mock
 
@@ -161,7 +162,11 @@ def plot(curves: list[Curve], path: Path) -> None:
             axis.loglog(curve.sizes, curve.seconds, "o-", color="C0", label="time")
             for number, (name, seconds) in enumerate(curve.limits.items()):
                 axis.loglog(curve.sizes, seconds, "--", color=f"C{number + 1}", label=name)
-            axis.set(title=curve.what, xlabel=curve.grows, ylabel="seconds")
+            axis.set(title=f"{curve.what}: {curve.grows}", ylabel="seconds")
+            axis.minorticks_off()
+            axis.set_xticks(curve.sizes, [f"{size:,}" for size in curve.sizes], rotation=30)
+            decades = np.log10([*curve.seconds, *chain(*curve.limits.values())])
+            axis.set_ylim(10.0 ** np.floor(decades.min()), 10.0 ** np.ceil(decades.max()))
             memory = axis.twinx()
             memory.plot(curve.sizes, curve.mib, "s:", color="0.6", markersize=3, label="memory")
             memory.set(ylabel="MiB of a worker", ylim=(0, 1.2 * max(curve.mib) + 1))
@@ -254,9 +259,9 @@ def trainings(path: Path, quick: bool) -> Iterator[Curve]:
             curve.add(count, passes(made / "data"), {BANDWIDTH: rows * FEATURES * 4 / speed})
     yield curve
 
-    curve = Curve("Training", "workers", f"{how}; 1,000,000 rows.")
+    curve = Curve("Training", "workers", f"{how}; {sizes[-2]:,} rows.")
     for workers in WORKERS[: 2 if quick else None]:
-        found = passes(data, workers, 10**6)
+        found = passes(data, workers, sizes[-2])
         curve.add(workers, found, {IDEAL: ideal(curve, workers, found[0])})
     yield curve
 
