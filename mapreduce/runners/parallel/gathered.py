@@ -22,6 +22,9 @@ _CHUNK = 1 << 10
 #: What a key takes beside its characters, and a value in a list beside itself.
 _KEY_BYTES, _SLOT_BYTES = 300, 9
 
+#: What would be given time to change; a tuple, because it comes back as a list.
+_MUTABLE = frozenset({list, dict, tuple})
+
 #: What is raised for pairs that have to go through their text, if only to be refused.
 CODED_OTHERWISE = (*NOT_PLAIN, TypeError)
 
@@ -76,7 +79,7 @@ class Gathered:
         return False
 
     def _add(self, pairs: Iterable[Pair], limit: int) -> None:
-        known, value, used = self._known, None, 0
+        known, value, used, dumps = self._known, None, 0, marshal.dumps
         most = limit - self._bytes
         for pair in pairs:
             if type(pair) is not tuple:
@@ -89,20 +92,23 @@ class Gathered:
             kind = type(value)
             if kind is not int or not -HUGE < value < HUGE:
                 try:
-                    value = kept(value)
+                    value = PLAIN[kind](value)
+                    if kind in _MUTABLE:
+                        value = dumps(value)
                 except NOT_PLAIN:
                     self._add_text(key, value)
                     if self._bytes + used < limit:
                         continue
                     break
                 used += sys.getsizeof(value)
+                if used >= most:
+                    # A chunk of long records would be too much.
+                    self._add_key(key, value)
+                    break
             try:
                 known[type(key)][key].append(value)
             except (KeyError, TypeError):
                 self._add_key(key, value)
-            if used >= most:
-                # A chunk of long records would be too much.
-                break
         # Small integers are shared.
         each = 0 if type(value) is not int or -5 <= value <= 256 else sys.getsizeof(value)
         self._bytes += used + (_SLOT_BYTES + each) * _CHUNK
@@ -152,7 +158,7 @@ def kept(value: Any) -> Any:
     """A plain value as groups have it."""
     kind = type(value)
     value = PLAIN[kind](value)
-    return marshal.dumps(value) if kind is list or kind is dict or kind is tuple else value
+    return marshal.dumps(value) if kind in _MUTABLE else value
 
 
 def through_text(write: Write, key: Any, value: Any) -> Iterator[tuple[bytes, Any]]:
