@@ -75,10 +75,11 @@ class Chooser:
     ) -> None:
         self._given, self._context, self._emit = given, context, emit
         self._traits = given.traits
+        self._way: Way | None = None
         self._told: Way | None = None
         self._ways: list[Way] = []
         if given.auto and self._traits.costs is not None:
-            self._at_once = self._traits.tasks_at_once()
+            self._at_once = min(self._traits.tasks_at_once(), self._traits.most_workers)
             is_free = not given.fan_in and not self._traits.why_no_gangs and self._at_once > 0
             self._choose_from(can_gang and is_free)
 
@@ -86,7 +87,9 @@ class Chooser:
         given, plan = self._given, self._context.plan
         pinned = Way(given.executor, given.workers, given.threads, given.blocks)
         units = strategies.find(plan.strategy).units(plan, 0)
-        most, is_here = min(self._at_once, units), self._traits.has_local_files
+        most = min(self._at_once, units)
+        # Threads that share a GPU would only wait for each other.
+        is_here = self._traits.has_local_files and self._context.model.device == "cpu"
         self._ways = ways(pinned, given.auto, most, can_gang, is_here)
         assert self._traits.costs is not None
         work = work_of(self._context)
@@ -106,14 +109,17 @@ class Chooser:
         assert self._traits.costs is not None
         if not segment.seconds or (self._told is None and self._traits.costs.job > _SOON):
             self._tell(completed, left)
-        if self._way.executor == "chain" and segment.seconds:
-            rounds = math.ceil(segment.seconds / self._tuner.seconds(self._way))
-            segment = Segment(until=completed + max(rounds, 1))
+        if self._way.executor == "chain":
+            # A chain's job does not look at the clock.
+            expected, until = self._tuner.seconds(self._way), 0
+            if segment.seconds and left * expected >= segment.worth:
+                until = completed + max(math.ceil(segment.seconds / expected), 1)
+            segment = Segment(until=until)
         return replace(self._given, **self._way._asdict()).with_blocks_for(model), segment
 
     def note(self, times: Times) -> None:
         """Note what the rounds took in the way that was chosen last."""
-        if self._ways and times.round is not None:
+        if self._way is not None and times.round is not None:
             self._tuner.add(self._way, times.round)
             way = str(self._way)
             self._emit(ExecutionTried(times.completed, way, times.round, times.evaluation))
@@ -126,11 +132,11 @@ class Chooser:
 
     def tell(self, completed: int) -> None:
         """Emit what was chosen, if nothing was emitted yet."""
-        if self._ways and self._told is None:
+        if self._told is None:
             self._tell(completed, 0)
 
     def _tell(self, completed: int, left: int) -> None:
-        if self._way != self._told:
+        if self._way is not None and self._way != self._told:
             self._told = self._way
             why = self._tuner.why(self._way, left)
             self._emit(ExecutionChosen(completed, str(self._way), why))

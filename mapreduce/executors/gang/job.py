@@ -117,8 +117,9 @@ def run_gang(
         "--driver": driver,
         **{f"--segment-{name}": value for name, value in asdict(segment).items()},
     }
-    if not execution.traits.has_local_files:
-        options["--reach"] = _reach(run)
+    # Hadoop's streaming loses an empty argument.
+    if not execution.traits.has_local_files and (reach := _reach(run)):
+        options["--reach"] = reach
     at_once = execution.traits.gang_option
     arguments = [at_once, str(ranks)] if at_once else []
     lines = b"".join(b"%08d\n" % rank for rank in range(ranks))

@@ -36,5 +36,6 @@ EMR = _Emr(
         "place for that. Leave it out, or use -r hadoop on the cluster itself"
     ),
     names_applications="j-",
+    joins_rounds=True,
     costs=Costs(job=30.0, worker=1.0, step=20.0, task=3.0),
 )

@@ -11,6 +11,11 @@ class _Hadoop(Traits):
 
         return submissions.cores()
 
+    def tasks_at_once(self) -> int:
+        from mapreduce.runners.hadoop import submissions
+
+        return submissions.tasks_at_once()
+
     def check_place(self, place: str) -> None:
         from mapreduce.runners.hadoop import installation
 
@@ -30,5 +35,6 @@ class _Hadoop(Traits):
 HADOOP = _Hadoop(
     "mapreduce.runners.hadoop.runner:HadoopMRJobRunner",
     names_applications="application_",
-    costs=Costs(job=10.0, worker=1.0, step=5.0, task=3.0),
+    joins_rounds=True,
+    costs=Costs(job=6.0, worker=1.0, step=3.5, task=3.0),
 )
