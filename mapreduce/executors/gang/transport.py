@@ -267,7 +267,8 @@ class Mesh:
         try:
             # Where there is no memory the sockets do.
             with contextlib.suppress(OSError):
-                found = Shared(*descriptors, size, (start, start + each)) if descriptors else None
+                own = (start, start + each)
+                found = Shared(descriptors[0], size, own) if descriptors else None
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
