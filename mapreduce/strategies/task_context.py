@@ -21,7 +21,6 @@ from mapreduce.plan.plan import Slice
 from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.reduction.vectors import Vector
 from mapreduce.runs.directory import RunDir
-from mapreduce.support import allocator
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -42,7 +41,6 @@ class TaskContext:
     def __init__(self, path: AnyPath, threads: int) -> None:
         # Slices are computed at once, and only single-threaded products have reproducible bits.
         threadpool_limits(1, "blas")
-        allocator.keep_freed()
         self.run = RunDir(path)
         self.config = self.run.config
         self.plan = self.config.plan
