@@ -10,7 +10,7 @@ by ``sort(1)`` if they are too many.
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from sys import getsizeof
 from typing import Any, NamedTuple
@@ -51,6 +51,12 @@ Group = tuple[bytes, Iterable[bytes | None]]
 #: Memory that a line takes while it is grouped, as a multiple of its own length, measured with
 #: short lines.
 GROUPED = 6
+
+#: The most that packs come to, as measured, and what their keys and values take beside themselves.
+_UNPACKED, _KEY_BYTES, _SLOT_BYTES = 9, 150, 9
+
+#: Every so many packs are looked at before they are read, and how often they may be read.
+_SAMPLED, _MOST_TIMES = 8, 12
 
 #: Memory that is packed together, values of a key together, and what one may take.
 _PACK_BYTES, _TOGETHER, _VALUE_BYTES = 1 << 20, 1 << 12, 64
@@ -389,14 +395,63 @@ def packs_of(segment: Segment) -> Iterator[bytes]:
 
 
 class PackedGroups:
-    """As :class:`Groups`, of packed segments, with objects for values."""
+    """As :class:`Groups`, of packed segments, with objects for values.
 
-    def __init__(self, segments: Iterable[Segment], order: Order | None = None) -> None:
+    What does not fit into ``memory`` bytes is read several times, a range of keys each time.
+
+    Attributes
+    ----------
+    is_possible : bool
+        False if that would take too many times, or one key needs more memory.
+    """
+
+    def __init__(self, segments: list[Segment], memory: int, order: Order | None = None) -> None:
+        self._segments = segments
         self._order = order
-        self._groups: dict[bytes, list[Any]] = {}
-        groups = self._groups
-        for pack in chain.from_iterable(map(packs_of, segments)):
+        self._memory = memory
+        #: Where ranges end; each holds what is less.
+        self._ends: list[bytes] = []
+        length = sum(segment.length for segment in segments)
+        self.is_possible = length * _UNPACKED <= memory or self._divide(length)
+
+    def _packs(self) -> Iterator[bytes]:
+        return chain.from_iterable(map(packs_of, self._segments))
+
+    def _divide(self, length: int) -> bool:
+        """Choose the ranges by a sample of the packs; returns whether they will do."""
+        sizes: dict[bytes, int] = {}
+        sampled = 0
+        for pack in islice(self._packs(), 0, None, _SAMPLED):
+            sampled += len(pack)
             for key, values in groups_of(pack):
+                some = values if type(values) is list else (values,)
+                size = sum(map(getsizeof, some)) + _SLOT_BYTES * len(some)
+                sizes[key] = sizes.get(key, _KEY_BYTES) + size
+        # Such a part of the sample as the memory is of all, and a bit less, since it is a sample.
+        share = 0.8 * self._memory * sampled / length
+        size = 0
+        for key in sorted(sizes):
+            size += sizes[key]
+            if size > share:
+                self._ends.append(key)
+                size = sizes[key]
+        most = 0 if self._order else _MOST_TIMES - 1
+        return len(self._ends) <= most and max(sizes.values()) <= share
+
+    def __iter__(self) -> Iterator[tuple[bytes, Iterable[Any]]]:
+        """Each group once: its memory is given back."""
+        for low, high in pairwise([b"", *self._ends, None]):
+            groups = self._read(low or b"", high)
+            for key in _in_order(groups, self._order):
+                yield key, given_back(groups.pop(key))
+
+    def _read(self, low: bytes, high: bytes | None) -> dict[bytes, list[Any]]:
+        groups: dict[bytes, list[Any]] = {}
+        is_all = not low and high is None
+        for pack in self._packs():
+            for key, values in groups_of(pack):
+                if not (is_all or (low <= key and (high is None or key < high))):
+                    continue
                 found = groups.get(key)
                 if type(values) is not list:
                     values = [values]
@@ -404,11 +459,7 @@ class PackedGroups:
                     groups[key] = values
                 else:
                     found += values
-
-    def __iter__(self) -> Iterator[tuple[bytes, Iterable[Any]]]:
-        """Each group once: its memory is given back."""
-        for key in _in_order(self._groups, self._order):
-            yield key, given_back(self._groups.pop(key))
+        return groups
 
 
 def _in_order(keys: Iterable[bytes], order: Order | None) -> list[bytes]:

@@ -256,10 +256,11 @@ class Task:
             blocks = self._ordered_blocks(segments)
             lists = piped(spec["pre_filter"], blocks, ignore_status=True)
             return self._apply_to_pairs(job, "reducer", self._read(lists, read))
-        if self._fits(segments):
-            if segments and all(segment.packed for segment in segments):
-                packed = PackedGroups(segments, order_of_keys(self._how))
+        if segments and all(segment.packed for segment in segments):
+            packed = PackedGroups(segments, int(spec["memory"]), order_of_keys(self._how))
+            if packed.is_possible:
                 return call(job, "reducer", self._step, self._decoded(packed, from_json))
+        elif self._fits(segments):
             groups = self._gathered(segments)
             return self._apply(job, "reducer", groups, groups.is_split, read)
         pairs = self._read(self._sorted(segments), self._read_or_tell(read))

@@ -180,9 +180,24 @@ class Text(str):
 
 #: What comes back from JSON as something else, or hardly.
 odd = st.sampled_from(
-    [-0.0, 1 << 64, "\ud83d", "\ud83d\ude00", "😀", Number(3), Text("a"), {3: 1, "3": 2}]
-    + [{None: 1, True: 2, 0.5: 3}, {"b": 1, "a": [(1, (2.0,)), {}]}, [[[]]], ["x" * 300] * 40]
-    + [list(range(40)), [0.5] * 40, {f"k{i}": i for i in range(40)}, [float("nan")] * 40]
+    [
+        -0.0,
+        1 << 64,
+        "\ud83d",
+        "\ud83d\ude00",
+        "😀",
+        Number(3),
+        Text("a"),
+        {3: 1, "3": 2},
+        {None: 1, True: 2, 0.5: 3},
+        {"b": 1, "a": [(1, (2.0,)), {}]},
+        [[[]]],
+        ["x" * 300] * 40,
+        list(range(40)),
+        [0.5] * 40,
+        {f"k{i}": i for i in range(40)},
+        [float("nan")] * 40,
+    ]
 )
 special = st.sampled_from([float("inf"), float("-inf"), float("nan")])
 
