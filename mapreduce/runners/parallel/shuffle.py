@@ -189,12 +189,18 @@ class LineWriter:
         if repeat and is_keyed(self._protocol) and self._how.partitions > 1:
             self._write_repeated(pairs)
             return
+        whole = self._parts[0] if self._how.partitions == 1 else None
         for pair in pairs:
             key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
             if is_columns(key):
                 self._write_columns(key, value)
+                continue
+            line = encode(key, value)
+            if whole is None or self._buffered >= self._buffer_bytes:
+                self.write_line(line)
             else:
-                self.write_line(encode(key, value))
+                whole.append(line)
+                self._buffered += len(line)
 
     def _write_repeated(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         """As above, remembering lines."""

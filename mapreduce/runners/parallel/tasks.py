@@ -22,6 +22,7 @@ from mapreduce.batches.pairs import (
     is_keyed,
     line_reader,
     line_writer,
+    read_lines,
 )
 from mapreduce.job.calls import Pair, as_pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.commands import block_of, piped
@@ -127,8 +128,7 @@ class Task:
     def _input(self, job: Any, read: Read) -> Iterator[Pair]:
         if getattr(job._get_step(self._step, object), "mapper_batch", None):
             return self._batches(job)
-        read = line_reader(read)
-        return (read(line.rstrip(b"\r\n")) for line in self._watched(self._lines()))
+        return read_lines(read, self._watched(self._lines()))
 
     def _watched(self, items: Iterable[Any]) -> Iterable[Any]:
         """Each item a sign of life, if the driver looks for one: it is progress, if a slow one."""
@@ -332,28 +332,25 @@ class Task:
             yield key, map(itemgetter(1), self._watched(group))
         self._key = None
 
-    def _load(self, loads: Callable[[bytes], Any], raw: bytes) -> Any:
-        self._key = raw
-        return loads(raw)
-
     def _decoded(
         self, groups: Iterable[tuple[bytes, Iterable[Any]]], loads: Callable[[bytes], Any]
     ) -> Iterator[tuple[Any, Iterator[Any]]]:
         """Groups with decoded keys; neighbours with equal ones, as 1 and 1.0, are one group."""
-        watched = self._watched
+        watched = self._watched if self._spec.get("timeout") else iter
         last: Any = None
         last_raw = b""
         waiting: list[Iterable[Any]] = []
         for number, (raw, values) in enumerate(groups):
             if not number % _OFTEN:
                 self._alive()
-            key = self._load(loads, raw)
+            self._key = raw
+            key = loads(raw)
             if waiting and not (key is last or key == last):
                 self._key = last_raw
                 yield last, iter(watched(chain.from_iterable(waiting)))
                 waiting = []
-            if type(key) is str:
                 self._key = raw
+            if type(key) is str:
                 yield key, iter(watched(values))
                 continue
             if not waiting:
