@@ -6,6 +6,7 @@ times are of whole processes, from the interpreter's or Java's start to the end.
 
 import contextlib
 import functools
+import json
 import os
 import re
 import secrets
@@ -14,24 +15,31 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from statistics import median
 
 from benchmarks import texts
-from benchmarks.common import folder
+from benchmarks.common import clouds, folder
 from benchmarks.paired import Result, in_turn
 from benchmarks.programs import ROOT, finish, json_lines, tab_lines
 from hdfs_utils import cluster as hadoop
 from hdfs_utils.cluster import artifacts, java
 from hdfs_utils.errors import DownloadError, RequirementError
 from hdfs_utils.paths import RemotePath
+from mapreduce.data.copying import copy
+from mapreduce.plan.settings import Settings
+from mapreduce.training.driver import plan
 
 MRJOB = "mrjob -r hadoop"
 TASKS = "this toolkit, --no-uber"
 JAVA = "Hadoop's WordCount, in Java"
 CLIENT = "hadoop fs -put"
+GANGS = tuple(f"--executor gang --workers {workers}" for workers in (1, 2))
+STEP = "a step that does nothing"
 MB = 1_000_000
 TEN_LINES = "To be, or not to be: that's the question.\n" * 10
 #: Where programs read on HDFS, and what stands for a new folder that they write to.
 TEXT, OUT = "hdfs:///bench/text.txt", "hdfs:///bench/out"
+DATA = "hdfs:///bench/data"
 
 Command = list[str]
 Reader = Callable[[Iterator[str]], Iterator[tuple[str, int]]]
@@ -63,11 +71,14 @@ def _missing() -> str:
     return ""
 
 
-def _benchmark(title: str, measure: Callable[[], Result], limit: tuple[str, float]) -> Result:
+def _benchmark(
+    title: str, measure: Callable[[], Result], limit: tuple[str, float] | None
+) -> Result:
     """A result with its limit, or that there is no Hadoop here."""
     reason = _missing()
     if reason:
-        return Result(title, "s", "", [], skipped={limit[0] or "this toolkit": reason})
+        who = (limit and limit[0]) or "this toolkit"
+        return Result(title, "s", "", [], skipped={who: reason})
     result = measure()
     result.title, result.limit = title, limit
     return result
@@ -181,6 +192,83 @@ def step(quick: bool) -> Result:
         return result
 
     return _benchmark("A step in a chain on Hadoop", measure, ("", 7.0))
+
+
+def _data(features: int, model: str) -> int:
+    """Write rows on HDFS; returns the number of a model's parameters."""
+    with folder() as path:
+        clouds(path / "data", 4096, features, 10)
+        copy(path / "data", RemotePath(DATA))
+    return plan(Settings(model), RemotePath(DATA), None).create_model().size
+
+
+def _training(model: str, rounds: int, *flags: str) -> Command:
+    program = [sys.executable, "-m", "mapreduce.cli.main", "train", DATA, "--run", OUT, "-q"]
+    return [*program, "--model", model, "--rounds", str(rounds), "-r", "hadoop", *flags]
+
+
+def _digest(command: Command) -> str:
+    """The digest of the model that a training makes."""
+    out = _new()
+    _seconds(command, out)
+    return str(json.loads((RemotePath(out) / "result.json").read_bytes())["model_sha256"])
+
+
+def training(quick: bool, features: int = 784, model: str = "mlp:1256") -> Result:
+    """The benchmark of a training without flags, beside a gang."""
+    rounds = 4 if quick else 10
+
+    def measure() -> Result:
+        with _cluster():
+            size = _data(features, model)
+            ours = _training(model, rounds)
+            gangs = {flags: _training(model, rounds, *flags.split()) for flags in GANGS}
+            assert len({_digest(each) for each in (ours, *gangs.values())}) == 1
+            note = (
+                f"`gradreduce train -r hadoop` of `{model}` with {size:,} parameters: {rounds} "
+                f"rounds of 128 rows, the whole command. Data and run are on HDFS."
+            )
+            result = _beside(ours, gangs, 1 if quick else 5, note)
+        result.limits = [((min(GANGS, key=lambda each: median(result.peers[each])),), 1.2)]
+        return result
+
+    return _benchmark(f"A training of {model} on Hadoop without flags", measure, None)
+
+
+def training_small(quick: bool) -> Result:
+    """The same of a small model."""
+    return training(quick, 64, "mlp:32")
+
+
+def chain(quick: bool, features: int = 784, model: str = "mlp:1256") -> Result:
+    """The benchmark of a chain's round, beside a chained step that does nothing."""
+    rounds = 2 if quick else 8
+
+    def measure() -> Result:
+        with _cluster():
+            size = _data(features, model)
+            RemotePath(TEXT).write_bytes(TEN_LINES.encode())
+            _, *rest = _job("benchmarks/trivial_chain.py", "--steps", str(rounds), TEXT)
+            theirs = [sys.executable, "-m", "mapreduce.cli.main", "run", *rest]
+            ours = _training(model, rounds, "--executor", "chain", "--workers", "1")
+            for command in (ours, theirs):
+                _seconds(command)
+            note = (
+                f"`gradreduce train -r hadoop --executor chain --workers 1` of `{model}` with "
+                f"{size:,} parameters, beside `benchmarks/trivial_chain.py`: the seconds of the "
+                f"whole process by the {rounds} rounds or steps."
+            )
+            result = _beside(ours, {STEP: theirs}, 1 if quick else 5, note)
+        for times in (result.ours, *result.peers.values()):
+            times[:] = [seconds / rounds for seconds in times]
+        return result
+
+    return _benchmark(f"A round of {model} in a chain on Hadoop", measure, (STEP, 1.4))
+
+
+def chain_small(quick: bool) -> Result:
+    """The same of a small model."""
+    return chain(quick, 64, "mlp:32")
 
 
 def word_count(quick: bool) -> Result:

@@ -36,7 +36,7 @@ class Train(ChainJob):
                 choices = option.choices or None
                 add(
                     option.flag,
-                    type=option.type,
+                    type=option.parse,
                     default=option.default,
                     choices=choices,
                     help=option.help,

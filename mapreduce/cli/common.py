@@ -92,6 +92,23 @@ class _Runner(click.Choice):  # type: ignore[type-arg]
         return value if RUNNERS.has(value) else super().convert(value, param, context)
 
 
+class Auto(click.ParamType):  # type: ignore[type-arg]
+    """A number, or "auto"."""
+
+    def __init__(self, option: Option) -> None:
+        self.name = "auto|integer"
+        self._option = option
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> Any:
+        """The number, or the text."""
+        try:
+            return self._option.parse(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither an integer nor auto", param, context)
+
+
 def add_options(
     options: tuple[Option, ...], *, defaults: bool = True
 ) -> Callable[[Command], Command]:
@@ -104,6 +121,7 @@ def add_options(
         for option in reversed(options):
             default = option.default if defaults else None
             kind: Any = click.Choice(option.choices) if option.choices else option.type
+            kind = Auto(option) if option.is_auto else kind
             command = click.option(
                 option.flag,
                 type=kind,

@@ -82,5 +82,7 @@ def _values(column: Any) -> list[Array]:
     if pa.types.is_list(column.type):
         return [column.offsets.to_numpy(), *_values(column.values)]
     if pa.types.is_fixed_size_list(column.type):
-        return _values(column.flatten())
+        # As flatten(), which would load Arrow's functions.
+        size = column.type.list_size
+        return _values(column.values.slice(column.offset * size, len(column) * size))
     return [column.to_numpy()]

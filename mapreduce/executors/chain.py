@@ -4,12 +4,13 @@ Runners that start processes of their own run ``python -m mapreduce.executors.ch
 tasks; the driver calls :func:`run_rounds`.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
 
 from hdfs_utils.paths import path_of
-from mapreduce.executors.jobs import WireJob, lines_of, run_lines
+from mapreduce.executors.jobs import BY_LINES, WireJob, lines_of, run_lines
 from mapreduce.job import MRStep
 from mapreduce.plan import strategies
 from mapreduce.reduction.message import Message
@@ -28,6 +29,9 @@ class ChainJob(WireJob):
 
     Its input is the first round's ranges of units. The reducers of a round's last phase write the
     ranges that the next step maps over. The parameters are in the run's directory.
+
+    With ``--joined 1`` a round of one map task and one block is a step without a reducer: the map
+    task does all phases, since there is nothing to exchange.
     """
 
     WARM = True
@@ -43,6 +47,7 @@ class ChainJob(WireJob):
             ("--threads", 1, "units that a map task computes at once"),
             ("--blocks", 1, "blocks of the parameters"),
             ("--fan-in", 0, "most partial sums that one reducer merges; 0 for no limit"),
+            ("--joined", 0, "1 if one task does a whole round"),
         ):
             self.add_passthru_arg(option, type=int, default=default, help=text)
 
@@ -56,9 +61,13 @@ class ChainJob(WireJob):
         steps = []
         for completed in range(self.options.start, self.options.stop):
             maps = len(leaf_ranges(completed, strategy.units(plan, completed), self.options.tasks))
-            jobconf = {"mapreduce.job.maps": maps}
+            jobconf = {"mapreduce.job.maps": maps, **BY_LINES}
             mapper: dict[str, Any] = {"mapper": self.map_range, "jobconf": jobconf}
-            *phases, last = strategy.phases(plan, completed, self._layout)
+            found = strategy.phases(plan, completed, self._layout)
+            if self.options.joined:
+                steps.append(MRStep(**{**mapper, "mapper": self._joined(completed, found)}))
+                continue
+            *phases, last = found
             reducers = [self._reducer(completed, phase, self.reduce_key) for phase in phases]
             reducers.append(self._reducer(completed, last, self.end_round))
             for reducer in reducers:
@@ -75,8 +84,21 @@ class ChainJob(WireJob):
         reducer.__name__ = phase.name
         return reducer
 
+    def _joined(self, completed: int, phases: tuple[Phase, ...]) -> Callable[[str, Message], Pairs]:
+        """A mapper that does a whole round."""
+        *others, last = phases
+
+        def mapper(units: str, message: Message) -> Pairs:
+            pairs = self.map_range(units, message)
+            for phase in others:
+                pairs = _reduced(pairs, self.reduce_key, completed, phase)
+            return _reduced(pairs, self.end_round, completed, last)
+
+        return mapper
+
     def jobconf(self) -> dict[str, Any]:
-        return {**super().jobconf(), "mapreduce.job.reduces": self.options.blocks}
+        reduces = 0 if self.options.joined else self.options.blocks
+        return {**super().jobconf(), "mapreduce.job.reduces": reduces}
 
     @property
     def _strategy(self) -> Strategy:
@@ -113,6 +135,18 @@ class ChainJob(WireJob):
                 yield each.to_key(), Message()
 
 
+def _reduced(pairs: Pairs, reduce: Callable[..., Pairs], completed: int, phase: Phase) -> Pairs:
+    """What a reducer makes of pairs; as from a shuffle, it must not change their arrays."""
+    groups: dict[str, list[Message]] = defaultdict(list)
+    for key, message in pairs:
+        arrays = {name: array.view() for name, array in message.arrays.items()}
+        for array in arrays.values():
+            array.flags.writeable = False
+        groups[key].append(Message(message.meta, arrays))
+    for key in sorted(groups):
+        yield from reduce(completed, phase, key, iter(groups.pop(key)))
+
+
 def run_rounds(
     run: RunDir,
     start: int,
@@ -132,6 +166,8 @@ def run_rounds(
         As the runner does.
     """
     plan = run.config.plan
+    blocks = len(block_bounds(plan.create_model().size, execution.blocks))
+    is_alone = execution.workers == blocks == 1
     options = {
         "--run-dir": run.path,
         "--driver": driver,
@@ -139,8 +175,9 @@ def run_rounds(
         "--stop": stop,
         "--tasks": execution.workers,
         "--threads": execution.threads,
-        "--blocks": len(block_bounds(plan.create_model().size, execution.blocks)),
+        "--blocks": blocks,
         "--fan-in": execution.fan_in,
+        "--joined": int(is_alone and execution.traits.joins_rounds),
     }
     units = strategies.find(plan.strategy).units(plan, start)
     keys = [each.to_key() for each in leaf_ranges(start, units, execution.workers)]

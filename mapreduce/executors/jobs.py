@@ -9,6 +9,10 @@ from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.runs.execution import Execution
 from mapreduce.support import signals
 
+#: Properties of a step with a map task for each line of its input. Where Hadoop cuts text between
+#: two lines, the second one goes to the first task.
+BY_LINES = {"mapreduce.input.lineinputformat.linespermap": 1, "stream.map.input.ignoreKey": "true"}
+
 
 class WireJob(Job):
     """A job whose steps read and write keys and messages."""
@@ -50,6 +54,7 @@ def run_job(
     execution: Execution,
     reducers: int = 1,
 ) -> list[tuple[str, Message]]:
-    """Run a job with a map task for each key; returns the pairs that it wrote."""
-    counts = ["-D", f"mapreduce.job.maps={len(keys)}", "-D", f"mapreduce.job.reduces={reducers}"]
-    return run_lines(job_class, options, lines_of(keys), execution, counts)
+    """Run a job of one step with a map task for each key; returns the pairs that it wrote."""
+    names = {"mapreduce.job.maps": len(keys), "mapreduce.job.reduces": reducers, **BY_LINES}
+    arguments = [text for name, value in names.items() for text in ("-D", f"{name}={value}")]
+    return run_lines(job_class, options, lines_of(keys), execution, arguments)

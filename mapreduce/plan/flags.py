@@ -39,7 +39,8 @@ def up_to(most: int, text: str = "a positive number up to {:,}") -> Bound:
 class Option:
     """One option; its value may have to be one of some choices, or name a member of a family.
 
-    ``default`` is None if it depends on other things, which ``help`` explains.
+    ``default`` is None if it depends on other things, which ``help`` explains. An ``is_auto``
+    option takes "auto" for that, too.
     """
 
     flag: str
@@ -49,6 +50,11 @@ class Option:
     choices: tuple[str, ...] = ()
     family: Registry | None = None
     bound: Bound | None = None
+    is_auto: bool = False
+
+    def parse(self, text: str) -> Any:
+        """The value of a text; a ValueError if it is none."""
+        return text if self.is_auto and text == "auto" else self.type(text)
 
     @property
     def name(self) -> str:
@@ -56,7 +62,7 @@ class Option:
 
     def check(self, value: Any) -> None:
         """Refuse a value with a UsageError: not a choice, out of bounds, or an unknown member."""
-        if value is None and self.default is None:
+        if (value is None and self.default is None) or (self.is_auto and value == "auto"):
             return
         if self.choices:
             known = f"one of {', '.join(self.choices)}"
@@ -213,9 +219,12 @@ def checked(given: Mapping[str, Any], *tables: tuple[Option, ...]) -> dict[str, 
         value = value.item() if hasattr(value, "dtype") and hasattr(value, "item") else value
         if option.type is float and type(value) is int:
             value = float(value)
-        is_default = value is None and option.default is None
+        is_default = (value is None and option.default is None) or (
+            option.is_auto and value == "auto"
+        )
         if not is_default and type(value) is not option.type:
             expected = " or ".join(option.choices) or option.type.__name__
+            expected += " or auto" if option.is_auto else ""
             raise UsageError(f"{option.flag}: expected {expected}, found {value!r:.60}")
         option.check(value)
         values[name] = value

@@ -3,11 +3,13 @@
 Imports nothing that is slow to load: ``--help`` needs this module.
 """
 
+import contextlib
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from mapreduce.support.registry import Registry
 
@@ -20,11 +22,53 @@ MOST_FILES = 99_999
 Kept = AbstractContextManager[Any]
 
 
+#: Folders where Linux says how much processor time a container may have: cgroup v2, and v1.
+_QUOTAS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu"))
+
+
 def available_cores() -> int:
-    """Cores that this process may use."""
+    """Cores that this process may use: by its affinity, and by its container's quota."""
     if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        found = len(os.sched_getaffinity(0))
+    else:
+        found = os.cpu_count() or 1
+    for folder in _QUOTAS:
+        with contextlib.suppress(OSError, ValueError):
+            quota, period = _quota(folder)
+            # A negative quota, or "max", is none.
+            found = min(found, max(1, round(quota / period))) if quota > 0 else found
+    return found
+
+
+def _quota(folder: Path) -> tuple[int, int]:
+    """Microseconds of processor time in each period of so many microseconds."""
+    if (file := folder / "cpu.max").exists():
+        quota, period = file.read_text().split()
+    else:
+        quota = (folder / "cpu.cfs_quota_us").read_text()
+        period = (folder / "cpu.cfs_period_us").read_text()
+    return int(quota), int(period)
+
+
+class Costs(NamedTuple):
+    """What a training's driver expects to pay on a runner, in seconds, before it has measured.
+
+    Attributes
+    ----------
+    job : float
+        Until the first round of another job begins.
+    worker : float
+        More for each of its workers that is new.
+    step : float
+        A step of a chain that does nothing.
+    task : float
+        More for each of its tasks but the first.
+    """
+
+    job: float
+    worker: float
+    step: float
+    task: float
 
 
 @dataclass(frozen=True)
@@ -51,6 +95,12 @@ class Traits:
     names_applications : str
         What the identifiers of its applications begin with, if they outlive a killed driver.
     most_workers : int
+    warm_runner : str
+        As ``runner``, one that takes its place for jobs that are ``WARM``; "" if none does.
+    joins_rounds : bool
+        Whether a task takes long to start, so that a round of one map task does without a reducer.
+    costs : Costs or None
+        What the choice of an execution begins with; None if ``--executor auto`` is a chain there.
     """
 
     runner: str = ""
@@ -61,10 +111,17 @@ class Traits:
     gang_option: str = ""
     names_applications: str = ""
     most_workers: int = MOST_FILES
+    warm_runner: str = ""
+    joins_rounds: bool = False
+    costs: Costs | None = None
 
     def default_workers(self) -> int:
         """Map tasks at once, if the user does not say."""
         return available_cores()
+
+    def tasks_at_once(self) -> int:
+        """Map tasks that can run at once now, beside what the job itself needs."""
+        return self.default_workers()
 
     def check_place(self, place: str) -> None:
         """Raise a UsageError if tasks cannot open a path."""
@@ -81,7 +138,12 @@ class Traits:
         return []
 
 
-INLINE = Traits(has_local_files=True, runs_at_once=False, most_workers=MOST_HERE)
+INLINE = Traits(
+    has_local_files=True,
+    runs_at_once=False,
+    most_workers=MOST_HERE,
+    warm_runner="mapreduce.runners.inline:WarmInlineMRJobRunner",
+)
 LOCAL = Traits(has_local_files=True, gang_option="--num-cores", most_workers=MOST_HERE)
 
 RUNNERS = Registry(

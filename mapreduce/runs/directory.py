@@ -31,7 +31,7 @@ from dataclasses import replace as replaced
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +43,6 @@ from hdfs_utils.publish import put_if_absent, replace
 from mapreduce.data.columns import Columns
 from mapreduce.data.columns import check as check_columns
 from mapreduce.data.manifest import RECIPE, read_listed
-from mapreduce.data.recipes import fitted
-from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError, WireError
 from mapreduce.optim.contract import PAGE
 from mapreduce.plan import settings
@@ -53,6 +51,9 @@ from mapreduce.reduction.message import Message, encode_parts, read_message
 from mapreduce.runs import events, lease, outcome
 from mapreduce.support import numeric
 from mapreduce.support.jsonfiles import build, checked, read, require_file
+
+if TYPE_CHECKING:
+    from mapreduce.data.recipes.fitted import FittedRecipe
 
 Array = npt.NDArray[Any]
 
@@ -204,7 +205,7 @@ class RunDir:
     # The configuration
 
     def create(
-        self, config: RunConfig, recipe: FittedRecipe | None = None, initial: bytes | None = None
+        self, config: RunConfig, recipe: "FittedRecipe | None" = None, initial: bytes | None = None
     ) -> None:
         """Make the directory of a new run.
 
@@ -297,7 +298,7 @@ class RunDir:
             raise DataError(f"{path} is damaged: {type(error).__name__}: {error}") from error
 
     @cached_property
-    def recipe(self) -> FittedRecipe | None:
+    def recipe(self) -> "FittedRecipe | None":
         """How the columns of the training data became features; None if it was no table.
 
         Raises
@@ -308,6 +309,9 @@ class RunDir:
         digest = self.config.plan.data.recipe
         if digest is None:
             return None
+        # Loads much of Arrow, which tasks do without.
+        from mapreduce.data.recipes import fitted
+
         path = self.path / RECIPE
         content = read_listed(path, digest, f"Copy {RECIPE} of the training data there")
         return fitted.load(content, str(path))

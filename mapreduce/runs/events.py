@@ -20,14 +20,36 @@ class Event:
 
 @dataclass(frozen=True)
 class RunStarted(Event):
-    """A driver starts a training or resumes it."""
+    """A driver starts a training or resumes it; it chooses the workers itself if they are None."""
 
     run: str
     completed: int
     rounds: int
     batch_size: int
     runner: str
-    workers: int
+    workers: int | None
+
+
+@dataclass(frozen=True)
+class ExecutionTried(Event):
+    """Rounds up to one were run in a way; ``seconds`` is what one of them took lately.
+
+    ``evaluation`` is what an evaluation took, or None.
+    """
+
+    completed: int
+    way: str
+    seconds: float
+    evaluation: float | None = None
+
+
+@dataclass(frozen=True)
+class ExecutionChosen(Event):
+    """The way in which the rounds after ``completed`` ones are run, and why."""
+
+    completed: int
+    way: str
+    why: str
 
 
 @dataclass(frozen=True)

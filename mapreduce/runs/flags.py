@@ -16,22 +16,31 @@ if TYPE_CHECKING:
 
 #: Options that decide how fast a result is computed. When resuming, None means as before.
 EXECUTION = (
-    Option("--threads", int, 1, "number of threads of each worker", bound=up_to(1024)),
+    Option(
+        "--threads",
+        int,
+        None,
+        "number of threads of each worker (default: auto, the fastest)",
+        bound=up_to(1024),
+        is_auto=True,
+    ),
     Option(
         "--executor",
         str,
-        "chain",
+        "auto",
         "chain runs each round as a step of a job; gang starts one job whose tasks stay, and "
-        "exchange gradients themselves, so that rounds take milliseconds on clusters too",
-        ("chain", "gang"),
+        "exchange gradients themselves, so that rounds take milliseconds on clusters too; auto "
+        "tries what is promising in the first rounds, and keeps the fastest",
+        ("auto", "chain", "gang"),
     ),
     Option(
         "--blocks",
         int,
         None,
-        "number of parts of the parameters; each part has its own reducer (default: 1; gang: one "
-        "more for every 4 MiB that its tasks send, and at most one for each task)",
+        "number of parts of the parameters; each part has its own reducer (default: auto, which is "
+        "1 for a chain, and more for a gang with a large model)",
         bound=up_to(MOST_FILES),
+        is_auto=True,
     ),
     Option(
         "--fan-in",
@@ -74,6 +83,9 @@ EXECUTION = (
     ),
 )
 
+#: What a driver may choose for a training, if the user does not.
+AUTO = ("executor", "workers", "threads", "blocks")
+
 PROFILE = Option(
     "--numeric-profile",
     str,
@@ -91,9 +103,10 @@ RUNNER = (
         "--workers",
         int,
         None,
-        "number of map tasks at once (default: one per core; hadoop: per core of the cluster; "
-        "emr: 4)",
+        "number of map tasks at once (default: auto, which is the fastest number for a training, "
+        "and else one per core; emr: 4)",
         bound=up_to(MOST_FILES),
+        is_auto=True,
     ),
     Option(
         "--start-method",
@@ -134,7 +147,7 @@ def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
         execution(found, None if is_harmless else Traits())
     except (UsageError, OverflowError) as error:
         raise DataError(f"{path} is damaged: {error}") from error
-    return {name: value for name, value in found.items() if value is not None}, arguments
+    return {n: value for n, value in found.items() if value not in (None, "auto")}, arguments
 
 
 def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execution":
@@ -150,13 +163,16 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
     from mapreduce.runs.execution import Execution
 
     values = {option.name: option.default for option in (*RUNNER, *EXECUTION)} | {**given}
-    name, workers, is_gang = values["runner"], values["workers"], values["executor"] == "gang"
+    name, is_gang = values["runner"], values["executor"] == "gang"
     if runner is None and not RUNNERS.has(name):
         known = ", ".join(RUNNERS.names)
         raise UsageError(f"--runner: expected one of {known}, found {name!r:.60}")
     runner = runner or traits.of(name)
     for option in (*RUNNER, *EXECUTION):
         option.check(values[option.name])
+    auto = tuple(each for each in AUTO if values[each] in (None, "auto"))
+    values |= dict.fromkeys(auto)
+    workers = values["workers"]
     if workers is not None:
         most = up_to(runner.most_workers)
         expect(most.holds(workers), "--workers", most.text, workers)
@@ -167,7 +183,8 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
             f"--executor gang needs tasks that run at once, and -r {name} runs one after the "
             f"other: choose another runner"
         )
-    values["workers"] = workers or runner.default_workers()
+    values |= {"auto": auto, "executor": "gang" if is_gang else "chain"}
+    values |= {"workers": workers or runner.default_workers(), "threads": values["threads"] or 1}
     values["blocks"] = values["blocks"] or (0 if is_gang else 1)
     values["mrjob_arguments"] = tuple(values.get("mrjob_arguments") or ())
     used = [one.name for one in fields(Execution) if values.get(one.name) is not None]

@@ -47,7 +47,7 @@ class TaskContext:
         self.model = self.plan.create_model()
         self.optimizer = self.plan.create_optimizer()
         self.schedule = self.plan.create_schedule()
-        self._threads = threads
+        self.threads = threads
         self._local = threading.local()
         self._copied: tuple[Array, Array] | None = None
         #: The strategy with the layout it was made for, kept for the next task.
@@ -64,8 +64,8 @@ class TaskContext:
         return Dataset(path_of(self.config.data), self.plan.data.sha256)
 
     @cached_property
-    def _pool(self) -> ThreadPoolExecutor:
-        return ThreadPoolExecutor(self._threads, "slices")
+    def _pools(self) -> dict[int, ThreadPoolExecutor]:
+        return {}
 
     @property
     def workspace(self) -> Workspace:
@@ -155,20 +155,23 @@ class TaskContext:
 
     def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
         """Apply a function to items, on the context's threads; the results are in order."""
-        if self._threads == 1:
+        if self.threads == 1:
             yield from map(function, items)
             return
+        if self.threads not in self._pools:
+            self._pools[self.threads] = ThreadPoolExecutor(self.threads, "slices")
+        pool = self._pools[self.threads]
         # Only a few results wait at a time.
         waiting: deque[Future[R]] = deque()
         for item in items:
-            waiting.append(self._pool.submit(function, item))
-            if len(waiting) > 2 * self._threads:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > 2 * self.threads:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
 
 
-_contexts: dict[tuple[AnyPath, int, str], TaskContext] = {}
+_contexts: dict[tuple[AnyPath, str], TaskContext] = {}
 
 
 def task_context(path: AnyPath, threads: int, driver: str = "") -> TaskContext:
@@ -179,8 +182,9 @@ def task_context(path: AnyPath, threads: int, driver: str = "") -> TaskContext:
     """
     if not driver:
         driver = hashlib.sha256((path / "run.json").read_bytes()).hexdigest()
-    key = (path, threads, driver)
+    key = (path, driver)
     if key not in _contexts:
         _contexts.clear()
         _contexts[key] = TaskContext(path, threads)
+    _contexts[key].threads = threads
     return _contexts[key]

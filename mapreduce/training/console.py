@@ -14,6 +14,7 @@ from mapreduce.runs.events import (
     Evaluated,
     Event,
     Events,
+    ExecutionChosen,
     RoundCompleted,
     RunEnded,
     RunStarted,
@@ -179,6 +180,8 @@ class Display:
             # Rounds that an earlier driver has made are reported again.
             if event.completed > self._first:
                 self._round(event)
+        elif isinstance(event, ExecutionChosen):
+            self.say(f"{event.way}: {event.why}")
         elif isinstance(event, Evaluated):
             shown = scores(event.accuracy, event.loss)
             self.say(f"evaluation after {event.completed:,} rounds: {shown}")
@@ -189,9 +192,12 @@ class Display:
         self._last, self._pace = time.monotonic(), Pace()
         self._first, self._rounds = event.completed, event.rounds
         again = f", going on after {event.completed:,}" if event.completed else ""
+        workers = ""
+        if event.workers is not None:
+            workers = f", {event.workers} worker{'s' if event.workers > 1 else ''}"
         self.say(
-            f"{event.rounds:,} rounds of {event.batch_size:,} rows{again}; runner {event.runner}, "
-            f"{event.workers} worker{'s' if event.workers > 1 else ''}"
+            f"{event.rounds:,} rounds of {event.batch_size:,} rows{again}; runner {event.runner}"
+            f"{workers}"
         )
 
     def _round(self, event: RoundCompleted) -> None:

@@ -7,7 +7,9 @@ from the files that are complete there, so starting and resuming are the same.
 import contextlib
 import operator
 import secrets
+import time
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,11 @@ from mapreduce.errors import (
     UsageError,
 )
 from mapreduce.executors.chain import ChainJob, run_rounds
+from mapreduce.executors.gang.errors import TooSmallError
+from mapreduce.executors.gang.follow import Follower
+from mapreduce.executors.gang.job import GangJob, run_gang
+from mapreduce.executors.gang.rendezvous import Meeting, Times
+from mapreduce.executors.gang.segment import Segment
 from mapreduce.inference.evaluate import EvaluateJob, Score, evaluate
 from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
@@ -53,6 +60,7 @@ from mapreduce.strategies.task_context import task_context
 from mapreduce.support import numeric, signals
 from mapreduce.support.periodic import every
 from mapreduce.training import doubts
+from mapreduce.training.choosing import Chooser
 from mapreduce.training.recovery import Recovery
 
 #: Seconds between two looks for new published rounds.
@@ -227,8 +235,8 @@ class _Training:
         self._plan = run.config.plan
         self._model = self._plan.create_model()
         self._optimizer = self._plan.create_optimizer()
-        execution = execution.with_blocks_for(self._model)
-        self._execution = execution.for_paths(run.path, path_of(run.config.data))
+        self._given = execution.for_paths(run.path, path_of(run.config.data))
+        self._execution = self._given.with_blocks_for(self._model)
         self._blocks = len(block_bounds(self._model.size, self._execution.blocks))
         self._keep = keep
         self._events = events
@@ -239,6 +247,16 @@ class _Training:
         #: Rounds whose evaluation was reported.
         self._evaluated: set[int] = set()
         self._recovery = Recovery(run, self._model, self._warn)
+
+    @cached_property
+    def _chooser(self) -> Chooser:
+        """Chooses how the next rounds are run."""
+        context = task_context(self._run.path, self._given.threads, self._name)
+        # Compile kernels once, and not in each worker.
+        context.warm_up()
+        # A gang does not call the methods of somebody's own job.
+        can_gang = self._job_class is ChainJob
+        return Chooser(self._given, context, can_gang, self._events.emit)
 
     def run(self) -> RunEnded:
         result = self._run.result()
@@ -273,7 +291,8 @@ class _Training:
                 f"the run began on another numeric profile ({'; '.join(changes)}): the rounds from "
                 f"here on may differ in their last bits from those of an undisturbed run"
             )
-        content = {**vars(self._execution), "keep": self._keep}
+        content = {**vars(self._given), "keep": self._keep}
+        content |= dict.fromkeys(content.pop("auto"), "auto")
         self._run.write_json("execution.json", content, once=False)
 
     def _start(self, at_most: int | None = None) -> Position:
@@ -297,7 +316,7 @@ class _Training:
                 rounds=self._plan.rounds,
                 batch_size=self._plan.batch_size,
                 runner=self._execution.runner,
-                workers=self._execution.workers,
+                workers=None if "workers" in self._given.auto else self._execution.workers,
             )
         )
         self._report(position)
@@ -307,17 +326,25 @@ class _Training:
     def _advance(self, position: Position) -> Position:
         """Run one job of rounds."""
         plan, completed = self._plan, position.completed
+        self._execution, segment = self._chooser.next(completed, plan.rounds - completed)
+        self._publish_in_blocks(position)
         if self._execution.executor == "gang":
-            stop = plan.rounds
-            if not self._run_gang(completed):
+            stop, ran = segment.until or plan.rounds, self._run_gang(completed, segment)
+            if ran is None:
                 return position
+            times = ran
         else:
             stop = min(plan.next_stop(completed), completed + self._execution.rounds_per_job)
+            stop = min(stop, segment.until or stop)
+            started = time.monotonic()
             with self._reporting():
                 run_rounds(self._run, completed, stop, self._execution, self._job_class, self._name)
+            times = Times((time.monotonic() - started) / (stop - completed), completed=stop)
         latest = self._run.latest_round(self._warn)
+        self._chooser.note(times)
         is_whole = latest is not None and (
             latest.completed == stop
+            or latest.completed == times.completed
             or self._optimizer.is_done(latest.scalars)
             or self._run.is_out_of_patience(latest.completed)
         )
@@ -330,14 +357,16 @@ class _Training:
         self._report(latest)
         return latest
 
-    def _run_gang(self, completed: int) -> bool:
-        """Run all rounds that are left in one job; False if a chain has to run them instead."""
-        # Most trainings have no gang.
-        from mapreduce.executors.gang.errors import TooSmallError
-        from mapreduce.executors.gang.follow import Follower
-        from mapreduce.executors.gang.job import run_gang
-        from mapreduce.executors.gang.rendezvous import Meeting
+    def _publish_in_blocks(self, position: Position) -> None:
+        """Have the state of a round published in the number of blocks that the next job wants."""
+        count = len(block_bounds(self._model.size, self._execution.blocks))
+        if count != self._blocks:
+            self._run.publish_round(position, count)
+            self._run.prune_rounds(position.completed, count)
+            self._blocks = count
 
+    def _run_gang(self, completed: int, segment: Segment) -> Times | None:
+        """Run a segment in one job; None if a chain has to run it instead."""
         lease.check(self._run.path)
         meeting = Meeting.prepare(self._run)
         workers = self._execution.workers
@@ -345,13 +374,14 @@ class _Training:
         follower = Follower(self._run, meeting, workers, completed, *callbacks)
         try:
             with follower.at_work():
-                run_gang(self._run, meeting, self._execution)
+                return run_gang(self._run, meeting, self._execution, segment, self._name)
         except TooSmallError as error:
-            if self._execution.gang_fallback != "chain":
+            if self._given.gang_fallback != "chain" and "executor" not in self._given.auto:
                 raise
             self._warn(f"{error}. The rounds are run as a chain")
-            self._execution = replace(self._execution, executor="chain")
-            return False
+            self._given = replace(self._given, executor="chain")
+            self._chooser.without_gangs(self._given)
+            return None
         except BaseException:
             # Save and report what was published before the error.
             with signals.deferred(), contextlib.suppress(Exception):
@@ -361,7 +391,6 @@ class _Training:
             with signals.deferred():
                 lease.check(self._run.path)
                 meeting.clear()
-        return True
 
     def _checkpoint_and_evaluate(self, position: Position) -> bool:
         """Save and evaluate what is due; returns whether the training ends here.
@@ -443,6 +472,7 @@ class _Training:
 
     def _end(self, position: Position) -> RunEnded:
         completed, search = position.completed, self._optimizer.search(position.scalars)
+        self._chooser.tell(completed)
         result = self._run.best(completed)
         try:
             best = checkpoint.load(self._run, self._model, result)
@@ -501,15 +531,9 @@ class _Training:
 
     def _workers(self) -> contextlib.AbstractContextManager[Any]:
         """Workers that outlive the jobs of the run, where the runner has any."""
-        execution = self._execution
-        # Compile kernels once, and not in each worker.
-        task_context(self._run.path, execution.threads, self._name).warm_up()
-        jobs: list[type] = [self._job_class, EvaluateJob]
-        if execution.executor == "gang":
-            from mapreduce.executors.gang.job import GangJob
-
-            jobs.append(GangJob)
-        return execution.traits.kept(execution.workers, execution.start_method, jobs)
+        jobs = [self._job_class, EvaluateJob, GangJob]
+        most = self._chooser.most_workers
+        return self._given.traits.kept(most, self._given.start_method, jobs)
 
 
 def initial(plan: Plan, run: RunDir | None = None) -> Position:

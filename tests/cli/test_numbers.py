@@ -8,6 +8,7 @@ import click
 import pytest
 
 from mapreduce.cli import main as commands
+from mapreduce.cli.common import Auto
 from mapreduce.cli.main import main
 from mapreduce.mrjob_patches import options as runner_options
 from mapreduce.optim.contract import Defaults
@@ -55,7 +56,7 @@ def numbers_of(command):
         option.opts[-1]
         for option in command.params
         if isinstance(option, click.Option)
-        and isinstance(option.type, click.types.IntParamType | click.types.FloatParamType)
+        and isinstance(option.type, click.types.IntParamType | click.types.FloatParamType | Auto)
     ]
 
 
@@ -135,7 +136,7 @@ def test_defaults_are_what_the_options_say():
             assert option.default == plan[option.name], option.flag
     how = {field.name: field.default for field in dataclasses.fields(Execution)}
     for option in options.EXECUTION:
-        if option.name in how and option.default is not None:
+        if option.name in how and option.default not in (None, "auto"):
             assert option.default == how[option.name], option.flag
     said = {option.name: option.help for option in PLAN}
     assert f"(default: {Defaults().batch_size}, more for more" in said["batch_size"]

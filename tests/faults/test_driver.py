@@ -184,6 +184,7 @@ def test_a_gradient_that_is_not_finite_names_round_shard_slice_and_parameter(tmp
     manifest = Manifest(64, 3, (3,), "float32", 1.0, (0, 1), 0, {}, shards, **of_classes)
     manifest.save(tmp_path / "data")
     command = ["train", tmp_path / "data", "--run", tmp_path / "run", "-r", runner]
+    command += ["--executor", "chain"]
     done = programs.gradreduce(*command, "--batch-size", 0, "--slice-rows", 8, "--rounds", 5)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr

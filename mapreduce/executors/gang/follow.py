@@ -36,7 +36,7 @@ class Follower:
         self._plan = run.config.plan
         self._meeting = meeting
         self._ranks = ranks
-        self._settled = start
+        self._start = self._settled = start
         self._settle = settle
         self._report = report
         self._warn = warn
@@ -74,8 +74,9 @@ class Follower:
                     return
                 self._settled = completed
         for completed, blocks in rounds.items():
-            # The ranks delete the rounds that nothing is made from.
-            if completed <= self._settled and completed < newest:
+            # The ranks delete the rounds that nothing is made from. The first one may need files of
+            # the rounds before it, which a chain has left: the driver deletes them at the end.
+            if self._start <= completed <= self._settled and completed < newest:
                 lease.check(self._run.path)
                 for number in range(blocks):
                     self._run.block_path(completed, number, blocks).unlink(missing_ok=True)

@@ -5,6 +5,7 @@ tasks; the driver calls :func:`run_gang`.
 """
 
 from collections.abc import Iterator
+from dataclasses import asdict, fields
 
 from mrjob.protocol import RawValueProtocol
 from mrjob.step import StepFailedException
@@ -13,7 +14,8 @@ from hdfs_utils.paths import path_of
 from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.rank import Rank, Role
-from mapreduce.executors.gang.rendezvous import DRIVER, Meeting
+from mapreduce.executors.gang.rendezvous import DRIVER, Meeting, Times
+from mapreduce.executors.gang.segment import Segment
 from mapreduce.executors.jobs import run_lines
 from mapreduce.job import Job, MRStep
 from mapreduce.runners import traits
@@ -21,6 +23,9 @@ from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.task_context import task_context
+
+#: The rest of the training.
+_WHOLE = Segment()
 
 
 class GangJob(Job):
@@ -34,6 +39,7 @@ class GangJob(Job):
         super().configure_args()
         self.add_passthru_arg("--run-dir", help="directory of the run")
         self.add_passthru_arg("--token", help="part of the names of the job's files")
+        self.add_passthru_arg("--driver", default="", help="name that tasks share data under")
         self.add_passthru_arg("--reach", default="", help="host:port that all ranks can reach")
         self.add_passthru_arg("--wait", type=float, default=60.0, help="seconds for other ranks")
         for option, text in (
@@ -42,6 +48,9 @@ class GangJob(Job):
             ("--blocks", "blocks of the parameters"),
         ):
             self.add_passthru_arg(option, type=int, default=1, help=text)
+        for part in fields(Segment):
+            option = f"--segment-{part.name}"
+            self.add_passthru_arg(option, type=type(part.default), default=part.default)
 
     def steps(self) -> list[MRStep]:
         jobconf = {
@@ -67,17 +76,28 @@ class GangJob(Job):
             options.blocks,
             options.wait,
             options.reach,
+            Segment(
+                **{one.name: getattr(options, f"segment_{one.name}") for one in fields(Segment)}
+            ),
         )
-        context = task_context(path_of(options.run_dir), options.threads, options.token)
+        driver = options.driver or options.token
+        context = task_context(path_of(options.run_dir), options.threads, driver)
         Rank(context, role, self.set_status).run()
         yield from ()
 
 
-def run_gang(run: RunDir, meeting: Meeting, execution: Execution) -> None:
-    """Run the rounds after the last published one, until the training ends, in one job.
+def run_gang(
+    run: RunDir,
+    meeting: Meeting,
+    execution: Execution,
+    segment: Segment = _WHOLE,
+    driver: str = "",
+) -> Times:
+    """Run the rounds after the last published one, until the segment ends, in one job.
 
     The meeting must be prepared for this job, and the state published in as many blocks as
-    ``execution`` asks for.
+    ``execution`` asks for. Returns what the rounds took. For ``driver`` see
+    :func:`mapreduce.strategies.task_context.task_context`.
 
     Raises
     ------
@@ -94,9 +114,12 @@ def run_gang(run: RunDir, meeting: Meeting, execution: Execution) -> None:
         "--threads": execution.threads,
         "--blocks": execution.blocks,
         "--wait": execution.gang_wait,
+        "--driver": driver,
+        **{f"--segment-{name}": value for name, value in asdict(segment).items()},
     }
-    if not execution.traits.has_local_files:
-        options["--reach"] = _reach(run)
+    # Hadoop's streaming loses an empty argument.
+    if not execution.traits.has_local_files and (reach := _reach(run)):
+        options["--reach"] = reach
     at_once = execution.traits.gang_option
     arguments = [at_once, str(ranks)] if at_once else []
     lines = b"".join(b"%08d\n" % rank for rank in range(ranks))
@@ -104,6 +127,7 @@ def run_gang(run: RunDir, meeting: Meeting, execution: Execution) -> None:
         run_lines(GangJob, options, lines, execution, arguments)
     except StepFailedException as error:
         raise _explained(error, meeting) from error
+    return meeting.times()
 
 
 def _reach(run: RunDir) -> str:

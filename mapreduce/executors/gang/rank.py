@@ -10,8 +10,9 @@ from hdfs_utils.errors import StorageError
 from mapreduce.errors import DataError, GradreduceError
 from mapreduce.executors.gang.errors import LostPeerError, OverError
 from mapreduce.executors.gang.handshake import Server
-from mapreduce.executors.gang.rendezvous import Announcement, Meeting, interface
+from mapreduce.executors.gang.rendezvous import Announcement, Meeting, Times, interface
 from mapreduce.executors.gang.rounds import Rounds
+from mapreduce.executors.gang.segment import Segment
 from mapreduce.executors.gang.transport import Mesh
 from mapreduce.runs.directory import block_bounds
 from mapreduce.strategies.task_context import TaskContext
@@ -34,6 +35,7 @@ class Role(NamedTuple):
     blocks: int
     wait: float
     reach: str
+    segment: Segment = Segment()
 
 
 class Rank:
@@ -48,7 +50,7 @@ class Rank:
         self._progress = 0
 
     def run(self) -> None:
-        """Take part in the training, until it ends.
+        """Take part in the training, until it or the segment ends.
 
         Raises
         ------
@@ -114,8 +116,11 @@ class Rank:
         mesh = Mesh(role.rank, addresses, generation, meeting.secret)
         try:
             mesh.open(server, look_in_time)
-            rounds = Rounds(self._context, mesh, role.blocks, self._done, look)
+            rounds = Rounds(self._context, mesh, role.blocks, self._done, look, role.segment)
             rounds.run(start, is_evaluated)
+            if role.rank == 0:
+                watch = rounds.watch
+                meeting.note(Times(watch.seconds, watch.evaluation, self._completed))
         finally:
             mesh.close(server)
 

@@ -6,6 +6,7 @@
                                    on S3 whoever can read the bucket
     gang/TOKEN.GGGGG.RRRRR.json    rank R takes part in generation G: its address, its numeric
                                    profile, and from rank 0 the round that all start from
+    gang/TOKEN.times.json          what rank 0 has measured, when the job's rounds are done
     gang/TOKEN.error.json          the error that ended the job
     gang/TOKEN.over                the training has ended, and no rank is needed any more
 
@@ -20,9 +21,10 @@ import secrets
 import socket
 import time
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import RemotePath, ordered
 from hdfs_utils.publish import put_if_absent
 from mapreduce.executors.gang.errors import NewerGenerationError, OverError, TooSmallError
@@ -50,6 +52,14 @@ class Announcement:
     profile: dict[str, Any]
     start: int | None = None
     is_evaluated: bool = False
+
+
+class Times(NamedTuple):
+    """Seconds of a round and of an evaluation, None where there was none, and the last round."""
+
+    round: float | None = None
+    evaluation: float | None = None
+    completed: int = 0
 
 
 class Meeting:
@@ -169,6 +179,16 @@ class Meeting:
         return None
 
     # The end
+
+    def note(self, times: Times) -> None:
+        """Publish how long the rounds took; the first note stands."""
+        put_if_absent(self._path("times.json"), json.dumps(times._asdict()).encode())
+
+    def times(self) -> Times:
+        """What rank 0 has measured."""
+        with contextlib.suppress(StorageError, FileNotFoundError):
+            return Times(**json.loads(self._path("times.json").read_bytes()))
+        return Times()
 
     def end(self) -> None:
         """Publish that the training has ended."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from mapreduce.errors import UsageError
-from mapreduce.runners.traits import Kept, Traits
+from mapreduce.runners.traits import Costs, Kept, Traits
 
 
 class _Emr(Traits):
@@ -36,4 +36,6 @@ EMR = _Emr(
         "place for that. Leave it out, or use -r hadoop on the cluster itself"
     ),
     names_applications="j-",
+    joins_rounds=True,
+    costs=Costs(job=30.0, worker=1.0, step=20.0, task=3.0),
 )

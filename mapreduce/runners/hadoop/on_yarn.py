@@ -22,6 +22,9 @@ JOBCONF = {
     "mapreduce.client.progressmonitor.pollinterval": "200",
 }
 
+#: A step that has this property divides its input so.
+_LINES_PER_MAP = "mapreduce.input.lineinputformat.linespermap"
+
 OPTIONS = {"gpus_per_task", "map_memory", "reduce_memory"}
 
 
@@ -107,6 +110,12 @@ class OnYarn:
         # Whoever says how tasks are to run wants tasks.
         size = {} if asked else self._for_its_size(step_num, given)
         return {**JOBCONF, **lines, **names, **asked, **size, **given, "mapreduce.job.tags": tags}
+
+    def _hadoop_args_for_step(self, step_num: int) -> list[str]:
+        found: list[str] = super()._hadoop_args_for_step(step_num)  # type: ignore[misc]
+        if _LINES_PER_MAP in self._jobconf_for_step(step_num) and "-inputformat" not in found:
+            found += ["-inputformat", "org.apache.hadoop.mapred.lib.NLineInputFormat"]
+        return found
 
     def _for_its_size(self, step_num: int, given: dict[str, Any]) -> dict[str, Any]:
         """Properties of a step because it has little to read, beside those that are given."""

@@ -52,6 +52,22 @@ class Yarn:
         """Nodes, memory and cores of the cluster."""
         return dict(self._manager("ws/v1/cluster/metrics")["clusterMetrics"])
 
+    def nodes(self) -> list[dict[str, Any]]:
+        """The nodes that run containers, with their free memory and cores."""
+        found = (self._manager("ws/v1/cluster/nodes?states=RUNNING").get("nodes") or {}).get("node")
+        return list(found or [])
+
+    def queue(self, name: str) -> dict[str, Any]:
+        """A leaf queue of the capacity scheduler, by its name or path; empty if it has none."""
+        waiting = [self._manager("ws/v1/cluster/scheduler")["scheduler"]["schedulerInfo"]]
+        while waiting:
+            found = waiting.pop()
+            below = (found.get("queues") or {}).get("queue") or []
+            if not below and name in (found.get("queueName"), found.get("queuePath")):
+                return dict(found)
+            waiting += below
+        return {}
+
     def application(self, application: str) -> dict[str, Any]:
         """State, progress and diagnostics of an application."""
         return dict(self._manager(f"ws/v1/cluster/apps/{application}")["app"])

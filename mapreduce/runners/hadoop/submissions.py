@@ -4,7 +4,14 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from mapreduce.runners.hadoop.uber import AM_MEMORY, number
+from mapreduce.runners.traits import available_cores
+
+#: Memory in MiB and cores.
+Size = tuple[int, int]
 
 _listeners: list[tuple[str, Callable[[str], None]]] = []
 
@@ -82,3 +89,69 @@ def cores() -> int:
         # The interface is guarded: the number of cores is unknown.
         return 1
     return max(1, int(found.get("totalVirtualCores", 1)))
+
+
+def tasks_at_once() -> int:
+    """Map tasks that can run at once now, beside the application master; at most one for a core.
+
+    Counts what the nodes have free, and what the queue still gives to one user. 0 if not even the
+    application master has room; 1 if the resource manager's interface is guarded.
+
+    Raises
+    ------
+    ClusterError
+        No cluster is found, or it does not answer.
+    """
+    from mapreduce.runners.hadoop import installation, rest
+
+    here = installation.find()
+    yarn = rest.Yarn(here)
+    try:
+        nodes, total = yarn.nodes(), yarn.metrics()
+        queue = yarn.queue(here.get("mapreduce.job.queuename", "default"))
+    except rest.RestError as error:
+        if error.status is None:
+            raise
+        return 1
+    least = max(1, number(here.get("yarn.scheduler.minimum-allocation-mb"), 1024))
+
+    def size(memory: str, default: int, cores: str) -> Size:
+        wanted = number(here.get(memory), default)
+        return -(-wanted // least) * least, max(1, number(here.get(cores), 1))
+
+    master = size(AM_MEMORY, 1536, "yarn.app.mapreduce.am.resource.cpu-vcores")
+    task = size("mapreduce.map.memory.mb", 1024, "mapreduce.map.cpu.vcores")
+    free = [(node["availMemoryMB"], node["availableVirtualCores"]) for node in nodes]
+    found = min(_beside(free, master, task), _beside([_of_queue(queue, total)], master, task))
+    # All nodes of one's own cluster share the machine's cores.
+    return min(found, available_cores()) if here.is_local else found
+
+
+def _beside(free: list[Size], master: Size, task: Size) -> int:
+    """Tasks that fit into free space, with the master where it costs most of them."""
+    alone = [_fits(each, task) for each in free]
+    left = [
+        sum(alone) - most + _fits((memory - master[0], cores - master[1]), task)
+        for (memory, cores), most in zip(free, alone, strict=True)
+        if memory >= master[0] and cores >= master[1]
+    ]
+    return min(left, default=0)
+
+
+def _fits(free: Size, task: Size) -> int:
+    return max(0, min(free[0] // task[0], free[1] // task[1]))
+
+
+def _of_queue(queue: Mapping[str, Any], total: Mapping[str, Any]) -> Size:
+    """Memory and cores that a queue still gives to one user; those of the cluster, if it is none.
+
+    https://hadoop.apache.org/docs/r3.4.2/hadoop-yarn/hadoop-yarn-site/CapacityScheduler.html
+    """
+    share = 100.0
+    if "absoluteMaxCapacity" in queue:
+        of_user = queue.get("userLimitFactor", 1.0) * queue.get("absoluteCapacity", 100.0)
+        # A factor of -1 is no limit.
+        most = min(queue["absoluteMaxCapacity"], of_user if of_user >= 0 else 100.0)
+        share = max(0.0, most - queue.get("absoluteUsedCapacity", 0.0))
+    sizes = total["totalMB"], total["totalVirtualCores"]
+    return int(sizes[0] * share // 100), int(sizes[1] * share // 100)

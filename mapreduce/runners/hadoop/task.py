@@ -1,5 +1,6 @@
 """A task on a node: runs the job's class, and reports an exception to the driver."""
 
+import gc
 import os
 import sys
 import traceback
@@ -52,6 +53,7 @@ def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
     records = _Records(sys.stdin.buffer)
     try:
         job_class = attrgetter(name)(compat.import_script(Path(rest[0])))
+        gc.enable()
         job = job_class(rest[1:])
         job._stdin = records
         job.execute()

@@ -2,7 +2,7 @@
 
 from hdfs_utils.filesystem import is_remote
 from mapreduce.errors import UsageError
-from mapreduce.runners.traits import Traits
+from mapreduce.runners.traits import Costs, Traits
 
 
 class _Hadoop(Traits):
@@ -10,6 +10,11 @@ class _Hadoop(Traits):
         from mapreduce.runners.hadoop import submissions
 
         return submissions.cores()
+
+    def tasks_at_once(self) -> int:
+        from mapreduce.runners.hadoop import submissions
+
+        return submissions.tasks_at_once()
 
     def check_place(self, place: str) -> None:
         from mapreduce.runners.hadoop import installation
@@ -28,5 +33,8 @@ class _Hadoop(Traits):
 
 
 HADOOP = _Hadoop(
-    "mapreduce.runners.hadoop.runner:HadoopMRJobRunner", names_applications="application_"
+    "mapreduce.runners.hadoop.runner:HadoopMRJobRunner",
+    names_applications="application_",
+    joins_rounds=True,
+    costs=Costs(job=6.0, worker=1.0, step=3.5, task=3.0),
 )

@@ -18,21 +18,20 @@ _OF_TASKS = (
     "mapred.map.",
     "mapred.reduce.",
     "mapreduce.am.",
-    "mapreduce.job.maps",
     "mapreduce.job.ubertask.",
     "mapreduce.map.",
     "mapreduce.reduce.",
     "yarn.app.mapreduce.am.",
 )
 
-_AM_MEMORY = "yarn.app.mapreduce.am.resource.mb"
+AM_MEMORY = "yarn.app.mapreduce.am.resource.mb"
 
 
 def leaves_tasks_to_us(jobconf: Mapping[str, Any]) -> bool:
-    """Whether a job's properties say nothing about its tasks, and want one reduce task at most."""
+    """Whether a job's properties say nothing about its tasks but that there is one of a kind."""
     if any(name.startswith(_OF_TASKS) for name in jobconf):
         return False
-    names = ("mapreduce.job.reduces", "mapred.reduce.tasks")
+    names = ("mapreduce.job.maps", "mapreduce.job.reduces", "mapred.reduce.tasks")
     return all(str(jobconf.get(name, 1)).strip() in ("0", "1") for name in names)
 
 
@@ -48,12 +47,12 @@ def properties(installation: Installation) -> dict[str, str]:
         "mapreduce.job.ubertask.enable": "true",
     }
     sizes = {
-        kind: _number(installation.get(f"mapreduce.{kind}.memory.mb"), 1024)
+        kind: number(installation.get(f"mapreduce.{kind}.memory.mb"), 1024)
         for kind in ("map", "reduce")
     }
     kind = max(sizes, key=lambda kind: sizes[kind])
-    if sizes[kind] > _number(installation.get(_AM_MEMORY), 1536):
-        found[_AM_MEMORY] = str(sizes[kind])
+    if sizes[kind] > number(installation.get(AM_MEMORY), 1536):
+        found[AM_MEMORY] = str(sizes[kind])
         if options := installation.get(f"mapreduce.{kind}.java.opts"):
             found["yarn.app.mapreduce.am.command-opts"] = options
     if installation.own is not None and compiled.exists(installation.own.hadoop):
@@ -61,5 +60,6 @@ def properties(installation: Installation) -> dict[str, str]:
     return found
 
 
-def _number(text: str, default: int) -> int:
+def number(text: str, default: int) -> int:
+    """A property's value; one that leaves the choice to Hadoop, as -1, is the default."""
     return int(text) if text.strip().isdecimal() else default

@@ -359,8 +359,8 @@ def shared(workers: int, start_method: str, jobs: Sequence[type]) -> Iterator[Wo
 
 
 def current(workers: int, start_method: str) -> WorkerPool | None:
-    """The shared pool, if one has these options."""
+    """The shared pool, if one has enough workers, which are started in this way."""
     for pool in reversed(_shared):
-        if (pool.size, pool.start_method) == (workers, start_method):
+        if pool.size >= workers and pool.start_method == start_method:
             return pool
     return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mapreduce.runners.traits import MOST_HERE, Kept, Traits
+from mapreduce.runners.traits import MOST_HERE, Costs, Kept, Traits
 
 
 class _Parallel(Traits):
@@ -17,4 +17,5 @@ PARALLEL = _Parallel(
     has_local_files=True,
     forks=True,
     most_workers=MOST_HERE,
+    costs=Costs(job=0.05, worker=0.03, step=0.004, task=0.001),
 )

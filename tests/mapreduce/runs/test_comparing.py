@@ -94,7 +94,7 @@ def test_compare(made):
         succeed("runs", "compare", "runs/slow", "runs/fast", "--json", cwd=made)
     )
     assert differences["plan"] == {"learning_rate": [0.001, 0.5]}
-    assert differences["execution"] == {"threads": [1, 2]}
+    assert differences["execution"] == {"threads": ["auto", 2]}
     assert differences["data"] == differences["environment"] == {}
     assert {"loss", "accuracy", "model_sha256"} <= differences["results"].keys()
     text = succeed("runs", "compare", "runs/slow", "runs/fast", cwd=made)

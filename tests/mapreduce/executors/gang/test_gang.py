@@ -15,11 +15,12 @@ import datasets
 from gangs import Gang, initial
 from mapreduce import models
 from mapreduce.errors import GradreduceError, NonFiniteError, UsageError
-from mapreduce.executors.gang import job
 from mapreduce.executors.gang.errors import TooSmallError
+from mapreduce.executors.gang.follow import Follower
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting
 from mapreduce.executors.gang.rounds import Rounds
 from mapreduce.plan.settings import Settings
+from mapreduce.runners import traits
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated, Events, RoundCompleted, Warned
 from mapreduce.runs.execution import Execution
@@ -220,7 +221,7 @@ def test_a_gang_that_is_too_small_goes_on_as_a_chain_if_asked(data, tmp_path, mo
     def too_small(*_):
         raise TooSmallError("1 of 2 tasks of the gang came within 60 s")
 
-    monkeypatch.setattr(job, "run_gang", too_small)
+    monkeypatch.setattr(driver, "run_gang", too_small)
     how = {"runner": "inline", "executor": "gang"}
     with pytest.raises(TooSmallError):
         driver.train(create(data, tmp_path / "error"), Execution(**how), 3, Events())
@@ -281,6 +282,10 @@ VALUES = {
     ("spec", "dtype", "workers", "blocks"),
     [
         ("softmax", "float32", 4, 1),
+        # Two have a core each.
+        ("softmax", "float32", 2, 1),
+        ("mlp:300", "float32", 2, 2),
+        ("mlp:900", "float32", 2, 2),
         # 400 kB of parameters; and 4 MB.
         ("mlp:900", "float32", 4, 1),
         ("mlp:900", "float32", 16, 2),
@@ -292,7 +297,8 @@ VALUES = {
         ("mlp:900", "float32", 100, 7),
     ],
 )
-def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blocks):
+def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blocks, monkeypatch):
+    monkeypatch.setattr(traits, "available_cores", lambda: 2)
     model = models.create(spec, 100, 10, dtype)
     chosen = execution({**VALUES, "workers": workers}).with_blocks_for(model)
     assert (chosen.workers, chosen.blocks) == (workers, blocks)
@@ -339,3 +345,15 @@ def test_a_disk_without_permissions_holds_a_gang_too(data, tmp_path, monkeypatch
     gang.start()
     assert gang.join() == {}
     assert gang.meeting.announced(1, 2)[0].address.startswith(":")
+
+
+def test_files_that_the_first_round_needs_are_kept(data, tmp_path):
+    """A chain's block names the rounds that wrote what it has not changed, as L-BFGS's pairs."""
+    settings = Settings(model="softmax", optimizer="lbfgs", batch_size=0, rounds=9)
+    run = driver.create(tmp_path / "run", settings, data / "train", None)
+    execution = Execution("inline", rounds_per_job=6)
+    training = driver._Training(run, execution, 3, Events(), driver.ChainJob)
+    position = training._advance(training._start())
+    assert run.read_block(6, 0, 1).rounds() > {6}
+    Follower(run, Meeting.prepare(run), 1, 6, bool, bool, bool).look()
+    assert run.read_round(6, 1).params.tobytes() == position.params.tobytes()

@@ -16,6 +16,7 @@ import pytest
 
 from hdfs_utils.cluster import Cluster, compiled
 from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
+from mapreduce.runners import traits
 from mapreduce.runners.hadoop import (
     bootstrap,
     failures,
@@ -25,10 +26,12 @@ from mapreduce.runners.hadoop import (
     uber,
 )
 from mapreduce.runners.hadoop.client import Client
+from mapreduce.runners.hadoop.on_yarn import OnYarn
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
 
 SITE = "<configuration>{}</configuration>"
+LINES = "org.apache.hadoop.mapred.lib.NLineInputFormat"
 PROPERTY = "<property><name>{}</name><value>{}</value></property>"
 
 
@@ -269,7 +272,7 @@ class Manager(BaseHTTPRequestHandler):
 @pytest.fixture
 def yarn(no_hadoop, monkeypatch, tmp_path):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Manager)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     place = f"127.0.0.1:{server.server_port}"
     found = {
         "yarn.resourcemanager.webapp.address": place,
@@ -306,6 +309,98 @@ class TestRest:
         monkeypatch.setattr(submissions, "_END_SECONDS", 0)
         assert submissions.end_left_behind("hdfs://h/run") == [APPLICATION]
         assert Manager.killed[0].startswith(f"/ws/v1/cluster/apps/{APPLICATION}/state?")
+
+
+def cluster_of(nodes, queue=None, used=0):
+    """Answers of a resource manager whose nodes have free so many MiB and cores."""
+    entries = [{"availMemoryMB": memory, "availableVirtualCores": cores} for memory, cores in nodes]
+    memory, cores = (sum(sizes) for sizes in zip(*nodes, strict=True))
+    total = {"totalMB": memory + used, "totalVirtualCores": cores + used // 1024}
+    below = {"queue": [{"queueName": "other"}, queue]} if queue else {}
+    return {
+        "/ws/v1/cluster/nodes?states=RUNNING": {"nodes": {"node": entries}},
+        "/ws/v1/cluster/metrics": {"clusterMetrics": total},
+        "/ws/v1/cluster/scheduler": {"scheduler": {"schedulerInfo": {"queues": below}}},
+    }
+
+
+DEFAULT = {"queueName": "default", "absoluteMaxCapacity": 100.0, "absoluteUsedCapacity": 0.0}
+
+
+class TestTasksAtOnce:
+    """A map task takes 1,024 MiB and a core by Hadoop's defaults, the master 1,536, so 2,048."""
+
+    @pytest.mark.parametrize(
+        ("nodes", "queue", "expected"),
+        [
+            ([(8192, 8)], None, 6),
+            # As many cores are free as is memory: the master needs a core too.
+            ([(65536, 4)], None, 3),
+            # Containers do not span nodes, and the master goes where it costs most.
+            ([(1536, 4), (1536, 4), (4096, 4)], None, 4),
+            ([(1024, 4), (1024, 4)], None, 0),
+            ([(8192, 8)], {**DEFAULT, "absoluteCapacity": 100.0}, 6),
+            ([(8192, 8)], {**DEFAULT, "absoluteCapacity": 50.0}, 2),
+            ([(8192, 8)], {**DEFAULT, "absoluteCapacity": 25.0, "userLimitFactor": 2.0}, 2),
+            ([(8192, 8)], {**DEFAULT, "absoluteCapacity": 25.0, "userLimitFactor": -1}, 6),
+            ([(8192, 8)], {**DEFAULT, "absoluteUsedCapacity": 50.0}, 2),
+            ([(8192, 8)], {**DEFAULT, "absoluteUsedCapacity": 120.0}, 0),
+        ],
+    )
+    def test_what_is_free(self, yarn, nodes, queue, expected):
+        Manager.answers = cluster_of(nodes, queue)
+        assert traits.of("hadoop").tasks_at_once() == expected
+
+    def test_what_one_task_takes_by_the_configuration(self, yarn, tmp_path, monkeypatch):
+        Manager.answers = cluster_of([(16384, 16)])
+        sizes = {
+            "mapreduce.map.memory.mb": "1500",
+            "mapreduce.map.cpu.vcores": "3",
+            "yarn.app.mapreduce.am.resource.mb": "512",
+        }
+        place = {"yarn.resourcemanager.webapp.address": yarn.installation.resource_managers[0][7:]}
+        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "o", yarn=place, mapred=sizes)))
+        monkeypatch.delenv("HADOOP_CONF_DIR")
+        # 15 cores and 15,360 MiB are left, by 3 cores and 2,048 MiB.
+        assert traits.of("hadoop").tasks_at_once() == 5
+
+    def test_nodes_of_this_machine_share_its_cores(self, yarn, tmp_path, monkeypatch):
+        own = Cluster(tmp_path, 1, 1000, tmp_path / "java", (), tmp_path / "hadoop")
+        here = dataclasses.replace(yarn.installation, own=own)
+        monkeypatch.setattr(installation, "find", lambda: here)
+        monkeypatch.setattr(submissions, "available_cores", lambda: 2)
+        Manager.answers = cluster_of([(8192, 8)])
+        assert traits.of("hadoop").tasks_at_once() == 2
+
+    def test_one_if_the_interface_is_guarded(self, yarn):
+        assert traits.of("hadoop").tasks_at_once() == 1
+
+    def test_nobody_answers(self, no_hadoop, monkeypatch, tmp_path):
+        found = {"yarn.resourcemanager.webapp.address": "127.0.0.1:1"}
+        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=found)))
+        with pytest.raises(ClusterError, match="does not answer"):
+            traits.of("hadoop").tasks_at_once()
+        monkeypatch.delenv("HADOOP_CONF_DIR")
+
+
+@pytest.mark.parametrize(
+    ("jobconf", "given", "expected"),
+    [
+        ({}, [], []),
+        ({"mapreduce.input.lineinputformat.linespermap": 1}, [], ["-inputformat", LINES]),
+        ({"mapreduce.input.lineinputformat.linespermap": 1}, ["-inputformat", "X"], []),
+    ],
+)
+def test_a_step_that_wants_so_many_lines_for_a_task(jobconf, given, expected):
+    class Runner:
+        def _hadoop_args_for_step(self, number):
+            return list(given)
+
+    class Ours(OnYarn, Runner):
+        def _jobconf_for_step(self, number):
+            return jobconf
+
+    assert Ours()._hadoop_args_for_step(0) == given + expected
 
 
 CLIENT = """\
@@ -450,7 +545,8 @@ class TestUber:
             ({"mapreduce.job.reduces": "1"}, True),
             ({"mapreduce.job.reduces": 2}, False),
             ({"mapred.reduce.tasks": "2"}, False),
-            ({"mapreduce.job.maps": 1}, False),
+            ({"mapreduce.job.maps": 1}, True),
+            ({"mapreduce.job.maps": 2}, False),
             ({"mapred.map.tasks": 1}, False),
             ({"mapreduce.job.ubertask.enable": "false"}, False),
             ({"mapreduce.map.memory.mb": 100}, False),

@@ -1,0 +1,142 @@
+"""How the next rounds of a training are run, where the user has left that to the driver."""
+
+import contextlib
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from hdfs_utils.paths import path_of
+from mapreduce.data.manifest import load
+from mapreduce.executors.gang.rendezvous import Times
+from mapreduce.executors.gang.segment import Segment
+from mapreduce.plan import strategies
+from mapreduce.runs.events import Event, ExecutionChosen, ExecutionTried
+from mapreduce.runs.execution import Execution
+from mapreduce.strategies.task_context import TaskContext
+from mapreduce.training.tuning import Tuner, Way, Work, ways
+
+#: Of runners whose jobs take longer to start, in seconds, the first choice is told at once.
+_SOON = 1.0
+
+#: How often, and for how many seconds at most, a gradient is computed to see how long it takes.
+_REPEATS, _SECONDS = 3, 0.2
+
+#: An evaluation has no backward pass: what a row takes there, as a share of what its gradient does.
+_FORWARD = 1 / 3
+
+
+def work_of(context: TaskContext) -> Work:
+    """About what a round takes in one thread, from the gradients of one slice."""
+    plan, model = context.plan, context.model
+    unknown = Work(0.0, 0.0, plan.leaves(0), model.size * model.dtype.itemsize)
+    seconds, end = math.inf, time.monotonic() + _SECONDS
+    # Whatever is wrong with the rows or the model is said by the task that meets it.
+    with contextlib.suppress(Exception):
+        if model.device != "cpu":
+            return unknown
+        batch, params = context.batch(plan.slices(0)[0]), model.init(plan.seed)
+        for _ in range(_REPEATS):
+            started = time.monotonic()
+            context.gradient(params, batch)
+            seconds = min(seconds, time.monotonic() - started)
+            if time.monotonic() > end:
+                break
+    if not math.isfinite(seconds):
+        return unknown
+    place, evaluated = context.config.evaluation, 0.0
+    if place is not None and plan.eval_sha256:
+        rows = load(path_of(place)).rows
+        evaluated = rows / plan.slice_rows * _FORWARD * seconds / plan.eval_every
+    return unknown._replace(gradients=plan.leaves(0) * seconds, evaluation=evaluated)
+
+
+class Chooser:
+    """Chooses the execution of the next rounds.
+
+    Parameters
+    ----------
+    given : Execution
+        What the user has chosen; ``given.auto`` names what not.
+    context : TaskContext
+        The driver's own, with compiled kernels.
+    can_gang : bool
+        Whether the rounds are the toolkit's own, which a gang can run.
+    emit : callable
+        Receives the events of what was tried and chosen.
+    """
+
+    def __init__(
+        self,
+        given: Execution,
+        context: TaskContext,
+        can_gang: bool,
+        emit: Callable[[Event], None],
+    ) -> None:
+        self._given, self._context, self._emit = given, context, emit
+        self._traits = given.traits
+        self._way: Way | None = None
+        self._told: Way | None = None
+        self._ways: list[Way] = []
+        if given.auto and self._traits.costs is not None:
+            self._at_once = min(self._traits.tasks_at_once(), self._traits.most_workers)
+            is_free = not given.fan_in and not self._traits.why_no_gangs and self._at_once > 0
+            self._choose_from(can_gang and is_free)
+
+    def _choose_from(self, can_gang: bool) -> None:
+        given, plan = self._given, self._context.plan
+        pinned = Way(given.executor, given.workers, given.threads, given.blocks)
+        units = strategies.find(plan.strategy).units(plan, 0)
+        most = min(self._at_once, units)
+        # Threads that share a GPU would only wait for each other.
+        is_here = self._traits.has_local_files and self._context.model.device == "cpu"
+        self._ways = ways(pinned, given.auto, most, can_gang, is_here)
+        assert self._traits.costs is not None
+        work = work_of(self._context)
+        self._tuner = Tuner(self._ways, self._traits.costs, max(self._at_once, 1), work)
+
+    @property
+    def most_workers(self) -> int:
+        """The largest number of workers that may be chosen."""
+        return max([way.workers for way in self._ways], default=self._given.workers)
+
+    def next(self, completed: int, left: int) -> tuple[Execution, Segment]:
+        """How to run the rounds after ``completed`` ones, of which ``left`` are left."""
+        model = self._context.model
+        if not self._ways:
+            return self._given.with_blocks_for(model), Segment()
+        self._way, segment = self._tuner.choose(left)
+        assert self._traits.costs is not None
+        if not segment.seconds or (self._told is None and self._traits.costs.job > _SOON):
+            self._tell(completed, left)
+        if self._way.executor == "chain":
+            # A chain's job does not look at the clock.
+            expected, until = self._tuner.seconds(self._way), 0
+            if segment.seconds and left * expected >= segment.worth:
+                until = completed + max(math.ceil(segment.seconds / expected), 1)
+            segment = Segment(until=until)
+        return replace(self._given, **self._way._asdict()).with_blocks_for(model), segment
+
+    def note(self, times: Times) -> None:
+        """Note what the rounds took in the way that was chosen last."""
+        if self._way is not None and times.round is not None:
+            self._tuner.add(self._way, times.round)
+            way = str(self._way)
+            self._emit(ExecutionTried(times.completed, way, times.round, times.evaluation))
+
+    def without_gangs(self, given: Execution) -> None:
+        """Choose among chains from now on, since the tasks of a gang cannot all run."""
+        self._given = given
+        if self._ways:
+            self._choose_from(False)
+
+    def tell(self, completed: int) -> None:
+        """Emit what was chosen, if nothing was emitted yet."""
+        if self._told is None:
+            self._tell(completed, 0)
+
+    def _tell(self, completed: int, left: int) -> None:
+        if self._way is not None and self._way != self._told:
+            self._told = self._way
+            why = self._tuner.why(self._way, left)
+            self._emit(ExecutionChosen(completed, str(self._way), why))

@@ -1,0 +1,219 @@
+"""How a training is run fastest: ways that are tried in its first rounds, and the best of them.
+
+Nothing here changes the result, so each round may be run in another way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from mapreduce.executors.gang.segment import CHANGE, Segment
+from mapreduce.runners.traits import Costs
+
+#: Seconds that a round costs a gang beside its gradients: of one worker, more for each other one
+#: and for each byte that they exchange, and for each unit that one thread hands to another.
+_GANG, _PEER, _BYTE, _UNIT = 1e-4, 2e-4, 5e-10, 5e-5
+
+#: A way is tried for so many starts of a job, and only if the training lasts for so many.
+_TRIAL, _WORTH = 3, 12
+
+#: The share of what is left of a training that may be spent on a way which promises nothing.
+_SHARE = 0.04
+
+#: The share that the first trial may take.
+_FIRST_SHARE = 0.08
+
+#: Starts of a job before which a way that was chosen is not doubted.
+_PATIENCE = 20
+
+#: Measured seconds that differ by less are equal.
+_EQUAL = 0.03
+
+
+class Way(NamedTuple):
+    """A way to run rounds; 0 blocks are the number that suits it."""
+
+    executor: str
+    workers: int
+    threads: int = 1
+    blocks: int = 0
+
+    def __str__(self) -> str:
+        parts = [(self.workers, "worker"), (self.threads, "thread"), (self.blocks, "block")]
+        shown = [f"{n} {what}{'s' if n > 1 else ''}" for n, what in parts if n > 1]
+        return f"{self.executor} of {', '.join(shown) or '1 worker'}"
+
+
+def ways(pinned: Way, auto: Sequence[str], cores: int, can_gang: bool, is_here: bool) -> list[Way]:
+    """The ways to choose from.
+
+    Parameters
+    ----------
+    pinned : Way
+        What the user has chosen.
+    auto : sequence of str
+        What the user has not chosen: names of the attributes of a way.
+    cores : int
+        Tasks that can run at once.
+    can_gang : bool
+        Whether the tasks of a gang can all run.
+    is_here : bool
+        Whether workers may have several threads, since all cores are of one machine.
+    """
+    executor = pinned.executor
+    if "executor" in auto:
+        executor = "gang" if can_gang else "chain"
+    counts = [pinned.workers]
+    if "workers" in auto:
+        counts = [1 << n for n in range(cores.bit_length()) if 1 << n < cores] + [max(cores, 1)]
+    blocks = pinned.blocks
+    if "blocks" in auto:
+        blocks = 0 if executor == "gang" else 1
+    threads = 1 if "threads" in auto else pinned.threads
+    found = [Way(executor, count, threads, blocks) for count in counts]
+    if "threads" in auto and is_here and 1 in counts and cores > 1:
+        found.append(Way(executor, 1, cores, blocks))
+    if "blocks" in auto and executor == "gang" and counts[-1] > 1:
+        found.append(found[len(counts) - 1]._replace(blocks=counts[-1]))
+    return found
+
+
+class Work(NamedTuple):
+    """What one thread takes, in seconds, and what travels.
+
+    Attributes
+    ----------
+    gradients : float
+        The gradients of a round.
+    evaluation : float
+        The evaluations, divided among the rounds.
+    units : int
+        Units of a round.
+    nbytes : int
+        Bytes of the parameters.
+    """
+
+    gradients: float
+    evaluation: float
+    units: int
+    nbytes: int
+
+
+class Tuner:
+    """Chooses ways for the next rounds, from an estimate and from what rounds have taken.
+
+    Parameters
+    ----------
+    ways : sequence of Way
+        All of the same executor.
+    costs : Costs
+    cores : int
+        Workers and threads that make rounds faster.
+    work : Work
+        An estimate.
+    """
+
+    def __init__(self, ways: Sequence[Way], costs: Costs, cores: int, work: Work) -> None:
+        self._ways = list(ways)
+        self._costs = costs
+        self._cores = cores
+        self._work = work
+        self._patience = _PATIENCE * costs.job
+        self._is_disturbed = self._is_steady = False
+        #: Median seconds of a round, as far as they are known.
+        self.measured: dict[Way, float] = {}
+
+    def _fixed(self, way: Way) -> float:
+        """Seconds of a round that more workers do not make shorter."""
+        threads, peers = _UNIT * self._work.units * (way.threads > 1), way.workers - 1
+        if way.executor == "chain":
+            return threads + self._costs.step + self._costs.task * peers
+        return threads + _GANG + (_PEER + _BYTE * self._work.nbytes) * peers
+
+    def _at_once(self, way: Way) -> int:
+        return min(way.workers * way.threads, max(self._cores, 1))
+
+    def seconds(self, way: Way) -> float:
+        """Seconds of a round without evaluations: measured, or else expected."""
+        expected = self._work.gradients / self._at_once(way) + self._fixed(way)
+        return self.measured.get(way, expected)
+
+    def _with_evaluations(self, way: Way) -> float:
+        return self.seconds(way) + self._work.evaluation / self._at_once(way)
+
+    def choose(self, left: int) -> tuple[Way, Segment]:
+        """The way to go on with when ``left`` rounds are left, and until when."""
+        self._is_steady = False
+        # What threads cost each other depends on the model: they are never the first guess.
+        known = self.measured or [way for way in self._ways if way.threads == self._ways[0].threads]
+        best = min(known, key=lambda way: self._cost(way, left))
+        if best not in self.measured:
+            # One thread shows best what the work is, if that does not take too long.
+            alone, expected = min(self._ways, key=self._at_once), self.seconds(best)
+            longest = max(_TRIAL * self._costs.job, self.seconds(alone))
+            loss = self._costs.job + longest * (1 - expected / self.seconds(alone))
+            is_short = loss < _FIRST_SHARE * left * expected
+            return alone if is_short else best, self._trial()
+        untried = [way for way in self._ways if way not in self.measured]
+        for way in sorted(untried, key=self._with_evaluations):
+            if self._pays(way, best, left):
+                return way, self._trial()
+        self._is_steady = True
+        steady = Segment(expected=self.measured[best], patience=self._patience)
+        if not self._is_disturbed:
+            return best, steady
+        # What has slowed another way down may be over after a while.
+        return best, replace(steady, seconds=self._patience, worth=_WORTH * self._costs.job)
+
+    def _cost(self, way: Way, left: int) -> float:
+        start = 0.0 if self.measured else self._costs.worker * way.workers
+        # Of equal ways, the smaller.
+        return start + left * self._with_evaluations(way) * (1 + _EQUAL * (self._at_once(way) > 1))
+
+    def _trial(self) -> Segment:
+        is_only = len(self._ways) == 1
+        seconds, worth = (0.0, 0.0) if is_only else (_TRIAL, _WORTH)
+        return Segment(seconds=seconds * self._costs.job, worth=worth * self._costs.job)
+
+    def _pays(self, way: Way, best: Way, left: int) -> bool:
+        """Whether a way is worth a trial: there and back."""
+        now, then = self._with_evaluations(best), self._with_evaluations(way)
+        # Its rounds count, so only a part of them is lost.
+        trial = 2 * self._costs.job + max(_TRIAL * self._costs.job, then) / 2
+        return left * (now - then) > 2 * trial or trial < _SHARE * left * now
+
+    def add(self, way: Way, seconds: float) -> None:
+        """Note what a round has taken lately. If that has changed, all ways may be tried again."""
+        before = self.measured.get(way, seconds)
+        is_slower = seconds > before * CHANGE
+        if is_slower or seconds < before / CHANGE or (self._is_disturbed and self._is_steady):
+            self.measured.clear()
+            self._patience *= 2
+            self._is_disturbed |= is_slower
+        self.measured[way] = seconds
+        if is_slower:
+            # What slows it down may not concern other ways, such as a program on one of the cores.
+            return
+        gradients = max(seconds - self._fixed(way), 0.0) * self._at_once(way)
+        if self._at_once(way) > 1:
+            # A part of this may be what workers cost each other.
+            gradients = min(gradients, self._work.gradients)
+        self._work = self._work._replace(gradients=gradients)
+
+    def why(self, way: Way, left: int) -> str:
+        """What speaks for a way, in words."""
+        if way not in self.measured:
+            total = f", {shown(left * self.seconds(way))} in all" if left else ""
+            return f"about {shown(self.seconds(way))} a round{total}, expected"
+        others = [
+            f"{other} {shown(seconds)}" for other, seconds in self.measured.items() if other != way
+        ]
+        told = f"; tried: {', '.join(others)}" if others else ""
+        return f"{shown(self.measured[way])} a round{told}"
+
+
+def shown(seconds: float) -> str:
+    """Seconds for people."""
+    if seconds < 1:
+        return f"{seconds * 1e3:.3g} ms"
+    return f"{seconds:.3g} s" if seconds < 100 else f"{seconds / 60:.0f} min"
