@@ -70,10 +70,12 @@ def is_keyed(function: Callable[..., Any]) -> bool:
 
 
 #: What ``json.dumps`` and ``json.loads`` come to in C, which takes a third of their time.
-_pieces_of = json.encoder.c_make_encoder and json.encoder.c_make_encoder(
+_encoder: Any = json.encoder
+_decoder: Any = json.JSONDecoder()
+_pieces_of = _encoder.c_make_encoder and _encoder.c_make_encoder(
     None, json.JSONEncoder().default, quote, None, ": ", ", ", False, False, True
 )
-_scan = json.JSONDecoder().scan_once
+_scan = _decoder.scan_once
 
 
 def to_json(value: Any) -> str:

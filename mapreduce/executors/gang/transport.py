@@ -332,4 +332,3 @@ def _wait_for(stream: socket.socket) -> None:
     poll = select.poll()
     poll.register(stream, select.POLLIN)
     poll.poll()
-

@@ -83,7 +83,8 @@ def hash_of(content: bytes, value: int) -> int:
     if 0 < len(content) < len(_POWERS) and content.isascii():
         # A key of JSON: no byte has a sign.
         powers = _POWERS[len(content)]
-        return (31 * powers[0] * value + sum(map(mul, content, powers))) & 0xFFFFFFFF
+        total: int = 31 * powers[0] * value + sum(map(mul, content, powers))
+        return total & 0xFFFFFFFF
     for start in range(0, len(content), _PIECE):
         piece = memoryview(content)[start : start + _PIECE].cast("b")
         powers = _powers(len(piece))

@@ -138,6 +138,7 @@ class Task:
 
     def _write_lines(self, lines: Iterable[bytes]) -> dict[str, Any]:
         writer = self._writer(lambda key, value: b"")
+        assert isinstance(writer, LineWriter)
         for line in lines:
             writer.write_line(line + b"\n")
         writer.close()
@@ -307,8 +308,9 @@ class Task:
     ) -> Iterator[Pair]:
         """Pairs that a combiner or reducer makes of groups."""
         if is_split and is_keyed(read) and not is_overridden(type(job), mrc):
-            loads: Any = from_json if is_json(read) else read.__self__._loads
-            decode = Decoder(loads).__getitem__ if is_json(read) else loads
+            protocol: Any = getattr(read, "__self__", None)
+            loads = from_json if is_json(read) else protocol._loads
+            decode: Any = Decoder(loads).__getitem__ if is_json(read) else loads
             decoded = ((key, map(decode, values)) for key, values in groups)
             return call(job, mrc, self._step, self._decoded(decoded, loads))
         pairs = read_groups(groups, self._read_or_tell(read), self._at)
