@@ -332,3 +332,4 @@ def _wait_for(stream: socket.socket) -> None:
     poll = select.poll()
     poll.register(stream, select.POLLIN)
     poll.poll()
+
