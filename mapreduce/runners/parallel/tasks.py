@@ -27,7 +27,7 @@ from mapreduce.batches.pairs import (
 from mapreduce.job.calls import Pair, as_pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.commands import block_of, piped
 from mapreduce.runners.parallel.comparator import order_of_keys
-from mapreduce.runners.parallel.gathered import Gathered, given_back
+from mapreduce.runners.parallel.gathered import Gathered
 from mapreduce.runners.parallel.partition import Partitioning
 from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader, shown
 from mapreduce.runners.parallel.shuffle import (
@@ -200,8 +200,7 @@ class Task:
     def combine_plain(self, gathered: Gathered) -> Iterator[Pair]:
         """Pairs that the combiner makes of what was gathered."""
         job = self._new_job("combiner")
-        groups = ((raw, given_back(values)) for raw, values in gathered.groups(in_order=True))
-        return call(job, "combiner", self._step, self._decoded(groups, from_json))
+        return call(job, "combiner", self._step, self._decoded(gathered.groups(), from_json))
 
     # Reduce
 

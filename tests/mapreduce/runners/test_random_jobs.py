@@ -284,7 +284,6 @@ def next_to_no_memory():
         mock.patch.object(pairs, "REMEMBERED", 3),
         mock.patch.object(gathered, "_CHUNK", 3),
         mock.patch.object(shuffle, "_PACK_BYTES", 300),
-        mock.patch.object(shuffle, "_TOGETHER", 3),
         mock.patch.object(tasks, "_OUTPUT_BYTES", 64),
     ):
         yield
