@@ -13,9 +13,10 @@ PASSES = 20
 PEER = "NumPy loop, two BLAS threads"
 
 
-def numpy_loop(data: Path) -> tuple[float, float]:
-    """Seconds and final loss of the peer."""
-    command = [sys.executable, "-m", "benchmarks.numpy_loop", str(data), str(PASSES)]
+def numpy_loop(data: Path, passes: int = PASSES, rows: int = 0) -> tuple[float, float]:
+    """Seconds and final loss of the peer, on the first rows or on all."""
+    command = [sys.executable, "-m", "benchmarks.numpy_loop", str(data), str(passes)]
+    command += [str(rows)] if rows else []
     done = subprocess.run(
         command, env=environment(2), check=True, stdout=subprocess.PIPE, text=True
     )

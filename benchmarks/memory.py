@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.common import Rounds, clouds, folder, two_workers
@@ -35,26 +36,46 @@ def private_mib(root: int) -> float:
     return total / 1024
 
 
-def peak(data: Path, run: Path) -> float:
-    """Most memory while a full-batch training passes over the data three times, in MiB."""
-    most = 0.0
+def largest_mib(root: int) -> float:
+    """Most memory that one of the processes that a process has started has for itself alone."""
+    return max(map(_own_mib, tree(root)[1:]), default=0.0)
+
+
+def _own_mib(pid: int) -> float:
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0.0
+    found = next(line for line in rollup.splitlines() if line.startswith("Private_Dirty:"))
+    return int(found.split()[1]) / 1024
+
+
+@contextlib.contextmanager
+def most(measure: Callable[[], float], every: float = 0.02) -> Iterator[Callable[[], float]]:
+    """Measure every few seconds, beside the body; gives a function of the most until now."""
+    found = [0.0]
     over = threading.Event()
 
     def watch() -> None:
-        nonlocal most
-        while not over.wait(0.02):
-            most = max(most, private_mib(os.getpid()))
+        while not over.wait(every):
+            found[0] = max(found[0], measure())
 
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield lambda: found[0]
+    finally:
+        over.set()
+        thread.join()
+
+
+def peak(data: Path, run: Path) -> float:
+    """Most memory while a full-batch training passes over the data three times, in MiB."""
     settings = Settings("softmax", batch_size=0, rounds=3)
     with Rounds(run, settings, data, two_workers()) as training:
-        thread = threading.Thread(target=watch)
-        thread.start()
-        try:
+        with most(lambda: private_mib(os.getpid())) as found:
             training.seconds(3)
-        finally:
-            over.set()
-            thread.join()
-    return most
+        return found()
 
 
 def benchmark(quick: bool) -> Result:

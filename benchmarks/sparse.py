@@ -31,7 +31,7 @@ VW, SKLEARN, SPARK = "Vowpal Wabbit", "scikit-learn", "Spark MLlib local[2]"
 PEERS = {VW: ("vw", "vowpalwabbit"), SKLEARN: ("sklearn_sparse", "sklearn")}
 
 
-def write(folder: Path, rows: int, bits: int) -> None:
+def write(folder: Path, rows: int, bits: int, for_peers: bool = True) -> None:
     """Rows of 30 of 2**bits features, few of them frequent, as a dataset and for the peers."""
     columns, entries = 1 << bits, 30
     generator = np.random.default_rng(0)
@@ -51,6 +51,8 @@ def write(folder: Path, rows: int, bits: int) -> None:
         folder / "data",
         seed=0,
     )
+    if not for_peers:
+        return
     np.savez(
         folder / "rows.npz",
         indptr=indptr,

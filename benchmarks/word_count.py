@@ -4,13 +4,12 @@ All are whole processes, from the interpreter's start to a result in a file, on 
 Before anything is compared, each has counted the same words equally often.
 """
 
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from benchmarks import programs, texts
 from benchmarks.common import folder
-from benchmarks.memory import private_mib
+from benchmarks.memory import most, private_mib
 from benchmarks.paired import Result, Timed, in_turn
 from benchmarks.programs import (
     COREUTILS,
@@ -142,23 +141,10 @@ def vectorized_large(quick: bool) -> Result:
 
 def peak_mb(program: Program, text: Path, out: Path) -> float:
     """Most anonymous memory of a program and all that it starts, in MB."""
-    most = 0.0
-    over = threading.Event()
     process = program.start(text, out)
-
-    def watch() -> None:
-        nonlocal most
-        while not over.wait(0.05):
-            most = max(most, private_mib(process.pid))
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
+    with most(lambda: private_mib(process.pid), every=0.05) as found:
         programs.finish(process)
-    finally:
-        over.set()
-        thread.join()
-    return most * 1024**2 / MB
+    return found() * 1024**2 / MB
 
 
 def memory(quick: bool) -> Result:

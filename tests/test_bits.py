@@ -131,7 +131,7 @@ def starts_of(run):
 def test_kill_9_at_ten_moments_and_resume(data, tmp_path):
     """The driver is killed ten times in one training; nothing is lost, and nobody is left."""
     rounds = 400
-    # Not inline, whose rounds take six times as long; the tests above hold them equal.
+    # The tests above hold it equal to inline.
     expected = train(data, tmp_path / "undisturbed", Execution("parallel", 1), rounds=rounds)
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")

@@ -33,12 +33,15 @@ def widened(*results: str) -> Callable[[Kernel], Kernel]:
 
         @functools.wraps(kernel)
         def call(*arguments: Any, **options: Any) -> Any:
-            if not any(map(_is_half, arguments)):
+            for value in arguments:
+                if getattr(value, "dtype", None) is HALF:
+                    break
+            else:
                 return kernel(*arguments, **options)
             bound = signature.bind(*arguments, **options)
             given = dict(bound.arguments)
             for name, array in given.items():
-                if _is_half(array):
+                if getattr(array, "dtype", None) is HALF:
                     make = np.empty_like if name in results else np.array
                     bound.arguments[name] = make(array, np.float32)
             returned = kernel(*bound.args, **bound.kwargs)
@@ -53,7 +56,3 @@ def widened(*results: str) -> Callable[[Kernel], Kernel]:
         return call  # type: ignore[return-value]
 
     return decorate
-
-
-def _is_half(value: Any) -> bool:
-    return getattr(value, "dtype", None) == HALF

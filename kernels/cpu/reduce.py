@@ -1,5 +1,7 @@
 """Sums of flat vectors: the inner loop of every reducer."""
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,6 +27,12 @@ def _check(left: Array, right: Array) -> None:
 
 def first_non_finite(a: Array) -> int:
     """Index of the first NaN or infinity of an array (n,), or -1."""
+    # The sum of squares is finite only if all are, and BLAS is four times as fast as a loop.
+    if a.dtype != np.float16:
+        with np.errstate(all="ignore"):
+            squares = np.dot(a, a)
+        if math.isfinite(squares):
+            return -1
     return int(_first_non_finite(a))
 
 

@@ -65,6 +65,31 @@ def is_keyed(function: Callable[..., Any]) -> bool:
     )
 
 
+#: What ``json.dumps`` and ``json.loads`` come to in C, which takes a third of their time.
+_pieces_of = json.encoder.c_make_encoder and json.encoder.c_make_encoder(
+    None, json.JSONEncoder().default, quote, None, ": ", ", ", False, False, True
+)
+_scan = json.JSONDecoder().scan_once
+
+
+def to_json(value: Any) -> str:
+    """The result of ``json.dumps``, or its error."""
+    try:
+        return "".join(_pieces_of(value, 0))
+    except Exception:
+        return json.dumps(value)
+
+
+def from_json(raw: bytes) -> Any:
+    """The result of ``json.loads`` for UTF-8, or its error."""
+    text = raw.decode()
+    try:
+        value, end = _scan(text, 0)
+    except (StopIteration, ValueError):
+        return json.loads(text)
+    return value if end == len(text) else json.loads(text)
+
+
 def line_writer(write: Write) -> Write:
     """A function with the result of ``write``, and a line feed."""
     if not is_json(write):
@@ -76,9 +101,27 @@ def line_writer(write: Write) -> Write:
                 return f"{quote(key)}\t{value}\n".encode()
             if type(value) is str:
                 return f"{quote(key)}\t{quote(value)}\n".encode()
-        return write(key, value) + b"\n"
+        return f"{to_json(key)}\t{to_json(value)}\n".encode()
 
     return write_line
+
+
+def line_reader(read: Read) -> Read:
+    """A function with the result of ``read``."""
+    if not is_json(read):
+        return read
+    last: bytes | None = None
+    key: Any = None
+
+    def read_line(line: bytes) -> tuple[Any, Any]:
+        nonlocal last, key
+        raw, value = line.split(b"\t", 1)
+        if raw != last:
+            # As mrjob's, which gives the same object again.
+            last, key = raw, from_json(raw)
+        return key, from_json(value)
+
+    return read_line
 
 
 class Decoder(dict[bytes, Any]):

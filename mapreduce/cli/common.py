@@ -92,7 +92,7 @@ class _Runner(click.Choice):  # type: ignore[type-arg]
         return value if RUNNERS.has(value) else super().convert(value, param, context)
 
 
-class Auto(click.ParamType):
+class Auto(click.ParamType):  # type: ignore[type-arg]
     """A number, or "auto"."""
 
     def __init__(self, option: Option) -> None:

@@ -221,6 +221,10 @@ class Job(MRJob):
             else:
                 self.stdout.write(write(key, value) + b"\n")
 
+    def _runner_class(self) -> Any:
+        found = super()._runner_class()
+        return (self.WARM and registry.runner_class(found.alias, is_warm=True)) or found
+
     def make_runner(self) -> Any:
         """The runner that the options name; mrjob's method.
 

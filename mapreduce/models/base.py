@@ -19,12 +19,16 @@ from mapreduce.reduction.vectors import Vector
 Array = npt.NDArray[Any]
 
 
-@contextlib.contextmanager
-def device_errors(device: str) -> Iterator[None]:
+_NO_ERRORS = contextlib.nullcontext()
+
+
+def device_errors(device: str) -> contextlib.AbstractContextManager[None]:
     """Raise a :class:`DeviceError` instead of a :class:`kernels.cuda.errors.CudaError`."""
-    if device == "cpu":
-        yield
-        return
+    return _NO_ERRORS if device == "cpu" else _translated(device)
+
+
+@contextlib.contextmanager
+def _translated(device: str) -> Iterator[None]:
     from kernels.cuda.errors import CudaError
 
     try:
@@ -101,6 +105,10 @@ class Model(ABC):
         sizes = [math.prod(parameter.shape) for parameter in self.parameters]
         self._ends = list(accumulate(sizes, initial=0))
         self.size = self._ends[-1]
+        self._places = [
+            (slice(*ends), one.shape)
+            for one, ends in zip(self.parameters, pairwise(self._ends), strict=True)
+        ]
         self.has_buffers = any(parameter.role == "buffer" for parameter in self.parameters)
         self._kernels: dict[str, Any] = {}
 
@@ -195,8 +203,7 @@ class Model(ABC):
 
     def views(self, flat: Array) -> list[Array]:
         """The flat vector's parts as arrays of the parameters' shapes, in order; no copies."""
-        places = zip(self.parameters, pairwise(self._ends), strict=True)
-        return [flat[start:stop].reshape(one.shape) for one, (start, stop) in places]
+        return [flat[part].reshape(shape) for part, shape in self._places]
 
     def named(self, flat: Array) -> dict[str, Array]:
         """The flat vector's parts by name; no copies."""

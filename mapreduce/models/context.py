@@ -19,15 +19,19 @@ class Workspace:
 
     def __init__(self, device: str = "cpu") -> None:
         self._device = device
-        self._arrays: dict[str, Array] = {}
+        #: The memory of each name, and the part of it that was last asked for.
+        self._arrays: dict[str, tuple[Array, Array]] = {}
 
     def array(self, name: str, shape: tuple[int, int], dtype: npt.DTypeLike) -> Array:
         """An uninitialised C-contiguous array, valid until the name is asked for again."""
-        size = shape[0] * shape[1]
-        array = self._arrays.get(name)
-        if array is None or array.size < size or array.dtype != dtype:
-            array = self._arrays[name] = arrays.empty(size, dtype, self._device)
-        return array[:size].reshape(shape)
+        found = self._arrays.get(name)
+        if found is None or found[1].shape != shape or found[1].dtype != dtype:
+            size = shape[0] * shape[1]
+            array = None if found is None else found[0]
+            if array is None or array.size < size or array.dtype != dtype:
+                array = arrays.empty(size, dtype, self._device)
+            found = self._arrays[name] = array, array[:size].reshape(shape)
+        return found[1]
 
 
 class Key(NamedTuple):

@@ -52,26 +52,28 @@ class MLP(Model):
         return params
 
     def logits(self, params: Array, batch: Batch, context: Context) -> Array:
-        return self._forward(params, batch, context)[-1]
+        return self._forward(self._layers(params), params, batch, context)[-1]
 
     def gradient(self, params: Array, batch: Batch, out: Array, context: Context) -> float:
-        activations = self._forward(params, batch, context)
+        layers, found = self._layers(params), self._layers(out)
+        activations = self._forward(layers, params, batch, context)
         delta = activations.pop()
         loss: float = self._kernel("softmax_cross_entropy")(delta, batch.labels, batch.weights)
         delta = self._stored(delta, params, context)
-        layers = list(zip(self._layers(params), self._layers(out), activations, strict=True))
-        for i, ((weight, _), (weight_grad, bias_grad), x) in reversed(list(enumerate(layers))):
-            self._kernel("affine_gradient")(x, delta, weight_grad, bias_grad)
+        for i in range(len(layers) - 1, -1, -1):
+            x = activations[i]
+            self._kernel("affine_gradient")(x, delta, *found[i])
             if i:
                 below = context.workspace.array(f"delta{i}", x.shape, params.dtype)
-                delta = self._kernel("relu_backward")(delta, weight, x, below)
+                delta = self._kernel("relu_backward")(delta, layers[i][0], x, below)
         return loss
 
-    def _forward(self, params: Array, batch: Batch, context: Context) -> list[Array]:
+    def _forward(
+        self, layers: list[tuple[Any, Any]], params: Array, batch: Batch, context: Context
+    ) -> list[Array]:
         """The inputs, each hidden layer's output and the logits."""
         affine = self._kernel("affine")
         outputs = [self._inputs(params, batch, context)]
-        layers = self._layers(params)
         for i, (weight, bias) in enumerate(layers):
             is_hidden = i < len(layers) - 1
             dtype = params.dtype if is_hidden else self.dtype

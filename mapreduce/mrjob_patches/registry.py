@@ -30,9 +30,15 @@ from mapreduce.runners import traits
 from mapreduce.support import signals
 
 
-def runner_class(alias: str) -> Any:
-    """The class of one of our runners, imported when it is first asked for."""
-    module, _, name = traits.of(alias).runner.partition(":")
+def runner_class(alias: str, is_warm: bool = False) -> Any:
+    """The class of one of our runners, imported when it is first asked for.
+
+    With ``is_warm`` that for jobs that are ``WARM``, or None if there is none.
+    """
+    found = traits.of(alias)
+    module, _, name = (found.warm_runner if is_warm else found.runner).partition(":")
+    if is_warm and not module:
+        return None
     if "pyspark" not in sys.modules:
         # mrjob imports PySpark wherever it is installed, which takes longer than a small job.
         sys.modules["pyspark"] = None  # type: ignore[assignment]

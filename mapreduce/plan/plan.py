@@ -7,6 +7,7 @@ hold the runner or the number of workers, blocks and rounds per job, which must 
 import hashlib
 import json
 from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from functools import cached_property, lru_cache
 from itertools import accumulate
@@ -162,7 +163,7 @@ class Plan:
         position = round_number % self.rounds_per_epoch
         return min(self.slices_per_round, self.slices_per_epoch - position * self.slices_per_round)
 
-    def slices(self, round_number: int) -> list[Slice]:
+    def slices(self, round_number: int) -> "Slices":
         """The slices of a round, sorted by shard and row: the leaves of its tree, in order.
 
         Every epoch draws all slices once, in an order of its own.
@@ -170,7 +171,7 @@ class Plan:
         epoch, position = divmod(round_number, self.rounds_per_epoch)
         first = position * self.slices_per_round
         drawn = _epoch_order(self, epoch)[first : first + self.slices_per_round]
-        return [_slice(self, int(number)) for number in np.sort(drawn)]
+        return Slices(self, np.sort(drawn))
 
     def create_model(self) -> Model:
         """The model, for the shape of the data."""
@@ -263,7 +264,27 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-@lru_cache(maxsize=8)
+class Slices(Sequence[Slice]):
+    """Slices by their numbers, each made when it is asked for: a round may have millions."""
+
+    def __init__(self, plan: Plan, numbers: npt.NDArray[np.int64]) -> None:
+        self._plan = plan
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def __getitem__(self, at: Any) -> Any:
+        found = self._numbers[at]
+        return (
+            Slices(self._plan, found) if isinstance(at, slice) else _slice(self._plan, int(found))
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+
+@lru_cache(maxsize=2)
 def _epoch_order(plan: Plan, epoch: int) -> npt.NDArray[np.int64]:
     # Stream 0 is that of the rows of an import.
     return order.permutation(plan.seed, epoch + 1, plan.slices_per_epoch)

@@ -77,8 +77,11 @@ def add(left: Vector, right: Vector) -> Vector:
         left, right = right, left
     assert not isinstance(left, SparseVector)
     if not left.flags.writeable:
-        # A view of a record; the sum needs memory of its own.
-        left = left.copy()
+        # A view of a record; the sum needs other memory.
+        if not isinstance(right, SparseVector) and right.flags.writeable:
+            left, right = right, left
+        else:
+            left = left.copy()
     if isinstance(right, SparseVector):
         with np.errstate(all="ignore"):
             left[right.indices] += right.values

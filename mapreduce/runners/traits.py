@@ -95,6 +95,8 @@ class Traits:
     names_applications : str
         What the identifiers of its applications begin with, if they outlive a killed driver.
     most_workers : int
+    warm_runner : str
+        As ``runner``, one that takes its place for jobs that are ``WARM``; "" if none does.
     joins_rounds : bool
         Whether a task takes long to start, so that a round of one map task does without a reducer.
     costs : Costs or None
@@ -109,6 +111,7 @@ class Traits:
     gang_option: str = ""
     names_applications: str = ""
     most_workers: int = MOST_FILES
+    warm_runner: str = ""
     joins_rounds: bool = False
     costs: Costs | None = None
 
@@ -135,7 +138,12 @@ class Traits:
         return []
 
 
-INLINE = Traits(has_local_files=True, runs_at_once=False, most_workers=MOST_HERE)
+INLINE = Traits(
+    has_local_files=True,
+    runs_at_once=False,
+    most_workers=MOST_HERE,
+    warm_runner="mapreduce.runners.inline:WarmInlineMRJobRunner",
+)
 LOCAL = Traits(has_local_files=True, gang_option="--num-cores", most_workers=MOST_HERE)
 
 RUNNERS = Registry(

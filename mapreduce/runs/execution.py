@@ -9,8 +9,9 @@ from mapreduce.runners import traits
 from mapreduce.runs.directory import block_bounds
 from mapreduce.support import numeric
 
-#: Bytes that one task of a gang receives for its block in a round, above which there are more.
-_OWNER_BYTES = 4 << 20
+#: Bytes that one task of a gang receives for its block in a round, above which there are more: if
+#: tasks share memory and each has a core, and otherwise.
+_OWNER_BYTES = {True: 128 << 10, False: 4 << 20}
 
 
 @dataclass(frozen=True)
@@ -51,12 +52,13 @@ class Execution:
         """The same for a model, with a number of blocks if none is given.
 
         Each block costs a message from and to every task of a gang, so blocks are few unless an
-        owner would receive much.
+        owner would receive much. Messages cost little where no task waits for another's core.
         """
         if self.blocks:
             return self
         received = self.workers * model.size * model.dtype.itemsize
-        wanted = min(self.workers, -(-received // _OWNER_BYTES))
+        is_near = self.traits.has_local_files and self.workers <= traits.available_cores()
+        wanted = min(self.workers, -(-received // _OWNER_BYTES[is_near]))
         return replace(self, blocks=len(block_bounds(model.size, wanted)))
 
     def runner_arguments(self) -> list[str]:

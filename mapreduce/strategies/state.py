@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from kernels import dispatch
 from mapreduce.errors import NonFiniteError
@@ -36,6 +37,10 @@ class State:
     def count(self) -> int:
         """Number of blocks."""
         return len(self.bounds)
+
+    def empty(self, size: int, dtype: npt.DTypeLike) -> Array:
+        """Memory (size,) for sums that a task sends, which it may use again in the next round."""
+        return np.empty(size, dtype)
 
     # Whole vectors, for mappers
 

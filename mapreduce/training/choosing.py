@@ -79,7 +79,7 @@ class Chooser:
         self._told: Way | None = None
         self._ways: list[Way] = []
         if given.auto and self._traits.costs is not None:
-            self._at_once = self._traits.tasks_at_once()
+            self._at_once = min(self._traits.tasks_at_once(), self._traits.most_workers)
             is_free = not given.fan_in and not self._traits.why_no_gangs and self._at_once > 0
             self._choose_from(can_gang and is_free)
 
@@ -87,7 +87,9 @@ class Chooser:
         given, plan = self._given, self._context.plan
         pinned = Way(given.executor, given.workers, given.threads, given.blocks)
         units = strategies.find(plan.strategy).units(plan, 0)
-        most, is_here = min(self._at_once, units), self._traits.has_local_files
+        most = min(self._at_once, units)
+        # Threads that share a GPU would only wait for each other.
+        is_here = self._traits.has_local_files and self._context.model.device == "cpu"
         self._ways = ways(pinned, given.auto, most, can_gang, is_here)
         assert self._traits.costs is not None
         work = work_of(self._context)

@@ -11,16 +11,19 @@ run's directory: those that a checkpoint or an evaluation is made from, and now 
 that little is lost with a task.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 
 import numpy as np
+import numpy.typing as npt
 
 from hdfs_utils.paths import path_of
 from mapreduce.errors import GradreduceError
 from mapreduce.executors.gang.segment import Segment, Stopwatch
-from mapreduce.executors.gang.transport import Mesh, pack
+from mapreduce.executors.gang.shared import LEAST_BYTES, padded
+from mapreduce.executors.gang.transport import Mesh, Placing, pack
 from mapreduce.inference import evaluate
 from mapreduce.inference.base import Inference
 from mapreduce.plan import strategies
@@ -40,6 +43,9 @@ _PUBLISH_SECONDS, _PUBLISH_SHARE = 1.0, 30
 #: Checkpoints that the driver may lag behind, and seconds to wait for it.
 _LAG, _LAG_SECONDS = 2, 600.0
 
+#: Gradients that a rank has in shared memory; the sums that it sends are among the first ones.
+_GRADIENTS = 2
+
 #: Seconds between two looks for a checkpoint.
 _LOOK_SECONDS = 0.005
 
@@ -48,19 +54,65 @@ class GangState(State):
     """The state of a gang: each rank has the blocks that it owns, and all vectors for mappers.
 
     A round's blocks are sent to all ranks, and only now and then published in the run's folder.
-    ``vectors`` are the names of the arrays that mappers read.
+    ``vectors`` are the names of the arrays that mappers read. Ranks that share memory have these
+    vectors in common (:mod:`mapreduce.executors.gang.shared`).
     """
 
-    def __init__(self, context: TaskContext, blocks: int, vectors: Sequence[str]) -> None:
+    def __init__(
+        self, context: TaskContext, mesh: Mesh, blocks: int, vectors: Sequence[str]
+    ) -> None:
         super().__init__(context, blocks)
+        self._mesh = mesh
         self._names = vectors
         #: The vectors of two rounds, in turn: a vector that has changed must be another object.
         self._memory: dict[tuple[int, str], Array] = {}
         #: Blocks of this round, for the other ranks.
         self.news: list[Message] = []
 
+    def empty(self, size: int, dtype: npt.DTypeLike) -> Array:
+        shared = self._mesh.shared
+        found = None if shared is None else shared.keep(size, dtype)
+        return super().empty(size, dtype) if found is None else found
+
+    def share(self, completed: int, kept: int) -> None:
+        """Share memory between the ranks for the vectors, and in each rank for ``kept`` more.
+
+        The vectors must have been read, as they are after ``completed`` rounds.
+        """
+        vectors = {name: self.vector(completed, name) for name in self._names}
+        if self._mesh.ranks == 1 or vectors["params"].nbytes < LEAST_BYTES:
+            return
+        sizes = {name: padded(vector.nbytes) for name, vector in vectors.items()}
+        self._mesh.share(2 * sum(sizes.values()), kept * sizes["params"])
+        shared, place = self._mesh.shared, 0
+        for key in itertools.product(range(2), vectors) if shared is not None else ():
+            vector = vectors[key[1]]
+            self._memory[key] = shared.vector(place, vector.size, vector.dtype)
+            place += sizes[key[1]]
+
+    def advance(
+        self,
+        completed: int,
+        number: int,
+        arrays: dict[str, Array],
+        rows: Sequence[float],
+        scalars: Array | None = None,
+    ) -> None:
+        shared = self._mesh.shared
+        if shared is not None:
+            # What was received is overwritten in the next round.
+            arrays = {
+                name: array if shared.place(array) is None else array.copy()
+                for name, array in arrays.items()
+            }
+        super().advance(completed, number, arrays, rows, scalars)
+
     def _publish(self, completed: int, number: int, before: Block, after: Block) -> None:
         arrays = {name: after.arrays[name] for name in self._names}
+        if self._mesh.shared is not None:
+            start, stop = self.bounds[number]
+            for name in self._names:
+                self._memory[(completed + 1) % 2, name][start:stop] = arrays.pop(name)
         if number == 0:
             arrays["memory"] = after.arrays["memory"]
         self.news.append(Message({"block": number}, arrays))
@@ -75,6 +127,9 @@ class GangState(State):
                     vector = self._vector(completed, name, array)
                     vector[start:stop] = array
                 self._vectors[name] = completed, vector
+        if self._mesh.shared is not None:
+            for name in self._names:
+                self._vectors[name] = completed, self._memory[completed % 2, name]
         self.news = []
 
     def _vector(self, completed: int, name: str, like: Array) -> Array:
@@ -114,7 +169,7 @@ class Rounds:
         self._look = look
         found = strategies.find(self._plan.strategy)
         self._names = ("params", *found.mapped_arrays(self._plan))
-        self._state = GangState(context, blocks, self._names)
+        self._state = GangState(context, mesh, blocks, self._names)
         self._count = self._state.count
         self._layout = Layout(mesh.ranks, self._count)
         self._strategy = found(context, self._state, self._layout)
@@ -164,6 +219,9 @@ class Rounds:
             self._state.vector(start, name)
         for number in self._mine:
             self._state.block(start, number)
+        # For the gradients of slices, of which a few exist at once, and what has other memory.
+        slices = -(-self._strategy.units(self._plan, start) // self._mesh.ranks)
+        self._state.share(start, min(slices, _GRADIENTS) + 1)
         self._published = start
         self._passing = [] if self._is_due(start) else [start]
         self._publish_at = time.monotonic() + _PUBLISH_SECONDS
@@ -173,14 +231,17 @@ class Rounds:
     def _round(self, completed: int) -> tuple[bool, bool]:
         """Make one update; returns whether rank 0 wants it published, and whether all end here."""
         strategy, state = self._strategy, self._state
-        rank, ranks = self._mesh.rank, self._mesh.ranks
+        rank, ranks, shared = self._mesh.rank, self._mesh.ranks, self._mesh.shared
+        if shared is not None:
+            shared.reset()
         parts = leaf_ranges(completed, strategy.units(self._plan, completed), ranks)
         pairs: Iterable[Pair] = strategy.map(parts[rank]) if rank < len(parts) else ()
         senders = range(len(parts))
         for phase in strategy.phases(self._plan, completed, self._layout):
             owners = range(min(phase.keys, ranks))
             found: list[Pair] = []
-            for key, messages in self._shuffle(pairs, senders, owners).items():
+            put = None if shared is None else shared.put
+            for key, messages in self._shuffle(pairs, senders, owners, put).items():
                 found += strategy.reduce(completed, phase, key, messages)
             pairs, senders = found, owners
         wishes = {
@@ -194,7 +255,7 @@ class Rounds:
         return first["publish"], first["ends"]
 
     def _shuffle(
-        self, pairs: Iterable[Pair], senders: range, owners: range
+        self, pairs: Iterable[Pair], senders: range, owners: range, place: Placing | None = None
     ) -> dict[str, list[Message]]:
         """Send messages to the owners of their keys; returns what this rank receives, by key."""
         rank, ranks = self._mesh.rank, self._mesh.ranks
@@ -209,7 +270,7 @@ class Rounds:
                 outgoing[owner].append(Message(meta, message.arrays))
         parcels = {}
         if rank in senders:
-            parcels = {peer: pack(messages) for peer, messages in outgoing.items()}
+            parcels = {peer: pack(messages, place) for peer, messages in outgoing.items()}
         awaited = [peer for peer in senders if peer != rank] if rank in owners else []
         for message in self._mesh.exchange(parcels, awaited):
             mine.setdefault(message.meta["key"], []).append(message)

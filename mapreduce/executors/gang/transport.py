@@ -7,15 +7,18 @@ at once, so that no parcel is too large to exchange. A parcel holds messages
 
     GRP1 | header length, 4 bytes | body length, 8 bytes | header, JSON | body: arrays
 
-When one end of a connection is gone, the other raises :class:`LostPeerError`.
+Ranks of one machine share memory (:mod:`mapreduce.executors.gang.shared`), if there is enough: large
+arrays lie there, and the header only tells where. When one end of a connection is gone, the other raises :class:`LostPeerError`.
 """
 
 import contextlib
 import json
 import math
+import os
 import select
 import socket
 import struct
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,19 +27,27 @@ import numpy as np
 from mapreduce.errors import WireError
 from mapreduce.executors.gang.errors import LostPeerError
 from mapreduce.executors.gang.handshake import Server, connect, hang_up
+from mapreduce.executors.gang.shared import ALIGNMENT, LEAST_BYTES, Shared, create, padded
 from mapreduce.reduction.message import Array, Message
+from mapreduce.runners.traits import available_cores
 
 MAGIC = b"GRP1"
 _PREFIX = struct.Struct("<4sIQ")
 
-#: Arrays in a body start at multiples of this, and so does the body.
-_ALIGNMENT = 64
+_encode = json.JSONEncoder(allow_nan=False, separators=(",", ":")).encode
 
 #: Seconds that a peer has for the handshake.
 _CONNECT_SECONDS = 20.0
 
+#: Seconds that a rank waits awake.
+_AWAKE_SECONDS = 1e-3
+
 #: Bytes that a parcel may always have.
 _ALLOWANCE = 1 << 20
+
+
+#: Gives the place of an array in shared memory, or None.
+Placing = Callable[[Array], int | None]
 
 
 class Parcel(NamedTuple):
@@ -46,45 +57,56 @@ class Parcel(NamedTuple):
     body: Array
 
 
-def pack(messages: Sequence[Message]) -> Parcel:
-    """A parcel with messages, whose arrays are copied."""
+def pack(messages: Sequence[Message], place: Placing | None = None) -> Parcel:
+    """A parcel with messages, whose arrays are copied.
+
+    ``place`` gives the place of a large array in shared memory, or None if it has to travel.
+    """
     described, pieces, size = [], [], 0
     for message in messages:
         entries = []
         for name, array in message.arrays.items():
-            entries.append([name, array.dtype.str, array.shape, size])
-            pieces.append((size, array))
-            size += -(-array.nbytes // _ALIGNMENT) * _ALIGNMENT
+            found = place(array) if place is not None and array.nbytes >= LEAST_BYTES else None
+            start = size if found is None else found
+            entries.append([name, array.dtype.str, array.shape, start, found is not None])
+            if found is None:
+                pieces.append((size, array))
+                size += padded(array.nbytes)
         described.append([message.meta, entries])
     body = np.empty(size, np.uint8)
     for start, array in pieces:
         body[start : start + array.nbytes].view(array.dtype)[...] = array.reshape(-1)
-    header = json.dumps(described, allow_nan=False, separators=(",", ":")).encode()
-    return Parcel(header + b" " * (-len(header) % _ALIGNMENT), body)
+    header = _encode(described).encode()
+    return Parcel(header + b" " * (-len(header) % ALIGNMENT), body)
 
 
-def unpack(parcel: Parcel) -> list[Message]:
-    """The messages of a parcel, whose arrays are views of its body.
+def unpack(parcel: Parcel, shared: Shared | None = None) -> list[Message]:
+    """The messages of a parcel, whose arrays are views of its body or of shared memory.
 
     Raises
     ------
     WireError
-        The header does not describe the body.
+        The header does not describe the body, or names other memory than what is shared.
     """
     header, body = parcel
     try:
         described = json.loads(header)
-        return [Message(meta, dict(_arrays(entries, body))) for meta, entries in described]
+        return [Message(meta, dict(_arrays(entries, body, shared))) for meta, entries in described]
     except (ValueError, TypeError, RecursionError) as error:
         raise WireError(f"a parcel of {len(body)} bytes of another rank: {error}") from error
 
 
-def _arrays(entries: Any, body: Any) -> Iterator[tuple[str, Any]]:
-    for name, code, shape, start in entries:
+def _arrays(entries: Any, body: Any, shared: Shared | None) -> Iterator[tuple[str, Any]]:
+    for name, code, shape, start, is_shared in entries:
         dtype = np.dtype(code)
-        if dtype.hasobject or min(shape, default=0) < 0:
+        if dtype.kind not in "biuf" or min(shape, default=0) < 0:
             raise ValueError(f"array {name!r} has dtype {code!r} and shape {shape}")
-        yield name, np.frombuffer(body, dtype, math.prod(shape), start).reshape(shape)
+        if not is_shared:
+            yield name, np.frombuffer(body, dtype, math.prod(shape), start).reshape(shape)
+        elif shared is None:
+            raise ValueError(f"array {name!r} lies in shared memory, and none is shared")
+        else:
+            yield name, shared.read(start, dtype, shape)
 
 
 class _Incoming:
@@ -92,7 +114,7 @@ class _Incoming:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._buffer: Array = np.empty(_PREFIX.size, np.uint8)
+        self._buffer: Any = bytearray(_PREFIX.size)
         self._filled = 0
         self._header = 0
 
@@ -108,7 +130,7 @@ class _Incoming:
         """
         while True:
             try:
-                count = connection.recv_into(self._buffer[self._filled :].data)
+                count = connection.recv_into(memoryview(self._buffer)[self._filled :])
             except BlockingIOError:
                 return None
             if not count:
@@ -117,9 +139,9 @@ class _Incoming:
             if self._filled < len(self._buffer):
                 continue
             if self._header:
-                # The body begins at a multiple of _ALIGNMENT.
+                # The body begins at a multiple of ALIGNMENT.
                 return Parcel(self._buffer[: self._header].tobytes(), self._buffer[self._header :])
-            magic, self._header, body = _PREFIX.unpack(self._buffer.tobytes())
+            magic, self._header, body = _PREFIX.unpack(self._buffer)
             if magic != MAGIC or not self._header or self._header + body > self._most:
                 raise WireError(
                     f"a parcel of another rank begins with {bytes(self._buffer)!r}: expected "
@@ -138,9 +160,12 @@ class Mesh:
         self.rank = rank
         self.ranks = len(addresses)
         self.generation = generation
+        self._is_alone = self.ranks <= available_cores()
         self.peers = [peer for peer in range(self.ranks) if peer != rank]
         #: Bytes that a parcel may have: a larger one is not read.
         self.most = _ALLOWANCE
+        #: Memory that all ranks share, if there is any.
+        self.shared: Shared | None = None
         self._streams: dict[int, socket.socket] = {}
         try:
             for peer in range(rank + 1, self.ranks):
@@ -165,35 +190,108 @@ class Mesh:
             A peer sent something that is not a parcel.
         """
         received: list[Message] = []
-        incoming = {peer: _Incoming(self.most) for peer in senders}
-        outgoing = {
-            peer: [memoryview(_PREFIX.pack(MAGIC, len(header), len(body)) + header), body.data]
-            for peer, (header, body) in parcels.items()
-        }
-        # Small parcels are sent at once.
-        outgoing = {peer: left for peer, left in outgoing.items() if self._send(peer, left)}
+        outgoing, incoming = {}, {}
+        # Small parcels are sent at once, and some may be here.
+        for peer, (header, body) in parcels.items():
+            start = _PREFIX.pack(MAGIC, len(header), len(body)) + header
+            left = self._send(peer, [memoryview(start), body.data])
+            if left:
+                outgoing[peer] = left
+        for peer in senders:
+            one = _Incoming(self.most)
+            if not self._receive(peer, one, received):
+                incoming[peer] = one
+        if not incoming and not outgoing:
+            return received
         busy = {self._streams[peer].fileno(): peer for peer in (*incoming, *outgoing)}
         poll = select.poll()
         for descriptor, peer in busy.items():
             poll.register(descriptor, _events(peer in incoming, peer in outgoing))
         while busy:
-            for descriptor, _ in poll.poll():
+            for descriptor, _ in self._ready(poll):
                 peer = busy[descriptor]
-                parcel = None
                 if peer in outgoing and not self._send(peer, outgoing[peer]):
                     del outgoing[peer]
-                if peer in incoming:
-                    with _losing(peer):
-                        parcel = incoming[peer].read(self._streams[peer])
-                if parcel is not None:
+                if peer in incoming and self._receive(peer, incoming[peer], received):
                     del incoming[peer]
-                    received += unpack(parcel)
                 if peer in incoming or peer in outgoing:
                     poll.modify(descriptor, _events(peer in incoming, peer in outgoing))
                 else:
                     poll.unregister(descriptor)
                     del busy[descriptor]
         return received
+
+    def _ready(self, poll: "select.poll") -> list[tuple[int, int]]:
+        """Wait for peers, awake for a while if there is a core for each rank: it takes a process
+        longer to fall asleep and be woken than a peer takes for a small step."""
+        end = time.perf_counter() + (_AWAKE_SECONDS if self._is_alone else 0.0)
+        while time.perf_counter() < end:
+            if found := poll.poll(0):
+                return found
+            os.sched_yield()
+        return poll.poll()
+
+    def _receive(self, peer: int, one: _Incoming, received: list[Message]) -> bool:
+        """Take what has arrived of a parcel, and its messages once it is whole."""
+        with _losing(peer):
+            parcel = one.read(self._streams[peer])
+        if parcel is None:
+            return False
+        received += unpack(parcel, self.shared)
+        return True
+
+    def share(self, common: int, each: int) -> None:
+        """Share memory between all ranks, if all are on this machine and it can be had.
+
+        All ranks call this at once, and have :attr:`shared` afterwards, or none of them has.
+
+        Parameters
+        ----------
+        common, each : int
+            Bytes that all ranks have in common, and bytes of each rank's own part: multiples of
+            :data:`mapreduce.executors.gang.shared.ALIGNMENT`.
+
+        Raises
+        ------
+        LostPeerError
+        WireError
+            Rank 0 passed something else.
+        """
+        is_local = all(stream.family == socket.AF_UNIX for stream in self._streams.values())
+        if not self.peers or not is_local:
+            return
+        size, start = common + self.ranks * each, common + self.rank * each
+        found = None
+        descriptors = self._descriptors(size)
+        try:
+            # Where there is no memory the sockets do.
+            with contextlib.suppress(OSError):
+                found = Shared(*descriptors, size, (start, start + each)) if descriptors else None
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
+        mine = [Message({"has": found is not None})]
+        answers = mine + self.exchange(dict.fromkeys(self.peers, pack(mine)), self.peers)
+        self.shared = found if all(one.meta["has"] for one in answers) else None
+
+    def _descriptors(self, size: int) -> list[int]:
+        """The descriptor of the memory, which rank 0 makes and sends to all; none if it cannot."""
+        if self.rank:
+            with _losing(0):
+                stream = self._streams[0]
+                _wait_for(stream)
+                flags = socket.MSG_CMSG_CLOEXEC
+                start, descriptors, _, _ = socket.recv_fds(stream, 1, 1, flags)
+                if not start:
+                    raise ConnectionAbortedError("it has closed the connection")
+            return descriptors
+        descriptors = []
+        with contextlib.suppress(OSError):
+            descriptors = [create(size)]
+        for peer in self.peers:
+            with _losing(peer):
+                socket.send_fds(self._streams[peer], [b"M"], descriptors)
+        return descriptors
 
     def _send(self, peer: int, pieces: list[memoryview]) -> list[memoryview]:
         """Write as much as the system takes; returns what is left."""
@@ -227,3 +325,11 @@ def _losing(peer: int) -> Iterator[None]:
 
 def _events(reads: bool, writes: bool) -> int:
     return (select.POLLIN if reads else 0) | (select.POLLOUT if writes else 0)
+
+
+def _wait_for(stream: socket.socket) -> None:
+    """Wait until there is something to read."""
+    poll = select.poll()
+    poll.register(stream, select.POLLIN)
+    poll.poll()
+

@@ -271,6 +271,12 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         binary = hasattr(protocol, "write_frame") and hasattr(protocol, "read_frame")
         return self._is_warm and binary and "mapper" in step and "combiner" not in step
 
+    def _packs(self, step: dict[str, Any], how: Partitioning) -> bool:
+        """Whether methods exchange pairs that need not be lines."""
+        mapper, reducer = step.get("mapper", {}), step.get("reducer", {})
+        is_method = reducer.get("type") == "script" and "pre_filter" not in reducer
+        return is_method and "batch" not in mapper and how.key_fields == 1 and not self._sort_values
+
     def _run_on_pool(self, step: dict[str, Any], step_num: int) -> None:
         jobconf = self._jobconf_for_step(step_num)
         output = self._output(step_num)
@@ -296,6 +302,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
                 "sort_values": bool(self._sort_values) and not partitioning.order,
                 "combiner": "combiner" in step and reduces > 0,
                 "frames": frames,
+                "packs": self._packs(step, partitioning),
                 "target": self._between(f"step-{step_num:05d}-map-{number:05d}", len(inputs))
                 if reduces
                 else output(number, len(inputs)),

@@ -10,7 +10,9 @@ by ``sort(1)`` if they are too many.
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
+from sys import getsizeof
 from typing import Any, NamedTuple
 
 from hdfs_utils.atomic import storage_errors, write_all
@@ -28,6 +30,17 @@ from mapreduce.batches.pairs import (
 from mapreduce.job.calls import as_pair
 from mapreduce.runners.parallel.commands import CommandError, block_of, lines_of, piped
 from mapreduce.runners.parallel.comparator import Order
+from mapreduce.runners.parallel.gathered import (
+    CODED_OTHERWISE,
+    Gathered,
+    given_back,
+    groups_of,
+    kept,
+    lines_of_pack,
+    packed,
+    raw_key,
+    through_text,
+)
 from mapreduce.runners.parallel.partition import Partitioning, partitioner
 
 Buffer = bytes | bytearray | memoryview
@@ -39,16 +52,20 @@ Group = tuple[bytes, Iterable[bytes | None]]
 #: short lines.
 GROUPED = 6
 
+#: Memory that is packed together, values of a key together, and what one may take.
+_PACK_BYTES, _TOGETHER, _VALUE_BYTES = 1 << 20, 1 << 12, 64
+
 _READ_BYTES = 1 << 20
 _LONGEST_REMEMBERED = 256
 
 
 class Segment(NamedTuple):
-    """Records of one partition that lie together in a file."""
+    """Records of one partition that lie together in a file: lines, or packs."""
 
     path: str
     offset: int
     length: int
+    packed: bool = False
 
 
 class Target(NamedTuple):
@@ -79,7 +96,7 @@ class SegmentWriter:
         """The description of the output for the driver."""
         return {"segments": self.segments, "files": self.files}
 
-    def append(self, parts: Iterable[list[Buffer]]) -> None:
+    def append(self, parts: Iterable[list[Buffer]], packed: bool = False) -> None:
         """Write one segment for each partition that has any buffers."""
         if os.getpid() != self._process:
             # A copy of the task's process, which it made and let return: its output came twice.
@@ -89,7 +106,7 @@ class SegmentWriter:
             if length:
                 self._make_room(length)
                 self._write(buffers)
-                segment = Segment(str(self._path), self._position, length)
+                segment = Segment(str(self._path), self._position, length, packed)
                 self.segments[number].append(segment)
                 self._position += length
 
@@ -254,6 +271,79 @@ class LineWriter:
         self._output.close()
 
 
+class PackedWriter:
+    """Writes records of mrjob's JSON by partition as packs; their lines are never made.
+
+    About ``buffer_bytes`` wait in memory.
+    """
+
+    def __init__(self, target: Target, write: Write, how: Partitioning, buffer_bytes: int) -> None:
+        self._output = SegmentWriter(target, how.partitions)
+        self._write = write
+        self._partition = partitioner(how)
+        self._buffer_bytes = buffer_bytes
+        #: Of each partition: keys and values in turn, and packs of them.
+        self._parts: list[list[Any]] = [[] for _ in range(how.partitions)]
+        self._packs: list[list[Buffer]] = [[] for _ in range(how.partitions)]
+        self._bytes = self._packed_bytes = 0
+
+    @property
+    def result(self) -> dict[str, Any]:
+        return self._output.result
+
+    def write_pairs(self, pairs: Iterable[tuple[Any, Any]], repeat: bool = False) -> None:
+        """Take in pairs, also pairs of columns; ``repeat`` if many may have one key."""
+        if repeat:
+            pairs, gathered = iter(pairs), Gathered(self._write)
+            more = True
+            while more:
+                more = gathered.fill(pairs, self._buffer_bytes)
+                for raw, values in gathered.groups():
+                    for start in range(0, len(values), _TOGETHER):
+                        some = values[start : start + _TOGETHER]
+                        self._take_in(raw, some if len(values) > 1 else some[0], len(some))
+            return
+        for pair in pairs:
+            key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
+            try:
+                self._take_in(raw_key(key), kept(value), 1)
+            except CODED_OTHERWISE:
+                for raw, found in through_text(self._write, key, value):
+                    self._take_in(raw, found, 1)
+
+    def _take_in(self, raw: bytes, value: Any, count: int) -> None:
+        part = self._parts[self._partition(raw)]
+        part.append(raw)
+        part.append(value)
+        self._bytes += len(raw) + getsizeof(value) + count * _VALUE_BYTES
+        if self._bytes >= _PACK_BYTES:
+            self._pack()
+            if self._packed_bytes >= self._buffer_bytes:
+                self._flush()
+
+    def _pack(self) -> None:
+        for part, packs in zip(self._parts, self._packs, strict=True):
+            if part:
+                pack = packed(part)
+                packs += len(pack).to_bytes(8, "little"), pack
+                self._packed_bytes += len(pack)
+                part.clear()
+        self._bytes = 0
+
+    def _flush(self) -> None:
+        # One buffer a segment: a system call takes no more than some hundreds.
+        self._output.append(([b"".join(packs)] for packs in self._packs), packed=True)
+        for packs in self._packs:
+            packs.clear()
+        self._packed_bytes = 0
+
+    def close(self) -> None:
+        """Write what is left."""
+        self._pack()
+        self._flush()
+        self._output.close()
+
+
 def key_of(line: bytes, fields: int = 1) -> bytes:
     """The key of a record: all before the first TAB, or the whole line if there is none.
 
@@ -268,8 +358,12 @@ def key_of(line: bytes, fields: int = 1) -> bytes:
 
 
 def raw_blocks(segments: Iterable[Segment]) -> Iterator[bytes]:
-    """The bytes of some segments, cut anywhere."""
-    for path, offset, length in segments:
+    """The lines of some segments, cut anywhere."""
+    for segment in segments:
+        path, offset, length, packed = segment
+        if packed:
+            yield from map(lines_of_pack, packs_of(segment))
+            continue
         with storage_errors("read", Path(path)), Path(path).open("rb", buffering=0) as file:
             file.seek(offset)
             while length:
@@ -278,6 +372,50 @@ def raw_blocks(segments: Iterable[Segment]) -> Iterator[bytes]:
                     raise StorageError(f"{path} is {length} bytes shorter than it was written")
                 length -= len(block)
                 yield block
+
+
+def packs_of(segment: Segment) -> Iterator[bytes]:
+    """The packs of a packed segment."""
+    path, offset, length, _ = segment
+    with storage_errors("read", Path(path)), Path(path).open("rb") as file:
+        file.seek(offset)
+        while length > 0:
+            size = int.from_bytes(file.read(8), "little")
+            pack = file.read(size)
+            if not size or len(pack) < size:
+                raise StorageError(f"{path} is {length} bytes shorter than it was written")
+            length -= 8 + size
+            yield pack
+
+
+class PackedGroups:
+    """As :class:`Groups`, of packed segments, with objects for values."""
+
+    def __init__(self, segments: Iterable[Segment], order: Order | None = None) -> None:
+        self._order = order
+        self._groups: dict[bytes, list[Any]] = {}
+        groups = self._groups
+        for pack in chain.from_iterable(map(packs_of, segments)):
+            for key, values in groups_of(pack):
+                found = groups.get(key)
+                if type(values) is not list:
+                    values = [values]
+                if found is None:
+                    groups[key] = values
+                else:
+                    found += values
+
+    def __iter__(self) -> Iterator[tuple[bytes, Iterable[Any]]]:
+        """Each group once: its memory is given back."""
+        for key in _in_order(self._groups, self._order):
+            yield key, given_back(self._groups.pop(key))
+
+
+def _in_order(keys: Iterable[bytes], order: Order | None) -> list[bytes]:
+    ordered = sorted(keys)
+    if order:
+        ordered.sort(key=order)
+    return ordered
 
 
 class Groups:
@@ -325,10 +463,7 @@ class Groups:
 
     def __iter__(self) -> Iterator[Group]:
         """Each group once: its memory is given back."""
-        keys = sorted(self._groups)
-        if self._order:
-            keys.sort(key=self._order)
-        for key in keys:
+        for key in _in_order(self._groups, self._order):
             values = self._groups.pop(key)
             if self._sort_values:
                 values.sort(key=lambda value: value or b"")

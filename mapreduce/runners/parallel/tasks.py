@@ -5,10 +5,8 @@ Where a job has not overridden the latter two, and its protocol codes keys by th
 to the combiner or reducer directly: that gives the same pairs, sooner.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, groupby, islice
-from json.encoder import encode_basestring_ascii as quote
+from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -18,14 +16,17 @@ from mapreduce.batches.pairs import (
     Decoder,
     Read,
     decode_lines,
+    from_json,
     is_columns,
     is_json,
     is_keyed,
+    line_reader,
     line_writer,
 )
-from mapreduce.job.calls import Pair, as_pair, call, is_overridden, mapped, refuse
+from mapreduce.job.calls import Pair, as_pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.commands import block_of, piped
 from mapreduce.runners.parallel.comparator import order_of_keys
+from mapreduce.runners.parallel.gathered import Gathered, given_back
 from mapreduce.runners.parallel.partition import Partitioning
 from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader, shown
 from mapreduce.runners.parallel.shuffle import (
@@ -33,6 +34,8 @@ from mapreduce.runners.parallel.shuffle import (
     Group,
     Groups,
     LineWriter,
+    PackedGroups,
+    PackedWriter,
     Segment,
     Target,
     in_memory,
@@ -42,12 +45,7 @@ from mapreduce.runners.parallel.shuffle import (
     sorted_lines,
 )
 
-#: Pairs that are counted together.
-_CHUNK = 1 << 14
-
-#: What a key takes in a dictionary of lists, beside its characters, and a number in a list.
-_KEY_BYTES = 300
-_NUMBER_BYTES = 9
+Writer = LineWriter | PackedWriter
 
 #: Groups between two signs of life.
 _OFTEN = 256
@@ -117,9 +115,10 @@ class Task:
         if spec["frames"]:
             return self._map_frames(job, read, write)
         pairs = iter(self._watched(mapped(job, self._step, self._input(job, read))))
-        writer = self._writer(write)
+        packs = spec["packs"] and self.is_plain(job, "reducer", write)
+        writer = self._writer(write, PackedWriter if packs else LineWriter)
         if spec["combiner"]:
-            _Combiner(self, type(job), writer, write).write_pairs(pairs)
+            _Combiner(self, job, writer, write).write_pairs(pairs)
         else:
             writer.write_pairs(pairs, repeat=True)
         writer.close()
@@ -128,6 +127,7 @@ class Task:
     def _input(self, job: Any, read: Read) -> Iterator[Pair]:
         if getattr(job._get_step(self._step, object), "mapper_batch", None):
             return self._batches(job)
+        read = line_reader(read)
         return (read(line.rstrip(b"\r\n")) for line in self._watched(self._lines()))
 
     def _watched(self, items: Iterable[Any]) -> Iterable[Any]:
@@ -176,12 +176,19 @@ class Task:
         output.close()
         return output.result
 
-    def _writer(self, write: Any) -> LineWriter:
+    def _writer(self, write: Any, kind: type[Writer] = LineWriter) -> Writer:
         spec = self._spec
         divided = spec["kind"] == "map" and spec["partitions"] > 0
         how = self._how if divided else Partitioning(1)
         size = spec["buffer_bytes"] if divided else _OUTPUT_BYTES
-        return LineWriter(Target(*spec["target"]), write, how, size)
+        return kind(Target(*spec["target"]), write, how, size)
+
+    def is_plain(self, job: Any, mrc: str, write: Any) -> bool:
+        """Whether a combiner or reducer takes the objects that would come of mrjob's JSON."""
+        read, _ = job.pick_protocols(self._step, mrc)
+        if getattr(job._get_step(self._step, object), f"{mrc}_batch", None):
+            return False
+        return is_json(write) and is_json(read) and not is_overridden(type(job), mrc)
 
     def combine(self, groups: Iterable[Group], is_split: bool) -> Iterator[Pair]:
         """Pairs that the combiner makes of groups of raw values."""
@@ -189,16 +196,11 @@ class Task:
         read, _ = job.pick_protocols(self._step, "combiner")
         return self._apply(job, "combiner", groups, is_split, read)
 
-    def combine_plain(self, groups: dict[str, list[Any]]) -> Iterator[Pair]:
-        """Pairs that the combiner makes of groups of decoded values, in the keys' order."""
+    def combine_plain(self, gathered: Gathered) -> Iterator[Pair]:
+        """Pairs that the combiner makes of what was gathered."""
         job = self._new_job("combiner")
-        return call(job, "combiner", self._step, self._in_order(groups))
-
-    def _in_order(self, groups: dict[str, list[Any]]) -> Iterator[tuple[str, Iterator[Any]]]:
-        for key in sorted(groups, key=quote):
-            self._key = quote(key).encode()
-            yield key, iter(groups[key])
-        self._key = None
+        groups = ((raw, given_back(values)) for raw, values in gathered.groups(in_order=True))
+        return call(job, "combiner", self._step, self._decoded(groups, from_json))
 
     # Reduce
 
@@ -255,6 +257,9 @@ class Task:
             lists = piped(spec["pre_filter"], blocks, ignore_status=True)
             return self._apply_to_pairs(job, "reducer", self._read(lists, read))
         if self._fits(segments):
+            if segments and all(segment.packed for segment in segments):
+                packed = PackedGroups(segments, order_of_keys(self._how))
+                return call(job, "reducer", self._step, self._decoded(packed, from_json))
             groups = self._gathered(segments)
             return self._apply(job, "reducer", groups, groups.is_split, read)
         pairs = self._read(self._sorted(segments), self._read_or_tell(read))
@@ -268,6 +273,7 @@ class Task:
 
     def _read_or_tell(self, read: Read) -> Read:
         """A protocol's ``read``; the record that it cannot read is remembered."""
+        read = line_reader(read)
 
         def read_line(line: bytes) -> Pair:
             try:
@@ -300,7 +306,10 @@ class Task:
     ) -> Iterator[Pair]:
         """Pairs that a combiner or reducer makes of groups."""
         if is_split and is_keyed(read) and not is_overridden(type(job), mrc):
-            return call(job, mrc, self._step, self._decoded(groups, read))
+            loads: Any = from_json if is_json(read) else read.__self__._loads
+            decode = Decoder(loads).__getitem__ if is_json(read) else loads
+            decoded = ((key, map(decode, values)) for key, values in groups)
+            return call(job, mrc, self._step, self._decoded(decoded, loads))
         pairs = read_groups(groups, self._read_or_tell(read), self._at)
         return self._apply_to_pairs(job, mrc, pairs)
 
@@ -326,112 +335,79 @@ class Task:
         self._key = raw
         return loads(raw)
 
-    def _decoded(self, groups: Iterable[Group], read: Any) -> Iterator[tuple[Any, Iterator[Any]]]:
-        """Decoded groups; neighbours with equal keys, such as 1 and 1.0, are one group."""
-        loads = read.__self__._loads
-        decoder = Decoder(loads) if is_json(read) else None
-        decode = decoder.__getitem__ if decoder is not None else loads
+    def _decoded(
+        self, groups: Iterable[tuple[bytes, Iterable[Any]]], loads: Callable[[bytes], Any]
+    ) -> Iterator[tuple[Any, Iterator[Any]]]:
+        """Groups with decoded keys; neighbours with equal ones, as 1 and 1.0, are one group."""
         watched = self._watched
         last: Any = None
         last_raw = b""
         waiting: list[Iterable[Any]] = []
         for number, (raw, values) in enumerate(groups):
-            if number % _OFTEN == 0:
+            if not number % _OFTEN:
                 self._alive()
             key = self._load(loads, raw)
             if waiting and not (key is last or key == last):
                 self._key = last_raw
-                yield last, map(decode, watched(chain.from_iterable(waiting)))
+                yield last, iter(watched(chain.from_iterable(waiting)))
                 waiting = []
             if type(key) is str:
                 self._key = raw
-                yield key, map(decode, watched(values))
+                yield key, iter(watched(values))
                 continue
             if not waiting:
                 last, last_raw = key, raw
             waiting.append(values)
         if waiting:
             self._key = last_raw
-            yield last, map(decode, watched(chain.from_iterable(waiting)))
+            yield last, iter(watched(chain.from_iterable(waiting)))
         self._key = None
 
 
 class _Combiner:
     """Gathers a mapper's pairs by key, and combines them before they are written.
 
-    Strings with numbers are gathered as they are, since JSON would not change them; all else as it
-    is encoded.
+    With mrjob's JSON they are gathered as objects, else as they are encoded.
     """
 
-    def __init__(self, task: Task, kind: type, writer: LineWriter, write: Any) -> None:
+    def __init__(self, task: Task, job: Any, writer: Writer, write: Any) -> None:
         self._task = task
         self._writer = writer
-        self._encode = line_writer(write)
-        sort_values = bool(task._spec["sort_values"])
-        self._is_plain = is_json(write) and not sort_values and not is_overridden(kind, "combiner")
+        self._write = write
         self._limit: int = task._spec["buffer_bytes"]
-        self._flushed = False
+        self._sort_values = bool(task._spec["sort_values"])
+        self._is_plain = not self._sort_values and task.is_plain(job, "combiner", write)
 
     def write_pairs(self, pairs: Iterator[Pair]) -> None:
         """Combine pairs and write the results."""
-        encode, is_plain = self._encode, self._is_plain
-        groups: dict[str, list[Any]] = {}
-        lines: list[bytes] = []
-        used = 0
-        # None is not a pair, but a mapper may yield it: the error is raised below.
-        nothing: Any = object()
-        while (first := next(pairs, nothing)) is not nothing:
-            value: Any = None
-            for pair in chain((first,), islice(pairs, _CHUNK - 1)):
-                try:
-                    key, value = pair
-                except (TypeError, ValueError):
-                    as_pair(pair)
-                    raise
-                if is_plain and (type(value) is int or type(value) is float):
-                    try:
-                        # Only strings are put in, and nothing else that JSON takes equals one.
-                        groups[key].append(value)
-                        continue
-                    except KeyError:
-                        if type(key) is str:
-                            # Once for each key: for each pair it would be felt.
-                            refuse(pair)
-                            groups[key] = [value]
-                            used += len(key) + _KEY_BYTES
-                            continue
-                    except TypeError:
-                        # A list, say.
-                        pass
-                refuse(pair)
-                if is_columns(key):
-                    self._writer.write_pairs([(key, value)])
-                else:
-                    line = encode(key, value)[:-1]
-                    lines.append(line)
-                    used += len(line) * GROUPED
-                    if used >= self._limit:
-                        # A chunk of long records would be too much.
-                        break
-            used += self._estimate(value) * _CHUNK
+        combine = self._combine if self._is_plain else self._combine_lines
+        more = combine(pairs, True)
+        while more:
+            more = combine(pairs, False)
+
+    def _combine(self, pairs: Iterator[Pair], is_first: bool) -> bool:
+        gathered = Gathered(self._write, self._write_columns)
+        more = gathered.fill(pairs, self._limit)
+        if gathered or is_first:
+            self._writer.write_pairs(self._task.combine_plain(gathered))
+        return more
+
+    def _combine_lines(self, pairs: Iterator[Pair], is_first: bool) -> bool:
+        encode, lines, used, more = line_writer(self._write), [], 0, False
+        for pair in pairs:
+            key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
+            if is_columns(key):
+                self._write_columns(key, value)
+                continue
+            lines.append(encode(key, value)[:-1])
+            used += len(lines[-1]) * GROUPED
             if used >= self._limit:
-                self._flush(groups, lines)
-                groups, lines, used = {}, [], 0
-        if groups or lines or not self._flushed:
-            self._flush(groups, lines)
+                more = True
+                break
+        if lines or is_first:
+            groups = Groups([lines], self._sort_values)
+            self._writer.write_pairs(self._task.combine(groups, groups.is_split))
+        return more
 
-    def _estimate(self, value: Any) -> int:
-        # Small integers are shared; the last value of a chunk stands for all.
-        if type(value) is int and -5 <= value <= 256:
-            return _NUMBER_BYTES
-        return _NUMBER_BYTES + sys.getsizeof(value)
-
-    def _flush(self, groups: dict[str, list[Any]], lines: list[bytes]) -> None:
-        self._flushed = True
-        if self._is_plain and not lines:
-            self._writer.write_pairs(self._task.combine_plain(groups))
-            return
-        for key, values in groups.items():
-            lines += [self._encode(key, value)[:-1] for value in values]
-        gathered = Groups([lines], bool(self._task._spec["sort_values"]))
-        self._writer.write_pairs(self._task.combine(gathered, gathered.is_split))
+    def _write_columns(self, keys: Any, values: Any) -> None:
+        self._writer.write_pairs([(keys, values)])

@@ -24,11 +24,11 @@ from mrjob.parse import parse_mr_job_stderr
 
 from hdfs_utils.errors import StorageError
 from mapreduce import compat
-from mapreduce.batches import pairs
+from mapreduce.batches import pairs, snapshots
 from mapreduce.errors import GradreduceError, Interrupted
 from mapreduce.job import calls
 from mapreduce.job.tracebacks import text_of
-from mapreduce.runners.parallel import comparator, partition, records, shuffle, tasks
+from mapreduce.runners.parallel import comparator, gathered, partition, records, shuffle, tasks
 
 #: Job classes that the process had before it was forked, by :func:`job_name`.
 known_jobs: dict[str, type] = {}
@@ -198,7 +198,20 @@ def _describe(error: BaseException, task: tasks.Task) -> dict[str, Any]:
 _OWN_ERRORS = (GradreduceError, StorageError, Interrupted)
 _OWN_FILES = {
     __file__,
-    *(module.__file__ for module in (calls, comparator, pairs, partition, records, shuffle, tasks)),
+    *(
+        module.__file__
+        for module in (
+            calls,
+            comparator,
+            gathered,
+            pairs,
+            partition,
+            records,
+            shuffle,
+            snapshots,
+            tasks,
+        )
+    ),
 }
 
 

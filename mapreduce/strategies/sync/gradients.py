@@ -96,7 +96,7 @@ class Gradients:
         try:
             return self._spare.pop()
         except IndexError:
-            return np.empty(self._context.model.size, self._context.model.dtype)
+            return self._state.empty(self._context.model.size, self._context.model.dtype)
 
     def _combine(self, left: VectorSum, right: VectorSum) -> VectorSum:
         combined = combine(left, right)

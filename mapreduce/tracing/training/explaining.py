@@ -12,6 +12,7 @@ from mapreduce.errors import UsageError
 from mapreduce.models.base import Model
 from mapreduce.plan import strategies
 from mapreduce.runners.parallel.partition import hash_partition
+from mapreduce.runners.traits import available_cores
 from mapreduce.runs import checkpoint
 from mapreduce.runs import flags as options
 from mapreduce.runs.directory import Array, RunDir, block_bounds
@@ -119,7 +120,7 @@ def _layout(run: RunDir, maps: int | None, reducers: int | None, fan_in: int | N
         raise UsageError(f"--fan-in: expected 0 or a power of two from 2 on, found {fan_in}")
     size = run.config.plan.create_model().size
     wanted = reducers or theirs.get("blocks", 1)
-    tasks = maps or theirs.get("workers", 1)
+    tasks = maps or theirs.get("workers") or available_cores()
     return Layout(tasks, len(block_bounds(size, wanted)), fan_in)
 
 

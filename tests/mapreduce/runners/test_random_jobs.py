@@ -28,7 +28,7 @@ from mrjob.step import MRStep
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
 from mapreduce.batches import pairs
-from mapreduce.runners.parallel import records, shuffle, tasks
+from mapreduce.runners.parallel import gathered, records, shuffle, tasks
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
 
 pytestmark = pytest.mark.slow
@@ -164,9 +164,25 @@ text = st.text(
     ),
     max_size=3,
 )
-#: Of the numbers that are equal to others of another type, one each.
+#: Of those that are equal to others of another type, False and 0.0 among them, one each.
 numbers = st.one_of(
-    st.integers(2, 12), st.just(-(10**30)), st.sampled_from([0.5, -0.0, 1.25, 1e300, -2.5e-9])
+    st.integers(2, 12), st.just(-(10**30)), st.sampled_from([0.5, 1.25, 1e300, -2.5e-9])
+)
+
+
+class Number(int):
+    """JSON does not keep the type."""
+
+
+class Text(str):
+    """As above."""
+
+
+#: What comes back from JSON as something else, or hardly.
+odd = st.sampled_from(
+    [-0.0, 1 << 64, "\ud83d", "\ud83d\ude00", "😀", Number(3), Text("a"), {3: 1, "3": 2}]
+    + [{None: 1, True: 2, 0.5: 3}, {"b": 1, "a": [(1, (2.0,)), {}]}, [[[]]], ["x" * 300] * 40]
+    + [list(range(40)), [0.5] * 40, {f"k{i}": i for i in range(40)}, [float("nan")] * 40]
 )
 special = st.sampled_from([float("inf"), float("-inf"), float("nan")])
 
@@ -182,7 +198,7 @@ def nested(leaves):
 
 scalars = st.one_of(text, numbers, st.booleans(), st.none())
 values = {
-    JSONProtocol: nested(st.one_of(scalars, special, st.integers(-1, 1), st.just(1.0))),
+    JSONProtocol: nested(st.one_of(scalars, special, st.integers(-1, 1), st.just(1.0), odd)),
     PickleProtocol: nested(st.one_of(scalars, special, st.binary(max_size=2))),
     ReprProtocol: nested(st.one_of(scalars, st.binary(max_size=2), st.integers(-1, 1))),
     RawProtocol: text.map(lambda value: value.replace("\n", "")),
@@ -197,7 +213,27 @@ keys = {
     RawValueProtocol: st.none(),
 }
 equal_keys = st.sampled_from(
-    [1, 1.0, True, 0, 0.0, -0.0, False, [1], [1.0], [True], {"a": 1}, {"a": True}, "1", None, 10]
+    [
+        "\ud83d\ude00",
+        "😀",
+        Text("1"),
+        Number(1),
+        1,
+        1.0,
+        True,
+        0,
+        0.0,
+        -0.0,
+        False,
+        [1],
+        [1.0],
+        [True],
+        {"a": 1},
+        {"a": True},
+        "1",
+        None,
+        10,
+    ]
 )
 
 
@@ -231,7 +267,9 @@ def next_to_no_memory():
         mock.patch.object(shuffle, "_READ_BYTES", 64),
         mock.patch.object(shuffle, "REMEMBERED", 3),
         mock.patch.object(pairs, "REMEMBERED", 3),
-        mock.patch.object(tasks, "_CHUNK", 3),
+        mock.patch.object(gathered, "_CHUNK", 3),
+        mock.patch.object(shuffle, "_PACK_BYTES", 300),
+        mock.patch.object(shuffle, "_TOGETHER", 3),
         mock.patch.object(tasks, "_OUTPUT_BYTES", 64),
     ):
         yield
@@ -359,12 +397,12 @@ def test_values_of_a_key_keep_the_order_of_the_input(data, arguments, small):
 @given(st.data(), options([1]), st.booleans())
 def test_equal_keys_of_other_types_are_one_group_among_neighbours(data, arguments, small):
     lines = data.draw(lines_of_text)
-    table = [
-        data.draw(st.lists(st.tuples(equal_keys, values[JSONProtocol]), max_size=8)) for _ in lines
-    ]
+    protocol = data.draw(st.sampled_from([JSONProtocol, PickleProtocol]))
+    pair = st.tuples(equal_keys, values[protocol])
+    table = [data.draw(st.lists(pair, max_size=8)) for _ in lines]
     plan = (Step("table", None, data.draw(st.sampled_from(["list", "same", "late"]))),)
     sort_values = data.draw(st.booleans())
-    job_class = job_of(plan, table, sort_values=sort_values)
+    job_class = job_of(plan, table, protocol, sort_values=sort_values)
     with next_to_no_memory() if small else contextlib.nullcontext():
         ours, _ = run(job_class, "parallel", encoded(lines), *arguments)
     with one_reducer():

@@ -20,6 +20,7 @@ from mapreduce.executors.gang.follow import Follower
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting
 from mapreduce.executors.gang.rounds import Rounds
 from mapreduce.plan.settings import Settings
+from mapreduce.runners import traits
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated, Events, RoundCompleted, Warned
 from mapreduce.runs.execution import Execution
@@ -281,6 +282,10 @@ VALUES = {
     ("spec", "dtype", "workers", "blocks"),
     [
         ("softmax", "float32", 4, 1),
+        # Two have a core each.
+        ("softmax", "float32", 2, 1),
+        ("mlp:300", "float32", 2, 2),
+        ("mlp:900", "float32", 2, 2),
         # 400 kB of parameters; and 4 MB.
         ("mlp:900", "float32", 4, 1),
         ("mlp:900", "float32", 16, 2),
@@ -292,7 +297,8 @@ VALUES = {
         ("mlp:900", "float32", 100, 7),
     ],
 )
-def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blocks):
+def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blocks, monkeypatch):
+    monkeypatch.setattr(traits, "available_cores", lambda: 2)
     model = models.create(spec, 100, 10, dtype)
     chosen = execution({**VALUES, "workers": workers}).with_blocks_for(model)
     assert (chosen.workers, chosen.blocks) == (workers, blocks)

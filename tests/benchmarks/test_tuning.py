@@ -1,0 +1,46 @@
+"""The comparison of a training without flags with the best of those with flags."""
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import selected
+from benchmarks.tuning import WAYS, Training, Tuning
+from programs import succeed
+
+
+def measured(ours, digests=("a",)):
+    ways = {name: 3.0 + number for number, name in enumerate(WAYS)}
+    best = [1.0, 2.0, 4.0]
+    return Training("one", Path(), "", ways, ours, best, {*digests}, {"gang of 1 worker"})
+
+
+@pytest.mark.parametrize(
+    ("ours", "digests", "verdict"),
+    [
+        ([1.1, 2.2, 8.0], "a", "holds: 1.1 for one, at most 1.15 wanted"),
+        ([1.2, 2.4, 4.0], "a", "MISSED: 1.2 for one, at most 1.15 wanted"),
+        ([1.0, 2.0, 4.0], "ab", "MISSED: ways of one gave different models"),
+    ],
+)
+def test_the_verdict_is_on_the_median_of_the_ratios(ours, digests, verdict):
+    tuning = Tuning([measured([1.0, 2.0, 4.0]), measured(ours, digests)])
+    assert tuning.verdict() == verdict
+    assert f"Limit: {verdict}." in tuning.lines()
+    assert "| one | 2 | chain 1 | 2 | 1 (1–1) | gang of 1 worker |" in tuning.lines()
+
+
+def test_it_can_be_named():
+    assert selected(["tuning", "growth"], full=False) == ["tuning", "growth"]
+
+
+@pytest.mark.slow
+def test_a_pinned_way_is_not_chosen(tmp_path):
+    succeed("data", "digits", tmp_path)
+    training = Training("digits", tmp_path / "train", "--rounds 3")
+    for name in ("chain 1", "gang 2, 2 blocks"):
+        assert training.seconds(WAYS[name]) > 0
+        assert not training.chosen
+    assert training.seconds("") > 0
+    assert len(training.digests) == 1
+    assert len(training.chosen) == 1

@@ -1,0 +1,150 @@
+"""A training that chooses how it is run, from the command line and from Python."""
+
+import json
+
+import pytest
+
+import datasets
+import mapreduce
+from mapreduce.errors import UsageError
+from mapreduce.executors.gang.errors import TooSmallError
+from mapreduce.plan.settings import Settings
+from mapreduce.runners import traits
+from mapreduce.runs import flags
+from mapreduce.runs.events import Events, ExecutionChosen, ExecutionTried, Warned
+from mapreduce.runs.execution import Execution
+from mapreduce.training import choosing, driver
+from programs import gradreduce, succeed
+
+SETTINGS = Settings(model="mlp:9", batch_size=96, slice_rows=12, rounds=8)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("choosing") / "train"
+    datasets.blobs(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def expected(data, tmp_path_factory):
+    run = driver.create(tmp_path_factory.mktemp("reference") / "run", SETTINGS, data, None)
+    return driver.train(run, Execution("inline"), 3, Events()).model_sha256
+
+
+def train(data, path, execution):
+    seen = []
+    run = driver.create(path, SETTINGS, data, None)
+    return seen, driver.train(run, execution, 3, Events(seen.append)).model_sha256
+
+
+def test_a_gang_is_chosen_and_told_once(data, expected, tmp_path):
+    seen, found = train(data, tmp_path / "run", flags.execution({"runner": "parallel"}))
+    assert found == expected
+    (chosen,) = [event for event in seen if isinstance(event, ExecutionChosen)]
+    assert chosen.way.startswith("gang of ")
+    tried = [event for event in seen if isinstance(event, ExecutionTried)]
+    assert tried[-1].completed == 8
+    assert all(event.seconds > 0 for event in tried)
+
+
+@pytest.mark.parametrize("runner", ["inline", "local"])
+def test_other_runners_have_chains(runner):
+    found = flags.execution({"runner": runner})
+    assert found.executor == "chain"
+    assert found.traits.costs is None
+
+
+def test_somebodys_own_steps_are_a_chain(data, expected, tmp_path):
+    class Mine(driver.ChainJob):
+        def end_round(self, *arguments):
+            yield from super().end_round(*arguments)
+
+    run = driver.create(tmp_path / "run", SETTINGS, data, None)
+    seen, execution = [], flags.execution({"runner": "parallel", "workers": 1})
+    events = Events(seen.append)
+    assert driver.train(run, execution, 3, events, job_class=Mine).model_sha256 == expected
+    ways = {event.way for event in seen if isinstance(event, ExecutionTried)}
+    assert all(way.startswith("chain") for way in ways)
+
+
+def test_a_gang_that_the_driver_chose_falls_back_by_itself(data, expected, tmp_path, monkeypatch):
+    def too_small(*_):
+        raise TooSmallError("1 of 2 tasks of the gang came within 60 s")
+
+    monkeypatch.setattr(driver, "run_gang", too_small)
+    seen, found = train(data, tmp_path / "run", flags.execution({"runner": "parallel"}))
+    assert found == expected
+    (warned,) = [event.message for event in seen if isinstance(event, Warned)]
+    assert warned.endswith("The rounds are run as a chain")
+    assert seen[-2].way.startswith("chain")
+    # Whoever asks for a gang gets an error.
+    pinned = flags.execution({"runner": "parallel", "executor": "gang"})
+    with pytest.raises(TooSmallError):
+        train(data, tmp_path / "pinned", pinned)
+
+
+def test_no_room_for_a_gang_is_a_chain(data, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr(traits.Traits, "tasks_at_once", lambda self: 0)
+    seen, found = train(data, tmp_path / "run", flags.execution({"runner": "parallel"}))
+    assert found == expected
+    (chosen,) = [event for event in seen if isinstance(event, ExecutionChosen)]
+    assert chosen.way == "chain of 1 worker"
+
+
+def test_what_a_gradient_takes_is_not_asked_of_a_broken_model(data, tmp_path, monkeypatch):
+    run = driver.create(tmp_path / "run", SETTINGS, data, None)
+    context = driver.task_context(run.path, 1, "test")
+    assert 0 < choosing.work_of(context).gradients < 1
+
+    def broken(*_):
+        raise ValueError("this model is broken")
+
+    monkeypatch.setattr(context.model, "init", broken)
+    assert choosing.work_of(context).gradients == 0
+
+
+class TestOptions:
+    def test_auto_is_a_number_too(self, data, tmp_path):
+        run = tmp_path / "run"
+        options = ["--rounds", 2, "--workers", "auto", "--threads", "auto", "--blocks", 1]
+        succeed("train", data, "--run", run, *options)
+        recorded = json.loads((run / "execution.json").read_text())
+        assert [recorded[name] for name in flags.AUTO] == ["auto", "auto", "auto", 1]
+        # What is resumed chooses anew, where the user had not chosen.
+        assert flags.recorded(driver.RunDir(run))[0].get("workers") is None
+        succeed("resume", run, "--workers", 2)
+
+    def test_other_words_are_refused(self, data, tmp_path):
+        done = gradreduce("train", data, "--run", tmp_path / "run", "--workers", "many")
+        assert done.returncode == 2
+        assert "'many' is neither an integer nor auto" in done.stderr
+        done = gradreduce("train", data, "--run", tmp_path / "run", "--executor", "quick")
+        assert done.returncode == 2
+        assert "auto" in done.stderr
+
+    def test_python_takes_the_same(self, data, tmp_path):
+        run = mapreduce.train(data, "softmax", run=tmp_path / "run", rounds=2, workers="auto")
+        assert run.model_sha256
+        with pytest.raises(UsageError, match="expected int or auto, found 'many'"):
+            mapreduce.train(data, "softmax", run=tmp_path / "other", rounds=2, workers="many")
+
+    def test_pinned_parts_stay(self):
+        found = flags.execution({"executor": "gang", "workers": 3, "threads": None})
+        assert (found.executor, found.workers, found.auto) == ("gang", 3, ("threads", "blocks"))
+        assert flags.execution({"fan_in": 4}).executor == "chain"
+
+
+def test_cores_are_those_of_the_container(tmp_path, monkeypatch):
+    monkeypatch.setattr(traits, "_QUOTAS", (tmp_path,))
+    monkeypatch.setattr(traits.os, "sched_getaffinity", lambda _: set(range(8)))
+    cases = [("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1), ("nonsense", 8)]
+    for text, cores in cases:
+        (tmp_path / "cpu.max").write_text(text)
+        assert traits.available_cores() == cores
+    (tmp_path / "cpu.max").unlink()
+    (tmp_path / "cpu.cfs_quota_us").write_text("-1")
+    (tmp_path / "cpu.cfs_period_us").write_text("100000")
+    assert traits.available_cores() == 8
+    (tmp_path / "cpu.cfs_quota_us").write_text("300000")
+    assert traits.available_cores() == 3
