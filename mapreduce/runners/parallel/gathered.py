@@ -28,6 +28,10 @@ KEYS = (str, int, bool, NoneType)
 #: What would be given time to change; a tuple, because it comes back as a list.
 MUTABLE = frozenset({list, dict, tuple})
 
+#: The last version of marshal's format in which one list at two places comes back as two, as from
+#: JSON.
+MARSHAL = 2
+
 #: What is raised for pairs that have to go through their text, if only to be refused.
 CODED_OTHERWISE = (*NOT_PLAIN, TypeError)
 
@@ -88,7 +92,7 @@ class Gathered:
                 try:
                     value = PLAIN[kind](value)
                     if kind in MUTABLE:
-                        value = dumps(value)
+                        value = dumps(value, MARSHAL)
                 except NOT_PLAIN:
                     self._add_text(key, value)
                     if self._bytes + used < limit:
@@ -152,7 +156,7 @@ def kept(value: Any) -> Any:
     """A plain value as it waits: a list or dictionary as bytes."""
     kind = type(value)
     value = PLAIN[kind](value)
-    return marshal.dumps(value) if kind in MUTABLE else value
+    return marshal.dumps(value, MARSHAL) if kind in MUTABLE else value
 
 
 def through_text(write: Write, key: Any, value: Any) -> Iterator[tuple[bytes, Any]]:
@@ -172,7 +176,7 @@ def through_text(write: Write, key: Any, value: Any) -> Iterator[tuple[bytes, An
         found = from_json(text.rstrip(b"\n"))
         if type(found) is list or type(found) is dict:
             try:
-                found = marshal.dumps(found)
+                found = marshal.dumps(found, MARSHAL)
             except ValueError:
                 found = (to_json(found),)
         yield raw, found

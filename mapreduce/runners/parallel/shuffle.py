@@ -35,6 +35,7 @@ from mapreduce.runners.parallel.comparator import Order
 from mapreduce.runners.parallel.gathered import (
     CODED_OTHERWISE,
     KEYS,
+    MARSHAL,
     MUTABLE,
     given_back,
     kept,
@@ -333,7 +334,7 @@ class PackedWriter:
                 if kind is not int or not -HUGE < value < HUGE:
                     value = PLAIN[kind](value)
                     if kind in MUTABLE:
-                        value = dumps(value)
+                        value = dumps(value, MARSHAL)
                     waiting += getsizeof(value)
                 raw, part = known[type(key)][key]
             except CODED_OTHERWISE:
