@@ -258,7 +258,7 @@ def chain(quick: bool, features: int = 784, model: str = "mlp:1256") -> Result:
                 f"{size:,} parameters, beside `benchmarks/trivial_chain.py`: the seconds of the "
                 f"whole process by the {rounds} rounds or steps."
             )
-            result = _beside(ours, {STEP: theirs}, 1 if quick else 5, note)
+            result = _beside(ours, {STEP: theirs}, 1 if quick else 3, note)
         for times in (result.ours, *result.peers.values()):
             times[:] = [seconds / rounds for seconds in times]
         return result
