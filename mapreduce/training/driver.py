@@ -305,7 +305,9 @@ class _Training:
             if checkpoint.saved(self._run):
                 self._warn("no checkpoint can be read: the run starts from its first round again")
         # An earlier driver may not have reported its last rounds. Subscribers skip those they know.
-        self._completed = position.completed - len(position.history)
+        unsettled = self._unsettled(position.completed)
+        first = (*unsettled, position)[0]
+        self._completed = first.completed - len(first.history)
         recorded = read_events(self._run.path / "events.jsonl", self._warn)
         reported = {e["completed"] for e in recorded if e["event"] == "Evaluated"}
         self._evaluated = {completed for completed in reported if completed <= position.completed}
@@ -319,9 +321,22 @@ class _Training:
                 workers=None if "workers" in self._given.auto else self._execution.workers,
             )
         )
+        for earlier in unsettled:
+            self._on_round_published(earlier)
         self._report(position)
         self._run.publish_round(position, self._execution.blocks)
         return position
+
+    def _unsettled(self, before: int) -> list[Position]:
+        """Rounds that a gang had published when its driver was killed, and that were to be saved."""
+        found, plan, saved = [], self._plan, checkpoint.saved(self._run)
+        for completed, blocks in self._run.complete_rounds().items():
+            is_due = plan.is_checkpoint(completed) or plan.is_evaluation(completed)
+            if is_due and max(saved, default=0) < completed < before:
+                # A damaged one is not needed.
+                with contextlib.suppress(MissingInputError, DataError):
+                    found.append(self._run.read_round(completed, blocks))
+        return found
 
     def _advance(self, position: Position) -> Position:
         """Run one job of rounds."""
