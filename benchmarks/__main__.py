@@ -29,6 +29,8 @@ NAMES = (
     "rounds",
     "gang.small",
     "gang.large",
+    "gang.million",
+    "gang.minibatch",
     "gang.epoch",
     "full_batch",
     "memory",

@@ -1,4 +1,4 @@
-"""Rounds of a gang: what one costs, and an epoch of them beside others on two processes.
+"""Rounds of a gang: what one costs, and an epoch of them beside others on one or two processes.
 
 PyTorch and Horovod are large, so they are looked for in environments of their own, whose
 interpreters these variables name::
@@ -27,13 +27,15 @@ from mapreduce.data.shards import Dataset
 from mapreduce.executors.gang import rank
 from mapreduce.executors.gang.rounds import Rounds
 from mapreduce.plan.settings import Settings
+from mapreduce.runners.traits import available_cores
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
 
-ROWS, FEATURES, CLASSES, HIDDEN, BATCH = 60_000, 784, 10, 128, 1_000
+ROWS, FEATURES, CLASSES, HIDDEN, BATCH, SMALL = 60_000, 784, 10, 128, 1_000, 128
 LEARNING_RATE = 0.1
 DDP, HOROVOD = "PyTorch DDP, Gloo", "Horovod, Gloo"
+ALONE, ALONE_PINNED = "PyTorch, one process", "PyTorch, one process with one thread"
 
 
 class Timed:
@@ -111,6 +113,7 @@ def rounds_of(model: str, features: int, parameters: str, most: float) -> Callab
 
 small = rounds_of("softmax", 99, "1,000", 4.0)
 large = rounds_of("mlp:900", 100, "100,000", 12.0)
+million = rounds_of("mlp:9000", 100, "1,000,000", 25.0)
 
 
 def _interpreter(variable: str, module: str) -> str:
@@ -122,9 +125,14 @@ def _interpreter(variable: str, module: str) -> str:
     return "" if done.returncode else python
 
 
-def _peer(command: list[str]) -> dict[str, Any]:
+def _peer(command: list[str], threads: int = 1) -> dict[str, Any]:
     done = subprocess.run(
-        command, env=environment(1), check=True, stdout=subprocess.PIPE, text=True, timeout=600
+        command,
+        env=environment(threads),
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=600,
     )
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
@@ -142,7 +150,7 @@ def epoch(quick: bool) -> Result:
         python = _interpreter("GRADREDUCE_TORCH", "torch")
         versions = []
         if python:
-            command = [python, script, "ddp", str(path), str(epochs)]
+            command = [python, script, "ddp", str(path), str(epochs), str(BATCH)]
             versions.append(f"torch {_peer(command)['torch']}")
             peers[DDP] = lambda: float(_peer(command)["seconds"])
         else:
@@ -151,7 +159,7 @@ def epoch(quick: bool) -> Result:
         if with_horovod:
             runner = str(Path(with_horovod).parent / "horovodrun")
             launch = [runner, "--gloo", "-np", "2", "-H", "localhost:2", with_horovod, script]
-            launch += ["horovod", str(path), str(epochs)]
+            launch += ["horovod", str(path), str(epochs), str(BATCH)]
             peers[HOROVOD] = lambda: float(_peer(launch)["seconds"])
         else:
             skipped[HOROVOD] = "GRADREDUCE_HOROVOD names no interpreter with horovod"
@@ -171,7 +179,44 @@ def epoch(quick: bool) -> Result:
         f"The gang gives the bits that any other number of tasks gives; the peers do not.",
         ours,
         theirs,
-        (DDP, 1.0),
+        (DDP, 0.85),
+        skipped,
+    )
+
+
+def minibatch(quick: bool) -> Result:
+    """The benchmark of an epoch of small batches, beside PyTorch in one process."""
+    rows, repeats, epochs = (6_000, 3, 4) if quick else (ROWS, 7, 6)
+    ranks = min(2, available_cores())
+    peers: dict[str, Callable[[], float]] = {}
+    skipped = {}
+    with folder() as path:
+        clouds(path / "data", rows, FEATURES, CLASSES)
+        _as_arrays(path / "data", path)
+        script = str(Path(__file__).parent / "peers" / "torch_data_parallel.py")
+        if python := _interpreter("GRADREDUCE_TORCH", "torch"):
+            command = [python, script, "alone", str(path), str(epochs), str(SMALL)]
+            for name, threads in ((ALONE, available_cores()), (ALONE_PINNED, 1)):
+                peers[name] = lambda threads=threads: float(_peer(command, threads)["seconds"])
+        else:
+            skipped[ALONE] = "GRADREDUCE_TORCH names no interpreter with torch"
+        timed = Timed(path, path / "data", ranks)
+        settings = Settings(
+            f"mlp:{HIDDEN}", batch_size=SMALL, learning_rate=LEARNING_RATE, epochs=epochs
+        )
+        per_epoch = -(-rows // SMALL)
+        ours, theirs = in_turn(
+            lambda: statistics.median(timed.seconds(settings, per_epoch)), peers, repeats
+        )
+    return Result(
+        f"An epoch of a perceptron 784-128-10, {rows:,} rows, batches of {SMALL}",
+        "s",
+        f"The median epoch of a training of {epochs}, without the first, by a gang of {ranks} in "
+        f"slices of 32 rows; PyTorch holds the rows in memory, and has a thread for each core, or "
+        f"one.",
+        ours,
+        theirs,
+        (ALONE, 1.4),
         skipped,
     )
 

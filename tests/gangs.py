@@ -3,8 +3,10 @@
 import functools
 import threading
 
+from mapreduce.executors.gang.handshake import Server
 from mapreduce.executors.gang.rank import Rank, Role
 from mapreduce.executors.gang.rendezvous import Meeting
+from mapreduce.executors.gang.transport import Mesh
 from mapreduce.runs.directory import RunDir
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import driver
@@ -59,3 +61,33 @@ class Gang:
             thread.join(seconds)
             assert not thread.is_alive(), f"rank {rank} does not end"
         return self.errors
+
+
+def together(ranks, work, is_local=False):
+    """Run ``work(mesh)`` on every rank of a mesh, each in a thread; what they return or raise."""
+    servers = [Server("127.0.0.1", "secret", is_local=is_local) for _ in range(ranks)]
+    results = [None] * ranks
+
+    def live(rank):
+        try:
+            mesh = Mesh(rank, [server.address for server in servers], 1, "secret")
+            mesh.most = 1 << 24
+            try:
+                mesh.open(servers[rank], lambda: None)
+                results[rank] = work(mesh)
+            finally:
+                done.wait(20)
+                mesh.close(servers[rank])
+        except Exception as error:
+            results[rank] = error
+
+    done = threading.Barrier(ranks)
+    threads = [threading.Thread(target=live, args=(rank,)) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    for server in servers:
+        server.close()
+    return results

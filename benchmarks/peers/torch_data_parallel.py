@@ -1,4 +1,4 @@
-"""PyTorch on two processes: DistributedDataParallel with Gloo, or Horovod's optimizer."""
+"""PyTorch in one process, or on two: DistributedDataParallel with Gloo, or Horovod's optimizer."""
 
 import json
 import os
@@ -11,26 +11,27 @@ import numpy as np
 import torch
 from torch import nn
 
-PROCESSES, BATCH, LEARNING_RATE = 2, 1_000, 0.1
+LEARNING_RATE = 0.1
 
 
-def train(rank: int, path: Path, epochs: int, kind: str) -> None:
-    torch.set_num_threads(1)
+def train(rank: int, path: Path, epochs: int, kind: str, batch: int) -> None:
+    processes = 1 if kind == "alone" else 2
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.manual_seed(0)
     model: nn.Module = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     if kind == "ddp":
         model = nn.parallel.DistributedDataParallel(model)
-    else:
+    elif kind == "horovod":
         import horovod.torch as hvd
 
         optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
-    # Each process has its half of the rows, in memory.
-    features = torch.from_numpy(np.load(path / "features.npy")[rank::PROCESSES])
-    labels = torch.from_numpy(np.load(path / "labels.npy")[rank::PROCESSES].astype(np.int64))
+    # Each process has its part of the rows, in memory.
+    features = torch.from_numpy(np.load(path / "features.npy")[rank::processes])
+    labels = torch.from_numpy(np.load(path / "labels.npy")[rank::processes].astype(np.int64))
     loss_of = nn.CrossEntropyLoss()
-    share = BATCH // PROCESSES
+    share = batch // processes
     times, loss = [], torch.zeros(())
     for _ in range(epochs):
         started = time.perf_counter()
@@ -48,29 +49,32 @@ def train(rank: int, path: Path, epochs: int, kind: str) -> None:
         print(json.dumps(found), flush=True)
 
 
-def ddp(rank: int, path: Path, epochs: int) -> None:
+def ddp(rank: int, path: Path, epochs: int, batch: int) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["PEER_PORT"])
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=PROCESSES)
-    train(rank, path, epochs, "ddp")
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    train(rank, path, epochs, "ddp", batch)
     # Or one process may close what the other is still using, and that one aborts.
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
 def main() -> None:
-    kind, path, epochs = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    kind, path, epochs, batch = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    if kind == "alone":
+        train(0, path, epochs, kind, batch)
+        return
     if kind == "horovod":
         import horovod.torch as hvd
 
         hvd.init()
-        train(hvd.rank(), path, epochs, kind)
+        train(hvd.rank(), path, epochs, kind, batch)
         return
     import socket
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         os.environ["PEER_PORT"] = str(probe.getsockname()[1])
-    torch.multiprocessing.spawn(ddp, (path, epochs), PROCESSES)
+    torch.multiprocessing.spawn(ddp, (path, epochs, batch), 2)
 
 
 if __name__ == "__main__":

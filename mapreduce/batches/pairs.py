@@ -11,7 +11,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from json.encoder import encode_basestring_ascii as quote
 from pathlib import Path
-from types import GeneratorType
+from types import GeneratorType, NoneType
 from typing import TYPE_CHECKING, Any
 
 from mapreduce import compat
@@ -20,6 +20,7 @@ compat.install()
 
 from mrjob.protocol import (  # noqa: E402  (mrjob needs what compat supplies)
     StandardJSONProtocol,
+    TextValueProtocol,
     _KeyCachingProtocol,
 )
 
@@ -40,6 +41,9 @@ COLUMN_ROWS = 1 << 18
 
 #: mrjob accepts whatever can be unpacked into two. Nobody means these types by a pair.
 NO_PAIRS = (str, bytes, bytearray, Mapping, Set)
+
+# Types of most keys.
+_NO_COLUMNS = frozenset({str, int, float, bool, list, tuple, NoneType})
 
 # What JSON allows, and Arrow reads as Python does.
 _FLOAT = r"^-?(0|[1-9][0-9]*)(\.[0-9]+([eE][-+]?[0-9]+)?|[eE][-+]?[0-9]+)$"
@@ -66,10 +70,12 @@ def is_keyed(function: Callable[..., Any]) -> bool:
 
 
 #: What ``json.dumps`` and ``json.loads`` come to in C, which takes a third of their time.
-_pieces_of = json.encoder.c_make_encoder and json.encoder.c_make_encoder(
+_encoder: Any = json.encoder
+_decoder: Any = json.JSONDecoder()
+_pieces_of = _encoder.c_make_encoder and _encoder.c_make_encoder(
     None, json.JSONEncoder().default, quote, None, ": ", ", ", False, False, True
 )
-_scan = json.JSONDecoder().scan_once
+_scan = _decoder.scan_once
 
 
 def to_json(value: Any) -> str:
@@ -104,6 +110,21 @@ def line_writer(write: Write) -> Write:
         return f"{to_json(key)}\t{to_json(value)}\n".encode()
 
     return write_line
+
+
+def read_lines(read: Read, lines: Iterable[bytes]) -> Iterator[tuple[Any, Any]]:
+    """Pairs of lines, by a protocol's ``read``."""
+    protocol: Any = TextValueProtocol
+    if getattr(read, "__func__", None) is not protocol.read:
+        yield from map(line_reader(read), (line.rstrip(b"\r\n") for line in lines))
+        return
+    for line in lines:
+        line = line.rstrip(b"\r\n")
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            text = read(line)[1]
+        yield None, text
 
 
 def line_reader(read: Read) -> Read:
@@ -221,7 +242,7 @@ def _columns_of(batch: Any) -> Iterator[tuple[Any, Any]]:
 
 def is_columns(key: Any) -> bool:
     """Whether a pair's key is an Arrow array, and the pair therefore two columns."""
-    return hasattr(key, "to_pylist") and hasattr(key, "type")
+    return type(key) not in _NO_COLUMNS and hasattr(key, "to_pylist") and hasattr(key, "type")
 
 
 def encode_columns(write: Write, keys: "pa.Array", values: "pa.Array") -> Any:

@@ -102,6 +102,7 @@ class WarmInlineMRJobRunner(InlineMRJobRunner):
 
     def _sorted(self, parts: list[bytes]) -> bytes:
         lines = [line for part in parts for line in io.BytesIO(part)]
+        parts.clear()
         lines.sort(key=None if self._sort_values else _key)
         return b"".join(lines)
 

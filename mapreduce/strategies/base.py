@@ -113,7 +113,8 @@ class Strategy(ABC):
     ) -> Iterable[Pair]:
         """Call the method that the phase names, with all messages of a key.
 
-        Messages come in any order, and twice with the same bytes if a task was repeated.
+        Messages come in any order, and twice with the same bytes if a task was repeated. Their
+        arrays are valid until the round ends.
         """
         found: Iterable[Pair] | None = getattr(self, phase.name)(completed, key, messages)
         if found is None:

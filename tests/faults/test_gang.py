@@ -5,6 +5,7 @@ import os
 import random
 import signal
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,27 @@ def test_killed_ranks_are_replaced(data, undisturbed, tmp_path, monkeypatch, wor
     assert disturbed.train(workers, blocks) == undisturbed
     assert len(disturbed.generations) == 3
     assert not list((tmp_path / "run/gang").iterdir())
+
+
+def test_ranks_that_are_killed_leave_no_memory(data, tmp_path, monkeypatch):
+    """Two blocks of a larger model, which all ranks have mapped when one is killed."""
+    monkeypatch.setattr(rounds, "_PUBLISH_SECONDS", 0.02)
+    plan = replace(SETTINGS, model="mlp:1500", batch_size=48)
+    chain = driver.create(tmp_path / "one", plan, data / "train", data / "test")
+    expected = driver.train(chain, Execution("inline", executor="gang"), 3, Events())
+    maps = []
+
+    def kill():
+        found = sorted(ranks())
+        maps.append([Path(f"/proc/{pid}/maps").read_text() for pid in found])
+        os.kill(found[1], signal.SIGKILL)
+
+    run = driver.create(tmp_path / "run", plan, data / "train", data / "test")
+    disturbed = Disturbed(run, [20, 500], kill)
+    assert disturbed.train(2, 2) == expected.model_sha256
+    # It has no name, so it is gone with them.
+    assert ["/memfd:gradreduce (deleted)" in text for found in maps for text in found] == [True] * 4
+    assert ranks() == []
 
 
 def test_signals_leave_a_run_that_can_go_on_and_no_process(data, tmp_path):

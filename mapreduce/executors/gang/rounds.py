@@ -84,11 +84,12 @@ class GangState(State):
             return
         sizes = {name: padded(vector.nbytes) for name, vector in vectors.items()}
         self._mesh.share(2 * sum(sizes.values()), kept * sizes["params"])
-        shared, place = self._mesh.shared, 0
-        for key in itertools.product(range(2), vectors) if shared is not None else ():
-            vector = vectors[key[1]]
-            self._memory[key] = shared.vector(place, vector.size, vector.dtype)
-            place += sizes[key[1]]
+        if (shared := self._mesh.shared) is None:
+            return
+        place = 0
+        for parity, (name, vector) in itertools.product(range(2), vectors.items()):
+            self._memory[parity, name] = shared.vector(place, vector.size, vector.dtype)
+            place += sizes[name]
 
     def advance(
         self,

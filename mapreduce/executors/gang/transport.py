@@ -7,8 +7,9 @@ at once, so that no parcel is too large to exchange. A parcel holds messages
 
     GRP1 | header length, 4 bytes | body length, 8 bytes | header, JSON | body: arrays
 
-Ranks of one machine share memory (:mod:`mapreduce.executors.gang.shared`), if there is enough: large
-arrays lie there, and the header only tells where. When one end of a connection is gone, the other raises :class:`LostPeerError`.
+Ranks of one machine share memory, if there is enough (:mod:`mapreduce.executors.gang.shared`):
+large arrays lie there, and the header only tells where. When one end of a connection is gone, the
+other raises :class:`LostPeerError`.
 """
 
 import contextlib
@@ -266,7 +267,8 @@ class Mesh:
         try:
             # Where there is no memory the sockets do.
             with contextlib.suppress(OSError):
-                found = Shared(*descriptors, size, (start, start + each)) if descriptors else None
+                own = (start, start + each)
+                found = Shared(descriptors[0], size, own) if descriptors else None
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -332,4 +334,3 @@ def _wait_for(stream: socket.socket) -> None:
     poll = select.poll()
     poll.register(stream, select.POLLIN)
     poll.poll()
-

@@ -22,15 +22,18 @@ _CHUNK = 1 << 10
 #: What a key takes beside its characters, and a value in a list beside itself.
 _KEY_BYTES, _SLOT_BYTES = 300, 9
 
+#: Types of keys that are remembered.
+KEYS = (str, int, bool, NoneType)
+
 #: What would be given time to change; a tuple, because it comes back as a list.
-_MUTABLE = frozenset({list, dict, tuple})
+MUTABLE = frozenset({list, dict, tuple})
+
+#: The last version of marshal's format in which one list at two places comes back as two, as from
+#: JSON.
+MARSHAL = 2
 
 #: What is raised for pairs that have to go through their text, if only to be refused.
 CODED_OTHERWISE = (*NOT_PLAIN, TypeError)
-
-#: The JSON of a key, and its values: lists and dictionaries as bytes by marshal, or, if they are
-#: nested too deeply for that, as their JSON in a tuple.
-Group = tuple[bytes, list[Any]]
 
 
 class Gathered:
@@ -42,21 +45,16 @@ class Gathered:
     ----------
     write : callable
         Of mrjob's JSON protocol by the standard library.
-    columns : callable, optional
-        Takes pairs of columns; they are taken apart otherwise.
+    columns : callable
+        Takes pairs of columns, which are not gathered.
     """
 
-    def __init__(self, write: Write, columns: Callable[[Any, Any], None] | None = None) -> None:
+    def __init__(self, write: Write, columns: Callable[[Any, Any], None]) -> None:
         self._write = write
         self._columns = columns
-        self._clear()
-
-    def _clear(self) -> None:
         self._groups: dict[bytes, list[Any]] = {}
         # The same lists. Of keys of one of these types, those are equal whose JSON is.
-        self._known: dict[type, dict[Any, list[Any]]] = {
-            kind: {} for kind in (str, int, bool, NoneType)
-        }
+        self._known: dict[type, dict[Any, list[Any]]] = {kind: {} for kind in KEYS}
         self._bytes = 0
 
     def __bool__(self) -> bool:
@@ -93,8 +91,8 @@ class Gathered:
             if kind is not int or not -HUGE < value < HUGE:
                 try:
                     value = PLAIN[kind](value)
-                    if kind in _MUTABLE:
-                        value = dumps(value)
+                    if kind in MUTABLE:
+                        value = dumps(value, MARSHAL)
                 except NOT_PLAIN:
                     self._add_text(key, value)
                     if self._bytes + used < limit:
@@ -127,7 +125,7 @@ class Gathered:
             same[key] = values
 
     def _add_text(self, key: Any, value: Any) -> None:
-        if self._columns and is_columns(key):
+        if is_columns(key):
             self._columns(key, value)
             return
         for raw, kept in through_text(self._write, key, value):
@@ -141,12 +139,12 @@ class Gathered:
             values = self._groups[raw] = []
         return values
 
-    def groups(self, in_order: bool = False) -> Iterator[Group]:
-        """All groups, which are given away; in the order of the keys' bytes, if so wanted."""
+    def groups(self) -> Iterator[tuple[bytes, Iterable[Any]]]:
+        """The JSON of each key, in the order of its bytes, and its values; they are given away."""
         groups = self._groups
-        self._clear()
-        for raw in sorted(groups) if in_order else list(groups):
-            yield raw, groups.pop(raw)
+        self._known.clear()
+        for raw in sorted(groups):
+            yield raw, given_back(groups.pop(raw))
 
 
 def raw_key(key: Any) -> bytes:
@@ -155,14 +153,16 @@ def raw_key(key: Any) -> bytes:
 
 
 def kept(value: Any) -> Any:
-    """A plain value as groups have it."""
+    """A plain value as it waits: a list or dictionary as bytes."""
     kind = type(value)
     value = PLAIN[kind](value)
-    return marshal.dumps(value) if kind in _MUTABLE else value
+    return marshal.dumps(value, MARSHAL) if kind in MUTABLE else value
 
 
 def through_text(write: Write, key: Any, value: Any) -> Iterator[tuple[bytes, Any]]:
-    """A pair by its JSON, or the pairs of columns: raw keys, and values as groups have them.
+    """A pair by its JSON, or the pairs of columns: raw keys, and values as they wait.
+
+    What is nested too deeply for marshal waits as its JSON in a tuple.
 
     Raises
     ------
@@ -176,7 +176,7 @@ def through_text(write: Write, key: Any, value: Any) -> Iterator[tuple[bytes, An
         found = from_json(text.rstrip(b"\n"))
         if type(found) is list or type(found) is dict:
             try:
-                found = marshal.dumps(found)
+                found = marshal.dumps(found, MARSHAL)
             except ValueError:
                 found = (to_json(found),)
         yield raw, found
@@ -196,13 +196,8 @@ def given_back(values: list[Any]) -> Iterable[Any]:
     return map(_given_back, values) if kinds & {bytes, tuple} else values
 
 
-def packed(groups: list[Any]) -> bytes:
-    """The bytes of some groups, a key and its values, or a single value, in turn."""
-    return marshal.dumps(groups)
-
-
-def groups_of(pack: bytes) -> Iterator[tuple[bytes, Any]]:
-    """The groups of a pack: a key and its values, or a single value."""
+def pairs_of(pack: bytes) -> Iterator[tuple[bytes, Any]]:
+    """The keys and values of a pack, which has them in turn."""
     parts = iter(marshal.loads(pack))  # noqa: S302  (a file of this job's own)
     return zip(parts, parts, strict=True)
 
@@ -210,7 +205,5 @@ def groups_of(pack: bytes) -> Iterator[tuple[bytes, Any]]:
 def lines_of_pack(pack: bytes) -> bytes:
     """The lines of a pack, as mrjob's protocol writes them."""
     return b"".join(
-        b"%b\t%b\n" % (raw, to_json(value).encode())
-        for raw, values in groups_of(pack)
-        for value in given_back(values if type(values) is list else [values])
+        b"%b\t%b\n" % (raw, to_json(_given_back(value)).encode()) for raw, value in pairs_of(pack)
     )

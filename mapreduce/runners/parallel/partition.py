@@ -80,6 +80,11 @@ def hash_of(content: bytes, value: int) -> int:
     Hadoop's ``WritableComparator.hashBytes`` starts from 1, ``KeyFieldBasedPartitioner.hashCode``
     from 0.
     """
+    if 0 < len(content) < len(_POWERS) and content.isascii():
+        # A key of JSON: no byte has a sign.
+        powers = _POWERS[len(content)]
+        total: int = 31 * powers[0] * value + sum(map(mul, content, powers))
+        return total & 0xFFFFFFFF
     for start in range(0, len(content), _PIECE):
         piece = memoryview(content)[start : start + _PIECE].cast("b")
         powers = _powers(len(piece))

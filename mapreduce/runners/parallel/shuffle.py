@@ -8,9 +8,10 @@ by ``sort(1)`` if they are too many.
 """
 
 import errno
+import marshal
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice, pairwise
 from pathlib import Path
 from sys import getsizeof
 from typing import Any, NamedTuple
@@ -27,17 +28,19 @@ from mapreduce.batches.pairs import (
     is_keyed,
     line_writer,
 )
+from mapreduce.batches.snapshots import HUGE, PLAIN
 from mapreduce.job.calls import as_pair
 from mapreduce.runners.parallel.commands import CommandError, block_of, lines_of, piped
 from mapreduce.runners.parallel.comparator import Order
 from mapreduce.runners.parallel.gathered import (
     CODED_OTHERWISE,
-    Gathered,
+    KEYS,
+    MARSHAL,
+    MUTABLE,
     given_back,
-    groups_of,
     kept,
     lines_of_pack,
-    packed,
+    pairs_of,
     raw_key,
     through_text,
 )
@@ -52,8 +55,14 @@ Group = tuple[bytes, Iterable[bytes | None]]
 #: short lines.
 GROUPED = 6
 
-#: Memory that is packed together, values of a key together, and what one may take.
-_PACK_BYTES, _TOGETHER, _VALUE_BYTES = 1 << 20, 1 << 12, 64
+#: The most that packs come to, as measured, and what their keys and values take beside themselves.
+_UNPACKED, _KEY_BYTES, _SLOT_BYTES = 9, 150, 9
+
+#: Every so many packs are looked at before they are read, and how often they may be read.
+_SAMPLED, _MOST_TIMES = 8, 12
+
+#: Memory that is packed together, and what a value may take beside itself, and a key to remember.
+_PACK_BYTES, _VALUE_BYTES, _KNOWN_BYTES = 1 << 20, 64, 512
 
 _READ_BYTES = 1 << 20
 _LONGEST_REMEMBERED = 256
@@ -183,12 +192,18 @@ class LineWriter:
         if repeat and is_keyed(self._protocol) and self._how.partitions > 1:
             self._write_repeated(pairs)
             return
+        whole = self._parts[0] if self._how.partitions == 1 else None
         for pair in pairs:
             key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
             if is_columns(key):
                 self._write_columns(key, value)
+                continue
+            line = encode(key, value)
+            if whole is None or self._buffered >= self._buffer_bytes:
+                self.write_line(line)
             else:
-                self.write_line(encode(key, value))
+                whole.append(line)
+                self._buffered += len(line)
 
     def _write_repeated(self, pairs: Iterable[tuple[Any, Any]]) -> None:
         """As above, remembering lines."""
@@ -279,7 +294,7 @@ class PackedWriter:
 
     def __init__(self, target: Target, write: Write, how: Partitioning, buffer_bytes: int) -> None:
         self._output = SegmentWriter(target, how.partitions)
-        self._write = write
+        self._protocol = write
         self._partition = partitioner(how)
         self._buffer_bytes = buffer_bytes
         #: Of each partition: keys and values in turn, and packs of them.
@@ -294,41 +309,77 @@ class PackedWriter:
     def write_pairs(self, pairs: Iterable[tuple[Any, Any]], repeat: bool = False) -> None:
         """Take in pairs, also pairs of columns; ``repeat`` if many may have one key."""
         if repeat:
-            pairs, gathered = iter(pairs), Gathered(self._write)
-            more = True
-            while more:
-                more = gathered.fill(pairs, self._buffer_bytes)
-                for raw, values in gathered.groups():
-                    for start in range(0, len(values), _TOGETHER):
-                        some = values[start : start + _TOGETHER]
-                        self._take_in(raw, some if len(values) > 1 else some[0], len(some))
+            self._write_repeated(pairs)
             return
         for pair in pairs:
             key, value = pair if type(pair) is tuple and len(pair) == 2 else as_pair(pair)
-            try:
-                self._take_in(raw_key(key), kept(value), 1)
-            except CODED_OTHERWISE:
-                for raw, found in through_text(self._write, key, value):
-                    self._take_in(raw, found, 1)
+            self._write(key, value)
 
-    def _take_in(self, raw: bytes, value: Any, count: int) -> None:
+    def _write_repeated(self, pairs: Iterable[tuple[Any, Any]]) -> None:
+        """As above, remembering keys."""
+        # Of keys of one of these types, those are equal whose JSON is.
+        known: dict[type, dict[Any, Any]] = {kind: {} for kind in KEYS}
+        most = max(REMEMBERED, self._buffer_bytes // _KNOWN_BYTES)
+        waiting, dumps = 0, marshal.dumps
+        for pair in pairs:
+            if type(pair) is not tuple:
+                pair = as_pair(pair)
+            try:
+                key, value = pair
+            except ValueError:
+                as_pair(pair)
+                raise
+            kind = type(value)
+            try:
+                if kind is not int or not -HUGE < value < HUGE:
+                    value = PLAIN[kind](value)
+                    if kind in MUTABLE:
+                        value = dumps(value, MARSHAL)
+                    waiting += getsizeof(value)
+                raw, part = known[type(key)][key]
+            except CODED_OTHERWISE:
+                # Also for a key that is new.
+                entry = self._write(*pair)
+                keys = known.get(type(key))
+                if entry and keys is not None and len(keys) < most:
+                    keys[key] = entry
+                continue
+            part.append(raw)
+            part.append(value)
+            waiting += _VALUE_BYTES
+            if waiting >= _PACK_BYTES:
+                self._pack()
+                waiting = 0
+
+    def _write(self, key: Any, value: Any) -> tuple[bytes, list[Any]] | None:
+        """Take in a pair; returns its key's JSON and its part, if it was not made of text."""
+        try:
+            raw = raw_key(key)
+            return raw, self._take_in(raw, kept(value))
+        except CODED_OTHERWISE:
+            for raw, found in through_text(self._protocol, key, value):
+                self._take_in(raw, found)
+            return None
+
+    def _take_in(self, raw: bytes, value: Any) -> list[Any]:
         part = self._parts[self._partition(raw)]
         part.append(raw)
         part.append(value)
-        self._bytes += len(raw) + getsizeof(value) + count * _VALUE_BYTES
+        self._bytes += len(raw) + getsizeof(value) + _VALUE_BYTES
         if self._bytes >= _PACK_BYTES:
             self._pack()
-            if self._packed_bytes >= self._buffer_bytes:
-                self._flush()
+        return part
 
     def _pack(self) -> None:
         for part, packs in zip(self._parts, self._packs, strict=True):
             if part:
-                pack = packed(part)
+                pack = marshal.dumps(part)
                 packs += len(pack).to_bytes(8, "little"), pack
                 self._packed_bytes += len(pack)
                 part.clear()
         self._bytes = 0
+        if self._packed_bytes >= self._buffer_bytes:
+            self._flush()
 
     def _flush(self) -> None:
         # One buffer a segment: a system call takes no more than some hundreds.
@@ -389,26 +440,66 @@ def packs_of(segment: Segment) -> Iterator[bytes]:
 
 
 class PackedGroups:
-    """As :class:`Groups`, of packed segments, with objects for values."""
+    """As :class:`Groups`, of packed segments, with objects for values.
 
-    def __init__(self, segments: Iterable[Segment], order: Order | None = None) -> None:
+    What does not fit into ``memory`` bytes is read several times, a range of keys each time.
+
+    Attributes
+    ----------
+    is_possible : bool
+        False if that would take too many times, or one key needs more memory.
+    """
+
+    def __init__(self, segments: list[Segment], memory: int, order: Order | None = None) -> None:
+        self._segments = segments
         self._order = order
-        self._groups: dict[bytes, list[Any]] = {}
-        groups = self._groups
-        for pack in chain.from_iterable(map(packs_of, segments)):
-            for key, values in groups_of(pack):
-                found = groups.get(key)
-                if type(values) is not list:
-                    values = [values]
-                if found is None:
-                    groups[key] = values
-                else:
-                    found += values
+        self._memory = memory
+        #: Where ranges end; each holds what is less.
+        self._ends: list[bytes] = []
+        length = sum(segment.length for segment in segments)
+        self.is_possible = length * _UNPACKED <= memory or self._divide(length)
+
+    def _packs(self) -> Iterator[bytes]:
+        return chain.from_iterable(map(packs_of, self._segments))
+
+    def _divide(self, length: int) -> bool:
+        """Choose the ranges by a sample of the packs; returns whether they will do."""
+        sizes: dict[bytes, int] = {}
+        sampled = 0
+        for pack in islice(self._packs(), 0, None, _SAMPLED):
+            sampled += len(pack)
+            for key, value in pairs_of(pack):
+                sizes[key] = sizes.get(key, _KEY_BYTES) + getsizeof(value) + _SLOT_BYTES
+        # Such a part of the sample as the memory is of all, and a bit less, since it is a sample.
+        share = 0.8 * self._memory * sampled / length
+        size = 0
+        for key in sorted(sizes):
+            size += sizes[key]
+            if size > share:
+                self._ends.append(key)
+                size = sizes[key]
+        most = 0 if self._order else _MOST_TIMES - 1
+        return len(self._ends) <= most and max(sizes.values()) <= share
 
     def __iter__(self) -> Iterator[tuple[bytes, Iterable[Any]]]:
         """Each group once: its memory is given back."""
-        for key in _in_order(self._groups, self._order):
-            yield key, given_back(self._groups.pop(key))
+        for low, high in pairwise([b"", *self._ends, None]):
+            groups = self._read(low or b"", high)
+            for key in _in_order(groups, self._order):
+                yield key, given_back(groups.pop(key))
+
+    def _read(self, low: bytes, high: bytes | None) -> dict[bytes, list[Any]]:
+        groups: dict[bytes, list[Any]] = {}
+        for pack in self._packs():
+            pairs = pairs_of(pack)
+            if low or high is not None:
+                pairs = (pair for pair in pairs if pair[0] >= low and (not high or pair[0] < high))
+            for key, value in pairs:
+                try:
+                    groups[key].append(value)
+                except KeyError:
+                    groups[key] = [value]
+        return groups
 
 
 def _in_order(keys: Iterable[bytes], order: Order | None) -> list[bytes]:

@@ -22,11 +22,12 @@ from mapreduce.batches.pairs import (
     is_keyed,
     line_reader,
     line_writer,
+    read_lines,
 )
 from mapreduce.job.calls import Pair, as_pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.commands import block_of, piped
 from mapreduce.runners.parallel.comparator import order_of_keys
-from mapreduce.runners.parallel.gathered import Gathered, given_back
+from mapreduce.runners.parallel.gathered import Gathered
 from mapreduce.runners.parallel.partition import Partitioning
 from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader, shown
 from mapreduce.runners.parallel.shuffle import (
@@ -127,8 +128,7 @@ class Task:
     def _input(self, job: Any, read: Read) -> Iterator[Pair]:
         if getattr(job._get_step(self._step, object), "mapper_batch", None):
             return self._batches(job)
-        read = line_reader(read)
-        return (read(line.rstrip(b"\r\n")) for line in self._watched(self._lines()))
+        return read_lines(read, self._watched(self._lines()))
 
     def _watched(self, items: Iterable[Any]) -> Iterable[Any]:
         """Each item a sign of life, if the driver looks for one: it is progress, if a slow one."""
@@ -138,6 +138,7 @@ class Task:
 
     def _write_lines(self, lines: Iterable[bytes]) -> dict[str, Any]:
         writer = self._writer(lambda key, value: b"")
+        assert isinstance(writer, LineWriter)
         for line in lines:
             writer.write_line(line + b"\n")
         writer.close()
@@ -199,8 +200,7 @@ class Task:
     def combine_plain(self, gathered: Gathered) -> Iterator[Pair]:
         """Pairs that the combiner makes of what was gathered."""
         job = self._new_job("combiner")
-        groups = ((raw, given_back(values)) for raw, values in gathered.groups(in_order=True))
-        return call(job, "combiner", self._step, self._decoded(groups, from_json))
+        return call(job, "combiner", self._step, self._decoded(gathered.groups(), from_json))
 
     # Reduce
 
@@ -256,10 +256,11 @@ class Task:
             blocks = self._ordered_blocks(segments)
             lists = piped(spec["pre_filter"], blocks, ignore_status=True)
             return self._apply_to_pairs(job, "reducer", self._read(lists, read))
-        if self._fits(segments):
-            if segments and all(segment.packed for segment in segments):
-                packed = PackedGroups(segments, order_of_keys(self._how))
+        if segments and all(segment.packed for segment in segments):
+            packed = PackedGroups(segments, int(spec["memory"]), order_of_keys(self._how))
+            if packed.is_possible:
                 return call(job, "reducer", self._step, self._decoded(packed, from_json))
+        elif self._fits(segments):
             groups = self._gathered(segments)
             return self._apply(job, "reducer", groups, groups.is_split, read)
         pairs = self._read(self._sorted(segments), self._read_or_tell(read))
@@ -306,8 +307,9 @@ class Task:
     ) -> Iterator[Pair]:
         """Pairs that a combiner or reducer makes of groups."""
         if is_split and is_keyed(read) and not is_overridden(type(job), mrc):
-            loads: Any = from_json if is_json(read) else read.__self__._loads
-            decode = Decoder(loads).__getitem__ if is_json(read) else loads
+            protocol: Any = getattr(read, "__self__", None)
+            loads = from_json if is_json(read) else protocol._loads
+            decode: Any = Decoder(loads).__getitem__ if is_json(read) else loads
             decoded = ((key, map(decode, values)) for key, values in groups)
             return call(job, mrc, self._step, self._decoded(decoded, loads))
         pairs = read_groups(groups, self._read_or_tell(read), self._at)
@@ -331,28 +333,25 @@ class Task:
             yield key, map(itemgetter(1), self._watched(group))
         self._key = None
 
-    def _load(self, loads: Callable[[bytes], Any], raw: bytes) -> Any:
-        self._key = raw
-        return loads(raw)
-
     def _decoded(
         self, groups: Iterable[tuple[bytes, Iterable[Any]]], loads: Callable[[bytes], Any]
     ) -> Iterator[tuple[Any, Iterator[Any]]]:
         """Groups with decoded keys; neighbours with equal ones, as 1 and 1.0, are one group."""
-        watched = self._watched
+        watched = self._watched if self._spec.get("timeout") else iter
         last: Any = None
         last_raw = b""
         waiting: list[Iterable[Any]] = []
         for number, (raw, values) in enumerate(groups):
             if not number % _OFTEN:
                 self._alive()
-            key = self._load(loads, raw)
+            self._key = raw
+            key = loads(raw)
             if waiting and not (key is last or key == last):
                 self._key = last_raw
                 yield last, iter(watched(chain.from_iterable(waiting)))
                 waiting = []
-            if type(key) is str:
                 self._key = raw
+            if type(key) is str:
                 yield key, iter(watched(values))
                 continue
             if not waiting:

@@ -198,6 +198,26 @@ class Warns(MRJob):
         yield key, sum(values)
 
 
+class OneListTwice(MRJob):
+    """Values with one list at two places, which are two lists once they are read as JSON."""
+
+    def mapper(self, _, line):
+        words = line.split()
+        yield len(words), [words, words]
+
+    def reducer(self, count, values):
+        for first, second in values:
+            first.append("more")
+            yield count, second
+
+
+class OneListCombined(OneListTwice):
+    def combiner(self, count, values):
+        for first, second in values:
+            first.append("combined")
+            yield count, [second, second]
+
+
 class Commands(MRJob):
     """A step in the shell between two in Python."""
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from gangs import together
 from mapreduce.errors import WireError
 from mapreduce.executors.gang.errors import LostPeerError, NewerGenerationError
 from mapreduce.executors.gang.handshake import Server
@@ -47,11 +48,11 @@ def test_messages_come_out_of_a_parcel_as_they_went_in(messages):
     [
         b"",
         b"[[{}, [['v', '<f4', [4], 0]]]]",
-        b'[[{}, [["v", "<f4", [400], 0]]]]',
-        b'[[{}, [["v", "<f4", [-1], 0]]]]',
-        b'[[{}, [["v", "<f4", [4], -8]]]]',
-        b'[[{}, [["v", "|O", [1], 0]]]]',
-        b'[[{}, [["v", "nonsense", [1], 0]]]]',
+        b'[[{}, [["v", "<f4", [400], 0, false]]]]',
+        b'[[{}, [["v", "<f4", [-1], 0, false]]]]',
+        b'[[{}, [["v", "<f4", [4], -8, false]]]]',
+        b'[[{}, [["v", "|O", [1], 0, false]]]]',
+        b'[[{}, [["v", "nonsense", [1], 0, false]]]]',
         b'[[{}, [["v"]]]]',
         b"[1]",
         b"[" * 100_000,
@@ -61,36 +62,6 @@ def test_a_header_that_does_not_fit_is_refused(header):
     body = pack([Message({}, {"v": np.zeros(4, np.float32)})]).body
     with pytest.raises(WireError, match="a parcel of 64 bytes of another rank"):
         unpack(Parcel(header, body))
-
-
-def together(ranks, work, is_local=False):
-    """Run ``work(mesh)`` on every rank of a mesh, each in a thread; what they return or raise."""
-    servers = [Server("127.0.0.1", "secret", is_local=is_local) for _ in range(ranks)]
-    results = [None] * ranks
-
-    def live(rank):
-        try:
-            mesh = Mesh(rank, [server.address for server in servers], 1, "secret")
-            mesh.most = 1 << 24
-            try:
-                mesh.open(servers[rank], lambda: None)
-                results[rank] = work(mesh)
-            finally:
-                done.wait(20)
-                mesh.close(servers[rank])
-        except Exception as error:
-            results[rank] = error
-
-    done = threading.Barrier(ranks)
-    threads = [threading.Thread(target=live, args=(rank,)) for rank in range(ranks)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
-    for server in servers:
-        server.close()
-    return results
 
 
 @pytest.mark.parametrize("is_local", [True, False])

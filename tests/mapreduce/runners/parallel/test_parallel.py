@@ -65,7 +65,17 @@ def _children() -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["WordCount", "TwoSteps", "InitAndFinal", "Sorted", "MapOnly", "ReducerOnly"]
+    "name",
+    [
+        "WordCount",
+        "TwoSteps",
+        "InitAndFinal",
+        "Sorted",
+        "MapOnly",
+        "ReducerOnly",
+        "OneListTwice",
+        "OneListCombined",
+    ],
 )
 @pytest.mark.parametrize("workers", [1, 3])
 def test_output_equals_inline(text, name, workers):

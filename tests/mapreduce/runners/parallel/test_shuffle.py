@@ -1,14 +1,16 @@
 """Partitions and groups, against dictionaries of everything."""
 
+import copy
 import json
 import random
 import shutil
 from collections import defaultdict
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mrjob.protocol import JSONProtocol, RawProtocol, ReprProtocol
+from mrjob.protocol import JSONProtocol, RawProtocol, ReprProtocol, StandardJSONProtocol
 
 from hdfs_utils.errors import StorageError
 from mapreduce.runners.parallel.commands import lines_of
@@ -16,6 +18,8 @@ from mapreduce.runners.parallel.partition import Partitioning, hash_partition
 from mapreduce.runners.parallel.shuffle import (
     Groups,
     LineWriter,
+    PackedGroups,
+    PackedWriter,
     Target,
     in_memory,
     key_of,
@@ -196,3 +200,214 @@ def test_other_protocols_write_their_own_bytes(tmp_path):
     )
     assert (tmp_path / "file").read_bytes() == b"a\t1\na\t1\nx\ty\n"
     assert result["files"] == [(str(tmp_path / "file"), 12)]
+
+
+# Pairs without lines
+
+
+class Number(int):
+    pass
+
+
+class Text(str):
+    pass
+
+
+class Names(dict):
+    pass
+
+
+class Items(list):
+    pass
+
+
+odd = st.sampled_from(
+    [
+        -0.0,
+        1 << 64,
+        -(1 << 64),
+        10**700,
+        "\ud83d",
+        "\ud83d\ude00",
+        "😀",
+        Number(3),
+        Text("a"),
+        Names(a=1),
+        Items([1]),
+        {3: 1, "3": 2},
+        {None: 1, True: 2, 0.5: 3},
+        float("nan"),
+        float("inf"),
+        ["x" * 300] * 40,
+        list(range(40)),
+        [0.5] * 40,
+        [float("nan")] * 40,
+        [1e308] * 40,
+        [True] * 40,
+        [None, 1] * 20,
+        {Text("b"): 1},
+        {f"k{i}": i for i in range(40)},
+        {i: i for i in range(40)},
+        {"\ud83d": 1},
+        {"é": "\udc00"},
+    ]
+)
+scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4), odd)
+names = st.one_of(st.text(max_size=3), st.integers(-2, 2), st.booleans(), st.none(), st.floats())
+anything = st.recursive(
+    scalars,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.tuples(inner, inner),
+        st.dictionaries(names, inner, max_size=3),
+    ),
+    max_leaves=6,
+)
+
+
+def exactly(value):
+    """A value with all that JSON may change: types, the sign of zero, the order of a dictionary."""
+    if type(value) in (list, tuple):
+        return type(value), [exactly(item) for item in value]
+    if type(value) is dict:
+        return dict, [(exactly(name), exactly(item)) for name, item in value.items()]
+    return type(value), repr(value)
+
+
+def change(value):
+    """What a mapper may do with an object after it has yielded it."""
+    if isinstance(value, list):
+        for item in value:
+            change(item)
+        value.append("changed")
+    elif isinstance(value, dict):
+        for item in value.values():
+            change(item)
+        value["changed"] = True
+    elif isinstance(value, tuple):
+        for item in value:
+            change(item)
+
+
+@given(
+    st.lists(st.tuples(anything, anything), max_size=12),
+    st.booleans(),
+    st.sampled_from([1, 400, 1 << 20]),
+)
+def test_groups_are_those_of_mrjobs_lines(tmp_path_factory, pairs, repeat, buffer_bytes):
+    pairs = [copy.deepcopy(pair) for pair in [*pairs, *pairs]]
+    protocol = StandardJSONProtocol()
+    expected = defaultdict(list)
+    for pair in pairs:
+        raw, _, value = protocol.write(*pair).partition(b"\t")
+        expected[raw].append(exactly(json.loads(value)))
+
+    def changing():
+        for key, value in pairs:
+            yield key, value
+            change(key)
+            change(value)
+
+    writer = PackedWriter(
+        Target(str(tmp_path_factory.mktemp("out") / "file")),
+        protocol.write,
+        Partitioning(2),
+        buffer_bytes,
+    )
+    writer.write_pairs(changing(), repeat)
+    writer.close()
+    found = {}
+    for number, segments in enumerate(writer.result["segments"]):
+        groups = PackedGroups(segments, 1 << 40)
+        of_part = [(key, list(map(exactly, values))) for key, values in groups]
+        assert [key for key, _ in of_part] == sorted(key for key, _ in of_part)
+        assert all(hash_partition(key, 2) == number for key, _ in of_part)
+        found |= of_part
+        lines = [line for lines in in_memory(segments) for line in lines]
+        texts = defaultdict(list)
+        for line in lines:
+            raw, _, value = line.partition(b"\t")
+            texts[raw].append(exactly(json.loads(value)))
+        assert texts == dict(of_part)
+    assert found == expected
+
+
+@pytest.mark.parametrize("repeat", [False, True])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        ("a", b"bytes"),
+        (b"bytes", 1),
+        (b"key", {2}),
+        ("a", {(1, 2): 3}),
+        ("a", [10**5000]),
+        ("a", 10**5000),
+        (10**5000, 1),
+        ("a", np.int64(3)),
+        ("a", [np.float32(3)]),
+        ("a", object),
+    ],
+    ids=range(10),
+)
+def test_what_json_refuses_has_mrjobs_error(tmp_path, bad, repeat):
+    write = StandardJSONProtocol().write
+    with pytest.raises((TypeError, ValueError)) as theirs:
+        write(*bad)
+    taken = []
+
+    def pairs():
+        for pair in [("a", 1), bad, ("b", 2)]:
+            taken.append(pair[0])
+            yield pair
+
+    writer = PackedWriter(Target(str(tmp_path / "out")), write, Partitioning(1), 1 << 20)
+    with pytest.raises(theirs.type) as ours:
+        writer.write_pairs(pairs(), repeat)
+    writer.close()
+    assert str(ours.value) == str(theirs.value)
+    # At the pair itself, not later.
+    assert len(taken) == 2
+
+
+def test_circles_and_depths_are_mrjobs(tmp_path):
+    write = StandardJSONProtocol().write
+    circle = []
+    circle.append(circle)
+    deep = []
+    for _ in range(600):
+        deep = [deep]
+    writer = PackedWriter(Target(str(tmp_path / "out")), write, Partitioning(1), 1 << 20)
+    with pytest.raises(ValueError, match="Circular"):
+        writer.write_pairs([("a", circle)])
+    writer.write_pairs([("b", deep)])
+    writer.close()
+    groups = PackedGroups(writer.result["segments"][0], 1 << 20)
+    assert [(key, list(values)) for key, values in groups] == [(b'"b"', [deep])]
+
+
+@pytest.mark.parametrize("memory", [1 << 40, 1 << 20, 300_000])
+def test_a_partition_that_does_not_fit_is_read_by_ranges_of_keys(tmp_path, memory):
+    pairs = [(f"key {n * 7919 % 1000}", [n, "x" * (n % 9)]) for n in range(20_000)]
+    writer = PackedWriter(
+        Target(str(tmp_path / "out")), StandardJSONProtocol().write, Partitioning(1), 1 << 18
+    )
+    writer.write_pairs(iter(pairs), True)
+    writer.close()
+    expected = defaultdict(list)
+    for key, value in pairs:
+        expected[json.dumps(key).encode()].append(value)
+    groups = PackedGroups(writer.result["segments"][0], memory)
+    assert groups.is_possible
+    assert (len(groups._ends) > 0) == (memory < 1 << 40)
+    assert [(key, list(values)) for key, values in groups] == sorted(expected.items())
+
+
+@pytest.mark.parametrize("keys", [1, 1000])
+def test_a_key_that_does_not_fit_is_for_sort(tmp_path, keys):
+    pairs = [(f"key {n % keys}", [n, "x"]) for n in range(20_000)]
+    writer = PackedWriter(
+        Target(str(tmp_path / "out")), StandardJSONProtocol().write, Partitioning(1), 1 << 18
+    )
+    writer.write_pairs(iter(pairs), True)
+    writer.close()
+    assert not PackedGroups(writer.result["segments"][0], 50_000).is_possible
