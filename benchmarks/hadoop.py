@@ -204,7 +204,8 @@ def _data(features: int, model: str) -> int:
 
 def _training(model: str, rounds: int, *flags: str) -> Command:
     program = [sys.executable, "-m", "mapreduce.cli.main", "train", DATA, "--run", OUT, "-q"]
-    return [*program, "--model", model, "--rounds", str(rounds), "-r", "hadoop", *flags]
+    plan = ["--model", model, "--rounds", str(rounds), "--learning-rate", "0.01"]
+    return [*program, *plan, "-r", "hadoop", *flags]
 
 
 def _digest(command: Command) -> str:
