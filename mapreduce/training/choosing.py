@@ -90,7 +90,9 @@ class Chooser:
         most = min(self._at_once, units)
         # Threads that share a GPU would only wait for each other.
         is_here = self._traits.has_local_files and self._context.model.device == "cpu"
-        self._ways = ways(pinned, given.auto, most, can_gang, is_here)
+        found = ways(pinned, given.auto, most, can_gang, is_here)
+        # The number of blocks that suits a way may be the one that another has.
+        self._ways = list({self._execution(way): way for way in reversed(found)}.values())[::-1]
         assert self._traits.costs is not None
         work = work_of(self._context)
         self._tuner = Tuner(self._ways, self._traits.costs, max(self._at_once, 1), work)
@@ -102,9 +104,8 @@ class Chooser:
 
     def next(self, completed: int, left: int) -> tuple[Execution, Segment]:
         """How to run the rounds after ``completed`` ones, of which ``left`` are left."""
-        model = self._context.model
         if not self._ways:
-            return self._given.with_blocks_for(model), Segment()
+            return self._given.with_blocks_for(self._context.model), Segment()
         self._way, segment = self._tuner.choose(left)
         assert self._traits.costs is not None
         if not segment.seconds or (self._told is None and self._traits.costs.job > _SOON):
@@ -115,7 +116,10 @@ class Chooser:
             if segment.seconds and left * expected >= segment.worth:
                 until = completed + max(math.ceil(segment.seconds / expected), 1)
             segment = Segment(until=until)
-        return replace(self._given, **self._way._asdict()).with_blocks_for(model), segment
+        return self._execution(self._way), segment
+
+    def _execution(self, way: Way) -> Execution:
+        return replace(self._given, **way._asdict()).with_blocks_for(self._context.model)
 
     def note(self, times: Times) -> None:
         """Note what the rounds took in the way that was chosen last."""

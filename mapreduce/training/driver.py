@@ -328,7 +328,7 @@ class _Training:
         return position
 
     def _unsettled(self, before: int) -> list[Position]:
-        """Rounds that a gang had published when its driver was killed, and that were to be saved."""
+        """Rounds to be saved, which a gang had published when its driver was killed."""
         found, plan, saved = [], self._plan, checkpoint.saved(self._run)
         for completed, blocks in self._run.complete_rounds().items():
             is_due = plan.is_checkpoint(completed) or plan.is_evaluation(completed)

@@ -12,7 +12,7 @@ from mapreduce.runners.traits import Costs
 
 #: Seconds that a round costs a gang beside its gradients: of one worker, more for each other one
 #: and for each byte that they exchange, and for each unit that one thread hands to another.
-_GANG, _PEER, _BYTE, _UNIT = 1e-4, 2e-4, 5e-10, 5e-5
+_GANG, _PEER, _BYTE, _UNIT = 1e-4, 5e-5, 2e-10, 5e-5
 
 #: A way is tried for so many starts of a job, and only if the training lasts for so many.
 _TRIAL, _WORTH = 3, 12
