@@ -104,6 +104,7 @@ class Chooser:
 
     def next(self, completed: int, left: int) -> tuple[Execution, Segment]:
         """How to run the rounds after ``completed`` ones, of which ``left`` are left."""
+        self._from = completed
         if not self._ways:
             return self._given.with_blocks_for(self._context.model), Segment()
         self._way, segment = self._tuner.choose(left)
@@ -124,7 +125,7 @@ class Chooser:
     def note(self, times: Times) -> None:
         """Note what the rounds took in the way that was chosen last."""
         if self._way is not None and times.round is not None:
-            self._tuner.add(self._way, times.round)
+            self._tuner.add(self._way, times.round, times.completed - self._from)
             way = str(self._way)
             self._emit(ExecutionTried(times.completed, way, times.round, times.evaluation))
 

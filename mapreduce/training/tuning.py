@@ -26,6 +26,9 @@ _FIRST_SHARE = 0.08
 #: Starts of a job before which a way that was chosen is not doubted.
 _PATIENCE = 20
 
+#: The share of that time whose rounds are compared with those before.
+_ENOUGH = 0.8
+
 #: Measured seconds that differ by less are equal.
 _EQUAL = 0.03
 
@@ -120,6 +123,9 @@ class Tuner:
         self._work = work
         self._patience = _PATIENCE * costs.job
         self._is_disturbed = self._is_steady = False
+        #: The way of the last rounds; seconds and rounds of it that were not compared yet.
+        self._last: Way | None = None
+        self._spent, self._rounds = 0.0, 0
         #: Median seconds of a round, as far as they are known.
         self.measured: dict[Way, float] = {}
 
@@ -182,8 +188,20 @@ class Tuner:
         trial = 2 * self._costs.job + max(_TRIAL * self._costs.job, then) / 2
         return left * (now - then) > 2 * trial or trial < _SHARE * left * now
 
-    def add(self, way: Way, seconds: float) -> None:
-        """Note what a round has taken lately. If that has changed, all ways may be tried again."""
+    def add(self, way: Way, seconds: float, rounds: int) -> None:
+        """Note what a round has taken lately, in a segment of some rounds.
+
+        If that has changed, all ways may be tried again. A few rounds of a way that was measured
+        before say nothing: they wait for more.
+        """
+        if way != self._last:
+            self._last, self._spent, self._rounds = way, 0.0, 0
+        self._spent += seconds * rounds
+        self._rounds += rounds
+        if way in self.measured and self._spent < _ENOUGH * self._patience:
+            return
+        seconds = self._spent / self._rounds
+        self._spent, self._rounds = 0.0, 0
         before = self.measured.get(way, seconds)
         is_slower = seconds > before * CHANGE
         if is_slower or seconds < before / CHANGE or (self._is_disturbed and self._is_steady):

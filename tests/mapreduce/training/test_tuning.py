@@ -34,7 +34,7 @@ def simulated(cost, tuner, rounds, noise=0.02, seed=0):
                 changed = 0 if 1 / segment.CHANGE < ratio < segment.CHANGE else changed + 1
                 if changed > 20:
                     break
-        tuner.add(way, seconds)
+        tuner.add(way, seconds, done - first)
         log.append((way, done - first))
     return total, log
 
@@ -81,6 +81,19 @@ def test_a_neighbour_on_the_cores_is_noticed_and_its_end_too():
     assert sum(rounds for way, rounds in log if way.workers * way.threads == 2) > 4000, log
 
 
+def test_one_slow_job_of_a_chain_is_no_change():
+    chains = choices(pinned=Way("chain", 1), auto=("workers",))
+    tuner = Tuner(chains, COSTS, 2, Work(0.001, 0.0, 4, 4000))
+    for way, seconds in zip(chains, (0.005, 0.006), strict=True):
+        tuner.add(way, seconds, 10)
+    for seconds in (0.005, 0.009, 0.005, 0.003, 0.005):
+        tuner.add(chains[0], seconds, 10)
+        assert len(tuner.measured) == 2
+    for _ in range(30):
+        tuner.add(chains[0], 0.02, 10)
+    assert tuner.choose(10_000)[0] == chains[1]
+
+
 def test_one_core_has_one_way():
     (only,) = choices(cores=1)
     assert only == Way("gang", 1)
@@ -113,8 +126,8 @@ def test_slow_starts_are_not_spent_on_tries():
 def test_a_choice_is_told_in_words():
     tuner = Tuner(choices(), COSTS, 2, Work(0.01, 0.0, 4, 4000))
     assert tuner.why(Way("gang", 1), 1000) == "about 10.1 ms a round, 10.1 s in all, expected"
-    tuner.add(Way("gang", 1), 0.0123)
-    tuner.add(Way("gang", 2), 0.0071)
+    tuner.add(Way("gang", 1), 0.0123, 10)
+    tuner.add(Way("gang", 2), 0.0071, 10)
     words = "7.1 ms a round; tried: gang of 1 worker 12.3 ms"
     assert tuner.why(Way("gang", 2), 1000) == words
     assert str(Way("chain", 1, 2, 3)) == "chain of 2 threads, 3 blocks"
