@@ -383,7 +383,9 @@ def test_a_bar_on_a_terminal(data, tmp_path):
     command = [*programs.GRADREDUCE, "train", data / "train", "--run", tmp_path / "run"]
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
-        [*map(str, command), "--rounds", "600"], stdout=subprocess.PIPE, stderr=theirs
+        [*map(str, command), "--rounds", "600", "--executor", "chain"],
+        stdout=subprocess.PIPE,
+        stderr=theirs,
     )
     os.close(theirs)
     shown = b""

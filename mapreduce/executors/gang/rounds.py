@@ -225,6 +225,9 @@ class Rounds:
         self._state.share(start, min(slices, _GRADIENTS) + 1)
         self._published = start
         self._passing = [] if self._is_due(start) else [start]
+        # Nobody goes on before all have read these files: they are deleted when a round is done,
+        # which may be soon, and without a rank that has no unit to map.
+        self._to_all([], self._all)
         self._publish_at = time.monotonic() + _PUBLISH_SECONDS
 
     # A round

@@ -18,7 +18,7 @@ from mapreduce.errors import GradreduceError, NonFiniteError, UsageError
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.follow import Follower
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting
-from mapreduce.executors.gang.rounds import Rounds
+from mapreduce.executors.gang.rounds import GangState, Rounds
 from mapreduce.plan.settings import Settings
 from mapreduce.runners import traits
 from mapreduce.runs.directory import RunDir
@@ -357,3 +357,18 @@ def test_files_that_the_first_round_needs_are_kept(data, tmp_path):
     assert run.read_block(6, 0, 1).rounds() > {6}
     Follower(run, Meeting.prepare(run), 1, 6, bool, bool, bool).look()
     assert run.read_round(6, 1).params.tobytes() == position.params.tobytes()
+
+
+def test_a_rank_without_units_may_be_slow_to_read_the_first_round(data, tmp_path, monkeypatch):
+    vector = GangState.vector
+
+    def slow_vector(self, completed, name):
+        if self._mesh.rank == 1 and name not in self._vectors:
+            time.sleep(0.5)
+        return vector(self, completed, name)
+
+    monkeypatch.setattr(GangState, "vector", slow_vector)
+    settings = Settings(model="softmax", batch_size=8, slice_rows=8, rounds=20)
+    run = driver.create(tmp_path / "run", settings, data / "train", None)
+    driver.train(run, Execution("parallel", 2, executor="gang"), 3, Events())
+    assert run.result().completed == 20
