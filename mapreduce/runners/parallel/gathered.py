@@ -28,6 +28,8 @@ KEYS = (str, int, bool, NoneType)
 #: What would be given time to change; a tuple, because it comes back as a list.
 MUTABLE = frozenset({list, dict, tuple})
 
+_QUOTE = ord('"')
+
 #: Smaller integers are compared faster.
 _SMALL = 1 << 29
 
@@ -80,26 +82,25 @@ class Gathered:
         return False
 
     def _add(self, pairs: Iterable[Pair], limit: int) -> None:
-        known, value, used, dumps = self._known, None, 0, marshal.dumps
-        texts, most = known[str], limit - self._bytes
+        known, used, dumps = self._known, 0, marshal.dumps
+        value: Any = None
+        texts, one, least, most = known[str], 1, -_SMALL, limit - self._bytes
         for pair in pairs:
-            if type(pair) is not tuple:
-                refuse(pair)
             try:
                 key, value = pair
-            except (TypeError, ValueError):
-                as_pair(pair)
-                raise
-            kind = type(value)
-            if kind is int and -_SMALL < value < _SMALL:
-                try:
-                    # Counts by text: only texts are put in, and nothing else that JSON takes
-                    # equals one.
+                # Counts by text: nothing but text is put in, or equals it. Most counts are 1.
+                if value is one or (type(value) is int and least < value < _SMALL):
                     texts[key].append(value)
                     continue
-                except (KeyError, TypeError):
-                    pass
-            elif kind is not int or not -HUGE < value < HUGE:
+            except KeyError:
+                pass
+            except (TypeError, ValueError):
+                # It is none, or its key cannot be looked up.
+                key, value = as_pair(pair)
+            if type(pair) is not tuple:
+                refuse(pair)
+            kind = type(value)
+            if kind is not int or not -HUGE < value < HUGE:
                 try:
                     value = PLAIN[kind](value)
                     if kind in MUTABLE:
@@ -161,6 +162,13 @@ class Gathered:
 def raw_key(key: Any) -> bytes:
     """The JSON of a key."""
     return (quote(key) if type(key) is str else to_json(key)).encode()
+
+
+def key_from(raw: bytes) -> Any:
+    """The key of a JSON that :func:`raw_key` or mrjob's protocol has written."""
+    if raw[0] == _QUOTE and b"\\" not in raw:
+        return raw[1:-1].decode()
+    return from_json(raw)
 
 
 def kept(value: Any) -> Any:

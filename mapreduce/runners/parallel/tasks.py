@@ -27,7 +27,7 @@ from mapreduce.batches.pairs import (
 from mapreduce.job.calls import Pair, as_pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.commands import block_of, piped
 from mapreduce.runners.parallel.comparator import order_of_keys
-from mapreduce.runners.parallel.gathered import Gathered
+from mapreduce.runners.parallel.gathered import Gathered, key_from
 from mapreduce.runners.parallel.partition import Partitioning
 from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader, shown
 from mapreduce.runners.parallel.shuffle import (
@@ -200,7 +200,7 @@ class Task:
     def combine_plain(self, gathered: Gathered) -> Iterator[Pair]:
         """Pairs that the combiner makes of what was gathered."""
         job = self._new_job("combiner")
-        return call(job, "combiner", self._step, self._decoded(gathered.groups(), from_json))
+        return call(job, "combiner", self._step, self._decoded(gathered.groups(), key_from))
 
     # Reduce
 
@@ -259,7 +259,7 @@ class Task:
         if segments and all(segment.packed for segment in segments):
             packed = PackedGroups(segments, int(spec["memory"]), order_of_keys(self._how))
             if packed.is_possible:
-                return call(job, "reducer", self._step, self._decoded(packed, from_json))
+                return call(job, "reducer", self._step, self._decoded(packed, key_from))
         elif self._fits(segments):
             groups = self._gathered(segments)
             return self._apply(job, "reducer", groups, groups.is_split, read)
