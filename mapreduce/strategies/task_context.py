@@ -48,6 +48,7 @@ class TaskContext:
         self.optimizer = self.plan.create_optimizer()
         self.schedule = self.plan.create_schedule()
         self.threads = threads
+        self._pools: dict[int, ThreadPoolExecutor] = {}
         self._local = threading.local()
         self._copied: tuple[Array, Array] | None = None
         #: The strategy with the layout it was made for, kept for the next task.
@@ -62,10 +63,6 @@ class TaskContext:
     def data(self) -> Dataset:
         """The training data."""
         return Dataset(path_of(self.config.data), self.plan.data.sha256)
-
-    @cached_property
-    def _pools(self) -> dict[int, ThreadPoolExecutor]:
-        return {}
 
     @property
     def workspace(self) -> Workspace:

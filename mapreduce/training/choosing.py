@@ -129,9 +129,9 @@ class Chooser:
             way = str(self._way)
             self._emit(ExecutionTried(times.completed, way, times.round, times.evaluation))
 
-    def without_gangs(self, given: Execution) -> None:
+    def without_gangs(self) -> None:
         """Choose among chains from now on, since the tasks of a gang cannot all run."""
-        self._given = given
+        self._given = replace(self._given, executor="chain")
         if self._ways:
             self._choose_from(False)
 

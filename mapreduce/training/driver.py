@@ -394,8 +394,7 @@ class _Training:
             if self._given.gang_fallback != "chain" and "executor" not in self._given.auto:
                 raise
             self._warn(f"{error}. The rounds are run as a chain")
-            self._given = replace(self._given, executor="chain")
-            self._chooser.without_gangs(self._given)
+            self._chooser.without_gangs()
             return None
         except BaseException:
             # Save and report what was published before the error.

@@ -177,9 +177,9 @@ class Tuner:
         return start + left * self._with_evaluations(way) * (1 + _EQUAL * (self._at_once(way) > 1))
 
     def _trial(self) -> Segment:
-        is_only = len(self._ways) == 1
-        seconds, worth = (0.0, 0.0) if is_only else (_TRIAL, _WORTH)
-        return Segment(seconds=seconds * self._costs.job, worth=worth * self._costs.job)
+        if len(self._ways) == 1:
+            return Segment()
+        return Segment(seconds=_TRIAL * self._costs.job, worth=_WORTH * self._costs.job)
 
     def _pays(self, way: Way, best: Way, left: int) -> bool:
         """Whether a way is worth a trial: there and back."""

@@ -88,15 +88,16 @@ class Gathered:
         for pair in pairs:
             try:
                 key, value = pair
-                # Counts by text: nothing but text is put in, or equals it. Most counts are 1.
-                if value is one or (type(value) is int and least < value < _SMALL):
+            except (TypeError, ValueError):
+                as_pair(pair)
+                raise
+            # Counts by text: nothing but text is put in, or equals it. Most counts are 1.
+            if value is one or (type(value) is int and least < value < _SMALL):
+                try:
                     texts[key].append(value)
                     continue
-            except KeyError:
-                pass
-            except (TypeError, ValueError):
-                # It is none, or its key cannot be looked up.
-                key, value = as_pair(pair)
+                except (KeyError, TypeError):
+                    pass
             if type(pair) is not tuple:
                 refuse(pair)
             kind = type(value)
