@@ -8,6 +8,7 @@ the process that made them, and files are published whole.
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,9 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM)
 #: may both send it.
 _ECHO_SECONDS = 1.0
 
+#: Seconds after which an interruption that Python swallowed is raised again.
+_AGAIN_SECONDS = 0.05
+
 _is_handling = False
 
 #: How many contexts defer signals, and the interruption that waits for their end.
@@ -35,7 +39,8 @@ def interrupting() -> Iterator[None]:
     """Install a handler for both signals that raises :class:`Interrupted`.
 
     An error that follows from the interruption is replaced by it, except one of a full or failing
-    disk. Nested uses, and those outside of the main thread, which alone gets signals, do nothing.
+    disk. Where Python swallows it (in a ``__del__``, in a callback of C), it is raised again.
+    Nested uses, and those outside of the main thread, which alone gets signals, do nothing.
     """
     global _is_handling
     if _is_handling or threading.current_thread() is not threading.main_thread():
@@ -44,6 +49,7 @@ def interrupting() -> Iterator[None]:
     owner = os.getpid()
     first: Interrupted | None = None
     came = 0.0
+    timers: list[threading.Timer] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal first, came
@@ -58,6 +64,20 @@ def interrupting() -> Iterator[None]:
             raise first
         _waiting.append(first)
 
+    def raise_again(swallowed: Any) -> None:
+        nonlocal first
+        if first is None or swallowed.exc_value is not first:
+            hook(swallowed)
+            return
+        number, first = first.signal_number, None
+        # Later: what is raised in here would be swallowed, too.
+        again = threading.Timer(_AGAIN_SECONDS, os.kill, [owner, number])
+        again.daemon = True
+        again.start()
+        timers.append(again)
+
+    hook = sys.unraisablehook
+    sys.unraisablehook = raise_again
     before = [signal.signal(number, handle) for number in NUMBERS]
     _is_handling = True
     try:
@@ -68,6 +88,9 @@ def interrupting() -> Iterator[None]:
         raise
     finally:
         _is_handling = False
+        sys.unraisablehook = hook
+        for timer in timers:
+            timer.cancel()
         for number, old in zip(NUMBERS, before, strict=True):
             signal.signal(number, old)
 

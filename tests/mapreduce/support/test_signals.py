@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -69,6 +70,34 @@ def test_a_deferred_signal_waits_though_other_threads_may_get_it(number):
         other.join()
     assert caught.value.exit_code == 128 + number
     assert done == ["inner", "outer"]
+
+
+@NUMBERS
+def test_an_interruption_that_python_swallows_is_raised_again(number):
+    class Closed:
+        def __del__(self):
+            os.kill(os.getpid(), number)
+            work(0.1)
+            done.append("not reached")
+
+    done = []
+    with pytest.raises(Interrupted) as caught, signals.interrupting():
+        Closed()
+        work(60)
+    assert caught.value.exit_code == 128 + number
+    assert done == []
+
+
+def test_another_error_that_python_swallows_is_told_as_ever(monkeypatch):
+    class Failing:
+        def __del__(self):
+            int("no number")
+
+    told = []
+    monkeypatch.setattr(sys, "unraisablehook", told.append)
+    with signals.interrupting():
+        Failing()
+    assert [type(each.exc_value) for each in told] == [ValueError]
 
 
 def test_an_interruption_takes_the_place_of_an_error_of_what_defers_it():
