@@ -27,3 +27,18 @@ def to_host(array: Any, out: Any) -> Any:
     """Copy the values of a device's array into one of the host, and return the latter."""
     array.copy_to_host(out)
     return out
+
+
+def expect(
+    kernel: str, argument: str, array: npt.NDArray[np.generic], shape: tuple[int, ...]
+) -> None:
+    """Refuse an argument of a kernel that has another shape than the others ask for.
+
+    A compiled loop would read beyond the end of the array.
+
+    Raises
+    ------
+    ValueError
+    """
+    if array.shape != shape:
+        raise ValueError(f"{kernel}: {argument} has shape {array.shape}, expected {shape}")

@@ -7,17 +7,42 @@ from typing import Any
 #: Which module holds a kernel, the same under every device's package.
 KERNELS = {
     "scale": "dense",
+    "channels_last": "dense",
     "affine": "dense",
     "affine_gradient": "dense",
+    "affine_input_gradient": "dense",
     "relu_backward": "dense",
     "softmax_cross_entropy": "softmax",
     "softmax": "softmax",
     "score": "softmax",
     "linear_loss": "linear",
     "sigmoid": "linear",
+    "convolve": "convolution",
+    "convolve_weight_gradient": "convolution",
+    "convolve_input_gradient": "convolution",
+    "max_pool": "pooling",
+    "max_pool_backward": "pooling",
+    "average_pool": "pooling",
+    "average_pool_backward": "pooling",
+    "global_average": "pooling",
+    "global_average_backward": "pooling",
+    "scale_shift": "channels",
+    "scale_shift_backward": "channels",
+    "channel_moments": "normalisation",
+    "batch_norm_backward": "normalisation",
+    "layer_norm": "layer_norm",
+    "layer_norm_backward": "layer_norm",
+    "embed": "embedding",
+    "embed_gradient": "embedding",
+    "recurrent": "recurrent",
+    "recurrent_backward": "recurrent",
     "csr_scores": "sparse",
     "csr_gradient": "sparse",
     "csr_gradient_sparse": "sparse",
+    "activate": "activations",
+    "activate_backward": "activations",
+    "uniform": "random",
+    "dropout": "random",
     "add_into": "reduce",
     "first_non_finite": "reduce",
     "mask_blocks": "wire",
@@ -25,13 +50,14 @@ KERNELS = {
     "WordCounter": "text",
     "hash_partitions": "text",
     "add_hashes": "text",
+    "augment": "augment",
 }
 
 DEVICES = ("cpu", "cuda")
 
-#: Modules of kernels that have no twin on other devices: they scan bytes that come from a file or a
-#: pipe and go into another, so that copying them would take longer than the work.
-HOST_ONLY = ("wire", "text")
+#: Modules of kernels that have no twin on other devices. The first three read bytes that come from
+#: a file or a pipe, so that copying them would take longer than the work.
+HOST_ONLY = ("wire", "text", "augment", "layer_norm", "embedding", "recurrent")
 
 
 def get(kernel: str, device: str = "cpu") -> Callable[..., Any]:

@@ -23,6 +23,10 @@ EXP_OVERFLOW = 709.0
 # Between 2**52 and 2**53 there are the integers alone: adding this rounds to the nearest one.
 ROUND = 1.5 * 2.0**52
 
+# The bits of ROUND, less the bias of an exponent: the integer that was rounded to is what the bits
+# of the sum have more than ROUND.
+ROUND_BITS = (1023 + 52 << 52) + (1 << 51) - 1023
+
 
 def exp(x):
     """Exponential of a float64, to about one unit in the last place.
@@ -41,9 +45,10 @@ def exp(x):
     -------
     float64
     """
-    # In this order NaN is clamped too: the conversion of k to an integer needs a number.
+    # In this order NaN is clamped too: k has to be an integer.
     clamped = min(max(EXP_UNDERFLOW, x), EXP_OVERFLOW)
-    k = (clamped * LOG2_E + ROUND) - ROUND
+    rounded = clamped * LOG2_E + ROUND
+    k = rounded - ROUND
     r = (clamped - k * LN2_HIGH) - k * LN2_LOW
     p = 1.0 / 6227020800.0
     p = p * r + 1.0 / 479001600.0
@@ -59,7 +64,8 @@ def exp(x):
     p = p * r + 0.5
     p = p * r + 1.0
     p = p * r + 1.0
-    power = np.int64((np.int64(k) + 1023) << 52).view(np.float64)
+    # Most processors' vectors have no conversion of k to an integer.
+    power = np.int64((np.float64(rounded).view(np.int64) - ROUND_BITS) << 52).view(np.float64)
     result = p * power
     if x < EXP_UNDERFLOW:
         result = 0.0
@@ -164,3 +170,95 @@ def hinge(score, target):
         return 0.0, 0.0
     # If the slack is NaN, so is the derivative.
     return slack, -sign if slack == slack else slack
+
+
+def leaky_relu(x, slope):
+    """``x`` above 0, else ``slope * x``; NaN stays NaN."""
+    if x > 0:
+        return x
+    return slope * x
+
+
+def tanh(x, power):
+    """Hyperbolic tangent of a float64, to three units in the last place.
+
+    Below 5/8, ``x + x**3 P(x**2) / Q(x**2)`` with the coefficients of Cephes (S. Moshier, Methods
+    and Programs for Mathematical Functions, 1989), so that small arguments keep their digits; else
+    ``1 - 2 / (exp(2 |x|) + 1)``. The caller supplies ``power = exp(2 * abs(x))``. NaN and zeros of
+    both signs stay what they are.
+    """
+    s = x * x
+    p = -9.64399179425052238628e-01
+    p = p * s - 9.92877231001918586564e01
+    p = p * s - 1.61468768441708447952e03
+    q = s + 1.12811678491632931402e02
+    q = q * s + 2.23548839060100448583e03
+    q = q * s + 4.84406305325125486048e03
+    result = 1.0 - 2.0 / (power + 1.0)
+    if x < 0:
+        result = -result
+    if abs(x) < 0.625:
+        result = x + x * s * (p / q)
+    if not abs(x) > 0:
+        result = x
+    return result
+
+
+# 2 sqrt(2 / pi), and 0.044715 times it.
+GELU_LINEAR = 1.5957691216057308
+GELU_CUBIC = 0.07135481627260025
+
+# Below -GELU_TAIL the activation and its derivative are less than the smallest number.
+GELU_TAIL = 40.0
+
+
+def gelu_score(x):
+    """The score whose :func:`sigmoid` is the gate of :func:`gelu`."""
+    return x * (GELU_LINEAR + GELU_CUBIC * x * x)
+
+
+def gelu(x, gate):
+    """Gaussian error linear unit in its form with tanh (D. Hendrycks and K. Gimpel, 2016).
+
+    ``x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x**3)))``, which is ``x`` times a gate, the sigmoid of
+    :func:`gelu_score`: without the difference that cancels where ``x`` is negative. The caller
+    supplies the gate.
+    """
+    result = x * gate
+    if x < -GELU_TAIL:
+        result = 0.0
+    return result
+
+
+def gelu_derivative(x, gate):
+    """The derivative of :func:`gelu` by ``x``; the caller supplies the gate of ``x``."""
+    change = x * gate * (1.0 - gate) * (GELU_LINEAR + 3.0 * GELU_CUBIC * x * x)
+    if abs(x) > GELU_TAIL:
+        change = 0.0
+    return gate + change
+
+
+# Unsigned also where they meet a compiled loop's numbers: an int64 beside a uint64 would make both
+# floating-point numbers.
+WORD_BITS = np.uint64(32)
+WORD = np.uint64(0xFFFFFFFF)
+PHILOX_FIRST = np.uint64(0xD2511F53)
+PHILOX_SECOND = np.uint64(0xCD9E8D57)
+WEYL_FIRST = np.uint64(0x9E3779B9)
+WEYL_SECOND = np.uint64(0xBB67AE85)
+
+
+def philox(a, b, c, d, first, second):
+    """Four random words from a counter of four and a key of two: Philox 4x32-10.
+
+    J. Salmon, M. Moraes, R. Dror and D. Shaw, Parallel Random Numbers: As Easy as 1, 2, 3, 2011.
+    There is no state: each counter gives its words whichever are asked for before. All numbers are
+    uint64 below 2**32, so that the product of two is exact.
+    """
+    for _ in range(10):
+        left, right = a * PHILOX_FIRST, c * PHILOX_SECOND
+        a = (right >> WORD_BITS) ^ b ^ first
+        c = (left >> WORD_BITS) ^ d ^ second
+        b, d = right & WORD, left & WORD
+        first, second = (first + WEYL_FIRST) & WORD, (second + WEYL_SECOND) & WORD
+    return a, b, c, d

@@ -9,6 +9,25 @@ import re
 
 import numpy as np
 
+# Images
+
+
+def augment(x, flips, shifts):
+    """Images (rows, channels, height, width), mirrored and then shifted on a ground of zeros."""
+    rows, channels, height, width = x.shape
+    out = np.zeros(x.shape, x.dtype)
+    for row in range(rows):
+        up, left = shifts[row]
+        for channel in range(channels):
+            for i in range(height):
+                for j in range(width):
+                    y, place = i + up, j + left
+                    if 0 <= y < height and 0 <= place < width:
+                        mirrored = width - 1 - place if flips[row] else place
+                        out[row, channel, i, j] = x[row, channel, y, mirrored]
+    return out
+
+
 # Dense layers
 
 
@@ -79,6 +98,259 @@ def total(terms):
     for term in terms:
         result += term
     return result
+
+
+# Convolutions: images are (rows, height, width, channels)
+
+
+def convolve(x, weight, stride=1, padding=0):
+    rows, height, width, channels = x.shape
+    high, wide, _, filters = weight.shape
+    tall = windows(height + 2 * padding, high, stride)
+    broad = windows(width + 2 * padding, wide, stride)
+    out = np.zeros((rows, tall, broad, filters))
+    for n, i, j, f in np.ndindex(out.shape):
+        terms = []
+        for u, v in np.ndindex(high, wide):
+            y, z = i * stride + u - padding, j * stride + v - padding
+            if 0 <= y < height and 0 <= z < width:
+                terms += [float(x[n, y, z, c]) * float(weight[u, v, c, f]) for c in range(channels)]
+        out[n, i, j, f] = total(terms)
+    return out
+
+
+def convolve_gradients(x, weight, delta, stride=1, padding=0):
+    """Gradients by the weights, summed over rows, and by the images."""
+    _, height, width, channels = x.shape
+    by_weight = [[] for _ in range(weight.size)]
+    by_input = [[] for _ in range(x.size)]
+    for n, i, j, f in np.ndindex(delta.shape):
+        for u, v, c in np.ndindex(weight.shape[:3]):
+            y, z = i * stride + u - padding, j * stride + v - padding
+            if 0 <= y < height and 0 <= z < width:
+                place = ((u * weight.shape[1] + v) * channels + c) * weight.shape[3] + f
+                by_weight[place].append(float(x[n, y, z, c]) * float(delta[n, i, j, f]))
+                place = ((n * height + y) * width + z) * channels + c
+                by_input[place].append(float(weight[u, v, c, f]) * float(delta[n, i, j, f]))
+    sums = [np.array([total(terms) for terms in places]) for places in (by_weight, by_input)]
+    return sums[0].reshape(weight.shape), sums[1].reshape(x.shape)
+
+
+def windows(length, size, stride):
+    """How many windows lie within a length."""
+    return len(range(0, length - size + 1, stride))
+
+
+def max_pool(x, size, stride):
+    """The largest value of each window, and where in it the first of them is; NaN is larger."""
+    rows, height, width, channels = x.shape
+    shape = (rows, windows(height, size, stride), windows(width, size, stride), channels)
+    out, places = np.zeros(shape, x.dtype), np.zeros(shape, np.uint8)
+    for n, i, j, c in np.ndindex(shape):
+        values = [x[n, i * stride + u, j * stride + v, c] for u, v in np.ndindex(size, size)]
+        ranks = [math.inf if math.isnan(value) else float(value) for value in values]
+        nans = [place for place, value in enumerate(values) if math.isnan(value)]
+        places[n, i, j, c] = nans[0] if nans else ranks.index(max(ranks))
+        out[n, i, j, c] = values[places[n, i, j, c]]
+    return out, places
+
+
+def max_pool_backward(delta, places, shape, size, stride):
+    terms = [[] for _ in range(math.prod(shape))]
+    for n, i, j, c in np.ndindex(delta.shape):
+        u, v = divmod(int(places[n, i, j, c]), size)
+        place = ((n * shape[1] + i * stride + u) * shape[2] + j * stride + v) * shape[3] + c
+        terms[place].append(float(delta[n, i, j, c]))
+    return np.array([total(values) for values in terms]).reshape(shape)
+
+
+def average_pool(x, size, stride):
+    rows, height, width, channels = x.shape
+    shape = (rows, windows(height, size, stride), windows(width, size, stride), channels)
+    out = np.zeros(shape)
+    for n, i, j, c in np.ndindex(shape):
+        places = np.ndindex(size, size)
+        values = [float(x[n, i * stride + u, j * stride + v, c]) for u, v in places]
+        out[n, i, j, c] = total(values) / size**2
+    return out
+
+
+def average_pool_backward(delta, shape, size, stride):
+    terms = [[] for _ in range(math.prod(shape))]
+    for n, i, j, c in np.ndindex(delta.shape):
+        for u, v in np.ndindex(size, size):
+            place = ((n * shape[1] + i * stride + u) * shape[2] + j * stride + v) * shape[3] + c
+            terms[place].append(float(delta[n, i, j, c]) / size**2)
+    return np.array([total(values) for values in terms]).reshape(shape)
+
+
+def global_average(x):
+    rows, height, width, channels = x.shape
+    out = np.zeros((rows, channels))
+    for n, c in np.ndindex(out.shape):
+        values = [float(x[n, i, j, c]) for i, j in np.ndindex(height, width)]
+        out[n, c] = total(values) / (height * width)
+    return out
+
+
+def scale_shift(z, scale, shift, relu_after, pool):
+    """Scaled, shifted and, if asked, rectified; then pooled as by :func:`max_pool`."""
+    out = np.zeros(z.shape)
+    for place in np.ndindex(z.shape):
+        value = float(z[place]) * float(scale[place[3]]) + float(shift[place[3]])
+        out[place] = relu(value) if relu_after else value
+    return max_pool(out, pool, pool)
+
+
+def scale_shift_backward(delta, out, places, shape, relu_after, pool):
+    """The gradient by what was rectified and pooled, and its sums over all places."""
+    kept = np.zeros(delta.shape)
+    for place in np.ndindex(delta.shape):
+        off = relu_after and out[place] <= 0
+        kept[place] = 0.0 if off else float(delta[place])
+    dz = max_pool_backward(kept, places, shape, pool, pool)
+    return dz, np.array([total(dz[..., c].ravel().tolist()) for c in range(shape[3])])
+
+
+# Normalisation
+
+
+def channel_moments(x):
+    """The mean of each column, and the sum of squared differences from it."""
+    rows, channels = x.shape
+    means, squares = [], []
+    for c in range(channels):
+        mean = total([float(x[i, c]) for i in range(rows)]) / rows
+        means.append(mean)
+        squares.append(total([(float(x[i, c]) - mean) ** 2 for i in range(rows)]))
+    return np.array(means), np.array(squares)
+
+
+def batch_norm(z, weight, bias, epsilon):
+    """Columns less their mean, by their standard deviation (Ioffe and Szegedy 2015)."""
+    rows, channels = z.shape
+    mean, squares = channel_moments(z)
+    out = np.zeros(z.shape)
+    for i, c in np.ndindex(rows, channels):
+        zhat = (float(z[i, c]) - mean[c]) / math.sqrt(squares[c] / rows + epsilon)
+        out[i, c] = float(weight[c]) * zhat + float(bias[c])
+    return out
+
+
+# Activations
+
+
+def activation(name, x, slope=0.0):
+    if name == "relu":
+        return relu(x)
+    if name == "leaky-relu":
+        return slope * x if x <= 0 else x
+    if name == "tanh":
+        return math.tanh(x)
+    if name == "sigmoid":
+        return sigmoid(x)
+    return x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+# Random numbers
+
+
+def philox(counter, key):
+    """Philox 4x32-10 in plain numbers, as its authors describe it."""
+    mask = 2**32 - 1
+    words, keys = list(counter), list(key)
+    for _ in range(10):
+        left, right = 0xD2511F53 * words[0], 0xCD9E8D57 * words[2]
+        words = [
+            *(right >> 32 ^ words[1] ^ keys[0], right & mask),
+            *(left >> 32 ^ words[3] ^ keys[1], left & mask),
+        ]
+        keys = [keys[0] + 0x9E3779B9 & mask, keys[1] + 0xBB67AE85 & mask]
+    return words
+
+
+def random_word(key, row, place):
+    """The 32 random bits of a place of a row."""
+    mask = 2**32 - 1
+    block = place // 4
+    counter = (block & mask, block >> 32, row & mask, row >> 32)
+    return philox(counter, (key & mask, key >> 32))[place % 4]
+
+
+def dropout(x, key, row, rate):
+    factor = x.dtype.type(1 / (1 - rate))
+    out = np.zeros_like(x)
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            if random_word(key, row + i, j) >= math.floor(rate * 2**32):
+                out[i, j] = x[i, j] * factor
+    return out
+
+
+def layer_norm(x, weight, bias):
+    rows, n = x.shape
+    out = np.zeros((rows, n))
+    for i in range(rows):
+        row = [float(value) for value in x[i]]
+        mean = total(row) / n
+        variance = total([(value - mean) ** 2 for value in row]) / n
+        for j in range(n):
+            z = (row[j] - mean) / math.sqrt(variance + 1e-5)
+            out[i, j] = float(weight[j]) * z + float(bias[j])
+    return out
+
+
+# Sequences
+
+
+def embed(tokens, weight):
+    rows, steps = tokens.shape
+    out = np.zeros((rows, steps, weight.shape[1]))
+    for i in range(rows):
+        for s in range(steps):
+            for j in range(weight.shape[1]):
+                out[i, s, j] = weight[tokens[i, s], j]
+    return out
+
+
+def embed_gradient(tokens, delta, words):
+    out = np.zeros((words, delta.shape[2]))
+    for word in range(words):
+        places = list(zip(*np.nonzero(tokens == word), strict=True))
+        for j in range(delta.shape[2]):
+            out[word, j] = total([float(delta[i, s, j]) for i, s in places])
+    return out
+
+
+def recurrent(kind, x, weight, state_weight, bias, state_bias):
+    """The states of all steps, as PyTorch's page of each layer has them."""
+    rows, steps, _ = x.shape
+    units = len(state_weight)
+    out = np.zeros((rows, steps, units))
+    for i in range(rows):
+        state, cell = np.zeros((1, units)), np.zeros(units)
+        for s in range(steps):
+            a = affine(x[i, s : s + 1], weight, bias)[0]
+            p = affine(state, state_weight, state_bias)[0]
+            for j in range(units):
+                if kind == "rnn":
+                    out[i, s, j] = tanh(a[j] + p[j])
+                elif kind == "gru":
+                    r, z, n = j, units + j, 2 * units + j
+                    reset, keep = sigmoid(a[r] + p[r]), sigmoid(a[z] + p[z])
+                    new = tanh(a[n] + reset * p[n])
+                    out[i, s, j] = (1 - keep) * new + keep * state[0, j]
+                else:
+                    i_, f, g, o = j, units + j, 2 * units + j, 3 * units + j
+                    kept = sigmoid(a[f] + p[f]) * cell[j]
+                    cell[j] = kept + sigmoid(a[i_] + p[i_]) * tanh(a[g] + p[g])
+                    out[i, s, j] = sigmoid(a[o] + p[o]) * tanh(cell[j])
+            state = out[i, s : s + 1]
+    return out
+
+
+def tanh(x):
+    return math.tanh(x)
 
 
 # Softmax

@@ -16,7 +16,10 @@ _lock = threading.Lock()
 def install() -> None:
     """Change the simulator; to be called before it runs a kernel."""
     from numba.cuda.simulator import kernel, kernelapi
+    from numba.cuda.simulator.cudadrv import devicearray
 
+    # On a device, shapes are plain tuples for the host.
+    devicearray.FakeShape.__getitem__ = tuple.__getitem__
     kernelapi.FakeCUDAShared.array = _shared_array
     kernel.BlockManager.run = _run
     kernel.BlockThread.syncthreads = _meet

@@ -131,10 +131,11 @@ event.register("numba:compile", _ReportOnce())
 
 @contextlib.contextmanager
 def _locked() -> Iterator[None]:
-    """Keep other processes from saving compiled code meanwhile.
+    """Keep other processes from saving or loading compiled code meanwhile.
 
     Numba looks in an index for a free name and writes both: of two processes at once that compile
-    a kernel for different types, one would find the other's code from then on.
+    a kernel for different types, one would find the other's code from then on. And it writes the
+    index first: who reads both in between finds the code of before the kernel was changed.
     """
     folder = Path(os.environ["NUMBA_CACHE_DIR"])
     try:
@@ -159,7 +160,7 @@ def jit(function: Any) -> Any:
     # There is none where $NUMBA_DISABLE_JIT has Python itself run the loops.
     cache = getattr(getattr(dispatcher, "_cache", None), "_cache_file", None)
     if cache is not None:
-        cache.save = _locked()(cache.save)
+        cache.save, cache.load = _locked()(cache.save), _locked()(cache.load)
     return dispatcher
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kernels import scalar
+from kernels.arrays import expect
 from kernels.cpu import inline, jit
 from kernels.cpu.half import widened
 
@@ -31,7 +32,7 @@ def scale(x: npt.NDArray[np.generic], factor: float, out: Array) -> Array:
     out : array (rows, features), float16, float32 or float64
         Overwritten, and returned.
     """
-    _expect("scale", "out", out, x.shape)
+    expect("scale", "out", out, x.shape)
     _scale(x.reshape(-1), out.dtype.type(factor), out.reshape(-1))
     return out
 
@@ -40,6 +41,34 @@ def scale(x: npt.NDArray[np.generic], factor: float, out: Array) -> Array:
 def _scale(x, factor, out):
     for i in range(x.size):
         out[i] = x[i] * factor
+
+
+def channels_last(x: npt.NDArray[np.generic], factor: float, out: Array) -> Array:
+    """Convert images to the working dtype, with the channels as the last dimension.
+
+    ``out[i, y, x, c] = images[i, c, y, x] * factor``
+
+    Parameters
+    ----------
+    x : array (rows, channels * height * width), uint8, float32 or float64
+    factor : float
+        What one unit of ``x`` stands for.
+    out : array (rows, height, width, channels), float32 or float64
+        Overwritten, and returned.
+    """
+    rows, height, width, channels = out.shape
+    expect("channels_last", "x", x, (rows, channels * height * width))
+    _channels_last(x, out.dtype.type(factor), out.reshape(rows, height * width, channels))
+    return out
+
+
+@jit
+def _channels_last(x, factor, out):
+    rows, positions, channels = out.shape
+    for i in range(rows):
+        for c in range(channels):
+            for k in range(positions):
+                out[i, k, c] = x[i, c * positions + k] * factor
 
 
 @widened("out")
@@ -56,7 +85,7 @@ def affine(x: Array, weight: Array, bias: Array, out: Array, relu: bool) -> Arra
     relu : bool
         Whether to apply ``max(., 0)``.
     """
-    _expect("affine", "bias", bias, weight.shape[1:])
+    expect("affine", "bias", bias, weight.shape[1:])
     np.matmul(x, weight, out=out)
     if relu:
         _add_bias_relu(out, bias)
@@ -94,7 +123,7 @@ def affine_gradient(x: Array, delta: Array, weight_grad: Array, bias_grad: Array
     bias_grad : array (outputs,)
         Both are overwritten.
     """
-    _expect("affine_gradient", "bias_grad", bias_grad, delta.shape[1:])
+    expect("affine_gradient", "bias_grad", bias_grad, delta.shape[1:])
     np.matmul(x.T, delta, out=weight_grad)
     _column_sums(delta, bias_grad)
 
@@ -107,6 +136,21 @@ def _column_sums(a, out):
     for i in range(rows):
         for j in range(columns):
             out[j] += a[i, j]
+
+
+@widened("out")
+def affine_input_gradient(delta: Array, weight: Array, out: Array) -> Array:
+    """Carry a gradient back through a layer: ``out = delta @ weight.T``.
+
+    Parameters
+    ----------
+    delta : array (rows, outputs)
+    weight : array (inputs, outputs)
+    out : array (rows, inputs)
+        Overwritten, and returned.
+    """
+    np.matmul(delta, weight.T, out=out)
+    return out
 
 
 @widened("out")
@@ -125,7 +169,7 @@ def relu_backward(delta: Array, weight: Array, activation: Array, out: Array) ->
     out : array (rows, inputs)
         Overwritten, and returned.
     """
-    _expect("relu_backward", "activation", activation, out.shape)
+    expect("relu_backward", "activation", activation, out.shape)
     np.matmul(delta, weight.T, out=out)
     _mask(out.reshape(-1), activation.reshape(-1))
     return out
@@ -137,11 +181,3 @@ def _mask(delta, activation):
         # "not >" would hide the gradient where the activation is NaN.
         if activation[i] <= 0:
             delta[i] = 0
-
-
-def _expect(
-    kernel: str, argument: str, array: npt.NDArray[np.generic], shape: tuple[int, ...]
-) -> None:
-    # BLAS checks its own arguments; a compiled loop would read beyond the end of an array.
-    if array.shape != shape:
-        raise ValueError(f"{kernel}: {argument} has shape {array.shape}, expected {shape}")

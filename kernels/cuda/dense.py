@@ -10,7 +10,7 @@ import numpy as np
 from numba import cuda
 
 from kernels import scalar
-from kernels.cpu.dense import _expect
+from kernels.arrays import expect
 from kernels.cuda import SIMULATED, THREADS, blocks, cublas, inline, jit
 from kernels.cuda.memory import Array, Call, flat
 
@@ -26,7 +26,7 @@ _PADDED = TILE + 1
 
 def scale(x: Array, factor: float, out: Array) -> Array:
     """``out = x * factor``, with the same bits as on the CPU."""
-    _expect("scale", "out", out, x.shape)
+    expect("scale", "out", out, x.shape)
     with Call("scale") as call:
         result = call.write(out)
         wide = _wide(call, result)
@@ -42,9 +42,28 @@ def _scale(x, factor, out):
         out[i] = x[i] * factor
 
 
+def channels_last(x: Array, factor: float, out: Array) -> Array:
+    """``out[i, y, x, c] = images[i, c, y, x] * factor``, with the same bits as on the CPU."""
+    rows, height, width, channels = out.shape
+    expect("channels_last", "x", x, (rows, channels * height * width))
+    with Call("channels_last") as call:
+        result = call.write(out)
+        _channels_last[blocks(out.size), THREADS](
+            flat(call.read(x)), out.dtype.type(factor), height * width, channels, flat(result)
+        )
+    return out
+
+
+@jit
+def _channels_last(x, factor, positions, channels, out):
+    for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
+        row, place = i // (positions * channels), i // channels % positions
+        out[i] = x[(row * channels + i % channels) * positions + place] * factor
+
+
 def affine(x: Array, weight: Array, bias: Array, out: Array, relu: bool) -> Array:
     """``out = x @ weight + bias``, then ReLU if asked."""
-    _expect("affine", "bias", bias, tuple(weight.shape[1:]))
+    expect("affine", "bias", bias, tuple(weight.shape[1:]))
     with Call("affine") as call:
         result = call.write(out)
         z = _wide(call, result)
@@ -68,7 +87,7 @@ def _add_bias_relu(z, bias, out):
 
 def affine_gradient(x: Array, delta: Array, weight_grad: Array, bias_grad: Array) -> None:
     """``x.T @ delta``, and the column sums of ``delta`` with the same bits as on the CPU."""
-    _expect("affine_gradient", "bias_grad", bias_grad, tuple(delta.shape[1:]))
+    expect("affine_gradient", "bias_grad", bias_grad, tuple(delta.shape[1:]))
     with Call("affine_gradient") as call:
         delta, result = call.read(delta), call.write(weight_grad)
         wide = _wide(call, result)
@@ -91,9 +110,19 @@ def _column_sums(a, out):
         out[j] = total
 
 
+def affine_input_gradient(delta: Array, weight: Array, out: Array) -> Array:
+    """``out = delta @ weight.T``."""
+    with Call("affine_input_gradient") as call:
+        below = call.write(out)
+        wide = _wide(call, below)
+        product(call.read(delta), call.read(weight), wide, transpose_b=True)
+        _store_if_half(wide, below)
+    return out
+
+
 def relu_backward(delta: Array, weight: Array, activation: Array, out: Array) -> Array:
     """``out = delta @ weight.T``, but 0 where ``activation <= 0``."""
-    _expect("relu_backward", "activation", activation, tuple(out.shape))
+    expect("relu_backward", "activation", activation, tuple(out.shape))
     with Call("relu_backward") as call:
         below = call.write(out)
         wide = _wide(call, below)

@@ -1,5 +1,7 @@
 """Arrays of one call: those of the host are copied to the device, and results back."""
 
+import math
+import threading
 from types import TracebackType
 from typing import Any
 
@@ -49,6 +51,16 @@ def flat(array: Array) -> Array:
     return array.reshape(array.size) if array.size else cuda.device_array(0, array.dtype)
 
 
+class _Kept(threading.local):
+    """A thread's arrays for sums in between, by name and dtype."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[tuple[str, np.dtype[Any]], Array] = {}
+
+
+_kept = _Kept()
+
+
 class Call:
     """The arrays of a call of a kernel, as a context: at its end results are on the host.
 
@@ -89,6 +101,18 @@ class Call:
     def scratch(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array on the device, not initialised."""
         return cuda.device_array(shape, dtype)
+
+    def kept(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """An array on the device, not initialised, until the thread asks for the name again.
+
+        Its memory is used again, since a device takes long to give and to take back some: what is
+        queued on it is done in turn.
+        """
+        key, size = (name, np.dtype(dtype)), math.prod(shape)
+        found = _kept.arrays.get(key)
+        if found is None or found.size < size:
+            found = _kept.arrays[key] = cuda.device_array(size, dtype)
+        return found[:size].reshape(shape)
 
     def _result(self, host: Array, device: Array) -> Array:
         self._results.append((host, device))

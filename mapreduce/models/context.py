@@ -1,12 +1,15 @@
 """The context of a call of a model: memory, random numbers, extra sums."""
 
+import hashlib
+import math
+import struct
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from kernels import arrays
+from kernels import arrays, dispatch
 
 Array = npt.NDArray[Any]
 
@@ -22,11 +25,11 @@ class Workspace:
         #: The memory of each name, and the part of it that was last asked for.
         self._arrays: dict[str, tuple[Array, Array]] = {}
 
-    def array(self, name: str, shape: tuple[int, int], dtype: npt.DTypeLike) -> Array:
+    def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An uninitialised C-contiguous array, valid until the name is asked for again."""
         found = self._arrays.get(name)
         if found is None or found[1].shape != shape or found[1].dtype != dtype:
-            size = shape[0] * shape[1]
+            size = math.prod(shape)
             array = None if found is None else found[0]
             if array is None or array.size < size or array.dtype != dtype:
                 array = arrays.empty(size, dtype, self._device)
@@ -37,22 +40,20 @@ class Workspace:
 class Key(NamedTuple):
     """A generator of random numbers that are a function of its fields alone.
 
-    So a row draws the same numbers in every slice, task and process. The generator is Philox
-    4x64-10 (Salmon et al., Parallel Random Numbers: As Easy as 1, 2, 3, 2011), keyed by the seed
-    and the round, with the other fields in its counter.
+    So a row draws the same numbers in every slice, task and process. The generator is that of
+    :mod:`kernels.cpu.random`: its key is :attr:`word`, and the row is in its counter.
 
     Attributes
     ----------
     seed : int
-        Below 2**64.
     round : int
-        Below 2**64, counted from 0.
+        Counted from 0.
     replica, step : int
-        For a strategy whose replicas take steps of their own; each below 2**32.
+        For a strategy whose replicas take steps of their own.
     shard, row : int
-        The shard of the batch, and its first row there.
+        The shard of the batch, and its first row there, below 2**63.
     layer : int
-        See :meth:`fold`.
+        See :meth:`fold`. This and those without a limit of their own are below 2**64.
     """
 
     seed: int = 0
@@ -69,18 +70,17 @@ class Key(NamedTuple):
             raise ValueError(f"layer {layer} of key {self}: expected 0 to 65,534, four levels deep")
         return self._replace(layer=(self.layer << _LAYER_BITS) + layer + 1)
 
-    def uniform(self, rows: int, n: int) -> Array:
-        """Random numbers (rows, n), float64 in [0, 1), for the rows of a batch.
+    @property
+    def word(self) -> int:
+        """The fields but the row in 64 bits: BLAKE2b's digest of them, as little-endian words."""
+        fields = self.seed, self.round, self.replica, self.step, self.shard, self.layer
+        packed = struct.pack("<6Q", *fields)
+        return int.from_bytes(hashlib.blake2b(packed, digest_size=8).digest(), "little")
 
-        They are consecutive numbers of NumPy's ``Philox``, ``n`` for each row of the shard.
-        """
-        start = self.row * n
-        place = self.layer + (self.shard << 64) + ((self.replica << 32 | self.step) << 128)
-        # Four numbers come from each value of the counter.
-        counter = (place << 64) + (start >> 2)
-        generator = np.random.Philox(key=self.seed | self.round << 64, counter=counter)
-        bits = generator.random_raw((start & 3) + rows * n)[start & 3 :]
-        return (bits >> np.uint64(11)).reshape(rows, n) * 2.0**-53
+    def uniform(self, rows: int, n: int) -> Array:
+        """Random numbers (rows, n) for the rows of a batch: float64 in [0, 1), of 32 bits each."""
+        numbers: Array = dispatch.get("uniform")(self.word, self.row, np.empty((rows, n)))
+        return numbers
 
 
 #: The key for calls that draw no random numbers.
@@ -102,7 +102,7 @@ class Context:
     training : bool
         Whether layers such as dropout train.
     extras : dict of str to array
-        Takes the sums that :meth:`mapreduce.models.base.Model.extras` names; float64, on the host.
+        Takes what :meth:`mapreduce.models.base.Model.extras` names; float64, on the host.
     """
 
     workspace: Workspace = field(default_factory=Workspace)

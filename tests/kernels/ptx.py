@@ -20,26 +20,44 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 from numba import cuda, types
 from numba.cuda import dispatcher
 
-from kernels.cuda import dense, linear, reduce, softmax, sparse
+from kernels.cuda import (
+    activations,
+    channels,
+    columns,
+    convolution,
+    dense,
+    linear,
+    normalisation,
+    pooling,
+    random,
+    reduce,
+    softmax,
+    sparse,
+)
 
 CAPABILITIES = ("7.5", "8.0", "9.0")
-MODULES = (dense, softmax, reduce, linear, sparse)
+MODULES = (
+    *(dense, activations, random, convolution, pooling, channels, columns, normalisation),
+    *(softmax, reduce, linear, sparse),
+)
 #: The labels of a batch, and the targets of a regression.
 LABELS = (types.uint8, types.int32, types.int64)
-INT, BOOL = types.int64, types.boolean
+INT, BOOL, WORD = types.int64, types.boolean, types.uint64
 
 
 def signatures(real: types.Type) -> dict[str, list[tuple[types.Type, ...]]]:
     """Argument types of every kernel, for parameters of float32 or float64."""
-    flat, matrix = real[::1], real[:, ::1]
-    double, integers = types.float64[::1], types.int64[::1]
+    flat, matrix, images = real[::1], real[:, ::1], real[:, :, :, ::1]
+    double, doubles, integers = types.float64[::1], types.float64[:, ::1], types.int64[::1]
+    places = types.uint8[:, :, :, ::1]
     labels = [label[::1] for label in LABELS]
     # Stored as float16, summed in float32.
     half, halves = types.float16[::1], types.float16[:, ::1]
     mixed = real == types.float32
     return {
         "_scale": [(stored[::1], real, flat) for stored in (types.uint8, types.float32, real)],
-        "_store": [(flat, half)],
+        "_store": [(flat, half), (double, flat)],
+        "_channels_last": [(stored[::1], real, INT, INT, flat) for stored in (types.uint8, real)],
         "_add_bias": [(flat, flat, flat), *[(flat, half, half), (flat, half, flat)] * mixed],
         "_add_bias_relu": [(flat, flat, flat), *[(flat, half, half)] * mixed],
         "_column_sums": [(matrix, flat), *[(halves, flat)] * mixed],
@@ -55,6 +73,31 @@ def signatures(real: types.Type) -> dict[str, list[tuple[types.Type, ...]]]:
         "_first_non_finite": [(flat, integers)],
         "_linear_loss": [(INT, flat, label, double, double) for label in (*labels, double)],
         "_sigmoids": [(flat,)],
+        "_activate": [(INT, flat, real, flat)],
+        "_activate_backward": [(INT, flat, flat, real, flat)],
+        "_uniform": [(WORD, WORD, types.float64[:, ::1])],
+        "_convolve": [(images, matrix, *[INT] * 8, matrix)],
+        "_turn": [(images, flat)],
+        "_weight_gradient": [(images, matrix, *[INT] * 8, real[:, :, ::1])],
+        "_add_parts": [(matrix, flat)],
+        "_max_pool": [(images, images, places, INT, INT)],
+        "_max_pool_backward": [(images, places, images, INT, INT)],
+        "_average_pool": [(images, images, INT, INT, real)],
+        "_average_pool_backward": [(images, images, INT, INT, real)],
+        "_global_average": [(images, matrix, real)],
+        "_global_average_backward": [(matrix, images, real)],
+        "_scale_shift": [(matrix, flat, flat, matrix, BOOL, BOOL, INT)],
+        "_scale_shift_pool": [(images, flat, flat, images, places, BOOL, BOOL, INT)],
+        "_scale_shift_backward": [(matrix, matrix, matrix, BOOL, INT)],
+        "_scale_shift_pool_backward": [(images, images, places, images, BOOL, INT)],
+        "_sum_parts": [
+            (INT, matrix, matrix, double, double, INT, types.float64, doubles),
+            (INT, doubles, doubles, double, double, INT, types.float64, matrix),
+        ],
+        "_batch_norm_backward": [
+            (matrix, matrix, double, double, flat, flat, double, types.float64, INT, matrix)
+        ],
+        "_dropout": [(matrix, WORD, WORD, WORD, real, matrix)],
         "_csr_scores": [(integers, index, flat, flat, real, flat) for index in labels[1:]],
         "_sum_columns": [(integers, integers, integers, flat, flat, flat)],
     }

@@ -61,26 +61,30 @@ LOOKS_AT_THE_LOCK = """
 import fcntl, os
 from numba.core import caching
 
-keep = caching.IndexDataCacheFile.save
+def looking(name):
+    function = getattr(caching.IndexDataCacheFile, name)
 
-def save(self, key, data):
-    with open(os.environ["NUMBA_CACHE_DIR"] + "/.lock", "ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            print("free")
-        except BlockingIOError:
-            print("held")
-    keep(self, key, data)
+    def call(self, *arguments):
+        with open(os.environ["NUMBA_CACHE_DIR"] + "/.lock", "ab") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                print(name, "free")
+            except BlockingIOError:
+                print(name, "held")
+        return function(self, *arguments)
 
-caching.IndexDataCacheFile.save = save
+    setattr(caching.IndexDataCacheFile, name, call)
+
+looking("save")
+looking("load")
 """
 
 
-def test_one_process_at_a_time_keeps_compiled_code(tmp_path):
+def test_one_process_at_a_time_keeps_or_takes_compiled_code(tmp_path):
     command = [sys.executable, "-c", LOOKS_AT_THE_LOCK + PROGRAM]
     env = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "new")}
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
-    assert "held" in done.stdout
+    assert {"save held", "load held"} <= set(done.stdout.splitlines())
     assert "free" not in done.stdout
     assert list((tmp_path / "new").rglob("*.nbi"))
 

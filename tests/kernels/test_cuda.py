@@ -128,6 +128,16 @@ class TestMemory:
         assert memory.to_host(x) is x
 
     @needs_device
+    def test_memory_of_a_call_is_used_again(self, monkeypatch):
+        with memory.Call("affine") as call:
+            large = call.kept("a test", (3, 4), np.float32)
+            other = call.kept("a test", (2, 5), np.float64)
+            monkeypatch.setattr(memory.cuda, "device_array", None)
+            small = call.kept("a test", (2, 5), np.float32)
+        assert (large.shape, small.shape, other.shape) == ((3, 4), (2, 5), (2, 5))
+        assert (large.dtype, small.dtype, other.dtype) == ("float32", "float32", "float64")
+
+    @needs_device
     def test_what_is_transposed_on_the_device_is_refused(self):
         with pytest.raises(ValueError, match=r"expected a C-contiguous array on the device, found"):
             memory.to_device(memory.to_device(normal(1, (5, 4))).T)

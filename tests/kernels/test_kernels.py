@@ -118,6 +118,15 @@ class TestDense:
         magnitude = naive.relu_backward(abs(delta), abs(weight), activation)
         assert_product(out, expected, magnitude, outputs)
 
+    @pytest.mark.parametrize(("rows", "inputs", "outputs"), SHAPES)
+    def test_affine_input_gradient(self, kernel, dtype, rows, inputs, outputs):
+        delta, weight = normal(1, (rows, outputs), dtype), normal(2, (inputs, outputs), dtype)
+        out = np.full((rows, inputs), np.nan, dtype)
+        assert kernel("affine_input_gradient")(delta, weight, out) is out
+        no_bias = np.zeros(inputs)
+        expected = naive.affine(delta, weight.T, no_bias)
+        assert_product(out, expected, naive.affine(abs(delta), abs(weight.T), no_bias), outputs)
+
     def test_relu_backward_keeps_the_gradient_of_a_nan(self, kernel, dtype):
         activation = np.array([[math.nan, 0.0, -0.0, 5e-45, math.inf]], dtype)
         ones = np.ones((1, 1), dtype), np.ones((5, 1), dtype)
@@ -167,6 +176,10 @@ class TestHalf:
         assert kernel("relu_backward")(delta, weight, active, out) is out
         magnitude = naive.relu_backward(abs(delta), abs(weight), active)
         self.assert_stored(out, naive.relu_backward(delta, weight, active), magnitude, outputs)
+        assert kernel("affine_input_gradient")(delta, weight, out) is out
+        no_bias = np.zeros(inputs)
+        magnitude = naive.affine(abs(delta), abs(weight.T), no_bias)
+        self.assert_stored(out, naive.affine(delta, weight.T, no_bias), magnitude, outputs)
 
     @pytest.mark.parametrize("stored", ["uint8", "float32"])
     def test_scale(self, kernel, stored):

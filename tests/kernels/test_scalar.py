@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import naive
 from kernels import cpu, scalar
 
 pytestmark = pytest.mark.every_case
@@ -115,6 +116,61 @@ def test_relu(functions):
     assert math.isnan(relu(math.nan))
     for x in (-0.0, 0.0, -5e-324, -math.inf):
         assert same_bits(relu(x), 0.0)
+
+
+class TestTanh:
+    """Of plain numbers: what is compiled is tested with the kernels."""
+
+    @staticmethod
+    def assert_accurate(x):
+        with localcontext() as context:
+            context.prec = 60
+            # Its digits before the point go where exp(x) and exp(-x) cancel.
+            power = (2 * Decimal(x)).exp()
+            exact = (power - 1) / (power + 1)
+            found = Decimal(scalar.tanh(x, scalar.exp(2.0 * abs(x))))
+            assert abs(found - exact) <= 3 * Decimal(math.ulp(float(exact)))
+
+    @given(st.floats(-25, 25) | st.floats(-1, 1))
+    def test_accuracy(self, x):
+        if abs(x) > 1e-20:
+            self.assert_accurate(x)
+
+    @pytest.mark.parametrize("exponent", range(-40, 5))
+    def test_accuracy_over_the_range(self, exponent):
+        for x in np.random.default_rng(exponent + 40).uniform(1, 2, 100):
+            self.assert_accurate(math.ldexp(float(x), exponent))
+
+    @pytest.mark.parametrize("x", [0.0, -0.0, 5e-324, -1e-300, 1e-9, math.nan])
+    def test_what_stays(self, x):
+        assert same_bits(scalar.tanh(x, scalar.exp(2.0 * abs(x))), x)
+
+    @pytest.mark.parametrize("x", [20.0, 1e3, math.inf])
+    def test_what_is_large(self, x):
+        power = scalar.exp(2.0 * x)
+        assert (scalar.tanh(x, power), scalar.tanh(-x, power)) == (1.0, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("counter", "key", "words"),
+    [
+        ((0, 0, 0, 0), (0, 0), (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)),
+        (
+            (0xFFFFFFFF,) * 4,
+            (0xFFFFFFFF,) * 2,
+            (0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD),
+        ),
+        (
+            (0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344),
+            (0xA4093822, 0x299F31D0),
+            (0xD16CFE09, 0x94FDCCEB, 0x5001E420, 0x24126EA1),
+        ),
+    ],
+)
+def test_philox_gives_the_published_answers(counter, key, words):
+    """Of the file kat_vectors of Random123, its authors' library."""
+    assert scalar.philox(*counter, *key) == words
+    assert tuple(naive.philox(counter, key)) == words
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

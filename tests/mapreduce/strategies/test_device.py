@@ -20,6 +20,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
 
 TESTS = Path(__file__).parents[2]
+NETWORK = "conv:2x2,batchnorm,relu,pool:2,dense:3,relu,dropout:0.3"
 
 
 def train(folder, name, *options, simulated=True):
@@ -34,9 +35,9 @@ def train(folder, name, *options, simulated=True):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["mlp:3", "logistic"])
+@pytest.mark.parametrize("model", ["mlp:3", "logistic", NETWORK])
 def test_the_parameters_are_those_of_the_cpu(tmp_path, model):
-    datasets.blobs(tmp_path / "data", (40,), 5, 2)
+    datasets.blobs(tmp_path / "data", (40,), classes=2, shape=(4, 3))
     expected = train(tmp_path, "host", f"--model {model}", simulated=False)
     for device in ("cuda", "auto") if model == "logistic" else ("cuda",):
         found = train(tmp_path, device, f"--model {model} --device {device}")

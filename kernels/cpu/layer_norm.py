@@ -1,0 +1,135 @@
+"""Layer normalisation: each row by its own mean and variance.
+
+J. Ba, J. Kiros and G. Hinton, "Layer normalization", 2016. Arrays are C-contiguous, ``dtype`` is
+float32 or float64, the same for all arguments of a call but moments, which are float64. Sums are
+float64, in the order of the columns.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.arrays import expect
+from kernels.cpu import jit
+
+Array = npt.NDArray[np.floating]
+Moments = npt.NDArray[np.float64]
+
+#: Added to variances, as most libraries do.
+EPSILON = 1e-5
+
+
+def layer_norm(
+    x: Array, weight: Array, bias: Array, out: Array, mean: Moments, inverse: Moments
+) -> Array:
+    """Normalise rows, then scale and shift columns: ``out = weight (x - mean) inverse + bias``.
+
+    Parameters
+    ----------
+    x : array (rows, n)
+    weight, bias : array (n,)
+    out : array (rows, n)
+        Overwritten, and returned.
+    mean : array (rows,), float64
+        Overwritten by the mean of each row.
+    inverse : array (rows,), float64
+        Overwritten by ``1 / sqrt(variance + 1e-5)``; the variance is that of a population, divided
+        by ``n``.
+
+    Raises
+    ------
+    ValueError
+        Shapes do not fit.
+    """
+    _check("layer_norm", x, (("out", out),), (("weight", weight), ("bias", bias)), mean, inverse)
+    _layer_norm(x, weight, bias, out, mean, inverse)
+    return out
+
+
+@jit
+def _layer_norm(x, weight, bias, out, mean, inverse):
+    for i in range(len(x)):
+        row, result = x[i], out[i]
+        total = 0.0
+        for j in range(row.size):
+            total += row[j]
+        mean[i] = total / row.size
+        squares = 0.0
+        for j in range(row.size):
+            difference = row[j] - mean[i]
+            squares += difference * difference
+        inverse[i] = 1.0 / np.sqrt(squares / row.size + EPSILON)
+        for j in range(row.size):
+            result[j] = weight[j] * ((row[j] - mean[i]) * inverse[i]) + bias[j]
+
+
+def layer_norm_backward(
+    delta: Array,
+    x: Array,
+    weight: Array,
+    mean: Moments,
+    inverse: Moments,
+    weight_grad: Array,
+    bias_grad: Array,
+    out: Array,
+) -> Array:
+    """The gradients by weight and bias, summed over rows, and that by ``x``.
+
+    With ``z = (x - mean) inverse`` and ``d = delta weight``, the latter is
+    ``inverse (d - mean(d) - z mean(d z))``, the means being those of a row.
+
+    Parameters
+    ----------
+    delta : array (rows, n)
+        Gradient of the loss with respect to what :func:`layer_norm` gives.
+    x, weight, mean, inverse : array
+        As :func:`layer_norm` got and left them.
+    weight_grad, bias_grad : array (n,)
+        Overwritten.
+    out : array (rows, n)
+        Overwritten by the gradient by ``x``, and returned; may be ``delta``.
+
+    Raises
+    ------
+    ValueError
+        Shapes do not fit.
+    """
+    vectors = (("weight", weight), ("weight_grad", weight_grad), ("bias_grad", bias_grad))
+    matrices = (("delta", delta), ("out", out))
+    _check("layer_norm_backward", x, matrices, vectors, mean, inverse)
+    weight_grad.fill(0)
+    bias_grad.fill(0)
+    _layer_norm_backward(delta, x, weight, mean, inverse, weight_grad, bias_grad, out)
+    return out
+
+
+@jit
+def _layer_norm_backward(delta, x, weight, mean, inverse, weight_grad, bias_grad, out):
+    for i in range(len(x)):
+        row, change, result = x[i], delta[i], out[i]
+        total, along = 0.0, 0.0
+        for j in range(row.size):
+            z = (row[j] - mean[i]) * inverse[i]
+            weight_grad[j] += change[j] * z
+            bias_grad[j] += change[j]
+            total += change[j] * weight[j]
+            along += change[j] * weight[j] * z
+        total /= row.size
+        along /= row.size
+        for j in range(row.size):
+            z = (row[j] - mean[i]) * inverse[i]
+            result[j] = inverse[i] * (change[j] * weight[j] - total - z * along)
+
+
+def _check(
+    kernel: str,
+    x: Array,
+    matrices: tuple[tuple[str, Array], ...],
+    vectors: tuple[tuple[str, Array], ...],
+    mean: Moments,
+    inverse: Moments,
+) -> None:
+    expected = [(name, array, x.shape) for name, array in matrices]
+    expected += [(name, array, x.shape[1:]) for name, array in vectors]
+    expected += [("mean", mean, x.shape[:1]), ("inverse", inverse, x.shape[:1])]
+    for name, array, shape in expected:
+        expect(kernel, name, array, shape)

@@ -1,0 +1,145 @@
+"""Moments of channels, and the backward pass of a normalisation by them (Ioffe and Szegedy 2015).
+
+Rows are all places of all images: an array (rows, channels), C-contiguous, of float32 or float64,
+the same for all arguments of a call that are not said to be float64. The forward pass is a scale
+and a shift: :func:`kernels.cpu.channels.scale_shift`.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from kernels.arrays import expect
+from kernels.cpu import jit
+
+Array = npt.NDArray[np.floating]
+Double = npt.NDArray[np.float64]
+
+
+def channel_moments(x: Array, mean: Double, squares: Double) -> None:
+    """The mean of each channel, and the sum of squared differences from it.
+
+    Sums are of float64, row after row, in two passes.
+
+    Parameters
+    ----------
+    x : array (rows, channels)
+    mean, squares : array (channels,), float64
+        Both are overwritten; by NaN if there are no rows.
+
+    Raises
+    ------
+    ValueError
+        Shapes do not fit together.
+    """
+    expect("channel_moments", "mean", mean, x.shape[1:])
+    expect("channel_moments", "squares", squares, x.shape[1:])
+    _channel_moments(x, mean, squares)
+
+
+@jit
+def _channel_moments(x, mean, squares):
+    rows, channels = x.shape
+    for c in range(channels):
+        mean[c] = 0
+        squares[c] = 0
+    for i in range(rows):
+        for c in range(channels):
+            mean[c] += x[i, c]
+    for c in range(channels):
+        mean[c] /= rows
+    for i in range(rows):
+        for c in range(channels):
+            difference = x[i, c] - mean[c]
+            squares[c] += difference * difference
+
+
+def batch_norm_backward(
+    delta: Array,
+    z: Array,
+    mean: Double,
+    inverse: Double,
+    weight: Array,
+    weight_grad: Array,
+    sums: Array,
+    out: Array,
+    own: bool,
+) -> Array:
+    """The gradients of ``weight * zhat + bias`` by ``weight`` and ``z``.
+
+    ``zhat = (z - mean) * inverse``. The gradient by ``weight`` is ``sum(delta * zhat)``. That by
+    ``z`` is ``weight * inverse * (delta - sums / rows - zhat * weight_grad / rows)`` if the moments
+    are those of these rows, and ``weight * inverse * delta`` if they were given.
+
+    Parameters
+    ----------
+    delta : array (rows, channels)
+        Gradient of the loss with respect to ``weight * zhat + bias``.
+    z : array (rows, channels)
+    mean, inverse : array (channels,), float64
+        ``inverse`` is one by the standard deviation.
+    weight : array (channels,)
+    weight_grad : array (channels,)
+        Overwritten.
+    sums : array (channels,)
+        Sums of ``delta`` over the rows.
+    out : array (rows, channels)
+        Overwritten, and returned. It may be ``delta`` itself.
+    own : bool
+        Whether the moments are those of these rows.
+
+    Raises
+    ------
+    ValueError
+        Shapes do not fit together.
+    """
+    _check_backward(delta, z, mean, inverse, weight, weight_grad, sums, out)
+    products = np.zeros(z.shape[1], np.float64)
+    _products(delta, z, mean, products)
+    products *= inverse
+    weight_grad[...] = products
+    factor = weight * inverse
+    share = 1 / len(z) if own and len(z) else 0.0
+    slope = -factor * inverse * products * share
+    if out is not delta:
+        np.copyto(out, delta)
+    _combine(out, z, factor, slope, -slope * mean - factor * sums * share)
+    return out
+
+
+@jit
+def _products(delta, z, mean, products):
+    rows, channels = z.shape
+    for i in range(rows):
+        for c in range(channels):
+            products[c] += delta[i, c] * (z[i, c] - mean[c])
+
+
+@jit
+def _combine(delta, z, factor, slope, shift):
+    # In place: an array more and the compiler would not take vectors.
+    rows, channels = z.shape
+    for i in range(rows):
+        for c in range(channels):
+            delta[i, c] = factor[c] * delta[i, c] + slope[c] * z[i, c] + shift[c]
+
+
+def _check_backward(
+    delta: Array,
+    z: Array,
+    mean: Double,
+    inverse: Double,
+    weight: Array,
+    weight_grad: Array,
+    sums: Array,
+    out: Array,
+) -> None:
+    for name, array in (
+        ("mean", mean),
+        ("inverse", inverse),
+        ("weight", weight),
+        ("weight_grad", weight_grad),
+        ("sums", sums),
+    ):
+        expect("batch_norm_backward", name, array, z.shape[1:])
+    expect("batch_norm_backward", "delta", delta, z.shape)
+    expect("batch_norm_backward", "out", out, z.shape)

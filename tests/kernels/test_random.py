@@ -1,0 +1,89 @@
+"""Random numbers and dropout on every device: equal bits everywhere, and those of the oracle."""
+
+import math
+
+import numpy as np
+import pytest
+
+import naive
+from devices import DEVICES
+from kernels import dispatch
+
+pytestmark = pytest.mark.every_case
+
+SHAPES = [(0, 3), (2, 0), (1, 1), (5, 3), (3, 4), (2, 13), (1, 70)]
+PLACES = [(0, 0), (1, 2**32 - 2), (2**64 - 1, 2**62), (0x0123456789ABCDEF, 41)]
+
+
+@pytest.fixture(params=DEVICES)
+def kernel(request):
+    return lambda name: dispatch.get(name, request.param)
+
+
+@pytest.fixture(params=["float32", "float64"])
+def dtype(request):
+    return np.dtype(request.param)
+
+
+def normal(seed, shape, dtype):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+class TestUniform:
+    @pytest.mark.parametrize("shape", SHAPES)
+    @pytest.mark.parametrize(("key", "row"), PLACES)
+    def test_against_naive(self, kernel, key, row, shape):
+        out = np.full(shape, np.nan)
+        assert kernel("uniform")(key, row, out) is out
+        rows, n = shape
+        expected = [
+            [naive.random_word(key, row + i, j) / 2**32 for j in range(n)] for i in range(rows)
+        ]
+        assert out.tolist() == expected
+
+    def test_they_are_spread_evenly(self):
+        numbers = np.sort(dispatch.get("uniform")(3, 5, np.empty((40, 500))).reshape(-1))
+        # Kolmogorov and Smirnov's statistic is above this once in 10,000 times.
+        steps = np.arange(numbers.size) / numbers.size
+        assert abs(numbers - steps).max() * math.sqrt(numbers.size) < 2.23
+
+
+class TestDropout:
+    @pytest.mark.parametrize("shape", SHAPES)
+    @pytest.mark.parametrize(("key", "row"), PLACES)
+    @pytest.mark.parametrize("rate", [0, 0.25, 1 / 3, 0.9])
+    def test_against_naive(self, kernel, dtype, key, row, rate, shape):
+        x, out = normal(1, shape, dtype), np.full(shape, np.nan, dtype)
+        assert kernel("dropout")(x, key, row, rate, out) is out
+        assert out.tobytes() == naive.dropout(x, key, row, rate).tobytes()
+
+    def test_the_word_of_the_rate_is_kept(self, kernel, dtype):
+        """A word that equals the rate's keeps its number."""
+        word = naive.random_word(7, 3, 1)
+        x = np.ones((1, 4), dtype)
+        equal = kernel("dropout")(x, 7, 3, word / 2**32, np.empty_like(x))
+        above = kernel("dropout")(x, 7, 3, (word + 1) / 2**32, np.empty_like(x))
+        assert (equal[0, 1] > 0, above[0, 1]) == (True, 0)
+
+    def test_in_place(self, kernel, dtype):
+        x = normal(1, (3, 7), dtype)
+        expected = naive.dropout(x, 1, 2, 0.5)
+        assert kernel("dropout")(x, 1, 2, 0.5, x) is x
+        assert x.tobytes() == expected.tobytes()
+
+    def test_nan_is_seen_where_it_is_kept(self, kernel, dtype):
+        out = kernel("dropout")(
+            np.full((1, 60), np.nan, dtype), 1, 0, 0.5, np.empty((1, 60), dtype)
+        )
+        kept = naive.dropout(np.ones((1, 60), dtype), 1, 0, 0.5) != 0
+        assert np.array_equal(np.isnan(out), kept)
+        assert not out[~kept].any()
+
+    @pytest.mark.parametrize("rate", [-0.1, 1, 1.5, math.nan])
+    def test_rates_that_are_none(self, kernel, rate):
+        with pytest.raises(ValueError, match=r"dropout: rate .*, expected at least 0 and below 1"):
+            kernel("dropout")(np.ones((1, 1)), 0, 0, rate, np.ones((1, 1)))
+
+    def test_shapes_that_differ(self, kernel):
+        with pytest.raises(ValueError, match=r"dropout: x \(2, 3\) and out \(3, 2\), expected"):
+            kernel("dropout")(np.ones((2, 3)), 0, 0, 0.5, np.ones((3, 2)))

@@ -1,0 +1,225 @@
+"""Kernels of sequences against the oracles, and their gradients against differences."""
+
+import math
+import threading
+
+import numpy as np
+import pytest
+
+import naive
+from kernels import dispatch
+from kernels.cpu.recurrent import GATES, KEPT
+
+# They have no twin on CUDA.
+pytestmark = pytest.mark.every_case
+
+#: Rows, steps, inputs, units.
+SHAPES = [(1, 1, 1, 1), (3, 1, 2, 4), (1, 5, 3, 1), (2, 4, 1, 3), (5, 7, 6, 11)]
+EPS = {"float32": 1.2e-7, "float64": 2.3e-16}
+
+
+@pytest.fixture(params=EPS)
+def dtype(request):
+    return request.param
+
+
+def normal(seed, shape, dtype="float64"):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def slopes(loss, at, h=1e-6):
+    """Derivatives of a function of an array by each of its elements, by central differences."""
+    found = np.empty(at.shape)
+    for place in np.ndindex(at.shape):
+        kept = at[place]
+        ends = []
+        for change in (h, -h):
+            at[place] = kept + change
+            ends.append(loss())
+        at[place] = kept
+        found[place] = (ends[0] - ends[1]) / (2 * h)
+    return found
+
+
+class Layer:
+    """A recurrent layer with random parameters."""
+
+    def __init__(self, kind, shape, dtype="float64", seed=0):
+        self.kind = kind
+        rows, steps, inputs, units = shape
+        width = GATES[kind] * units
+        self.x = normal(seed, (rows, steps, inputs), dtype)
+        shapes = [(inputs, width), (units, width), (width,), (width,)]
+        self.parameters = [normal(seed + i, one, dtype) for i, one in enumerate(shapes, 1)]
+        self.kept = np.full((rows, steps, KEPT[kind] * units), np.nan, dtype)
+        self.out = np.full((rows, steps, units), np.nan, dtype)
+
+    def forward(self):
+        return dispatch.get("recurrent")(self.kind, self.x, *self.parameters, self.out, self.kept)
+
+    def backward(self, delta, needs_input=True):
+        self.forward()
+        grads = [np.full_like(one, np.nan) for one in self.parameters]
+        below = np.full_like(self.x, np.nan) if needs_input else None
+        weights = self.parameters[:2]
+        dispatch.get("recurrent_backward")(
+            self.kind, delta, self.x, *weights, self.out, self.kept, *grads, below
+        )
+        return [*grads, below] if needs_input else grads
+
+
+@pytest.mark.parametrize("kind", GATES)
+class TestRecurrent:
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_against_naive(self, kind, shape, dtype):
+        layer = Layer(kind, shape, dtype)
+        assert layer.forward() is layer.out
+        expected = naive.recurrent(kind, layer.x, *layer.parameters)
+        # States lie within (-1, 1); a step's rounding errors go on into the steps after it.
+        np.testing.assert_allclose(layer.out, expected, atol=400 * EPS[dtype], rtol=0)
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_gradients_by_differences(self, kind, shape):
+        layer = Layer(kind, shape)
+        delta = normal(9, layer.out.shape)
+        found = layer.backward(delta)
+        for got, at in zip(found, [*layer.parameters, layer.x], strict=True):
+            expected = slopes(lambda: float((layer.forward() * delta).sum()), at)
+            np.testing.assert_allclose(got, expected, atol=1e-6, rtol=1e-6)
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_gradients_in_single_precision(self, kind, shape):
+        single, double = Layer(kind, shape, "float32"), Layer(kind, shape)
+        double.x = single.x.astype("float64")
+        double.parameters = [one.astype("float64") for one in single.parameters]
+        delta = normal(9, single.out.shape, "float32")
+        pairs = zip(single.backward(delta), double.backward(delta.astype("float64")), strict=True)
+        for got, expected in pairs:
+            assert got.dtype == np.float32
+            scale = max(1.0, abs(expected).max())
+            np.testing.assert_allclose(got, expected, atol=1e-4 * scale, rtol=0)
+
+    def test_the_gradient_by_the_input_may_be_left_out(self, kind):
+        layer = Layer(kind, (3, 4, 2, 5))
+        delta = normal(9, layer.out.shape)
+        with_input, without = layer.backward(delta), layer.backward(delta, needs_input=False)
+        assert len(without) == 4
+        for one, other in zip(with_input, without, strict=False):
+            assert one.tobytes() == other.tobytes()
+
+    def test_a_row_keeps_its_nan(self, kind):
+        layer = Layer(kind, (3, 4, 2, 5))
+        layer.x[1, 2, 0] = math.nan
+        found = layer.forward()
+        assert np.isfinite(found[[0, 2]]).all()
+        assert np.isfinite(found[1, :2]).all()
+        assert np.isnan(found[1, 2:]).all()
+
+    def test_gates_that_saturate(self, kind):
+        layer = Layer(kind, (2, 3, 2, 4))
+        layer.parameters[0] *= 1e6
+        expected = naive.recurrent(kind, layer.x, *layer.parameters)
+        np.testing.assert_allclose(layer.forward(), expected, atol=1e-12)
+        assert all(np.isfinite(one).all() for one in layer.backward(np.ones(layer.out.shape)))
+
+    def test_no_rows(self, kind):
+        layer = Layer(kind, (0, 3, 2, 4))
+        assert layer.forward().shape == (0, 3, 4)
+        assert not any(one.any() for one in layer.backward(np.empty((0, 3, 4))))
+
+    def test_calls_of_other_shapes_and_threads_leave_the_bits(self, kind):
+        layer, other = Layer(kind, (3, 4, 2, 5), "float32"), Layer(kind, (4, 2, 3, 6), "float32")
+        delta = normal(9, layer.out.shape, "float32")
+        expected = [one.tobytes() for one in layer.backward(delta)]
+        other.backward(np.ones_like(other.out))
+        found = []
+        thread = threading.Thread(target=lambda: found.extend(layer.backward(delta)))
+        thread.start()
+        thread.join()
+        assert [one.tobytes() for one in found] == expected
+
+    @pytest.mark.parametrize("name", ["out", "kept", "delta", "x"])
+    def test_other_shapes_are_refused(self, kind, name):
+        layer = Layer(kind, (3, 4, 2, 5))
+        delta = np.zeros_like(layer.out)
+        if name == "delta":
+            delta = delta[:, 1:]
+        elif name == "x":
+            layer.x = layer.x[:, :0]
+        else:
+            setattr(layer, name, getattr(layer, name)[:, 1:])
+        with pytest.raises(ValueError, match=rf"recurrent: {name} .*expected \("):
+            layer.backward(delta)
+
+
+class TestEmbedding:
+    TOKENS = np.array([[0, 3, 3], [1, 0, 3]])
+
+    def test_against_naive(self, dtype):
+        weight, out = normal(1, (4, 5), dtype), np.full((2, 3, 5), np.nan, dtype)
+        assert dispatch.get("embed")(self.TOKENS, weight, out) is out
+        np.testing.assert_array_equal(out, naive.embed(self.TOKENS, weight))
+
+    def test_gradient(self, dtype):
+        delta, found = normal(2, (2, 3, 5), dtype), np.full((4, 5), np.nan, dtype)
+        dispatch.get("embed_gradient")(self.TOKENS, delta, found)
+        expected = naive.embed_gradient(self.TOKENS, delta, 4)
+        np.testing.assert_allclose(found, expected, atol=8 * EPS[dtype])
+        assert not found[2].any()
+
+    @pytest.mark.parametrize("token", [-1, 4])
+    def test_tokens_that_are_no_words_are_refused(self, token):
+        tokens, weight, vectors = np.array([[0, token]]), np.zeros((4, 2)), np.zeros((1, 2, 2))
+        for kernel, arrays in (("embed", (weight, vectors)), ("embed_gradient", (vectors, weight))):
+            with pytest.raises(ValueError, match=f"{kernel}: tokens .*expected 0 to 3"):
+                dispatch.get(kernel)(tokens, *arrays)
+
+    def test_other_shapes_are_refused(self):
+        with pytest.raises(ValueError, match=r"embed: vectors \(2, 3, 4\) .*expected \(2, 3, 5\)"):
+            dispatch.get("embed")(self.TOKENS, np.zeros((4, 5)), np.zeros((2, 3, 4)))
+
+
+class TestLayerNorm:
+    SHAPES = ((1, 1), (3, 1), (1, 6), (4, 7), (0, 3))
+
+    def run(self, x, weight, bias):
+        moments = np.empty(len(x)), np.empty(len(x))
+        out = np.full_like(x, np.nan)
+        assert dispatch.get("layer_norm")(x, weight, bias, out, *moments) is out
+        return out, moments
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_against_naive(self, shape, dtype):
+        x, weight, bias = (normal(i, shape[i > 0 :], dtype) for i in range(3))
+        expected = naive.layer_norm(x, weight, bias)
+        np.testing.assert_allclose(self.run(x, weight, bias)[0], expected, atol=20 * EPS[dtype])
+
+    @pytest.mark.parametrize("shape", SHAPES)
+    def test_gradients_by_differences(self, shape):
+        x, weight, bias = (normal(i, shape[i > 0 :]) for i in range(3))
+        delta = normal(4, shape)
+        moments = self.run(x, weight, bias)[1]
+        grads = np.full_like(weight, np.nan), np.full_like(weight, np.nan)
+        below = delta.copy()
+        kernel = dispatch.get("layer_norm_backward")
+        assert kernel(below, x, weight, *moments, *grads, below) is below
+        for got, at in zip((below, *grads), (x, weight, bias), strict=True):
+            expected = slopes(lambda: float((self.run(x, weight, bias)[0] * delta).sum()), at)
+            np.testing.assert_allclose(got, expected, atol=1e-6, rtol=1e-6)
+
+    def test_a_large_mean_costs_no_digits(self):
+        x = normal(1, (3, 50)) + 1e7
+        ones = np.ones(50)
+        expected = naive.layer_norm(x, ones, 0 * ones)
+        np.testing.assert_allclose(self.run(x, ones, 0 * ones)[0], expected, atol=1e-7)
+
+    def test_a_row_keeps_its_nan(self, dtype):
+        x = normal(1, (3, 4), dtype)
+        x[1, 2] = math.nan
+        found, _ = self.run(x, np.ones(4, dtype), np.zeros(4, dtype))
+        assert np.isnan(found).any(axis=1).tolist() == [False, True, False]
+
+    def test_other_shapes_are_refused(self):
+        x, n = np.zeros((2, 3)), np.zeros(3)
+        with pytest.raises(ValueError, match=r"layer_norm: mean has shape \(3,\), expected \(2,\)"):
+            dispatch.get("layer_norm")(x, n, n, x, n, np.zeros(2))
