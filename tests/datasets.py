@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,13 @@ def blobs(
     classes: int = 3,
     seed: int = 0,
     dtype: str = "float32",
+    shape: tuple[int, ...] = (),
 ) -> Dataset:
-    """Normal clouds around one centre for each class; learnable, but not separable."""
+    """Normal clouds around one centre for each class; learnable, but not separable.
+
+    If rows have a ``shape``, that says how many features there are.
+    """
+    features = math.prod(shape) if shape else features
     generator = np.random.default_rng(7)
     centres = generator.normal(size=(classes, features))
     generator = np.random.default_rng(seed)
@@ -47,7 +53,7 @@ def blobs(
     manifest = Manifest(
         rows=sum(shard_rows),
         features=features,
-        shape=(features,),
+        shape=shape or (features,),
         dtype=dtype,
         scale=1 / 255 if dtype == "uint8" else 1.0,
         classes=tuple(range(classes)),

@@ -23,8 +23,8 @@ from mapreduce.data.columns import misfit
 from mapreduce.data.copying import check_absent
 from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry, Standardised
 from mapreduce.data.shards import Dataset, sparse_row_bytes, write_shard
-from mapreduce.data.standardisation import Moments, Statistics, combine, moments
-from mapreduce.errors import DataError
+from mapreduce.data.standardisation import Moments, Statistics, combine, moments, pooled
+from mapreduce.errors import DataError, UsageError
 from mapreduce.executors.jobs import run_job
 from mapreduce.job import MRStep
 from mapreduce.reduction.message import Message
@@ -138,7 +138,12 @@ def _check_finite(features: Array | Csr, path: AnyPath) -> None:
 
 
 def standardise(
-    data: Path, out: Path, dtype: str, execution: Execution, like: Path | None = None
+    data: Path,
+    out: Path,
+    dtype: str,
+    execution: Execution,
+    like: Path | None = None,
+    per_channel: bool = False,
 ) -> tuple[Manifest, Statistics]:
     """Make a standardised dataset of another.
 
@@ -156,6 +161,8 @@ def standardise(
         How to run the jobs.
     like : Path, optional
         A standardised dataset whose statistics to take.
+    per_channel : bool
+        Whether all positions of an image's channel have one mean and one deviation.
 
     Returns
     -------
@@ -163,6 +170,9 @@ def standardise(
 
     Raises
     ------
+    UsageError
+        ``per_channel`` is for dense rows of the shape (channels, height, width) or (height, width),
+        and not for given statistics.
     OutputError
         ``out`` exists already, or its folder cannot be written.
     MissingInputError, DataError
@@ -178,6 +188,7 @@ def standardise(
             f"{data} was imported from a table, whose numbers are standardised then unless "
             f"--no-standardise is given: train on it as it is"
         )
+    channels = _channels(manifest, data, like) if per_channel else None
     given = None if like is None else _statistics_of(like, manifest, data)
     centred = manifest.layout == "dense"
     with new_folder(out) as partial:
@@ -185,6 +196,8 @@ def standardise(
         if statistics is None:
             leaves = len(_batches(manifest))
             total = run_fold(StandardiseJob, {"--data": data}, leaves, execution)
+            if channels is not None:
+                total = pooled(total, channels)
             statistics = standardisation.finish(total, centred=centred)
         described = statistics.save(partial, centred=centred)
         options = {
@@ -204,6 +217,22 @@ def standardise(
         )
         standardised.save(partial)
     return standardised, statistics
+
+
+def _channels(manifest: Manifest, data: Path, like: Path | None) -> int:
+    """Channels of a dataset's images."""
+    if like is not None:
+        raise UsageError(
+            f"--per-channel and --like contradict each other: means and deviations are those of "
+            f"{like}. Leave out --per-channel"
+        )
+    if manifest.layout == "sparse" or len(manifest.shape) not in (2, 3):
+        raise UsageError(
+            f"--per-channel: expected images, dense rows of the shape (channels, height, width) or "
+            f"(height, width), found {manifest.layout} rows of the shape {manifest.shape} in "
+            f"{data}. Leave it out"
+        )
+    return manifest.shape[0] if len(manifest.shape) == 3 else 1
 
 
 def _entry(message: Message) -> ShardEntry:

@@ -169,7 +169,9 @@ def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
     type=LOCATION,
     help="csv, parquet: make the features that this dataset has, on which a model was trained.",
 )
-@click.option("--labels", type=FOLDER, help="idx: the file of labels.")
+@click.option(
+    "--labels", type=FOLDER, help="idx, as of MNIST and FashionMNIST: the file of labels."
+)
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64"]),
@@ -178,6 +180,7 @@ def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
 @click.option(
     "--features", type=int, help="libsvm: how many there are.  [default: as the largest index says]"
 )
+@click.option("--sequence", type=int, help="text: bytes of a row.  [default: 64]")
 @click.option("--zero-based", is_flag=True, help="libsvm: the first feature has the index 0.")
 @SEED
 @click.argument("sources", nargs=-1, required=True, type=FOLDER)
@@ -221,6 +224,8 @@ def import_(
         recipe = opening.fitted_of(folder, manifest)
     if not quiet and not as_json and recipe is not None:
         _show_recipe(recipe, manifest.classes)
+    for remark in () if quiet else source.remarks:
+        click.echo(remark, err=True)
     _report(out, manifest, as_json)
 
 
@@ -315,6 +320,7 @@ def _source(
         "labelled": labelled,
         "task": values["task"] or known,
         "dtype": values["dtype"] or "float32",
+        "sequence": 64 if values["sequence"] is None else values["sequence"],
     }
     source: Source = reader(sources, **{name: given[name] for name in given if name in takes})
     return source
@@ -422,6 +428,11 @@ def describe(
 @click.argument("out", type=FOLDER)
 @click.option("--like", type=FOLDER, help="Take the statistics of this standardised dataset.")
 @click.option(
+    "--per-channel",
+    is_flag=True,
+    help="Take one mean and one deviation for each channel of images.",
+)
+@click.option(
     "--dtype",
     type=click.Choice(["float32", "float64"]),
     default="float32",
@@ -431,13 +442,22 @@ def describe(
 @runner_options()
 @output_options
 def standardise(
-    folder: Path, out: Path, like: Path | None, dtype: str, as_json: bool, **values: Any
+    folder: Path,
+    out: Path,
+    like: Path | None,
+    per_channel: bool,
+    dtype: str,
+    as_json: bool,
+    **values: Any,
 ) -> None:
     """Make the dataset OUT of DATA, with each feature standardised.
 
     The mean of each feature is subtracted, and the feature divided by its population standard
     deviation. Features of sparse data are only divided, so that they stay sparse. A constant
     feature is not divided. Rows count by their weights, if they have any.
+
+    Images, rows of the shape (channels, height, width) or (height, width), are standardised by
+    channel with --per-channel, so that neighbouring positions stay comparable.
 
     Standardise test data --like the training data, to use the same means and deviations.
     """
@@ -449,7 +469,12 @@ def standardise(
     execution = options.execution(values)
     with signals.interrupting():
         manifest, statistics = job.standardise(
-            folder.absolute(), out.absolute(), dtype, execution, like and like.absolute()
+            folder.absolute(),
+            out.absolute(),
+            dtype,
+            execution,
+            like and like.absolute(),
+            per_channel,
         )
     constant = statistics.constant.tolist()
     if constant:

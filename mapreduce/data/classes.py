@@ -22,12 +22,20 @@ class Classes:
     ----------
     like : sequence of int or str, optional
         The only classes that are expected; those that come are of the same kind.
+    known : sequence of int or str, optional
+        Classes that there are whether they come or not.
     """
 
-    def __init__(self, like: Sequence[int | str] | None = None) -> None:
+    def __init__(
+        self,
+        like: Sequence[int | str] | None = None,
+        known: Sequence[int | str] | None = None,
+    ) -> None:
         self._like = like
         self._codes: dict[int | str, int] | None = None
-        self._rows: list[int] = []
+        if known is not None:
+            self._codes = {value: code for code, value in enumerate(known)}
+        self._rows = [0] * len(known or ())
 
     def codes(self, labels: Array | None) -> Array | None:
         """Numbers of labels, (rows,), int32, each given when it first came."""

@@ -12,7 +12,7 @@ import math
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -112,6 +112,10 @@ class Source:
         Columns that the features are, or come from, if they have names.
     finish : callable, optional
         For a source of blocks: what they become, once all have come.
+    classes : sequence of int or str, optional
+        All classes, if the source knows them: those without rows are classes, too.
+    remarks : list of str
+        What the user should know, once all rows have come.
     """
 
     chunks: Iterable[Rows]
@@ -121,6 +125,8 @@ class Source:
     description: dict[str, Any]
     columns: Columns | None = None
     finish: Callable[[], Finished] | None = None
+    classes: Sequence[int | str] | None = None
+    remarks: list[str] = field(default_factory=list)
 
 
 def import_rows(
@@ -169,7 +175,7 @@ def _shuffle(source: Source, folder: Path, seed: int, like: Sequence[int | str] 
 def _shuffled(
     source: Source, folder: Path, buckets: "_Buckets", like: Sequence[int | str] | None
 ) -> Manifest:
-    classes = Classes(like)
+    classes = Classes(like, source.classes)
 
     def numbered() -> Iterator[tuple[Rows, Array]]:
         for rows in source.chunks:

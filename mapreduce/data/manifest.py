@@ -348,7 +348,7 @@ def _check_target(manifest: Manifest) -> None:
             f"and{'' if with_classes[1] else ' no'} class_rows"
         )
     if classes is not None and class_rows is not None:
-        _numbers("class_rows", 1, *class_rows)
+        _numbers("class_rows", 0, *class_rows)
         _equal("length of class_rows", len(class_rows), "the number of classes", len(classes))
         _equal("rows", manifest.rows, "the sum of class_rows", sum(class_rows))
 

@@ -92,6 +92,30 @@ def combine(left: Moments, right: Moments) -> Moments:
     return Moments(rows, weight, left.mean + difference * share, squares)
 
 
+def pooled(total: Moments, channels: int) -> Moments:
+    """Moments of an image's channels, those of each at all of its positions.
+
+    The formula of Chan, Golub and LeVeque for many parts of equal weight: the positions.
+
+    Parameters
+    ----------
+    total : Moments
+        Of features that are the positions of one channel after the other.
+    channels : int
+    """
+    means = total.mean.reshape(channels, -1)
+    positions = means.shape[1]
+    mean = means.mean(axis=1, keepdims=True)
+    squares = total.squares.reshape(channels, -1).sum(axis=1)
+    squares += total.weight * ((means - mean) ** 2).sum(axis=1)
+    return Moments(
+        rows=total.rows * positions,
+        weight=total.weight * positions,
+        mean=np.repeat(mean, positions),
+        squares=np.repeat(squares, positions),
+    )
+
+
 @dataclass(frozen=True)
 class Statistics:
     """The numbers subtracted from each feature, and those by which it is divided.

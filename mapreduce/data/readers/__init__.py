@@ -12,6 +12,6 @@ READERS = Registry(
     "gradreduce.readers",
     {
         name: f"mapreduce.data.readers.{name}:source"
-        for name in ("idx", "csv", "libsvm", "cifar10", "parquet")
+        for name in ("idx", "csv", "libsvm", "cifar10", "parquet", "text")
     },
 )

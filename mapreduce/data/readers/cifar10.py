@@ -20,6 +20,8 @@ CLASSES = 10
 CHUNK_RECORDS = 2048
 NAMES = "batches.meta.txt"
 _ADVICE = "Take the binary version, cifar-10-binary.tar.gz, and unpack it"
+#: CIFAR-100 has records of a class of 20, a class of 100 and the image.
+_OTHER_BYTES, _OTHER_CLASSES = 2 + 3072, (20, 100)
 
 
 def source(paths: list[Path], labelled: bool = True) -> Source:
@@ -40,9 +42,9 @@ def source(paths: list[Path], labelled: bool = True) -> Source:
     UsageError
         No files.
     DataError
-        There are not ten names. While the rows are read: a file is truncated, or a label is above
-        9, as in a file of the Python version, which is a pickle and is never unpickled, and in an
-        archive.
+        There are not ten names. While the rows are read: a file is of the Python version, a pickle,
+        which is never unpickled; it is truncated; or a label is above 9, as in an archive and in
+        CIFAR-100.
     """
     if not paths:
         raise UsageError("no source: name the files of CIFAR-10, data_batch_1.bin and so on")
@@ -81,23 +83,48 @@ def _chunks(paths: list[Path], names: Array | None, labelled: bool) -> Iterator[
         with open_source(path) as file:
             first = 0
             while content := read_fully(file, CHUNK_RECORDS * RECORD_BYTES):
-                whole, rest = divmod(len(content), RECORD_BYTES)
-                if rest:
-                    start = (first + whole) * RECORD_BYTES
-                    raise DataError(
-                        f"{path} is truncated: record {first + whole} begins at offset {start}, "
-                        f"expected {RECORD_BYTES} bytes of it, found {rest}. Fetch the file again"
-                    )
-                records = np.frombuffer(content, np.uint8).reshape(whole, RECORD_BYTES)
-                labels = records[:, 0]
-                if (labels >= CLASSES).any():
-                    bad = int((labels >= CLASSES).argmax())
-                    raise DataError(
-                        f"{path}, record {first + bad}, offset {(first + bad) * RECORD_BYTES}: "
-                        f"expected a label from 0 to {CLASSES - 1}, found {labels[bad]}: it is "
-                        f"not a file of CIFAR-10's binary version. {_ADVICE}"
-                    )
-                numbers = labels.astype(np.int64)
+                records = _records(content, path, first)
+                numbers = records[:, 0].astype(np.int64)
                 classes = None if not labelled else numbers if names is None else names[numbers]
                 yield Rows(records[:, 1:], classes)
-                first += whole
+                first += len(records)
+
+
+def _records(content: bytes, path: Path, first: int) -> Array:
+    """The records (n, 3073), uint8, of a part of a file; ``first`` is the number of the first."""
+    # A pickle's opcode for its protocol, which is 2 in the Python version and has a byte since.
+    if not first and content[:1] == b"\x80":
+        raise DataError(
+            f"{path} begins as a file of CIFAR's Python version: a pickle, which can run any "
+            f"program and is not read. {_ADVICE}"
+        )
+    whole, rest = divmod(len(content), RECORD_BYTES)
+    records = np.frombuffer(content, np.uint8, whole * RECORD_BYTES).reshape(whole, RECORD_BYTES)
+    is_wrong = records[:, 0] >= CLASSES
+    if (rest or is_wrong.any()) and not first and _is_cifar100(content):
+        raise DataError(
+            f"{path}: its labels are those of CIFAR-100, two for each image, and expected are "
+            f"those of CIFAR-10. {_ADVICE}"
+        )
+    if is_wrong.any():
+        bad = int(is_wrong.argmax())
+        raise DataError(
+            f"{path}, record {first + bad}, offset {(first + bad) * RECORD_BYTES}: expected a "
+            f"label from 0 to {CLASSES - 1}, found {records[bad, 0]}: it is not a file of "
+            f"CIFAR-10's binary version. {_ADVICE}"
+        )
+    if rest:
+        raise DataError(
+            f"{path} is truncated: record {first + whole} begins at offset "
+            f"{(first + whole) * RECORD_BYTES}, expected {RECORD_BYTES} bytes of it, found {rest}. "
+            f"Fetch the file again"
+        )
+    return records
+
+
+def _is_cifar100(content: bytes) -> bool:
+    """Whether bytes have the labels of CIFAR-100 in their places."""
+    count = len(content) // _OTHER_BYTES
+    records = np.frombuffer(content, np.uint8, count * _OTHER_BYTES).reshape(count, _OTHER_BYTES)
+    # One image's labels may be right by chance.
+    return count > 1 and bool((records[:, :2] < _OTHER_CLASSES).all())

@@ -40,9 +40,7 @@ def table(data: Any, weights: Any = None) -> Any:
                 f"the table has a column of which Arrow makes none: {error}. Give all its fields "
                 f"one type"
             ) from error
-    if hasattr(data, "data") and hasattr(data, "target"):
-        data = (data.data, data.target)
-    x, y = data if isinstance(data, tuple) and len(data) == 2 else (data, None)
+    x, y = _parts(data)
     if isinstance(x, tuple | dict) or x is None:
         kind = f"a tuple of {len(data)}" if isinstance(data, tuple) else f"a {type(data).__name__}"
         raise UsageError(
@@ -86,6 +84,24 @@ def table(data: Any, weights: Any = None) -> Any:
         except (pa.ArrowException, TypeError) as error:
             raise DataError(f"{name}: expected numbers or texts: {error}") from error
     return pa.table(columns)
+
+
+def row_shape(data: Any) -> tuple[int, ...]:
+    """Shape of a row of arrays, which :func:`table` takes."""
+    shape: tuple[int, ...] = np.shape(_parts(data)[0])[1:]
+    return shape
+
+
+def has_numbers(rows: Any) -> bool:
+    """Whether the labels of arrays that became a table are floating-point numbers."""
+    return bool(pa.types.is_floating(rows.schema.field("y").type))
+
+
+def _parts(data: Any) -> tuple[Any, Any]:
+    """``X``, and ``y`` or None."""
+    if hasattr(data, "data") and hasattr(data, "target"):
+        return data.data, data.target
+    return data if isinstance(data, tuple) and len(data) == 2 else (data, None)
 
 
 def _array(data: Any, name: str) -> Array:

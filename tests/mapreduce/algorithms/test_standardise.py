@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import math
 import shutil
 from dataclasses import replace
 
@@ -21,7 +22,7 @@ from mapreduce.data.batch import Batch, Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
 from mapreduce.data.standardisation import combine, finish, moments
-from mapreduce.errors import DataError, MissingInputError, OutputError
+from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
 from mapreduce.runs.execution import Execution
 
 COLUMNS = 5
@@ -227,6 +228,68 @@ def test_what_cannot_be_standardised(tmp_path):
     with pytest.raises(OutputError, match="exists already"):
         standardise(tmp_path / "data", tmp_path / "done", "float32", INLINE)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "done", "sparse"]
+
+
+def images(folder, shape, rows=50, weights=None):
+    """Bytes of channels with different means; the last row and column of the images are 0."""
+    random = np.random.default_rng(5)
+    pixels = random.integers(0, 200, (rows, *shape), np.uint8)
+    if len(shape) == 3:
+        pixels += np.arange(0, 11 * shape[0], 11, np.uint8)[:, None, None]
+    pixels[..., -1], pixels[..., -1, :] = 0, 0
+    made = Rows(pixels.reshape(rows, -1), None, weights)
+    return import_rows(Source([made], shape, 1 / 255, 0, {}), folder, seed=0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("shape", [(3, 5, 4), (2, 1, 1), (1, 3, 3), (6, 7)], ids=str)
+def test_channels_are_standardised_as_by_the_oracle(tmp_path, tiny_shards, shape, weighted):
+    weights = np.random.default_rng(3).integers(0, 4, 50) / 2 if weighted else None
+    images(tmp_path / "data", shape, weights=weights)
+    _, statistics = standardise(
+        tmp_path / "data", tmp_path / "out", "float64", INLINE, per_channel=True
+    )
+    features, _, kept_weights = read(tmp_path / "data")
+    channels, positions = (shape[0] if len(shape) == 3 else 1), math.prod(shape[-2:])
+    # A row for each position, a column for each channel.
+    pixels = features.reshape(-1, channels, positions).swapaxes(1, 2).reshape(-1, channels) / 255
+    weights = None if weights is None else np.repeat(kept_weights, positions)
+    scaler = StandardScaler().fit(pixels, sample_weight=weights)
+    assert np.allclose(statistics.mean, np.repeat(scaler.mean_, positions), rtol=1e-13)
+    assert np.allclose(statistics.scale, np.repeat(scaler.scale_, positions), rtol=1e-13)
+    expected = scaler.transform(pixels).reshape(-1, positions, channels).swapaxes(1, 2)
+    assert np.allclose(read(tmp_path / "out")[0], expected.reshape(50, -1), rtol=1e-12, atol=1e-14)
+    images(tmp_path / "test", shape, rows=9)
+    _, used = standardise(tmp_path / "test", tmp_path / "like", "float64", INLINE, tmp_path / "out")
+    assert np.array_equal(used.mean, statistics.mean)
+
+
+def test_a_channel_that_is_constant_is_not_divided(tmp_path):
+    pixels = np.zeros((6, 2, 2, 2), np.uint8)
+    pixels[:, 1] = np.arange(24).reshape(6, 2, 2)
+    pixels[:, 0] = 7
+    source = Source([Rows(pixels.reshape(6, 8), None, None)], (2, 2, 2), 1.0, 0, {})
+    import_rows(source, tmp_path / "data", seed=0)
+    _, found = standardise(tmp_path / "data", tmp_path / "out", "float64", INLINE, None, True)
+    assert found.constant.tolist() == [0, 1, 2, 3]
+    assert found.scale[:4].tolist() == [1.0] * 4
+    assert not read(tmp_path / "out")[0][:, :4].any()
+
+
+def test_channels_of_rows_that_are_no_images(tmp_path):
+    make(tmp_path / "flat", matrix(30, False))
+    make(tmp_path / "sparse", matrix(30, True))
+    images(tmp_path / "data", (3, 2, 2))
+    standardise(tmp_path / "data", tmp_path / "done", "float32", INLINE, per_channel=True)
+    for data, like, expected in (
+        ("flat", None, r"--per-channel: expected images, .* found dense rows of the shape \(5,\)"),
+        ("sparse", None, r"--per-channel: expected images, .* found sparse rows"),
+        ("data", "done", "--per-channel and --like contradict each other"),
+    ):
+        like_folder = None if like is None else tmp_path / like
+        with pytest.raises(UsageError, match=expected):
+            standardise(tmp_path / data, tmp_path / "out", "float32", INLINE, like_folder, True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_damage_leaves_nothing(tmp_path, tiny_shards):

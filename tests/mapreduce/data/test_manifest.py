@@ -189,7 +189,7 @@ def test_value_of_the_wrong_kind(load_changed, folder, place, value):
         (("shape",), [2**31]),
         (("scale",), 10**400),
         (("classes",), ["a", "b", "c", "\ud800"]),
-        (("class_rows",), [50, 0, 0, 0]),
+        (("class_rows",), [51, -1, 0, 0]),
         (("columns",), []),
         (("columns",), ["ab"]),
         (("columns",), [["a"]]),

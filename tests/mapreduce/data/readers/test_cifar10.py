@@ -111,12 +111,23 @@ class Trap:
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("packed", [False, True])
-def test_python_version_is_refused_and_not_unpickled(write, tmp_path, protocol, packed):
-    raw = pickle.dumps((Trap(tmp_path / "sprung"), bytes(2 * 3073)), protocol=protocol)
-    path = write(raw[: 2 * 3073], "data_batch_1", packed=packed)
-    with pytest.raises(DataError, match=r"found 128: it is not a file.*cifar-10-binary\.tar\.gz"):
+@pytest.mark.parametrize("labels", [b"labels", b"fine_labels"])
+def test_python_version_is_refused_and_not_unpickled(write, tmp_path, protocol, packed, labels):
+    # As in data_batch_1 of CIFAR-10 and in train of CIFAR-100, and with what a pickle could do.
+    batch = {b"data": images(3).reshape(3, -1), labels: [3, 1, 4], b"x": Trap(tmp_path / "sprung")}
+    path = write(pickle.dumps(batch, protocol=protocol), "data_batch_1", packed=packed)
+    with pytest.raises(DataError, match=r"CIFAR's Python version: .*cifar-10-binary\.tar\.gz"):
         list(cifar10.source([path]).chunks)
     assert not (tmp_path / "sprung").exists()
+
+
+@pytest.mark.parametrize("count", [2, 3074])
+def test_cifar100_is_refused(write, count):
+    labels = np.stack([np.arange(count) % 20, np.arange(count) % 100], axis=1).astype(np.uint8)
+    # Of 3,074 images some end where a record of CIFAR-10 would.
+    records = np.concatenate([labels, images(count).reshape(count, -1)], axis=1)
+    with pytest.raises(DataError, match=r"those of CIFAR-100.*cifar-10-binary\.tar\.gz"):
+        list(cifar10.source([write(records.tobytes(), "train.bin")]).chunks)
 
 
 def test_archive_is_refused(write):

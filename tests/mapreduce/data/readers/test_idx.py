@@ -290,6 +290,21 @@ def test_file_without_permission(write, monkeypatch, where):
     assert caught.value.exit_code == 74
 
 
+@pytest.mark.parametrize(("split", "count"), [("train", 60), ("t10k", 10)])
+def test_files_as_those_of_fashion_mnist(write, tmp_path, read, split, count):
+    """Names, types, shapes and compression; ten classes, of which each has as many images."""
+    pixels = np.random.default_rng(count).integers(0, 256, (count, 28, 28), np.uint8)
+    labels = (np.arange(count) * 7 % 10).astype(np.uint8)
+    images = write(f"{split}-images-idx3-ubyte.gz", pixels, packed=True)
+    classes = write(f"{split}-labels-idx1-ubyte.gz", labels, packed=True)
+    written = import_rows(idx.source([images], classes), tmp_path / "out", seed=3)
+    assert (written.rows, written.shape, written.scale) == (count, (28, 28), 1 / 255)
+    assert (written.classes, written.class_rows) == (tuple(range(10)), (count // 10,) * 10)
+    features, found = read(tmp_path / "out")
+    expected = {pixels[row].tobytes(): labels[row] for row in range(count)}
+    assert [expected[row.tobytes()] for row in features] == found.tolist()
+
+
 @pytest.mark.parametrize(("split", "count"), [("t10k", 10_000), ("train", 60_000)])
 def test_mnist(mnist, tmp_path, read, split, count):
     images, labels = (mnist / f"{split}-{name}-ubyte.gz" for name in ("images-idx3", "labels-idx1"))

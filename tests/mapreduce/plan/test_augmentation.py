@@ -1,0 +1,182 @@
+"""Augmentation: the draws of a row, and trainings with it."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import naive
+from mapreduce.data.batch import Batch, Csr
+from mapreduce.data.importer import Rows, Source, import_rows
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError, UsageError
+from mapreduce.models.context import Context, Key
+from mapreduce.plan import augmentation, settings
+from mapreduce.plan.settings import Settings
+from mapreduce.runs import checkpoint
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.tracing.training.explaining import traced
+from mapreduce.training import driver
+
+KEY = Key(seed=3, round=5, shard=1, row=40)
+
+
+def images(rows, shape, seed=0):
+    random = np.random.default_rng(seed)
+    return random.integers(1, 256, (rows, *shape), np.uint8).reshape(rows, -1)
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 4), (6, 7)], ids=str)
+@pytest.mark.parametrize("spec", ["flip", "crop:3", "crop:2,flip"])
+def test_a_batch_is_changed_as_by_the_oracle(shape, spec):
+    x = images(50, shape)
+    wanted = augmentation.parse(spec)
+    batch = Batch(x, np.arange(50), 0.5, np.ones(50))
+    found = wanted.apply(batch, shape, KEY)
+    drawn = KEY.fold(65_000).uniform(50, 3)
+    flips = (drawn[:, 0] < 0.5) * wanted.flip
+    shifts = np.floor(drawn[:, 1:] * (2 * wanted.crop + 1)).astype(int) - wanted.crop
+    expected = naive.augment(x.reshape(50, -1, *shape[-2:]), flips, shifts)
+    assert np.array_equal(found.features, expected.reshape(50, -1))
+    assert found.features.dtype == np.uint8
+    assert (found.labels, found.scale, found.weights) == (batch.labels, 0.5, batch.weights)
+    # All shifts occur, and both sides.
+    assert set(shifts.flat) == set(range(-wanted.crop, wanted.crop + 1))
+    assert 10 < sum(flips) < 40 or not wanted.flip
+
+
+def test_a_row_is_changed_alike_in_every_slice():
+    batch, shape = Batch(images(20, (8, 8)), None), (8, 8)
+    wanted = augmentation.parse("flip,crop:2")
+    whole = wanted.apply(batch, shape, KEY).features
+    for start, stop in ((0, 7), (7, 8), (8, 20)):
+        part = wanted.apply(batch[start:stop], shape, KEY._replace(row=40 + start)).features
+        assert np.array_equal(part, whole[start:stop])
+    for other in (KEY._replace(seed=4), KEY._replace(round=6), KEY._replace(shard=0)):
+        assert not np.array_equal(wanted.apply(batch, shape, other).features, whole)
+
+
+def test_a_crop_leaves_the_flips_as_they_are():
+    batch, shape = Batch(images(30, (8, 8)), None), (8, 8)
+    flipped = augmentation.parse("flip").apply(batch, shape, KEY).features
+    cropped = augmentation.parse("crop:2").apply(Batch(flipped, None), shape, KEY).features
+    both = augmentation.parse("flip,crop:2").apply(batch, shape, KEY).features
+    assert np.array_equal(both, cropped)
+
+
+@pytest.mark.parametrize(
+    ("shape", "layout", "message"),
+    [
+        ((3, 8, 4), "dense", r"less than 4 pixels for images of the shape \(3, 8, 4\), found 4"),
+        ((4, 9), "dense", "expected a crop of less than 4 pixels"),
+        ((64,), "dense", r"found dense rows of the shape \(64,\)"),
+        ((2, 3, 8, 8), "dense", "expected images"),
+        ((8, 8), "sparse", "expected images, dense rows .* found sparse rows"),
+    ],
+)
+def test_rows_that_it_does_not_suit(shape, layout, message):
+    with pytest.raises(UsageError, match=f"--augment crop:4: .*{message}"):
+        augmentation.check("crop:4", shape, layout)
+
+
+def test_sparse_rows_of_a_stranger():
+    rows = Csr(np.array([0, 1], np.int32), np.array([2], np.int32), np.ones(1), 4)
+    with pytest.raises(DataError, match="expected images, dense rows, found sparse rows"):
+        augmentation.parse("flip").apply(Batch(rows, None), (2, 2), KEY)
+
+
+SETTINGS = Settings(
+    model="mlp:8",
+    optimizer="momentum",
+    augment="flip,crop:2",
+    batch_size=24,
+    slice_rows=6,
+    epochs=2,
+    class_weight="0=2",
+)
+
+
+@pytest.fixture(scope="module", params=[(1, 8, 8), (8, 8)], ids=str)
+def data(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("images") / "data"
+    x = images(77, request.param)
+    import_rows(Source([Rows(x, x[:, 5] % 3)], request.param, 1 / 255, 0, {}), folder, 0)
+    return folder
+
+
+def train(data, path, execution=None, **changes):
+    run = driver.create(path, replace(SETTINGS, **changes), data, data)
+    ended = driver.train(run, execution or Execution("inline"), 0, Events())
+    model = run.config.plan.create_model()
+    return run, checkpoint.load(run, model, ended.completed).params
+
+
+def test_gradients_are_of_changed_rows_and_evaluations_are_not(data, tmp_path):
+    changes = {"optimizer": "sgd", "rounds": 2, "epochs": None, "class_weight": None, "seed": 9}
+    run, params = train(data, tmp_path / "run", **changes, eval_every=2)
+    plan, dataset = run.config.plan, Dataset(data)
+    model, wanted = plan.create_model(), augmentation.parse(plan.augment)
+    expected = model.init(9)
+    for completed in range(2):
+        total = np.zeros(model.size)
+        for rows in plan.slices(completed):
+            key = Key(9, completed, shard=rows.shard, row=rows.start)
+            batch = dataset.shard(rows.shard).rows(rows.start, rows.stop)
+            out = np.empty_like(expected)
+            model.gradient(
+                expected, wanted.apply(batch, dataset.manifest.shape, key), out, Context()
+            )
+            total += out
+        expected = expected - np.float32(0.1) * (total / 24).astype(np.float32)
+    np.testing.assert_allclose(params, expected, rtol=1e-5, atol=1e-7)
+    loss, correct = model.score(params, dataset.shard(0).rows(0, 77), Context())
+    found = run.summary()
+    assert found["eval_loss"] == pytest.approx(loss / 77, rel=1e-6)
+    assert found["accuracy"] == correct / 77
+
+
+def test_the_same_bits(data, tmp_path):
+    run, params = train(data, tmp_path / "run")
+    for number, execution in enumerate(
+        (
+            Execution("inline", workers=3, blocks=3, fan_in=2, rounds_per_job=2),
+            Execution("parallel", workers=2, threads=2, blocks=2, start_method="fork"),
+            Execution("parallel", workers=2, blocks=3, start_method="fork", executor="gang"),
+        )
+    ):
+        other, found = train(data, tmp_path / f"run{number}", execution)
+        assert found.tobytes() == params.tobytes()
+        assert other.config.plan.sha256 == run.config.plan.sha256
+    _, plain = train(data, tmp_path / "plain", augment=None)
+    assert plain.tobytes() != params.tobytes()
+    _, flipped = train(data, tmp_path / "flipped", augment="flip")
+    assert flipped.tobytes() not in (params.tobytes(), plain.tobytes())
+
+
+def test_a_round_is_explained_with_its_augmentation(data, tmp_path):
+    run, _ = train(data, tmp_path / "run")
+    trace = traced(run.path, 3, None, None, None)
+    assert trace.checks
+    assert not trace.is_other
+
+
+def test_a_plan_without_it_has_the_digest_of_before(data):
+    plan = settings.make(replace(SETTINGS, augment=None), Dataset(data).manifest)
+    assert "augment" not in plan.to_dict()
+    assert "shape" not in plan.to_dict()["data"]
+    settings.check(plan)
+
+
+def test_a_plan_of_a_stranger(data):
+    plan = settings.make(SETTINGS, Dataset(data).manifest)
+    settings.check(plan)
+    flat = replace(plan.data, shape=None)
+    for changed, message in (
+        (replace(plan, data=flat), r"found dense rows of the shape \(64,\)"),
+        (replace(plan, augment="crop:8"), "less than 8 pixels"),
+        (replace(plan, augment="sharpen"), "expected flip"),
+        (replace(plan, optimizer="lbfgs", dtype="float64"), "L-BFGS"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            settings.check(changed)
