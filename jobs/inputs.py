@@ -139,6 +139,14 @@ def tumours() -> Iterator[Row]:
         yield label, *(round(measure, 4) for measure in measures.tolist())
 
 
+def digits() -> Iterator[Row]:
+    """Handwritten digits of 8 × 8 pixels (scikit-learn): 64 grey levels from 0 to 16, by rows."""
+    from sklearn.datasets import load_digits
+
+    for pixels in load_digits().data:
+        yield tuple(pixels.astype(int).tolist())
+
+
 def licences() -> list[Path]:
     """Texts of licences (Debian's base-files)."""
     found = [
@@ -158,7 +166,7 @@ def poems() -> list[Path]:
 
 TABLES = (
     *(packages, releases, zones, countries, imports),
-    *(functions, friends, flowers, matrices, tumours),
+    *(functions, friends, flowers, matrices, tumours, digits),
 )
 TEXTS = (licences, poems)
 NAMES = [source.__name__ for source in (*TEXTS, *TABLES)]

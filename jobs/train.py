@@ -1,6 +1,6 @@
 """Train a network: mappers compute gradients, reducers add them up and step.
 
-builds on  gradient_naive.py; docs/rounds.md puts both side by side
+builds on  filter_gradient.py; docs/rounds.md puts gradient_naive.py beside it
 adds       rounds as steps of one job, rows and parameters in files, a tree that fixes the last bit
 run me     gradreduce data digits demo/data
            python jobs/train.py -r parallel --run demo/run --model mlp:64 --epochs 20 \\

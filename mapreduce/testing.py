@@ -29,7 +29,7 @@ from mapreduce.models.context import Context, Key, Workspace
 from mapreduce.optim.contract import PAGE, RESERVED, Shared, Transformation
 from mapreduce.optim.contract import GlobalTransformation as Global
 from mapreduce.plan.settings import Settings
-from mapreduce.reduction.aggregator import VectorSum, combine
+from mapreduce.reduction.aggregator import MOMENTS, VectorSum, combine
 from mapreduce.reduction.message import WireProtocol
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.runs.directory import RunDir
@@ -104,6 +104,11 @@ class _ModelSuite:
         self.tolerance = 1e-4 if dtype == "float32" else 1e-10
         self.random = np.random.default_rng(seed)
         self.params = self.random.standard_normal(self.model.size).astype(dtype)
+        # Any numbers may be weights; a buffer may have to be positive, as a variance.
+        initial = self.model.init(seed)
+        for one, _, place in self.model.parts(0, self.model.size):
+            if one.role == "buffer":
+                self.params[place] = initial[place] + np.abs(self.params[place])
         self.batch = self.rows(_ROWS)
         self.x: Array = np.asarray(self.batch.features)
         for array in (self.params, self.x):
@@ -143,11 +148,15 @@ class _ModelSuite:
         _bits("init of the same seed", again.init(7), first)
 
     def check_sums(self) -> None:
-        """A gradient is the weighted sum of those of its rows, and so are the extra sums."""
+        """A gradient is the weighted sum of those of its rows, and so are the extra sums.
+
+        If rows of a slice are mixed, only weights of 1 are checked.
+        """
         weights = self.random.choice([0.0, 0.5, 1.0, 3.25], _ROWS)
         weighted = self.gradient(self.params, replace(self.batch, weights=weights))
         single = [self.gradient(self.params, self.batch[i : i + 1], i) for i in range(_ROWS)]
-        for total, factors in ((self.whole, np.ones(_ROWS)), (weighted, weights)):
+        pairs = [(self.whole, np.ones(_ROWS)), (weighted, weights)]
+        for total, factors in () if self.model.mixes_rows else pairs:
             what = f"compared with the sum of single rows with the weights {factors.tolist()}"
             for name in ("loss", "vector", *total.extras):
                 found, *parts = [{**vars(one), **one.extras}[name] for one in (total, *single)]
@@ -196,7 +205,10 @@ class _ModelSuite:
 
     def check_buffers(self) -> None:
         update = self.model.update_buffer
-        means = {name: sums / self.whole.weight for name, sums in self.whole.extras.items()}
+        means = {
+            name: sums if name.startswith(MOMENTS) else sums / self.whole.weight
+            for name, sums in self.whole.extras.items()
+        }
         gradients = self.model.views(self.whole.vector)
         views = zip(self.model.parameters, self.model.views(self.params), gradients, strict=True)
         for (name, _, role), view, gradient in views:

@@ -35,6 +35,7 @@ FOLDERS = [
     "data.readers",
     "data.splitting",
     "models",
+    "models.layers",
     "optim",
     "plan",
     "runs",

@@ -27,6 +27,7 @@ COMMANDS = {
     "export": ("mapreduce.cli.inference:export", "Write a run's parameters for other programs."),
     "runs": ("mapreduce.cli.runs:runs", "List, show, compare, plot and prune runs."),
     "cluster": ("mapreduce.cli.cluster:cluster", "Run a real Hadoop on this machine."),
+    "models": ("mapreduce.cli.models:models", "List models, or show the layers of a network."),
     "logs": ("mapreduce.cli.logs:logs", "Show what the tasks of a job on Hadoop wrote."),
     "doctor": ("mapreduce.cli.doctor:doctor", "Check that everything needed is in place."),
 }

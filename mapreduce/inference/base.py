@@ -48,7 +48,8 @@ def prepare(
     manifest = Dataset(data).check_sizes()
     trained_on = config.plan.data
     fits = trained_on.features, config.classes, config.columns
-    check_fits(manifest, *fits, trained_on.standardised, trained_on.recipe)
+    digests = trained_on.standardised, trained_on.recipe
+    check_fits(manifest, *fits, *digests, trained_on.shape)
     if labelled and manifest.target is None:
         raise DataError(f"{data} has no labels to compare predictions with")
     model = config.plan.create_model()

@@ -1,5 +1,6 @@
 """Models by the names that ``--model`` takes."""
 
+import re
 from inspect import Parameter, signature
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,75 @@ from mapreduce.support.registry import Registry
 if TYPE_CHECKING:
     from mapreduce.models.base import Model
 
-MODELS = Registry(
+#: The layers of networks: only the toolkit's own, whose code is not part of a plan.
+LAYERS = Registry(
+    "layer",
+    "",
+    {
+        "dense": "mapreduce.models.layers.dense:Dense",
+        "conv": "mapreduce.models.layers.convolution:Conv",
+        "batchnorm": "mapreduce.models.layers.normalisation:BatchNorm",
+        "relu": "mapreduce.models.layers.activation:ReLU",
+        "leaky-relu": "mapreduce.models.layers.activation:LeakyReLU",
+        "tanh": "mapreduce.models.layers.activation:Tanh",
+        "sigmoid": "mapreduce.models.layers.activation:Sigmoid",
+        "gelu": "mapreduce.models.layers.activation:GELU",
+        "pool": "mapreduce.models.layers.pooling:MaxPool",
+        "average-pool": "mapreduce.models.layers.pooling:AveragePool",
+        "global-average-pool": "mapreduce.models.layers.pooling:GlobalAveragePool",
+        "dropout": "mapreduce.models.layers.dropout:Dropout",
+        "layernorm": "mapreduce.models.layers.normalisation:LayerNorm",
+        "embedding": "mapreduce.models.layers.embedding:Embedding",
+        "rnn": "mapreduce.models.layers.recurrent:RNN",
+        "lstm": "mapreduce.models.layers.recurrent:LSTM",
+        "gru": "mapreduce.models.layers.recurrent:GRU",
+        "last": "mapreduce.models.layers.recurrent:Last",
+        "residual": "mapreduce.models.layers.residual:Residual",
+    },
+    base="mapreduce.models.layers.base:Layer",
+)
+
+#: Networks that have names.
+NETWORKS = {
+    "lenet5": "conv:6x5:padding=2,relu,pool:2,conv:16x5,relu,pool:2,dense:120,relu,dense:84,relu",
+    "cifar-cnn": (
+        "conv:32x3:padding=1,batchnorm,relu,conv:32x3:padding=1,batchnorm,relu,pool:2,"
+        "conv:64x3:padding=1,batchnorm,relu,conv:64x3:padding=1,batchnorm,relu,pool:2,"
+        "dropout:0.25,dense:104,batchnorm,relu,dropout:0.5"
+    ),
+    "resnet8": (
+        "conv:16x3:padding=1,batchnorm,relu,"
+        "residual(conv:16x3:padding=1,batchnorm,relu,conv:16x3:padding=1,batchnorm),relu,"
+        "residual(conv:32x3:stride=2:padding=1,batchnorm,relu,conv:32x3:padding=1,batchnorm),relu,"
+        "residual(conv:64x3:stride=2:padding=1,batchnorm,relu,conv:64x3:padding=1,batchnorm),relu,"
+        "global-average-pool"
+    ),
+    "char-gru": "embedding:32,gru:256",
+}
+
+#: The member that a list of layers is; its argument is the list.
+_NETWORK = "sequential"
+#: The member that a module of PyTorch is; its argument is the code that makes it.
+_TORCH = "torch"
+
+
+class _Models(Registry):
+    """The family of models: also lists of layers, and the names of networks."""
+
+    @property
+    def names(self) -> list[str]:
+        return [*super().names, *NETWORKS, *LAYERS]
+
+    def split(self, spec: str) -> tuple[str, str | None]:
+        first = re.match(r"[\w-]*", spec.strip())
+        assert first is not None
+        if first[0] in LAYERS.builtin:
+            return _NETWORK, spec
+        named = NETWORKS.get(spec.strip())
+        return (_NETWORK, named) if named else super().split(spec)
+
+
+MODELS = _Models(
     "model",
     "gradreduce.models",
     {
@@ -20,15 +89,31 @@ MODELS = Registry(
         "svm": "mapreduce.models.linear:LinearSvm",
         "hinge-svm": "mapreduce.models.linear:HingeSvm",
         "mlp": "mapreduce.models.mlp:MLP",
+        _NETWORK: "mapreduce.models.layers.sequential:Sequential",
+        _TORCH: "mapreduce.models.torch_module:TorchModule",
     },
-    {"mlp": "mlp:WIDTH[,WIDTH...]"},
+    {
+        "mlp": "mlp:WIDTH[,WIDTH...]",
+        _NETWORK: f"{', '.join(NETWORKS)}, LAYER[,LAYER...] (see gradreduce models list)",
+        _TORCH: "torch:MODULE:NAME",
+    },
     base="mapreduce.models.base:Model",
+    carriers=(_TORCH,),
 )
 
 
-def parse(spec: str) -> tuple[str, tuple[int, ...]]:
-    """Name and arguments of a specification like ``mlp:256,128``, or a UsageError."""
+def parse(spec: str) -> tuple[str, tuple[int, ...] | str]:
+    """Name and arguments of a specification like ``mlp:256,128``, or a UsageError.
+
+    The argument of a network is the text of its layers, that of ``torch`` is ``MODULE:NAME``.
+    """
     name, rest = MODELS.split(spec)
+    if name == _TORCH:
+        return name, MODELS.code(spec)
+    if name == _NETWORK:
+        if not rest:
+            raise UsageError(f"--model {spec}: expected {MODELS.forms[_NETWORK]}")
+        return name, rest
     try:
         arguments = () if rest is None else tuple(int(part) for part in rest.split(","))
     except ValueError:
@@ -45,10 +130,13 @@ def _malformed(spec: str, name: str) -> UsageError:
     )
 
 
-def find(spec: str) -> "type[Model]":
-    """The class of a specification; errors are those of :func:`parse` and of the registry."""
+def find(spec: str, target: str = "class") -> "type[Model]":
+    """The class of a specification; errors are those of :func:`parse` and of the registry.
+
+    ``target`` is ``number`` if the labels are numbers, for models that learn either.
+    """
     kind: type[Model] = MODELS.find(parse(spec)[0])
-    return kind
+    return kind.for_numbers or kind if target == "number" else kind
 
 
 def create(
@@ -64,7 +152,7 @@ def create(
     shape : int or tuple of int
         Shape of a row, or the number of features.
     classes : int
-        Not used by a model that predicts numbers.
+        0 if the labels are numbers.
     dtype, device : str
 
     Raises
@@ -81,7 +169,9 @@ def create(
     (64, 16)
     """
     name, arguments = parse(spec)
-    kind = find(spec)
+    # Code that is not trusted is refused before PyTorch is loaded for it.
+    MODELS.target(MODELS.code(spec))
+    kind = find(spec, "class" if classes else "number")
     # A constructor with such a parameter takes arguments.
     named = [one for one in signature(kind).parameters.values() if one.kind is one.KEYWORD_ONLY]
     needed = [one for one in named if one.default is Parameter.empty]
@@ -91,6 +181,6 @@ def create(
     shape = (shape,) if isinstance(shape, int) else shape
     model = kind(shape, classes, dtype, device, **options)
     # Memory holds it three times while it is read from a checkpoint.
-    if 3 * model.size * model.dtype.itemsize > MEMORY:
+    if max(3 * model.size * model.dtype.itemsize, model.row_bytes) > MEMORY:
         raise UsageError(f"model {spec[:60]!r}: it does not fit into {MEMORY >> 30} GiB of memory")
     return model

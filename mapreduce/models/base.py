@@ -83,6 +83,21 @@ class Model(ABC):
         Whether it knows exactly two classes.
     regression : bool
         Whether it predicts a number, not a class.
+    for_numbers : type or None
+        The class that learns numbers instead of classes, if there is one.
+    takes_mixed : bool
+        Whether parameters may be float16.
+    is_random : bool
+        Whether a row's gradient is another in every round, as with dropout.
+    mixes_rows : bool
+        Whether a row's gradient depends on the other rows of its slice, as with batch norm.
+    steps : int or None
+        Elements that it predicts of a row: all after the first, and then the label. If so, the
+        classes must be the values of elements. None if it predicts the label alone.
+    forks_after_gradient : bool
+        Whether a process may be forked after :meth:`gradient` was called in it.
+    row_bytes : int
+        About the memory that a row takes in :meth:`gradient`; 0 if that is not known.
     stays_on_device : bool
         Whether :meth:`gradient` takes parameters, result and workspace on the model's device.
     """
@@ -91,6 +106,13 @@ class Model(ABC):
     takes_sparse: ClassVar[bool] = False
     binary: ClassVar[bool] = False
     regression: ClassVar[bool] = False
+    for_numbers: ClassVar["type[Model] | None"] = None
+    takes_mixed: ClassVar[bool] = True
+    is_random: bool = False
+    mixes_rows: bool = False
+    steps: int | None = None
+    row_bytes: int = 0
+    forks_after_gradient: ClassVar[bool] = True
     stays_on_device: ClassVar[bool] = True
 
     def __init__(
@@ -164,7 +186,9 @@ class Model(ABC):
     def extras(self, completed: int) -> tuple[str, ...]:
         """Names of the extra sums over rows that :meth:`gradient` computes in a round.
 
-        They are added up along the same tree, and :meth:`update_buffer` gets their means.
+        They are added up along the same tree, and :meth:`update_buffer` gets their means. Those
+        whose names begin with ``moments.`` are merged instead, and it gets them as they are: see
+        :data:`mapreduce.reduction.aggregator.MOMENTS`.
         """
         return ()
 
@@ -182,7 +206,7 @@ class Model(ABC):
         values : array (n,)
             Values of this part, which must not be changed.
         means : dict of str to array
-            Weighted means of :meth:`extras` over all rows of the round.
+            Weighted means of :meth:`extras` over all rows of the round, or merged moments.
         """
         return values
 
@@ -200,6 +224,19 @@ class Model(ABC):
         """Probabilities (rows, classes) of a batch, in the workspace's memory."""
         result: Array = self._kernel("softmax")(self.logits(params, batch, context))
         return result
+
+    @property
+    def libraries(self) -> dict[str, str]:
+        """What the model's numbers depend on beside :func:`mapreduce.support.numeric.describe`."""
+        return {}
+
+    def state(self, flat: Array) -> dict[str, Array]:
+        """Arrays by name for other programs, from the parameters (size,)."""
+        return self.named(flat)
+
+    def of_state(self, state: Mapping[str, Array]) -> dict[str, Array]:
+        """The parameters among arrays by name, which may be those of :meth:`state`."""
+        return dict(state)
 
     def views(self, flat: Array) -> list[Array]:
         """The flat vector's parts as arrays of the parameters' shapes, in order; no copies."""

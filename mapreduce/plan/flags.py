@@ -72,9 +72,9 @@ class Option:
         self.members(value)
 
     def members(self, value: str) -> list[str]:
-        """The members of the family that a value names, which may be several for a schedule."""
+        """The code that a value names in the family; a schedule may be several members."""
         parts = value.split("+") if self.family is SCHEDULES else [value]
-        return [self.family.split(part.strip())[0] for part in parts] if self.family else []
+        return [self.family.code(part.strip()) for part in parts] if self.family else []
 
 
 def expect(condition: bool, option: str, expected: str, found: object) -> None:
@@ -121,6 +121,9 @@ class Settings:
     )
     class_weight: str | None = _set(
         None, "how much the rows of each class count: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"
+    )
+    augment: str | None = _set(
+        None, "change the images of each gradient by chance: flip, crop:PIXELS, or flip,crop:PIXELS"
     )
     clip_norm: float | None = _set(None, "scale larger gradients down to this norm", _OVER_0)
     non_finite: str = _set(

@@ -20,7 +20,8 @@ from mapreduce import models, optim
 from mapreduce.data import order
 from mapreduce.data.batch import Batch
 from mapreduce.models.base import Model
-from mapreduce.plan import strategies
+from mapreduce.models.context import Key
+from mapreduce.plan import augmentation, strategies
 
 
 class Slice(NamedTuple):
@@ -47,7 +48,7 @@ class DataReference:
     standardised : str or None
         Digest of the statistics by which the features were standardised.
     shape : tuple of int or None
-        Shape of a row, for a model that uses it.
+        Shape of a row, for a model or an augmentation that uses it.
     recipe : str or None
         Digest of the recipe by which the columns of a table became features.
     """
@@ -121,6 +122,7 @@ class Plan:
     eval_sha256: str | None
     sources: tuple[str, ...] = ()
     initial_sha256: str | None = None
+    augment: str | None = None
 
     # What follows from the attributes
 
@@ -224,6 +226,16 @@ class Plan:
         if batch.weights is not None:
             weights = weights * batch.weights
         return replace(batch, weights=weights)
+
+    def augmented(self, batch: Batch, key: Key) -> Batch:
+        """Rows for a gradient: their images changed at random, if the plan says so."""
+        if self._augmentation is None:
+            return batch
+        return self._augmentation.apply(batch, self.data.shape or (), key)
+
+    @cached_property
+    def _augmentation(self) -> augmentation.Augmentation | None:
+        return None if self.augment is None else augmentation.parse(self.augment)
 
     def is_checkpoint(self, completed: int) -> bool:
         """Whether a checkpoint is saved after this number of rounds."""

@@ -14,15 +14,18 @@ from mapreduce.data.manifest import Listed, Manifest, Standardised
 from mapreduce.errors import DataError, UntrustedError, UsageError
 from mapreduce.models.base import Model
 from mapreduce.optim.contract import GlobalTransformation, Transformation
-from mapreduce.plan import strategies
+from mapreduce.plan import augmentation, strategies
 from mapreduce.plan.flags import PLAN, expect
 from mapreduce.plan.flags import Settings as Settings
 from mapreduce.plan.plan import DataReference, Plan
 from mapreduce.support import trust
+from mapreduce.support.jsonfiles import MEMORY
 from mapreduce.support.registry import Registry
 
 #: Rows of a slice when a round takes the whole data.
 FULL_BATCH_SLICE = 2048
+#: Bytes that the layers of a network may take then, or the slice has fewer rows.
+FULL_BATCH_BYTES = 512 << 20
 #: The least number of slices of a batch, and of rows of a slice, if there is such a divisor.
 LEAST_SLICES = 4
 LEAST_SLICE_ROWS = 16
@@ -51,8 +54,15 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
     _check_l1(settings)
     _check_used(settings)
     _check_strategy(settings)
-    kind = models.find(settings.model)
+    kind = models.find(settings.model, data.target or "class")
     _check_kind(kind, settings.model, data, evaluation)
+    if settings.precision == "mixed" and not kind.takes_mixed:
+        raise UsageError(
+            f"--precision mixed: the layers of --model {settings.model:.60} compute in full "
+            f"precision. Take --precision full"
+        )
+    if settings.augment is not None:
+        augmentation.check(settings.augment, data.shape, data.layout)
     if settings.precision == "mixed" and data.layout == "sparse":
         raise UsageError(
             "--precision mixed: the training data are sparse, and mixed precision is for dense "
@@ -79,7 +89,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             features=data.features,
             classes=len(data.classes or ()),
             standardised=digest(data.standardised),
-            shape=data.shape if kind.takes_shape else None,
+            shape=data.shape if kind.takes_shape or settings.augment else None,
             recipe=digest(data.recipe),
         ),
         eval_sha256=evaluation.sha256 if evaluation else None,
@@ -96,6 +106,8 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             "checkpoint_every": 1,
         },
     )
+    if full and settings.slice_rows is None:
+        plan = replace(plan, slice_rows=_bounded(plan.slice_rows, plan.create_model()))
     rounds = settings.rounds or (settings.epochs or defaults.epochs) * plan.rounds_per_epoch
     plan = replace(
         plan,
@@ -110,6 +122,8 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             f"--patience {plan.patience}: {found} is evaluated. Leave it out, or add {advice}"
         )
     _check_plan(plan)
+    _check_elements(plan, data.classes or ())
+    _check_memory(plan)
     return plan
 
 
@@ -136,6 +150,8 @@ def check(plan: Plan) -> None:
     data, size, weights = plan.data, plan.batch_size, plan.class_weight or ()
     shape = data.shape or (data.features,)
     expect(math.prod(shape) == data.features, "data", f"{data.features} elements in a row", shape)
+    if plan.augment is not None:
+        augmentation.check(plan.augment, shape)
     numbers = (*data.shard_rows, *shape, data.features, data.classes + 1, *(w + 1 for w in weights))
     expect(min(numbers) >= 1, "data", "positive numbers", numbers[:9])
     expect(len(weights) in (0, data.classes), "--class-weight", "one of each class", len(weights))
@@ -153,6 +169,20 @@ def _check_plan(plan: Plan) -> None:
         # A list of runs needs no code of the user's; other commands ask for it later.
         with contextlib.suppress(UntrustedError):
             create()
+    with contextlib.suppress(UntrustedError):
+        _check_same_losses(plan)
+
+
+def _check_memory(plan: Plan) -> None:
+    """Refuse slices whose gradient this machine could not compute."""
+    rows = min(plan.slice_rows, plan.rows)
+    needed = rows * plan.create_model().row_bytes
+    if needed > MEMORY:
+        raise UsageError(
+            f"--slice-rows {rows}: a slice takes about {needed / 2**30:,.0f} GiB in the layers of "
+            f"--model {plan.model:.60}, and this machine has {MEMORY >> 30}. Take fewer rows, or "
+            f"smaller layers"
+        )
 
 
 def _shared(chosen: Settings | Plan) -> dict[str, Any]:
@@ -245,6 +275,35 @@ def _check_l1(settings: Settings) -> None:
         )
 
 
+def _check_same_losses(plan: Plan) -> None:
+    """Refuse losses that differ from round to round where rounds are compared."""
+    optimizer = _optimizer(plan.optimizer)
+    if not optimizer.needs_all_rows:
+        return
+    drawn = f"--augment {plan.augment}" if plan.augment is not None else ""
+    if plan.create_model().is_random:
+        drawn = f"--model {plan.model:.60}: its dropout"
+    if drawn:
+        raise UsageError(
+            f"{drawn} changes from round to round, and {optimizer.title or plan.optimizer} "
+            f"compares the losses of rounds. Leave it out, or take --optimizer sgd, momentum or "
+            f"adam"
+        )
+
+
+def _check_elements(plan: Plan, classes: tuple[int | str, ...]) -> None:
+    """Refuse to predict the elements of rows if classes are not their values."""
+    if plan.create_model().steps is None:
+        return
+    wrong = next((label for place, label in enumerate(classes) if label != place), None)
+    if wrong is not None:
+        raise DataError(
+            f"--model {plan.model:.60} predicts the elements of a row, so that the classes must be "
+            f"the whole numbers from 0 on; found {wrong!r}. Import text by --format text, or end "
+            f"the layers by last to predict the label alone"
+        )
+
+
 def _check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifest | None) -> None:
     """Refuse data that a kind of model cannot be trained or evaluated on."""
     if data.target is None:
@@ -267,14 +326,16 @@ def _check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manife
             f"{_listed(map(repr, classes))}. Train softmax"
         )
     if data.layout == "sparse" and not kind.takes_sparse:
-        able = [name for name in models.MODELS if models.MODELS.find(name).takes_sparse]
+        own = [name for name in models.MODELS if name not in models.MODELS.carriers]
+        able = [name for name in own if models.MODELS.find(name).takes_sparse]
         raise DataError(
             f"{name} takes only dense rows, the training data are sparse. Models that take them: "
             f"{', '.join(able)}" + "; or import the table with --layout dense" * bool(data.recipe)
         )
     if evaluation is not None:
         digests = digest(data.standardised), digest(data.recipe)
-        check_fits(evaluation, data.features, classes, data.columns, *digests)
+        shape = data.shape if kind.takes_shape else None
+        check_fits(evaluation, data.features, classes, data.columns, *digests, shape)
         kinds = [
             f"{one.layout} rows with {one.target or 'no'} labels" for one in (evaluation, data)
         ]
@@ -298,7 +359,8 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
     if data.classes is None or data.class_rows is None:
         raise UsageError("--class-weight: the labels of the training data are not classes")
     if spec == "balanced":
-        return tuple(data.rows / (len(data.classes) * rows) for rows in data.class_rows)
+        present = sum(rows > 0 for rows in data.class_rows)
+        return tuple(data.rows / (present * rows) if rows else 0.0 for rows in data.class_rows)
     weights = dict.fromkeys(map(str, data.classes), 1.0)
     named: set[str] = set()
     for part in spec.split(","):
@@ -335,6 +397,7 @@ def check_fits(
     columns: Columns | None,
     standardised: str | None,
     recipe: str | None,
+    shape: tuple[int, ...] | None = None,
 ) -> None:
     """Refuse data with a :class:`DataError` if a model cannot be used on them.
 
@@ -361,6 +424,11 @@ def check_fits(
             f"the model takes {features} features, the data have {data.features} (examples of "
             f"shape {data.shape})"
         )
+    if shape is not None and len(data.shape) > 1 and _image(data.shape) != _image(shape):
+        raise DataError(
+            f"the model takes rows of the shape {shape}, channels first, the data have rows of the "
+            f"shape {data.shape}. Transpose them"
+        )
     unseen = [label for label in data.classes or () if label not in classes]
     if unseen:
         raise DataError(
@@ -374,6 +442,11 @@ def check_fits(
             if standardised
             else "the data are standardised, and the training data were not"
         )
+
+
+def _image(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A row's shape without an axis for a single channel; flat rows fit every shape."""
+    return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
 
 
 def digest(file: Listed | Standardised | None) -> str | None:
@@ -399,6 +472,13 @@ def _full_batch_slice(data: Manifest) -> int:
     if data.layout == "sparse":
         while rows * data.nonzeros < 2 * data.features * data.rows and 4 * rows < data.rows:
             rows *= 2
+    return rows
+
+
+def _bounded(rows: int, model: Model) -> int:
+    """Fewer rows for a slice, if those of a default would take too much memory."""
+    while rows > LEAST_SLICE_ROWS and rows * model.row_bytes > FULL_BATCH_BYTES:
+        rows //= 2
     return rows
 
 

@@ -13,6 +13,9 @@ Array = npt.NDArray[Any]
 
 #: The extra sum that has an element for each parameter; it is cut into blocks as they are.
 CURVATURE = "curvature"
+#: Begins the names of extras that are moments: arrays (1 + 2 n,) of float64, the number of values,
+#: n means, and n sums of squared differences from them. They are merged and never divided.
+MOMENTS = "moments."
 #: Begins the name of an extra sum on the wire.
 _EXTRA = "extra."
 
@@ -32,7 +35,8 @@ class VectorSum:
     vector : array (n,), float32 or float64, or SparseVector
         Sum over the rows.
     extras : dict of str to array
-        Other sums over the rows, by name; the same names in all sums of a round.
+        Other sums over the rows, and :data:`MOMENTS`, by name; the same names in all sums of a
+        round.
     """
 
     count: int
@@ -85,5 +89,28 @@ def combine(left: VectorSum, right: VectorSum) -> VectorSum:
         left.weight + right.weight,
         left.loss + right.loss,
         add(left.vector, right.vector),
-        {name: array + right.extras[name] for name, array in left.extras.items()},
+        {
+            name: (merge_moments if name.startswith(MOMENTS) else np.add)(array, right.extras[name])
+            for name, array in left.extras.items()
+        },
     )
+
+
+def moments(count: int, mean: Array, squares: Array) -> Array:
+    """Moments, as :data:`MOMENTS` has them, of n kinds of values."""
+    return np.concatenate([[float(count)], mean, squares])
+
+
+def merge_moments(left: Array, right: Array) -> Array:
+    """The moments of the values of both.
+
+    T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for computing the sample variance", 1983.
+    """
+    n = len(left) // 2
+    count = left[0] + right[0]
+    # A layer that is not used has no values.
+    share = right[0] / count if count else 0.0
+    difference = right[1 : 1 + n] - left[1 : 1 + n]
+    mean = left[1 : 1 + n] + difference * share
+    squares = left[1 + n :] + right[1 + n :] + difference * difference * (left[0] * share)
+    return np.concatenate([[count], mean, squares])

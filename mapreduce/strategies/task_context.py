@@ -102,9 +102,10 @@ class TaskContext:
         vector : callable, optional
             Returns memory for a dense gradient; by default it is new.
         loss_scale, key, extras
-            See :class:`mapreduce.models.context.Context`.
+            See :class:`mapreduce.models.context.Context`. The plan's augmentation of the rows
+            depends on the key, too.
         """
-        model = self.model
+        model, batch = self.model, self.plan.augmented(batch, key)
         context = Context(self.workspace, 1.0, key, True, {} if extras is None else extras)
         if self.device == "cpu" and not self.plan.is_mixed:
             found = model.sparse_gradient(params, batch, context)
@@ -144,7 +145,9 @@ class TaskContext:
             return
         batch = self.batch(Slice(0, 0, min(2, self.plan.data.shard_rows[0])))
         params, gradient = (np.zeros(self.model.size, self.model.dtype) for _ in range(2))
-        self.model.gradient(params, batch, gradient, Context(self.workspace))
+        if self.model.forks_after_gradient:
+            rows = self.plan.augmented(batch, NOWHERE)
+            self.model.gradient(params, rows, gradient, Context(self.workspace, training=True))
         self.model.score(params, batch, Context(self.workspace))
         dispatch.get("first_non_finite")(gradient)
         protocol = WireProtocol()

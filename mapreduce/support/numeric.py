@@ -25,11 +25,25 @@ _ONE_THREAD = {
     "VECLIB_MAXIMUM_THREADS": "1",
 }
 
-#: BLAS core and Numba target of the portable profile, by machine.
+_ARM = {
+    "OPENBLAS_CORETYPE": "ARMV8",
+    "NUMBA_CPU_NAME": "generic",
+    "ATEN_CPU_CAPABILITY": "default",
+}
+
+#: BLAS core and Numba target of the portable profile, by machine; and PyTorch's own loops, those of
+#: oneDNN and those of MKL, its BLAS.
 _PORTABLE = {
-    "x86_64": {"OPENBLAS_CORETYPE": "Haswell", "NUMBA_CPU_NAME": "haswell"},
-    "aarch64": {"OPENBLAS_CORETYPE": "ARMV8", "NUMBA_CPU_NAME": "generic"},
-    "arm64": {"OPENBLAS_CORETYPE": "ARMV8", "NUMBA_CPU_NAME": "generic"},
+    "x86_64": {
+        "OPENBLAS_CORETYPE": "Haswell",
+        "NUMBA_CPU_NAME": "haswell",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        # On processors that are not Intel's, MKL takes AVX2 for AUTO.
+        "MKL_CBWR": "COMPATIBLE",
+    },
+    "aarch64": _ARM,
+    "arm64": _ARM,
 }
 
 

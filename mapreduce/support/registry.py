@@ -35,6 +35,8 @@ class Registry:
         Form of the names that take arguments.
     base : str
         ``module:Class`` that a member must extend or be an instance of; "" if it is a function.
+    carriers : tuple of str
+        The toolkit's own members whose argument names code of the user's, MODULE:NAME.
     """
 
     kind: str
@@ -42,6 +44,7 @@ class Registry:
     builtin: Mapping[str, str]
     forms: Mapping[str, str] = field(default_factory=dict)
     base: str = ""
+    carriers: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.builtin)
@@ -78,6 +81,22 @@ class Registry:
             )
         return name, rest if colon else None
 
+    def code(self, spec: str) -> str:
+        """The code that a specification names: a member, or the ``MODULE:NAME`` it carries.
+
+        Raises
+        ------
+        UsageError
+            No member has this name, or the specification of a carrier is malformed.
+        """
+        name, rest = self.split(spec)
+        if name not in self.carriers:
+            return name
+        own = trust.OWN.fullmatch(rest or "")
+        if own is None or own[2] is not None:
+            raise UsageError(f"--{self.kind} {spec}: expected {self.forms[name]}")
+        return own[1]
+
     def target(self, name: str) -> str:
         """Where a member is, as ``module:attribute``.
 
@@ -106,6 +125,13 @@ class Registry:
         MemberError
             It cannot be imported, or is of another kind.
         """
+        member = self.imported(name)
+        if name not in self.builtin:
+            self._check(name, member)
+        return member
+
+    def imported(self, name: str) -> Any:
+        """What :meth:`code` names, whatever it is; errors are those of :meth:`find`."""
         module, _, attribute = self.target(name).partition(":")
         if name in self.builtin:
             return getattr(import_module(module), attribute)
@@ -118,7 +144,6 @@ class Registry:
             raise MemberError(
                 f"--{self.kind} {name} cannot be imported: {type(error).__name__}: {error}.{meant}"
             ) from error
-        self._check(name, member)
         trust.note_folder(imported)
         return member
 

@@ -63,7 +63,23 @@ class Note:
     code: str = ""
 
 
-Block = Table | Note
+@dataclass(frozen=True)
+class Picture:
+    """A small picture: its name, and rows of pixels: red, green and blue from 0 to 255."""
+
+    name: str
+    pixels: Sequence[Sequence[tuple[int, int, int]]]
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Pictures beside one another."""
+
+    caption: str
+    pictures: Sequence[Picture]
+
+
+Block = Table | Note | Gallery
 
 
 @dataclass(frozen=True)

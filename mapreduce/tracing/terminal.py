@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable
+from itertools import accumulate
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -9,11 +10,23 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mapreduce.tracing.blocks import Block, Cell, Note, Question, Section, Table
+from mapreduce.tracing.blocks import (
+    Block,
+    Cell,
+    Gallery,
+    Note,
+    Picture,
+    Question,
+    Section,
+    Table,
+)
 
 _TONES = {"tip": ("»", "cyan"), "warning": ("!", "yellow"), "error": ("✗", "red")}
 _HEAT = ("", "on grey15", "on dark_blue", "on blue", "on purple4", "on dark_magenta")
 _BAR = 32
+
+#: From black to white; and the largest picture of which a terminal shows every row.
+_SHADES, _SMALL = " ░▒▓█", 10
 
 #: Columns without a terminal.
 _WIDTH = 100
@@ -40,6 +53,8 @@ def show(console: Console, sections: Iterable[Section]) -> None:
 
 def rendered(block: Block) -> RenderableType:
     """A block as rich draws it."""
+    if isinstance(block, Gallery):
+        return _gallery(block)
     return _table(block) if isinstance(block, Table) else _note(block)
 
 
@@ -53,10 +68,12 @@ def _table(table: Table) -> RenderableType:
     )
     for index in range(max(map(len, [table.head, *table.cells]))):
         numeric = index in table.numeric
+        longest = max((len(row[index].text) for row in table.cells if index < len(row)), default=0)
         drawn.add_column(
             table.head[index] if table.head else "",
             justify="right" if numeric else "left",
-            no_wrap=numeric,
+            # The text of a network would leave no room for what stands before it.
+            no_wrap=numeric and longest < _WIDTH // 2,
             overflow="fold",
         )
     for row in table.cells:
@@ -82,6 +99,32 @@ def _note(note: Note) -> RenderableType:
     grid = RichTable.grid(padding=(0, 1))
     grid.add_row(Text(mark, f"bold {style}"), Text(note.text, style))
     return Group(grid, Padding(Text(note.code, "dim"), (1, 0, 0, 2))) if note.code else grid
+
+
+def _gallery(gallery: Gallery) -> RenderableType:
+    """The pictures that fit side by side."""
+    drawings = [_shaded(one) for one in gallery.pictures]
+    widths = accumulate(max(len(d.plain.partition("\n")[0]), 9) + 2 for d in drawings)
+    fitting = sum(width < _WIDTH for width in widths)
+    grid = RichTable.grid(padding=(0, 2))
+    grid.add_row(*(Text(one.name, "dim") for one in gallery.pictures[:fitting]))
+    grid.add_row(*drawings[:fitting])
+    rest = len(drawings) - fitting
+    note = [Text(f"{rest} more with --html", "dim")] * bool(rest)
+    return Group(Text(gallery.caption, "bold"), grid, *note)
+
+
+def _shaded(picture: Picture) -> Text:
+    """A picture in characters, which are twice as high as wide."""
+    is_small = len(picture.pixels) <= _SMALL
+    rows = picture.pixels if is_small else picture.pixels[::2]
+    wide = 2 if is_small else 1
+    return Text(
+        "\n".join(
+            "".join(_SHADES[sum(pixel) * len(_SHADES) // 766] * wide for pixel in row)
+            for row in rows
+        )
+    )
 
 
 # The play

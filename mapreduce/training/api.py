@@ -10,7 +10,7 @@ import re
 import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +48,7 @@ from mapreduce.support import numeric, signals
 from mapreduce.support import trust as trusted
 from mapreduce.training import console, start
 from mapreduce.training.export import export
+from mapreduce.training.given import in_a_file, specification
 
 # After what makes mrjob import on Python 3.12 and later.
 from mrjob.step import StepFailedException  # isort: skip
@@ -263,7 +264,7 @@ class Run:
 
 def train(
     data: Any,
-    model: str = "softmax",
+    model: Any = "softmax",
     *,
     evaluation: Any = None,
     run: str | os.PathLike[str] | RemotePath | None = None,
@@ -287,8 +288,11 @@ def train(
         into a folder ``.imported`` beside the run, and are named by their digest. Features are
         stored in the dtype of the parameters. What the columns of a table, in memory or in a CSV or
         Parquet file, become is inferred, as by ``gradreduce data import``.
-    model : str
-        The same as for ``--model``.
+    model : str, list of Layer, function, class or torch.nn.Module
+        The same as for ``--model``. Or the layers of a network. Or what returns a
+        ``torch.nn.Module`` when it is called without arguments. Or such a module, from whose
+        parameters the training starts; a module that its class makes without arguments must have
+        the same. Tasks import it from its file.
     evaluation
         Data to evaluate on, like ``data``.
     run : path, optional
@@ -341,6 +345,9 @@ def train(
         path = init_from.path if isinstance(init_from, Run) else init_from
         with _named("init_from"):
             options["init_from"] = str(_path(path))
+    model, initial = specification(model)
+    if initial is not None and init_from is not None:
+        raise UsageError("init_from: the module has parameters to start from. Pass its class")
     given = _checked({"model": model, **options}, *tables)
     path = _path(run) if run is not None else _new_folder(model)
     values = {**start.defaults(*tables), **given, "run": path, "evaluation": evaluation}
@@ -348,7 +355,10 @@ def train(
     plan_settings.trust_members(plan_flags.settings(values))
     flags.execution(values)
     profile = values["numeric_profile"]
-    with _quiet(profile), _shown(progress, callbacks, path) as (bus, display):
+    shown = _shown(progress, callbacks, path)
+    with _quiet(profile), in_a_file(initial) as parameters, shown as (bus, display):
+        if parameters is not None:
+            values["init_from"] = parameters
         if run is None and progress:
             display.say(f"run {path}")
         dtype = plan_settings.dtype(values["optimizer"], values["dtype"])
@@ -439,8 +449,7 @@ def _imported(
     if is_folder:
         return _path(data)
     if like is None:
-        given |= {"task": "regression" if models.find(model).regression else "classification"}
-        given |= {"dtype": dtype}
+        given |= {"task": _task(model), "dtype": dtype}
     elif like.recipe is None and (is_file or is_table):
         raise UsageError(
             "the model was not trained on a table: expected an array, or the folder of a dataset"
@@ -459,10 +468,12 @@ def _imported(
         if is_labelled and "y" not in rows.column_names:
             raise DataError("the data have no labels: expected (X, y), found X alone")
         given |= {"only": ("X",), "label": "y" if is_labelled else None, "dtype": dtype}
-        given["task"] = "regression" if models.find(model).regression else "classification"
-        given["task"] = given["task"] if is_labelled else None
+        numbers = like.classes is None if like else is_labelled and memory.has_numbers(rows)
+        task = _task(model) or ("regression" if numbers else "classification")
+        given["task"] = task if is_labelled else None
         weights = "weights" if weights is not None else None
         like = None if like is None else like._replace(recipe=None)
+        given["shape"] = memory.row_shape(data)
     with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
         file = Path(folder, "data")
         pq.write_table(rows, file, compression="none", use_dictionary=False)
@@ -474,6 +485,14 @@ def _imported(
             raise type(error)(str(error).replace(str(file), what)) from error
 
 
+def _task(model: str) -> str | None:
+    """What the labels are for; None for a model that learns classes or numbers, as they look."""
+    kind = models.find(model)
+    if kind.for_numbers is not None:
+        return None
+    return "regression" if kind.regression else "classification"
+
+
 def _made(
     file: Path, kind: str, place: AnyPath, like: _Like | None, given: Mapping[str, Any]
 ) -> AnyPath:
@@ -482,13 +501,16 @@ def _made(
     recipe = opening.recipe_of(given, [file], fitted)
     if fitted is None and recipe.labelled is False and kind != "parquet":
         raise UsageError("the data have no labels")
-    content = [asdict(recipe), classes, fitted.sha256 if fitted else None]
+    shape = given.get("shape", ())
+    content = [asdict(recipe), classes, fitted.sha256 if fitted else None, *shape[1:]]
     digest = hashlib.sha256(repr(content).encode())
     with storage_errors("read", file), file.open("rb") as content_of:
         digest.update(hashlib.file_digest(content_of, "sha256").digest())
     out = place / digest.hexdigest()[:32]
     if not out.exists():
         source = opening.table([file], kind, recipe, fitted)
+        if shape:
+            source = replace(source, shape=shape)
         with copying.made_here(out) as made:
             importer.import_rows(source, made, 0, classes)
         if isinstance(source.chunks, Reading):
@@ -531,7 +553,8 @@ def _path(place: Any) -> AnyPath:
 
 def _new_folder(model: str) -> Path:
     """A folder named after the model and the first free number."""
-    name = re.sub(r"[^\w.]+", "-", model).strip("-")
+    # That of a network of many layers would be too long.
+    name = re.sub(r"[^\w.]+", "-", model)[:60].strip("-")
     paths = ((RUNS / f"{name}-{number}").absolute() for number in count(1))
     return next(path for path in paths if not path.exists())
 

@@ -10,6 +10,7 @@ from hdfs_utils.paths import path_of
 from mapreduce.data.manifest import load
 from mapreduce.executors.gang.rendezvous import Times
 from mapreduce.executors.gang.segment import Segment
+from mapreduce.models.context import Context
 from mapreduce.plan import strategies
 from mapreduce.runs.events import Event, ExecutionChosen, ExecutionTried
 from mapreduce.runs.execution import Execution
@@ -37,9 +38,13 @@ def work_of(context: TaskContext) -> Work:
             return unknown
         batch, params = context.batch(plan.slices(0)[0]), model.init(plan.seed)
         for _ in range(_REPEATS):
-            started = time.monotonic()
-            context.gradient(params, batch)
-            seconds = min(seconds, time.monotonic() - started)
+            started, share = time.monotonic(), 1.0
+            if model.forks_after_gradient:
+                context.gradient(params, batch)
+            else:
+                share = _FORWARD
+                model.score(params, batch, Context(context.workspace))
+            seconds = min(seconds, (time.monotonic() - started) / share)
             if time.monotonic() > end:
                 break
     if not math.isfinite(seconds):

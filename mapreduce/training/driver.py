@@ -91,7 +91,8 @@ def _planned(
         found = theirs.named(position.params)
     else:
         found = checkpoint.load_file(source)
-    named = model.named(checkpoint.flat(model, found, f"--init-from {source}"))
+    params = checkpoint.flat(model, model.of_state(found), f"--init-from {source}")
+    named = model.named(params)
     made = replace(made, initial_sha256=checkpoint.model_sha256(named))
     return made, save_tensors(named)
 
@@ -282,7 +283,7 @@ class _Training:
 
     def _record_surroundings(self) -> None:
         """Record processor, libraries and execution; warn if the former changed during the run."""
-        now = numeric.describe()
+        now = numeric.describe() | self._model.libraries
         before = self._run.read_json("profile.json")
         if before is None:
             self._run.write_json("profile.json", now)

@@ -65,7 +65,7 @@ def exported(run: RunDir, data: AnyPath | None = None) -> dict[str, Array]:
     """
     config = run.config
     plan, model = config.plan, config.plan.create_model()
-    found = dict(model.named(checkpoint.load(run, model, checkpoint.latest(run)).params))
+    found = model.state(checkpoint.load(run, model, checkpoint.latest(run)).params)
     is_linear = isinstance(model, LinearModel | Softmax) and found.keys() == {"weight", "bias"}
     if config.classes:
         found["classes_"] = np.array(config.classes)
@@ -117,7 +117,7 @@ def export(run: RunDir, out: AnyPath, data: AnyPath | None = None) -> dict[str, 
     else:
         texts = {"classes_", "feature_names"} & arrays.keys()
         metadata = {name: json.dumps(arrays[name].tolist()) for name in sorted(texts)}
-        numbers = {n: np.ascontiguousarray(a) for n, a in arrays.items() if n not in metadata}
+        numbers = {n: np.asarray(a, order="C") for n, a in arrays.items() if n not in metadata}
         content = save_tensors(numbers, metadata)
     try:
         put_if_absent(out, content, sync=True)

@@ -489,6 +489,7 @@ def test_standardise(tmp_path):
     assert (shown["sha256"], shown["standardised"]) == (told["sha256"], True)
     assert shown["dtype"] == "float64"
     assert "is not standardised" in fails(65, *base, tmp_path / "new", "--like", tmp_path / "data")
+    assert "--per-channel: expected images" in fails(2, *base, tmp_path / "new", "--per-channel")
     shard = tmp_path / "data/shard-00000.arrow"
     content = bytearray(shard.read_bytes())
     content[len(content) // 3] ^= 1

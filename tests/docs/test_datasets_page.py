@@ -1,9 +1,12 @@
 """Every command of docs/datasets.md works as it stands there."""
 
+import gzip
 import json
 import re
+import struct
 from dataclasses import fields
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from test_readme import ROOT, blocks, shell
@@ -19,12 +22,18 @@ def folder(tmp_path):
     """The files that the page speaks of."""
     lines = [f"{i},{i % 3},{i % 2}" for i in range(12)]
     (tmp_path / "table.csv").write_text("\n".join(["size,price,label", *lines]) + "\n")
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 28, 28), np.uint8)
+    for name, array in (("images-idx3", pixels), ("labels-idx1", np.arange(20) % 10)):
+        # As FashionMNIST's files: two zeros, the code of bytes, the dimensions, the elements.
+        header = struct.pack(f">2xBB{array.ndim}I", 8, array.ndim, *array.shape)
+        packed = gzip.compress(header + array.astype(np.uint8).tobytes())
+        (tmp_path / f"train-{name}-ubyte.gz").write_bytes(packed)
     return tmp_path
 
 
 @pytest.mark.slow
 def test_commands_in_order(folder):
-    from_csv, predicting, hashing, standardising = blocks("sh", TEXT)
+    from_csv, predicting, hashing, standardising, images = blocks("sh", TEXT)
     shown = shell(from_csv, folder)
     assert "12 rows of 2 features in 1 shard" in shown
     assert "match their digests" in shown
@@ -40,6 +49,11 @@ def test_commands_in_order(folder):
     shell(standardising, folder)
     trained, tested = (load(folder / name).standardised for name in ("train", "test"))
     assert trained == tested is not None
+    shell(images, folder)
+    found = load(folder / "normal")
+    assert (found.shape, found.classes) == ((28, 28), tuple(range(10)))
+    assert found.class_rows == (2,) * 10
+    assert found.standardised is not None
 
 
 def test_tables_are_complete():

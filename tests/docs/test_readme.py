@@ -78,7 +78,7 @@ def test_commands_within_the_text(clone):
     shell("gradreduce data digits data", clone)
     shell("gradreduce train data/train --run runs/a --batch-size 512 --rounds 2", clone)
     found = re.findall(r"`(gradreduce [^`]*)`", README)
-    assert len(found) == 4
+    assert len(found) == 5
     for command in found:
         shell(command.replace("\n", " "), clone)
 

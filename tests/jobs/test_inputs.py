@@ -115,13 +115,15 @@ def test_a_table_is_made_once(machine):
     assert path.read_text() == "kept\n"
 
 
-def test_flowers_and_tumours_are_those_of_scikit_learn(tmp_path):
+def test_tables_of_scikit_learn(tmp_path):
     pytest.importorskip("sklearn")
     (flowers,) = inputs.find("flowers", tmp_path)
     assert flowers.parent == tmp_path
     assert flowers.read_text() == (inputs.SAMPLES / "flowers.tsv").read_text()
     (tumours,) = inputs.find("tumours", tmp_path)
     assert rows(tumours)[::7] == rows(inputs.SAMPLES / "tumours.tsv")
+    (digits,) = inputs.find("digits", tmp_path)
+    assert rows(digits)[::30] == rows(inputs.SAMPLES / "digits.tsv")
 
 
 def command(*arguments):

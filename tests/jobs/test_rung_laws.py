@@ -223,6 +223,25 @@ class TestScikitLearn:
         optimum = loss(np.append(best.coef_[0], best.intercept_))
         assert np.log(2) > losses[0] > losses[1] > optimum
 
+    def test_filter_descends_to_least_squares(self, capfdbinary, tmp_path):
+        images = np.loadtxt(DATA / "digits.tsv").reshape(-1, 8, 8) / 16
+        places = [place for place in np.ndindex(3, 3) if place != (1, 1)]
+        seen = np.stack([images[:, i : i + 6, j : j + 6].ravel() for i, j in places], axis=1)
+        pixels = images[:, 1:-1, 1:-1].ravel()
+        best = np.linalg.lstsq(seen, pixels)[0]
+        weights, errors, arguments = np.zeros(8), [], []
+        for _ in range(3):
+            out = printed("filter_gradient", capfdbinary, *arguments, DATA / "digits.tsv")
+            (tmp_path / "filter").write_bytes(out)
+            arguments = ["--filter", tmp_path / "filter"]
+            weights -= 0.5 * (seen @ weights - pixels) @ seen / len(pixels)
+            found = {
+                tuple(k): v for k, v in (map(json.loads, x.split(b"\t")) for x in out.splitlines())
+            }
+            np.testing.assert_allclose([found[place] for place in places], weights, atol=1e-8)
+            errors.append(np.mean((seen @ weights - pixels) ** 2))
+        assert errors[0] > errors[1] > errors[2] > np.mean((seen @ best - pixels) ** 2)
+
 
 def test_a_driver_writes_its_last_result_where_it_is_told(capfdbinary, tmp_path):
     case = CASES["breadth_first"]

@@ -99,7 +99,8 @@ class Rank:
         """Meet the others, and take part until the training ends or a rank is lost."""
         role, meeting = self._role, self._meeting
         start, is_evaluated = self._start() if role.rank == 0 else (None, False)
-        mine = Announcement(server.address, numeric.describe(), start, is_evaluated)
+        profile = numeric.describe() | self._context.model.libraries
+        mine = Announcement(server.address, profile, start, is_evaluated)
         meeting.announce(generation, role.rank, mine)
         everybody = meeting.complete(generation, role.ranks, role.wait)
         start, is_evaluated = everybody[0].start, everybody[0].is_evaluated

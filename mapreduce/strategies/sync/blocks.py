@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from mapreduce.optim.contract import PAGE, GlobalTransformation, Shared
-from mapreduce.reduction.aggregator import CURVATURE, VectorSum
+from mapreduce.reduction.aggregator import CURVATURE, MOMENTS, VectorSum
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs.directory import Array
@@ -25,7 +25,10 @@ class BlockOwner:
         self._global = optimizer if isinstance(optimizer, GlobalTransformation) else None
 
     def mean(self, completed: int, number: int, total: VectorSum) -> VectorSum:
-        """The mean gradient of a block with that of the L2 penalty, and the means of the extras."""
+        """The mean gradient of a block with that of the L2 penalty, and the means of the extras.
+
+        Moments among the extras stay as they are.
+        """
         gradient = total.mean()
         l2 = self._context.plan.l2
         if self._context.plan.is_mixed:
@@ -36,7 +39,10 @@ class BlockOwner:
             params = self._state.block(completed, number).arrays["params"]
             gradient = gradient + gradient.dtype.type(l2) * self._penalised(number) * params
         weight = total.weight or 1.0
-        extras = {name: sums / sums.dtype.type(weight) for name, sums in total.extras.items()}
+        extras = {
+            name: sums if name.startswith(MOMENTS) else sums / sums.dtype.type(weight)
+            for name, sums in total.extras.items()
+        }
         if (mean := extras.get(CURVATURE)) is not None:
             extras[CURVATURE] = mean + mean.dtype.type(l2) * self._penalised(number)
         return VectorSum(total.count, total.weight, total.loss, gradient, extras)

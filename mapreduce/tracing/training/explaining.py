@@ -20,7 +20,7 @@ from mapreduce.strategies.base import Layout
 from mapreduce.strategies.leaf_ranges import block_key
 from mapreduce.strategies.task_context import task_context
 from mapreduce.support import numeric
-from mapreduce.tracing.training import replay, tracing
+from mapreduce.tracing.training import filters, replay, tracing
 from mapreduce.tracing.training.model import BlockNote, ParameterNote, RoundTrace
 from mapreduce.tracing.training.tracing import norm
 from mapreduce.training.driver import check_training_data
@@ -64,7 +64,8 @@ def traced(
         scratch.create(replace(config, evaluation=None))
         start = replay.nearest(run, number - 1, tell)
         before = replay.advance(scratch, start, number - 1, layout.blocks, tell)
-        task_context(scratch.path, 1).warm_up()
+        context = task_context(scratch.path, 1)
+        context.warm_up()
         found = tracing.trace_round(scratch, number - 1, layout, Path(folder))
         after = scratch.read_round(number, layout.blocks)
         blocks = _blocks(scratch, number, model.size, layout)
@@ -72,10 +73,11 @@ def traced(
         loss = float(loss / weight) if weight else 0.0
         checks = [replay.compare_loss(run, number, loss)]
         checks += replay.compare_states(run, scratch, after, layout.blocks, tell)
+        convolution = filters.noted(context, number - 1, before.params, after.params)
     scale = tracing.scale_of(plan, before.scalars) * (weight or 1.0)
     with np.errstate(all="ignore"):
         mean = found.total.astype(np.float64) / scale
-    recorded = run.read_json("profile.json")
+    recorded, now = run.read_json("profile.json"), numeric.describe() | model.libraries
     return RoundTrace(
         job=f"Round {number:,} of {plan.rounds:,}",
         place=f"{run.path} --round {number}",
@@ -108,7 +110,8 @@ def traced(
         parameters=_parameters(model, mean, before.params, after.params),
         in_row=found.in_row,
         checks=checks,
-        profile=numeric.difference(recorded, numeric.describe()) if recorded else [],
+        profile=numeric.difference(recorded, now) if recorded else [],
+        convolution=convolution,
     )
 
 

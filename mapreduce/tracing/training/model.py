@@ -98,6 +98,49 @@ class ParameterNote:
 
 
 @dataclass
+class FilterNote:
+    """A filter of a convolution.
+
+    Attributes
+    ----------
+    before, after : list
+        Rows of weights, each a list with one for each channel.
+    map : list of list of float
+        What the filter before the round gives at the positions of one row's image.
+    """
+
+    before: list[list[list[float]]]
+    after: list[list[list[float]]]
+    map: list[list[float]]
+
+
+@dataclass
+class ConvolutionNote:
+    """The convolution that a network begins with, and the row whose maps are shown.
+
+    Attributes
+    ----------
+    layer : str
+        As in the model's specification.
+    count : int
+        Its filters; ``filters`` has the first of them.
+    shard, row : int
+        The row's place in the data.
+    label : str
+    image : list
+        Rows of pixels, each a list of channels, as the network saw them.
+    """
+
+    layer: str
+    count: int
+    shard: int
+    row: int
+    label: str
+    image: list[list[list[float]]]
+    filters: list[FilterNote]
+
+
+@dataclass
 class Check:
     """A comparison with what the run has kept; ``is_equal`` is None if it has kept nothing."""
 
@@ -138,6 +181,8 @@ class RoundTrace(Trace):
         Digests of the model.
     profile : list of str
         Differences between the processors and libraries of the run and those of this machine.
+    convolution : ConvolutionNote or None
+        None for models that do not begin with one.
     """
 
     number: int
@@ -154,6 +199,7 @@ class RoundTrace(Trace):
     in_row: InRow | None
     checks: list[Check]
     profile: list[str]
+    convolution: ConvolutionNote | None
 
     @property
     def rows(self) -> int:

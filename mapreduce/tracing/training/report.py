@@ -15,6 +15,7 @@ from mapreduce.tracing.blocks import (
     table,
 )
 from mapreduce.tracing.picture import picture
+from mapreduce.tracing.training import filters
 from mapreduce.tracing.training.model import NodeNote, RoundTrace, span
 
 #: Rows of a table; of more, those at equal distances are shown.
@@ -41,6 +42,7 @@ def report(trace: RoundTrace) -> list[Section]:
     """All sections."""
     found = [_round(trace), checks(trace), slices(trace), job.plan(trace), *job.steps(trace)]
     found += [tree(trace)] if trace.nodes else []
+    found += [filters.section(trace.convolution)] if trace.convolution else []
     return [*found, model(trace)]
 
 

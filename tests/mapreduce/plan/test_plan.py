@@ -166,6 +166,16 @@ class TestDefaults:
         assert plan.eval_sha256 == dataset([10], seed=9).sha256
         assert plan.checkpoint_every == 500
 
+    def test_slices_of_a_large_network_have_fewer_rows(self):
+        images = dataset((10**4,), features=3072, shape=(3, 32, 32))
+        rows = {
+            model: make(images, model=model, batch_size=0).slice_rows
+            for model in ("softmax", "lenet5", "cifar-cnn")
+        }
+        assert rows["softmax"] == rows["lenet5"] == 2048
+        assert 64 <= rows["cifar-cnn"] <= 512
+        assert make(images, model="cifar-cnn", batch_size=0, slice_rows=900).slice_rows == 900
+
 
 class TestStops:
     @given(
@@ -315,6 +325,12 @@ BAD = [
         )
         for name in names
     ),
+    *(
+        (f"--augment '{spec}': expected flip, crop:PIXELS or both", {"augment": spec})
+        for spec in ("", "mirror", "flip,", "flip,flip", "crop", "crop:0", "crop:-1", "crop:2.5")
+    ),
+    ("--augment flip: expected images, dense rows of the shape", {"augment": "flip"}),
+    ("its dropout changes from round", {"model": "dropout:0.5", "optimizer": "lbfgs"}),
     ("--patience 2: nothing is evaluated", {"patience": 2}),
     ("--batch-size 722: L-BFGS takes all 723", {"optimizer": "lbfgs", "batch_size": 722}),
     ("schedule 'linear'", {"schedule": "linear"}),
@@ -337,6 +353,13 @@ class TestRefusal:
         searches = make(optimizer="lbfgs")
         with pytest.raises(UsageError, match="--precision mixed: L-BFGS has no such option"):
             making.check(replace(searches, precision="mixed", dtype="float32"))
+
+    def test_losses_that_change_are_not_compared(self):
+        images = dataset(shape=(2, 2))
+        with pytest.raises(UsageError, match="--augment flip changes from round to round"):
+            make(images, augment="flip", optimizer="lbfgs")
+        with pytest.raises(UsageError, match="its dropout changes from round to round"):
+            make(images, model="dropout:0.5", optimizer="lbfgs")
 
     def test_patience_with_one_evaluation(self):
         with pytest.raises(UsageError, match="--patience 2: only the last of 6 rounds is eval"):
@@ -412,6 +435,22 @@ class TestRefusal:
         with pytest.raises(DataError, match=message):
             make(evaluation=dataset(**data))
 
+    def test_images_of_another_shape(self):
+        images = dataset(features=24, shape=(2, 3, 4))
+        for shape in ((3, 4, 2), (6, 4)):
+            other = dataset(features=24, shape=shape)
+            with pytest.raises(DataError, match=r"shape \(2, 3, 4\), channels first, the data"):
+                make(images, other, model="conv:2x1")
+            assert make(images, other, model="softmax").rows
+        assert make(images, dataset(features=24), model="conv:2x1").rows
+        grey = [dataset(features=12, shape=shape) for shape in ((1, 3, 4), (3, 4))]
+        assert make(*grey, model="conv:2x1").rows
+
+    def test_slices_that_do_not_fit_into_memory(self):
+        images = dataset((10**6,), features=10**6, shape=(1000, 1000))
+        with pytest.raises(UsageError, match=r"^--slice-rows 1000000: a slice takes about .* GiB"):
+            make(images, model="conv:9x1", batch_size=0, slice_rows=10**6)
+
     def test_class_weights_of_numbers(self):
         for spec in ("balanced", "0=1"):
             with pytest.raises(UsageError, match="labels of the training data are not classes"):
@@ -429,6 +468,8 @@ class TestClassWeights:
         """As scikit-learn: rows / (classes * rows of the class)."""
         plan = make(dataset([90], class_rows=(60, 20, 10)), class_weight="balanced")
         np.testing.assert_allclose(plan.class_weight, [0.5, 1.5, 3.0])
+        plan = make(dataset([90], class_rows=(60, 0, 30)), class_weight="balanced")
+        np.testing.assert_allclose(plan.class_weight, [0.75, 0.0, 1.5])
 
     def test_times_the_weights_of_rows(self):
         plan = make(class_weight="0=2,2=0.5")
@@ -524,3 +565,13 @@ def test_data_that_were_standardised_otherwise(trained_on, found, message):
     with pytest.raises(DataError, match=message):
         making.make(Settings("softmax"), train, test)
     assert making.make(Settings("softmax"), train, train).eval_sha256 == train.sha256
+
+
+@pytest.mark.parametrize(("classes", "found"), [((1, 2, 3), "1"), (("a", "b"), "'a'")])
+def test_classes_that_are_not_the_elements_of_rows(classes, found):
+    """A language model would take an element for the class of that place."""
+    model = "embedding:2:words=9,gru:2"
+    with pytest.raises(DataError, match=f"the whole numbers from 0 on; found {found}"):
+        make(dataset(classes=classes), model=model)
+    make(dataset(classes=classes), model=f"{model},last")
+    make(dataset(classes=(0, 1, 2)), model=model)

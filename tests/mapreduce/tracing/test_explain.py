@@ -16,6 +16,7 @@ from test_engine import trace_of
 from mapreduce.cli.main import main
 from mapreduce.errors import UsageError
 from mapreduce.tracing import terminal
+from mapreduce.tracing.blocks import Section, Table
 from mapreduce.tracing.following import follow
 from mapreduce.tracing.page import page
 from mapreduce.tracing.report import report, view
@@ -52,6 +53,14 @@ def drawn(sections):
     console = Console(file=io.StringIO(), width=100)
     terminal.show(console, sections)
     return console.file.getvalue()
+
+
+def test_a_long_text_leaves_room_for_its_name():
+    network = ",".join(["conv:16x3:padding=1"] * 9)
+    table = Table("", [], [("rounds run again", 10), ("model", network)])
+    shown = drawn([Section("id", "title", "", [table])])
+    assert "rounds run again" in shown
+    assert network in "".join(shown.replace("model", "").split())
 
 
 class TestReport:

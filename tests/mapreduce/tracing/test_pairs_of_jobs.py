@@ -75,4 +75,4 @@ def test_every_rung_obeys_the_laws_of_values(path):
 
 
 def test_there_are_rungs():
-    assert len(RUNGS) == 32
+    assert len(RUNGS) == 33

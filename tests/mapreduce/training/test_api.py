@@ -21,6 +21,9 @@ from mapreduce.errors import (
     OutputError,
     UsageError,
 )
+from mapreduce.models.layers.activation import ReLU
+from mapreduce.models.layers.dense import Dense
+from mapreduce.models.layers.residual import Residual
 from mapreduce.runs.events import CheckpointSaved, Evaluated, RoundCompleted, RunEnded
 from mapreduce.training import api
 
@@ -296,6 +299,20 @@ class TestErrors:
         with pytest.raises(DataError, match=message):
             mapreduce.train(change(*arrays()), rounds=1, **HERE)
         assert not [*api.RUNS.glob("[!.]*")]
+
+    def test_layers_that_their_text_would_not_stand_for(self):
+        class Own(ReLU):
+            """Another function of the same name."""
+
+        for layers, found in (
+            ([], "an empty list"),
+            ([Dense(3), Own()], "Test"),
+            ([Residual([Own()])], "Test"),
+            ([ReLU], "class"),
+            ([1], "1"),
+        ):
+            with pytest.raises(UsageError, match=f"^model: expected layers.*found .*{found}"):
+                mapreduce.train(arrays(), layers, rounds=1, **HERE)
 
     def test_a_run_that_exists(self, trained):
         run, *_ = trained

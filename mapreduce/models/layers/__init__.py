@@ -1,0 +1,1 @@
+"""Layers, and the networks that are made of them."""

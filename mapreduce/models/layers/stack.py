@@ -1,0 +1,97 @@
+"""Layers one after the other, of which some are computed together."""
+
+from collections.abc import Iterator
+
+from mapreduce.models.base import Array, Parameter
+from mapreduce.models.layers.activation import ReLU
+from mapreduce.models.layers.base import Initial, Layer, Pass, Shape
+from mapreduce.models.layers.channels import ChannelLayer
+from mapreduce.models.layers.normalisation import BatchNorm
+from mapreduce.models.layers.pooling import MaxPool
+
+
+class Stack:
+    """A list of layers that are built for a shape.
+
+    A product before a batch norm has no bias, which the batch norm would subtract again. ReLU and
+    max pooling that follow a product or a batch norm are computed by it, in one pass.
+
+    Parameters
+    ----------
+    layers : list of Layer
+    shape : tuple of int
+        Shape of a row.
+
+    Attributes
+    ----------
+    layers : list of Layer
+    parameters : list of Parameter
+        Their names begin with the number of their layer.
+    output : tuple of int
+    """
+
+    def __init__(self, layers: list[Layer], shape: Shape) -> None:
+        self.layers = layers
+        self.output = shape
+        self.parameters: list[Parameter] = []
+        #: For each layer the place of its parameters.
+        self._places: list[slice] = []
+        #: The numbers of the layers that are computed by themselves.
+        self._steps: list[int] = []
+        for number, layer in enumerate(layers):
+            if isinstance(layer, ChannelLayer):
+                layer.has_bias = not isinstance(next(iter(layers[number + 1 :]), None), BatchNorm)
+            layer.build(self.output)
+            self.output = layer.output
+            first = len(self.parameters)
+            self.parameters += [
+                one._replace(name=f"{number}.{one.name}") for one in layer.parameters
+            ]
+            self._places.append(slice(first, len(self.parameters)))
+            if not self._joins(layer):
+                self._steps.append(number)
+
+    def _joins(self, layer: Layer) -> bool:
+        """Let the step before compute a layer, if it can."""
+        before = self.layers[self._steps[-1]] if self._steps else None
+        if not isinstance(before, ChannelLayer) or before.pool > 1:
+            return False
+        if isinstance(layer, ReLU):
+            before.relu = True
+            return True
+        if isinstance(layer, MaxPool) and layer.window == (layer.size, layer.size):
+            before.pool = layer.size
+            return True
+        return False
+
+    def named(self, prefix: str = "") -> Iterator[tuple[str, Layer]]:
+        """The layers by name, those within others after them."""
+        for number, layer in enumerate(self.layers):
+            name = f"{prefix}{number}"
+            yield name, layer
+            inner = getattr(layer, "inner", None)
+            if isinstance(inner, Stack):
+                yield from inner.named(f"{name}.")
+
+    def init(self, views: list[Array], uniform: Initial) -> None:
+        """Fill the parameters, which are zeros, with initial values."""
+        for number, layer in enumerate(self.layers):
+            layer.init(views[self._places[number]], uniform.inner(number))
+
+    def forward(self, x: Array, params: list[Array], call: Pass) -> Array:
+        """See :meth:`mapreduce.models.layers.base.Layer.forward`."""
+        for number in self._steps:
+            layer = self.layers[number]
+            x = layer.forward(x, params[self._places[number]], call.inner(number))
+        return x
+
+    def backward(
+        self, delta: Array, params: list[Array], grads: list[Array], call: Pass
+    ) -> Array | None:
+        """See :meth:`mapreduce.models.layers.base.Layer.backward`."""
+        below: Array | None = delta
+        for number in reversed(self._steps):
+            assert below is not None
+            layer, place = self.layers[number], self._places[number]
+            below = layer.backward(below, params[place], grads[place], call.inner(number))
+        return below

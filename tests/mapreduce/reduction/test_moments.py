@@ -1,0 +1,73 @@
+"""Moments that are merged along the tree."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mapreduce.reduction.aggregator import MOMENTS, VectorSum, combine, merge_moments, moments
+from mapreduce.reduction.message import WireProtocol
+from mapreduce.reduction.tree import Node, TreeFold
+
+
+def of(values):
+    """The moments of an array (values, kinds)."""
+    mean = values.mean(axis=0)
+    return moments(len(values), mean, ((values - mean) ** 2).sum(axis=0))
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=12),
+    st.floats(-1e6, 1e6),
+    st.integers(0, 2**32 - 1),
+)
+def test_merged_moments_are_those_of_all_values(counts, offset, seed):
+    generator = np.random.default_rng(seed)
+    parts = [offset + generator.standard_normal((count, 3)) for count in counts]
+    fold = TreeFold(len(parts), merge_moments)
+    for leaf, part in enumerate(parts):
+        fold.add(Node(0, leaf), of(part))
+    count, *rest = fold.result()
+    expected = of(np.concatenate(parts))
+    assert count == expected[0]
+    # Sums of squares would lose twelve digits at an offset of a million.
+    np.testing.assert_allclose(rest, expected[1:], rtol=1e-8, atol=1e-9)
+
+
+def test_a_single_value_has_no_squares():
+    merged = merge_moments(moments(1, np.array([3.0]), np.zeros(1)), of(np.array([[5.0], [7.0]])))
+    np.testing.assert_allclose(merged, [3, 5, 8])
+
+
+def test_no_values_change_nothing():
+    nothing, some = moments(0, np.zeros(1), np.zeros(1)), of(np.array([[5.0], [7.0]]))
+    both = merge_moments(nothing, nothing)
+    for merged in (merge_moments(both, some), merge_moments(some, both)):
+        np.testing.assert_array_equal(merged, some)
+
+
+def test_they_travel_beside_sums_that_are_added():
+    parts = [
+        VectorSum(1, 1.0, 0.5, np.ones(2), {MOMENTS + "1": of(values), "sums": np.ones(3)})
+        for values in (np.array([[1.0], [2.0]]), np.array([[6.0]]))
+    ]
+    both = combine(*parts)
+    np.testing.assert_array_equal(both.extras["sums"], [2, 2, 2])
+    np.testing.assert_allclose(both.extras[MOMENTS + "1"], [3, 3, 14])
+    protocol = WireProtocol()
+    message = protocol.read(protocol.write("key", both.to_message()))[1]
+    found = VectorSum.from_message(message).extras
+    assert {name: array.tobytes() for name, array in found.items()} == {
+        name: array.tobytes() for name, array in both.extras.items()
+    }
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 1, 0, 2)])
+def test_any_order_of_arrival_gives_the_same_bits(order):
+    generator = np.random.default_rng(5)
+    parts = [of(generator.standard_normal((7, 4))) for _ in range(4)]
+    fold = TreeFold(4, merge_moments)
+    for leaf in order:
+        fold.add(Node(0, leaf), parts[leaf])
+    pairs = merge_moments(*parts[:2]), merge_moments(*parts[2:])
+    assert fold.result().tobytes() == merge_moments(*pairs).tobytes()
