@@ -14,11 +14,15 @@ from torch import nn
 LEARNING_RATE = 0.1
 
 
-def train(rank: int, path: Path, epochs: int, kind: str, batch: int) -> None:
+def train(rank: int, path: Path, epochs: int, kind: str, batch: int, layers: str) -> None:
     processes = 1 if kind == "alone" else 2
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
     torch.manual_seed(0)
     model: nn.Module = nn.Sequential(nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+    if layers:
+        from torch_steps import network
+
+        model = nn.Sequential(nn.Unflatten(1, (1, 28, 28)), network(layers, 1, 28))
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     if kind == "ddp":
         model = nn.parallel.DistributedDataParallel(model)
@@ -49,10 +53,10 @@ def train(rank: int, path: Path, epochs: int, kind: str, batch: int) -> None:
         print(json.dumps(found), flush=True)
 
 
-def ddp(rank: int, path: Path, epochs: int, batch: int) -> None:
+def ddp(rank: int, path: Path, epochs: int, batch: int, layers: str) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=os.environ["PEER_PORT"])
     torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
-    train(rank, path, epochs, "ddp", batch)
+    train(rank, path, epochs, "ddp", batch, layers)
     # Or one process may close what the other is still using, and that one aborts.
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
@@ -60,21 +64,23 @@ def ddp(rank: int, path: Path, epochs: int, batch: int) -> None:
 
 def main() -> None:
     kind, path, epochs, batch = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+    # Of a network on images of 28 × 28, instead of the perceptron.
+    layers = sys.argv[5] if len(sys.argv) > 5 else ""
     if kind == "alone":
-        train(0, path, epochs, kind, batch)
+        train(0, path, epochs, kind, batch, layers)
         return
     if kind == "horovod":
         import horovod.torch as hvd
 
         hvd.init()
-        train(hvd.rank(), path, epochs, kind, batch)
+        train(hvd.rank(), path, epochs, kind, batch, layers)
         return
     import socket
 
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         os.environ["PEER_PORT"] = str(probe.getsockname()[1])
-    torch.multiprocessing.spawn(ddp, (path, epochs, batch), 2)
+    torch.multiprocessing.spawn(ddp, (path, epochs, batch, layers), 2)
 
 
 if __name__ == "__main__":
