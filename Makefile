@@ -6,7 +6,7 @@ export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo notebook test test-all test-ladder lint docs ptx bench clean
+.PHONY: install demo notebook test test-all test-ladder test-torch lint docs ptx bench clean
 
 # Sets up .venv, and no more.
 install: $(VENV)/.demo
@@ -44,6 +44,11 @@ docs: $(VENV)/.docs
 # Compiles every CUDA kernel with NVIDIA's compiler, which needs no GPU but 0.8 GB of disk.
 ptx: .venv-ptx/.ptx
 	.venv-ptx/bin/python tests/kernels/ptx.py
+
+# A few cases of what needs PyTorch, in an environment of its own: 3 GB.
+test-torch: .venv-torch/.torch
+	.venv-torch/bin/python -m pytest -n auto --dist worksteal --quick tests/mapreduce/models/test_torch_module.py \
+	    tests/test_bits_networks.py tests/docs/test_pytorch_page.py -k torch
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
@@ -83,5 +88,10 @@ $(VENV)/.bench: $(VENV)/.python setup.cfg
 	.venv-ptx/bin/pip install -q -r tests/kernels/ptx.txt
 	@touch $@
 
+.venv-torch/.torch: setup.cfg
+	$(PYTHON) -m venv .venv-torch
+	.venv-torch/bin/pip install -q --no-cache-dir -e '.[test,torch]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) .venv-ptx .cache demo build *.egg-info
+	rm -rf $(VENV) .venv-ptx .venv-torch .cache demo build *.egg-info
