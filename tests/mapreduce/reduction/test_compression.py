@@ -1,7 +1,5 @@
 """Compressed updates: the same values for any blocks, and nothing is lost but for a round."""
 
-import math
-import struct
 from fractions import Fraction
 from itertools import pairwise
 
@@ -10,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import naive
 from mapreduce.errors import NonFiniteError, UsageError, WireError
 from mapreduce.reduction.compression import WARM_UP, TopK, parse
 from mapreduce.reduction.message import Message, WireProtocol
@@ -56,43 +55,13 @@ def exact(values):
     return [Fraction(float(value)) for value in values[-1000:]]
 
 
-# Oracles: loops over plain numbers.
-
-
-def naive_half(values):
-    """By ``struct``'s numbers of 16 bits, which are rounded to the nearest even."""
-    out = []
-    for start in range(0, len(values), PAGE):
-        page = values[start : start + PAGE].tolist()
-        exponent = 15 - math.frexp(max(abs(value) for value in page))[1]
-        for value in page:
-            (half,) = struct.unpack("e", struct.pack("e", math.ldexp(value, exponent)))
-            out.append(math.ldexp(half, -exponent))
-    return np.array(out).astype(values.dtype)
-
-
-def naive_means(values):
-    out = []
-    for start in range(0, len(values), PAGE):
-        page = values[start : start + PAGE].tolist()
-        groups = [v for v in page if v < 0], [v for v in page if v >= 0]
-        means = [math.fsum(group) / len(group) if group else 0.0 for group in groups]
-        out += [means[value >= 0] for value in page]
-    return np.array(out)
-
-
-def naive_top(values, count):
-    order = sorted(range(len(values)), key=lambda i: (-abs(float(values[i])), i))
-    return sorted(order[:count])
-
-
 class TestFormats:
     @settings(max_examples=25)
     @given(vectors)
     def test_fp16(self, update):
         found, residual, sent = first("fp16", update)
         assert sent is None
-        np.testing.assert_array_equal(found, naive_half(update))
+        np.testing.assert_array_equal(found, naive.half_pages(update))
         # The largest magnitudes keep eleven bits.
         assert np.all(abs(residual) <= np.maximum(abs(update) / 2048, abs(update).max() * 2.0**-39))
 
@@ -101,7 +70,7 @@ class TestFormats:
     def test_onebit(self, update):
         found, _, sent = first("onebit", update)
         assert sent is None
-        expected = naive_means(update.astype(float))
+        expected = naive.one_bit_pages(update.astype(float))
         np.testing.assert_allclose(found, np.clip(expected, -3.4e38, 3.4e38), rtol=1e-5)
 
     @settings(max_examples=25)
@@ -112,7 +81,7 @@ class TestFormats:
         assert isinstance(found, SparseVector)
         assert found.indices.dtype == sent.dtype == np.int32
         assert found.values.dtype == update.dtype
-        assert sent.tolist() == found.indices.tolist() == naive_top(update, count)
+        assert sent.tolist() == found.indices.tolist() == naive.largest(update, count)
         np.testing.assert_array_equal(found.values, update[sent].astype(np.float32))
         # Sums of sparse vectors are those of dense ones but for this.
         assert not np.signbit(found.values[found.values == 0]).any()
