@@ -221,13 +221,10 @@ class Averaging(Strategy):
         return [self._compressor.unpacked(block_of(key), message) for message in messages]
 
     def _kept_in(self, messages: list[Message]) -> Arrays:
-        """The arrays of a block that replicas keep."""
-        return {
-            name: array
-            for message in messages
-            for name, array in message.arrays.items()
-            if name in self._kept
-        }
+        """The arrays of a block that replicas keep, by name."""
+        found = {name: array for message in messages for name, array in message.arrays.items()}
+        # Sorted, so that a repeated task with another order of messages sends the same bytes.
+        return {name: found[name] for name in sorted(self._kept & found.keys())}
 
     def average(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
         """Add the mean of the updates to a block, and publish it."""
