@@ -128,6 +128,11 @@ class Settings:
         "in which they differ",
         choices=("mean", "adasum"),
     )
+    compress: str | None = _set(
+        None,
+        "how replicas send their updates in fewer bytes: fp16, onebit, or topk:RATIO such as "
+        "topk:0.001; what a round leaves out is sent later",
+    )
     optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
     init_from: str | None = _set(
         None, "RUN or FILE.safetensors whose parameters the training starts from"

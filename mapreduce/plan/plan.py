@@ -22,6 +22,7 @@ from mapreduce.data.batch import Batch
 from mapreduce.models.base import Model
 from mapreduce.models.context import Key
 from mapreduce.plan import augmentation, strategies
+from mapreduce.reduction import compression
 
 
 class Slice(NamedTuple):
@@ -128,6 +129,7 @@ class Plan:
     replica_state: str = "average"
     elastic: float | None = None
     combine: str = "mean"
+    compress: str | None = None
 
     # What follows from the attributes
 
@@ -218,6 +220,13 @@ class Plan:
     def needs_scalars(self) -> bool:
         """Whether an update needs scalars of all blocks."""
         return isinstance(self.create_optimizer(), optim.GlobalTransformation)
+
+    @cached_property
+    def compression(self) -> compression.Compression | None:
+        """The format of updates, if they are compressed."""
+        if self.compress is None:
+            return None
+        return compression.parse(self.compress, self.rounds_per_epoch)
 
     @property
     def cures(self) -> str:

@@ -36,6 +36,7 @@ REPLICATING = (
     "replica_state",
     "elastic",
     "combine",
+    "compress",
 )
 
 #: What a strategy may name: :attr:`mapreduce.strategies.base.Strategy.takes`.

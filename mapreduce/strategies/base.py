@@ -58,6 +58,28 @@ class Phase(NamedTuple):
     keys: int
 
 
+class Traffic(NamedTuple):
+    """Bytes of arrays that the units of a round exchange with the owners of the blocks.
+
+    Attributes
+    ----------
+    pushed : int
+        Updates and what else is combined, as they are sent.
+    plain : int
+        The same, if it were not compressed.
+    pulled : int
+        Parameters that units read, and a state that they share.
+    kept : int
+        What units keep of their own. It is stored with the blocks: sent to their owners, and read
+        again in the next round.
+    """
+
+    pushed: int
+    plain: int
+    pulled: int
+    kept: int
+
+
 class Strategy(ABC):
     """What the tasks of a round do; one instance in a process serves many rounds."""
 
@@ -106,6 +128,11 @@ class Strategy(ABC):
     def most_messages(cls, plan: Plan, completed: int) -> int:
         """The largest number of messages that a task sends to one block."""
         return cls.units(plan, completed)
+
+    @classmethod
+    def traffic(cls, plan: Plan, completed: int, size: int) -> Traffic | None:
+        """The bytes of a round of a model (size,), if they follow from the plan."""
+        return None
 
     # What tasks do
 

@@ -16,12 +16,16 @@ With ``--elastic`` replicas do not become equal. Each keeps its parameters, and 
 the model move towards each other by a share of their difference (S. Zhang, A. Choromanska and Y.
 LeCun, Deep learning with Elastic Averaging SGD, 2015).
 
+With ``--compress`` replicas send their updates in fewer bytes, see
+:mod:`mapreduce.strategies.averaging.compressing`.
+
 With ``--combine adasum`` updates are not averaged, see
 :mod:`mapreduce.strategies.averaging.adasum`; with several blocks there is then a phase for each
 level of the tree over the replicas.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 
 import numpy as np
 
@@ -34,8 +38,10 @@ from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node
 from mapreduce.reduction.vectors import dense
 from mapreduce.strategies import replicas
+from mapreduce.strategies.averaging import compressing
 from mapreduce.strategies.averaging.adasum import Adasum, levels
-from mapreduce.strategies.base import Layout, Pair, Phase, Strategy
+from mapreduce.strategies.averaging.compressing import RESIDUAL, Compressor, residuals
+from mapreduce.strategies.base import Layout, Pair, Phase, Strategy, Traffic
 from mapreduce.strategies.leaf_ranges import LeafRange, block_of
 from mapreduce.strategies.replicas import Replicas
 from mapreduce.strategies.state import State
@@ -54,8 +60,14 @@ class Averaging(Strategy):
         self._replicas = Replicas(context, state)
         self._stepper = Stepper(context)
         self._adasum = Adasum(context.model.size, layout.blocks)
-        self._names = self.mapped_arrays(context.plan)
-        self._kept = frozenset(self._names if context.plan.replica_state == "keep" else ())
+        plan, nothing = context.plan, np.empty(0)
+        self._names = tuple(self._state_arrays(plan, nothing))
+        self._kept = set(residuals(plan, nothing))
+        if plan.replica_state == "keep":
+            self._kept |= {*self._names}
+        self._compressor: Compressor | None = None
+        if plan.compression is not None:
+            self._compressor = Compressor(context, state, plan.compression)
 
     # As data
 
@@ -63,6 +75,7 @@ class Averaging(Strategy):
     def check(cls, plan: Plan) -> None:
         """Refuse more replicas than slices, and options that contradict each other."""
         replicas.check(plan)
+        compressing.check(plan)
         if plan.elastic is None:
             return
         if plan.elastic * plan.replicas > 1:
@@ -96,6 +109,11 @@ class Averaging(Strategy):
 
     @classmethod
     def initial_arrays(cls, plan: Plan, params: Array) -> Arrays:
+        """The optimizer's state, the replicas' own parameters, and their residuals."""
+        return cls._state_arrays(plan, params) | residuals(plan, params)
+
+    @classmethod
+    def _state_arrays(cls, plan: Plan, params: Array) -> Arrays:
         """The optimizer's state, one of all replicas or of each, and their own parameters."""
         state = plan.create_optimizer().init(params)
         if plan.elastic is not None:
@@ -113,6 +131,24 @@ class Averaging(Strategy):
         """All of them."""
         return tuple(cls.initial_arrays(plan, np.empty(0)))
 
+    @classmethod
+    def most_messages(cls, plan: Plan, completed: int) -> int:
+        """Those of the replicas; one with a residual counts twice, since it has more vectors."""
+        return cls.units(plan, completed) * (1 if plan.compression is None else 2)
+
+    @classmethod
+    def traffic(cls, plan: Plan, completed: int, size: int) -> Traffic:
+        """Each replica reads the model, and sends its update."""
+        vector = size * np.dtype(plan.dtype).itemsize
+        arrays = len(cls._state_arrays(plan, np.empty(0)))
+        kept = int(plan.compression is not None)
+        shared = 0 if plan.replica_state == "keep" else arrays * vector
+        if plan.replica_state == "keep":
+            kept += arrays // plan.replicas
+        sent = vector if plan.compression is None else plan.compression.nbytes(size, completed)
+        each = Traffic(sent + shared, vector + shared, vector + shared, kept * vector)
+        return Traffic(*(cls.units(plan, completed) * number for number in each))
+
     # Map
 
     def map(self, part: LeafRange) -> Iterator[Pair]:
@@ -129,8 +165,13 @@ class Averaging(Strategy):
             part = Part(0, len(model), model, {}, np.empty(0))
             start = self._stepper.with_buffers(part, start, lambda name, elements, at: model[at])
         update, state, seen = self._replicas.train(completed, replica, start, own)
-        weight, kept = seen.weight, {}
-        if plan.elastic is not None:
+        weight, kept, bounds = seen.weight, Arrays(), self.state.bounds
+        packed: Iterable[Arrays] = repeat({})
+        if self._compressor is not None:
+            compressed = self._compressor.pack(completed, replica, update, state)
+            vector, state, kept[RESIDUAL] = update[:0], compressed.state, compressed.residual
+            packed = compressed.blocks(bounds)
+        elif plan.elastic is not None:
             difference = (start - model) + update
             share = difference.dtype.type(plan.elastic)
             kept["params"] = model + (difference - share * difference)
@@ -148,9 +189,9 @@ class Averaging(Strategy):
         pieces = self.cut(
             Node(0, replica), VectorSum(seen.count, weight, seen.loss, vector, seen.extras)
         )
-        for (key, sent), (first, last) in zip(pieces, self.state.bounds, strict=True):
+        for (key, sent), (first, last), block in zip(pieces, bounds, packed, strict=False):
             arrays = {f"{name}.{replica}": array[first:last] for name, array in kept.items()}
-            yield key, Message(sent.meta, {**sent.arrays, **arrays})
+            yield key, Message(sent.meta, {**sent.arrays, **block, **arrays})
 
     def _own(self, completed: int, replica: int) -> Arrays:
         """A replica's parameters, if it has some of its own, and its state."""
@@ -168,24 +209,27 @@ class Averaging(Strategy):
 
     def compare(self, completed: int, key: str, messages: Iterable[Message]) -> Iterator[Pair]:
         """Combine a level of the tree by adasum, and send the next level's products to all."""
-        messages, (start, _) = [*messages], self.state.bounds[block_of(key)]
+        messages, (start, _) = self._received(key, messages), self.state.bounds[block_of(key)]
         if kept := self._kept_in(messages):
             yield key, Message({}, kept)
         yield from self._adasum.compare(completed, key, messages, start)
 
+    def _received(self, key: str, messages: Iterable[Message]) -> list[Message]:
+        """The messages of a key, with updates that are not compressed."""
+        if self._compressor is None:
+            return [*messages]
+        return [self._compressor.unpacked(block_of(key), message) for message in messages]
+
     def _kept_in(self, messages: list[Message]) -> Arrays:
-        """The arrays of a block that replicas keep."""
-        return {
-            name: array
-            for message in messages
-            for name, array in message.arrays.items()
-            if name in self._kept
-        }
+        """The arrays of a block that replicas keep, by name."""
+        found = {name: array for message in messages for name, array in message.arrays.items()}
+        # Sorted, so that a repeated task with another order of messages sends the same bytes.
+        return {name: found[name] for name in sorted(self._kept & found.keys())}
 
     def average(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
         """Add the mean of the updates to a block, and publish it."""
         number, plan = block_of(key), self.context.plan
-        messages = [*messages]
+        messages = self._received(key, messages)
         total = self._total(completed, key, messages)
         arrays = dict(self.state.block(completed, number).arrays)
         scalars, _ = arrays.pop("memory"), arrays.pop("history", None)
