@@ -4,6 +4,9 @@ Every row gets a 64-bit key from the seed and its number. The first pass appends
 files by the leading bits of their keys; the second sorts one bucket at a time and cuts the result
 into shards. So the order is that of a sort by key, whatever the number of buckets, and memory holds
 one bucket however large the source is.
+
+Rows that are split by label are sorted by label first, and then by key: the sorted buckets are
+appended to a file for each label, and these are cut into shards, one after another.
 """
 
 import contextlib
@@ -35,6 +38,8 @@ from mapreduce.support.threads import ordered_map
 
 BUCKET_BYTES = 16 << 20
 MOST_BUCKETS = 256
+#: Each class has a shard of its own, at least, if rows are split by label.
+MOST_SPLIT_CLASSES = 10_000
 
 
 class ReadAgain(Exception):
@@ -129,7 +134,12 @@ class Source:
 
 
 def import_rows(
-    source: Source, out: Path, seed: int, like: Sequence[int | str] | None = None
+    source: Source,
+    out: Path,
+    seed: int,
+    like: Sequence[int | str] | None = None,
+    *,
+    by_label: bool = False,
 ) -> Manifest:
     """Shuffle a source into a new dataset.
 
@@ -142,6 +152,9 @@ def import_rows(
     like : sequence of int or str, optional
         The classes of a dataset that a model was trained on: no others are expected, and they are
         of the same kind, numbers or texts.
+    by_label : bool
+        Whether a shard's rows all have one label. Shards are then in the order of their labels,
+        and the rows of a label in the seed's order.
 
     Raises
     ------
@@ -149,24 +162,28 @@ def import_rows(
         ``out`` exists already, or its folder cannot be written.
     DataError
         The source has no rows, a number to be predicted or a weight is not finite, a weight is
-        negative, or all are 0, or a class is unexpected; also whatever its reader raises.
+        negative, or all are 0, or a class is unexpected, or rows are to be split by label and
+        have none, or numbers, or too many classes; also whatever its reader raises.
     StorageError
         The disk is full. Nothing is left behind.
     """
     check_absent(out)
     with new_folder(out) as partial:
-        manifest = _shuffle(source, partial, seed, like)
+        manifest = _shuffle(source, partial, seed, like, by_label)
         manifest.save(partial)
     return manifest
 
 
-def _shuffle(source: Source, folder: Path, seed: int, like: Sequence[int | str] | None) -> Manifest:
+def _shuffle(
+    source: Source, folder: Path, seed: int, like: Sequence[int | str] | None, by_label: bool
+) -> Manifest:
     wanted = min(MOST_BUCKETS, max(1, source.bytes // BUCKET_BYTES))
     bits = math.ceil(math.log2(wanted))
     while True:
         with tempfile.TemporaryDirectory(prefix=".buckets-", dir=folder) as scratch:
+            buckets = _Buckets(Path(scratch), bits, seed, by_label)
             try:
-                return _shuffled(source, folder, _Buckets(Path(scratch), bits, seed), like)
+                return _shuffled(source, folder, buckets, like)
             except ReadAgain:
                 (folder / ids.FILE).unlink(missing_ok=True)
 
@@ -181,6 +198,8 @@ def _shuffled(
             if not _count(rows.features):
                 continue
             _check_numbers(rows, buckets.read)
+            if buckets.by_label:
+                _check_classes(rows.labels, source)
             labels = rows.labels if _is_number(rows.labels) else classes.codes(rows.labels)
             rows = replace(rows, labels=labels)
             numbers = buckets.count(rows)
@@ -204,6 +223,11 @@ def _shuffled(
         put_if_absent(folder / RECIPE, finished.recipe, sync=True)
         recipe = Listed(RECIPE, hashlib.sha256(finished.recipe).hexdigest())
     names, ranks = classes.sorted()
+    if buckets.by_label and names is not None and len(names) > MOST_SPLIT_CLASSES:
+        raise DataError(
+            f"{_files(source)}: there are {len(names):,} classes, each of which would have a shard "
+            f"of its own: expected at most {MOST_SPLIT_CLASSES:,}. Do not split by label"
+        )
     written = _Shards(folder, ranks, buckets, finished)
     shards = tuple(written)
     shape = source.shape if finished is None else (finished.width,)
@@ -215,7 +239,7 @@ def _shuffled(
         scale=source.scale,
         classes=names,
         seed=buckets.seed,
-        source=source.description,
+        source={**source.description, **({"split_by": "label"} if buckets.by_label else {})},
         shards=shards,
         layout="sparse" if written.sparse else "dense",
         nonzeros=written.entries if written.sparse else buckets.rows * math.prod(shape),
@@ -256,6 +280,21 @@ def _check_numbers(rows: Rows, first: int) -> None:
                 )
 
 
+def _check_classes(labels: Array | None, source: Source) -> None:
+    """Refuse rows that cannot be split by label."""
+    if labels is None:
+        raise DataError(
+            f"{_files(source)}: expected labels to split the rows by, found none. Name the column "
+            f"of the labels (--label), or do not split by label"
+        )
+    if _is_number(labels):
+        raise DataError(
+            f"{_files(source)}: expected classes to split the rows by, found numbers to be "
+            f"predicted. Say that they are classes (--task classification), or do not split by "
+            f"label"
+        )
+
+
 class _Buckets:
     """The bucket files of the first pass: Arrow streams of rows.
 
@@ -263,13 +302,14 @@ class _Buckets:
     features: bytes of numbers, and texts.
     """
 
-    def __init__(self, folder: Path, bits: int, seed: int) -> None:
+    def __init__(self, folder: Path, bits: int, seed: int, by_label: bool) -> None:
         self.rows = 0
         self.read = 0
         self.entries = 0
         self.weight: float | None = None
         self.target: str | None = None
         self.seed = seed
+        self.by_label = by_label
         self._bits = bits
         self._folder = folder
         self._form: Any = None
@@ -334,26 +374,76 @@ class _Buckets:
         """The rows of one bucket after another, in order of their keys, and their numbers."""
 
         def read(path: Path) -> tuple[Batch, Array]:
-            with storage_errors("read", path):
-                with pa.OSFile(os.fsencode(path)) as file, pa.ipc.open_stream(file) as stream:
-                    table = stream.read_all()
-                path.unlink()
-            numbers = stored.flat(table, "row")
+            table = _whole(path)
             # All keys differ.
-            places = np.argsort(order.keys_of(self.seed, 0, numbers))
-            found = self._form.features(table, places)
-            features = finished.features(found) if finished is not None else found
-            labels = stored.flat(table, "label")[places] if self.target is not None else None
-            weights = stored.flat(table, "weight")[places] if self.weight is not None else None
-            return Batch(features, labels, weights=weights), numbers[places]
+            places = np.argsort(order.keys_of(self.seed, 0, stored.flat(table, "row")))
+            return self._rows(table, places, finished)
 
-        return ordered_map(read, [self._paths[bucket] for bucket in sorted(self._writers)])
+        return ordered_map(read, self._written())
+
+    def sorted_by_label(
+        self, finished: Finished | None, ranks: Array
+    ) -> Iterator[Iterator[tuple[Batch, Array]]]:
+        """For each label that has rows, in the order ``ranks`` (classes,): as :meth:`sorted`."""
+        paths = [self._folder / f"label-{code}" for code in range(len(ranks))]
+        for parts in ordered_map(self._parted_by_label, self._written()):
+            for code, part in parts:
+                # Opened for each part, since there may be more labels than a process may open.
+                with _stream(paths[code], part.schema, "ab") as stream:
+                    stream.write_table(part)
+        for path in (paths[code] for code in np.argsort(ranks)):
+            if path.exists():
+                yield ordered_map(
+                    lambda table: self._rows(table, np.arange(len(table)), finished), _tables(path)
+                )
+                path.unlink()
+
+    def _parted_by_label(self, path: Path) -> list[tuple[int, Any]]:
+        """The rows of each label in a bucket, as tables in order of their keys."""
+        table = _whole(path)
+        labels = stored.flat(table, "label")
+        places = np.lexsort((order.keys_of(self.seed, 0, stored.flat(table, "row")), labels))
+        table = table.take(pa.array(places))
+        codes, starts = np.unique(labels[places], return_index=True)
+        ends = [*starts[1:].tolist(), len(table)]
+        return [
+            (code, table.slice(start, end - start))
+            for code, start, end in zip(codes.tolist(), starts.tolist(), ends, strict=True)
+        ]
+
+    def _written(self) -> list[Path]:
+        return [self._paths[bucket] for bucket in sorted(self._writers)]
+
+    def _rows(self, table: Any, places: Array, finished: Finished | None) -> tuple[Batch, Array]:
+        """The rows of a table at these places, and their numbers."""
+        found = self._form.features(table, places)
+        features = finished.features(found) if finished is not None else found
+        labels = stored.flat(table, "label")[places] if self.target is not None else None
+        weights = stored.flat(table, "weight")[places] if self.weight is not None else None
+        return Batch(features, labels, weights=weights), stored.flat(table, "row")[places]
+
+
+def _whole(path: Path) -> Any:
+    """The table in a file, which is deleted."""
+    with storage_errors("read", path):
+        with pa.OSFile(os.fsencode(path)) as file, pa.ipc.open_stream(file) as stream:
+            table = stream.read_all()
+        path.unlink()
+    return table
+
+
+def _tables(path: Path) -> Iterator[Any]:
+    """The tables of a file's streams, one by one."""
+    with storage_errors("read", path), pa.OSFile(os.fsencode(path)) as file:
+        while file.tell() < file.size():
+            with pa.ipc.open_stream(file) as stream:
+                yield stream.read_all()
 
 
 @contextlib.contextmanager
-def _stream(path: Path, schema: Any) -> Iterator[Any]:
+def _stream(path: Path, schema: Any, mode: str = "xb") -> Iterator[Any]:
     with storage_errors("create", path):
-        file = path.open("xb")
+        file = path.open(mode)
     with (
         storage_errors("write", path),
         file,
@@ -370,7 +460,7 @@ class _Shards:
     ) -> None:
         self._folder, self._ranks = folder, ranks
         self._buckets, self._finished = buckets, finished
-        self.entries = self._row_bytes = 0
+        self.entries = self._row_bytes = self._size = 0
         self.dtype = ""
         self.sparse = False
 
@@ -379,22 +469,28 @@ class _Shards:
 
     def _cut(self) -> Iterator[tuple[Batch, Array]]:
         """The rows of one shard after another."""
+        if not self._buckets.by_label or self._ranks is None:
+            yield from self._cut_pieces(self._buckets.sorted(self._finished))
+            return
+        for pieces in self._buckets.sorted_by_label(self._finished, self._ranks):
+            yield from self._cut_pieces(pieces)
+
+    def _cut_pieces(self, pieces: Iterable[tuple[Batch, Array]]) -> Iterator[tuple[Batch, Array]]:
         pending: list[tuple[Batch, Array]] = []
-        size = 0
-        for piece in self._buckets.sorted(self._finished):
+        for piece in pieces:
             features = piece[0].features
-            if not size:
+            if not self._size:
                 self.dtype, self.sparse = features.dtype.name, isinstance(features, Csr)
                 self._row_bytes = self._average(features)
-                size = rows_per_shard(self._row_bytes)
+                self._size = rows_per_shard(self._row_bytes)
             if isinstance(features, Csr):
                 self.entries += int(features.indptr[-1] - features.indptr[0])
             pending.append(piece)
-            if sum(len(numbers) for _, numbers in pending) >= size:
+            if sum(len(numbers) for _, numbers in pending) >= self._size:
                 rows, numbers = _join(pending)
-                whole = len(numbers) - len(numbers) % size
-                for start in range(0, whole, size):
-                    part = slice(start, start + size)
+                whole = len(numbers) - len(numbers) % self._size
+                for start in range(0, whole, self._size):
+                    part = slice(start, start + self._size)
                     yield rows[part], numbers[part]
                 pending = [(rows[whole:], numbers[whole:])]
         rows, numbers = _join(pending)
