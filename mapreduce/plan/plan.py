@@ -77,7 +77,7 @@ class Plan:
     class_weight : tuple of float, or None
         The weight of a row of each class.
     batch_size : int
-        Rows of a round; at least the number of rows for a full batch.
+        Rows of a round, or of one of its local steps; at least the number of rows for a full batch.
     slice_rows : int
         Rows of a slice; divides ``batch_size``, except for a full batch.
     eval_sha256 : str or None
@@ -123,6 +123,11 @@ class Plan:
     sources: tuple[str, ...] = ()
     initial_sha256: str | None = None
     augment: str | None = None
+    replicas: int = 1
+    local_steps: int = 1
+    replica_state: str = "average"
+    elastic: float | None = None
+    combine: str = "mean"
 
     # What follows from the attributes
 
@@ -142,10 +147,15 @@ class Plan:
         return sum(self.data.shard_rows)
 
     @cached_property
-    def slices_per_round(self) -> int:
+    def slices_per_step(self) -> int:
+        """Slices of ``batch_size`` rows: those of a local step of all replicas."""
         if self.batch_size >= self.rows:
             return self.slices_per_epoch
         return self.batch_size // self.slice_rows
+
+    @cached_property
+    def slices_per_round(self) -> int:
+        return min(self.slices_per_step * self.local_steps, self.slices_per_epoch)
 
     @cached_property
     def slices_per_epoch(self) -> int:
@@ -181,8 +191,8 @@ class Plan:
         return models.create(self.model, shape, self.data.classes, self.dtype, self.device)
 
     def create_schedule(self) -> optim.Schedule:
-        """From the round to its learning rate."""
-        return optim.schedule(self.schedule, self.learning_rate, self.rounds)
+        """From the round to its learning rate; from the local step, if a round has several."""
+        return optim.schedule(self.schedule, self.learning_rate, self.rounds * self.local_steps)
 
     def create_optimizer(self) -> optim.Transformation | optim.GlobalTransformation:
         """The optimizer, with its schedule."""
