@@ -13,6 +13,8 @@ Array = npt.NDArray[Any]
 
 #: The extra sum that has an element for each parameter; it is cut into blocks as they are.
 CURVATURE = "curvature"
+#: Begins the names of other such extras: sums of the state that replicas have.
+STATE = "state."
 #: Begins the names of extras that are moments: arrays (1 + 2 n,) of float64, the number of values,
 #: n means, and n sums of squared differences from them. They are merged and never divided.
 MOMENTS = "moments."
@@ -80,6 +82,11 @@ class VectorSum:
             vector = SparseVector(arrays["indices"], arrays["values"], message.meta["size"])
         extras = {name[len(_EXTRA) :]: arrays[name] for name in arrays if name.startswith(_EXTRA)}
         return cls(message.meta["count"], weight, loss, vector, extras)
+
+
+def is_elementwise(name: str) -> bool:
+    """Whether an extra has an element for each parameter, and is cut into blocks as they are."""
+    return name == CURVATURE or name.startswith(STATE)
 
 
 def combine(left: VectorSum, right: VectorSum) -> VectorSum:

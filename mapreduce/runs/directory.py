@@ -371,6 +371,7 @@ class RunDir:
         rounds, evaluations = by_round("RoundCompleted"), by_round("Evaluated")
         checkpoints = by_round("CheckpointSaved")
         last = rounds.get(max(rounds, default=0), {})
+        exchanged = by_round("Exchanged").get(last.get("completed", 0), {})
         saved = vars(result) if result else checkpoints.get(max(checkpoints, default=0), {})
         evaluation = evaluations.get(
             result.completed if result else max(evaluations, default=0), {}
@@ -393,6 +394,7 @@ class RunDir:
             "eval_loss": evaluation.get("loss"),
             "search": result.search if result else None,
             "gradient_norm": result.gradient_norm if result else None,
+            **{f"bytes_{name}": exchanged.get(name) for name in events.BYTES},
             "warning": warnings[0] if warnings else None,
             "warnings": warnings,
         }

@@ -8,12 +8,12 @@ carries messages between them: the chain makes a step of each phase, the gang an
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, NamedTuple
 
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
-from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
+from mapreduce.reduction.aggregator import VectorSum, combine, is_elementwise
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key
@@ -58,6 +58,28 @@ class Phase(NamedTuple):
     keys: int
 
 
+class Traffic(NamedTuple):
+    """Bytes of arrays that the units of a round exchange with the owners of the blocks.
+
+    Attributes
+    ----------
+    pushed : int
+        Updates and what else is combined, as they are sent.
+    plain : int
+        The same, if it were not compressed.
+    pulled : int
+        Parameters that units read, and a state that they share.
+    kept : int
+        What units keep of their own. It is stored with the blocks: sent to their owners, and read
+        again in the next round.
+    """
+
+    pushed: int
+    plain: int
+    pulled: int
+    kept: int
+
+
 class Strategy(ABC):
     """What the tasks of a round do; one instance in a process serves many rounds."""
 
@@ -73,6 +95,11 @@ class Strategy(ABC):
         self.layout = layout
 
     # As data
+
+    @classmethod
+    def check(cls, plan: Plan) -> None:
+        """Refuse a plan that the strategy cannot follow, with a UsageError; by default none."""
+        return
 
     @classmethod
     def units(cls, plan: Plan, completed: int) -> int:
@@ -102,6 +129,11 @@ class Strategy(ABC):
         """The largest number of messages that a task sends to one block."""
         return cls.units(plan, completed)
 
+    @classmethod
+    def traffic(cls, plan: Plan, completed: int, size: int) -> Traffic | None:
+        """The bytes of a round of a model (size,), if they follow from the plan."""
+        return None
+
     # What tasks do
 
     @abstractmethod
@@ -125,10 +157,10 @@ class Strategy(ABC):
     # Sums along the canonical tree over a round's units
 
     def cut(self, node: Node, partial: VectorSum) -> Iterator[Pair]:
-        """The parts of a sum for each block; extras but the curvature are sent whole to all."""
+        """The parts of a sum for each block; extras that are no vectors are sent whole to all."""
         for number, (start, stop) in enumerate(self.state.bounds):
             extras = {
-                name: array[start:stop] if name == CURVATURE else array
+                name: array[start:stop] if is_elementwise(name) else array
                 for name, array in partial.extras.items()
             }
             vector = partial.vector[start:stop]
@@ -140,8 +172,14 @@ class Strategy(ABC):
         message = partial.to_message()
         return Message({**message.meta, "node": [*node]}, message.arrays)
 
-    def fold(self, completed: int, number: int, messages: Iterable[Message]) -> TreeFold[VectorSum]:
-        """Add up the messages of :meth:`cut` for a block.
+    def fold(
+        self,
+        completed: int,
+        number: int,
+        messages: Iterable[Message],
+        how: Callable[[VectorSum, VectorSum], VectorSum] = combine,
+    ) -> TreeFold[VectorSum]:
+        """Add up the messages of :meth:`cut` for a block, or combine them in another way.
 
         Raises
         ------
@@ -150,7 +188,7 @@ class Strategy(ABC):
         """
         units = self.units(self.context.plan, completed)
         what = f"round {completed}, block {number}"
-        fold: TreeFold[VectorSum] = TreeFold(units, combine, what)
+        fold: TreeFold[VectorSum] = TreeFold(units, how, what)
         for message in messages:
             node = Node(*message.meta["node"])
             fold.receive(node, VectorSum.from_message(message), message.digest or 0)

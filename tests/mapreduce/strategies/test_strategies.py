@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from averaging import Averaging
+from own_averaging import Averaging
 
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.softmax import Softmax

@@ -1,6 +1,6 @@
 """The mapper's part of a round: gradients of slices, added up along the canonical tree."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from mapreduce.models.context import Key
 from mapreduce.optim.contract import GlobalTransformation
 from mapreduce.plan.plan import Slice
 from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
-from mapreduce.reduction.tree import Node, TreeFold
+from mapreduce.reduction.tree import Node, TreeFold, watcher
 from mapreduce.reduction.vectors import SparseVector, dense
 from mapreduce.runs.directory import Array
 from mapreduce.strategies.leaf_ranges import LeafRange
@@ -49,11 +49,41 @@ class Gradients:
             yield node, partial
 
     def _fold(self, part: LeafRange) -> TreeFold[VectorSum]:
-        context, completed = self._context, part.completed
-        slices = context.plan.slices(completed)
+        slices = self._context.plan.slices(part.completed)
         fold: TreeFold[VectorSum] = TreeFold(len(slices), self._combine, "the gradient")
         # Read before threads ask for them at once.
-        params, scale = self._stored(completed)
+        params, scale = self._stored(part.completed)
+        mine = range(part.start, part.stop)
+        rows = (slices[leaf] for leaf in mine)
+        partials = self._of_slices(part.completed, rows, params, scale)
+        for leaf, partial in zip(mine, partials, strict=True):
+            fold.add(Node(0, leaf), partial)
+        return fold
+
+    def total(self, completed: int, rows: Sequence[Slice], params: Array) -> VectorSum:
+        """The sum over slices of a round, for parameters of one's own, along a tree over them.
+
+        Its vector is valid until the next call of this method or of :meth:`nodes`.
+        """
+        self._spare += self._lent
+        self._lent.clear()
+        # Not a part of the round's own sum.
+        token = watcher.set(None)
+        try:
+            fold: TreeFold[VectorSum] = TreeFold(len(rows), self._combine, "the gradient")
+        finally:
+            watcher.reset(token)
+        for leaf, partial in enumerate(self._of_slices(completed, rows, params, 1.0)):
+            fold.add(Node(0, leaf), partial)
+        found = fold.result()
+        if not isinstance(found.vector, SparseVector):
+            self._lent.append(found.vector)
+        return found
+
+    def _of_slices(
+        self, completed: int, rows: Iterable[Slice], params: Array, scale: float
+    ) -> Iterator[VectorSum]:
+        context = self._context
         optimizer = context.optimizer
         takes_it = isinstance(optimizer, GlobalTransformation) and optimizer.takes_curvature
         is_curved = takes_it and not completed
@@ -75,11 +105,7 @@ class Gradients:
                     extras[CURVATURE] = second
             return VectorSum(batch.rows, batch.weight, loss, vector, extras)
 
-        mine = range(part.start, part.stop)
-        partials = context.map(gradient, (slices[leaf] for leaf in mine))
-        for leaf, partial in zip(mine, partials, strict=True):
-            fold.add(Node(0, leaf), partial)
-        return fold
+        return context.map(gradient, rows)
 
     def _stored(self, completed: int) -> tuple[Array, float]:
         """The parameters after some rounds, and the scale of the next round's loss."""
