@@ -336,6 +336,7 @@ BAD = [
     ("--local-steps: expected a number from 1 to 100,000, found 0", {"local_steps": 0}),
     ("--combine: expected one of mean, adasum", {"combine": "max"}),
     ("Add --replica-state keep", {"strategy": "averaging", "elastic": 0.5}),
+    ("--compress: expected fp16", {"strategy": "averaging", "compress": "zip"}),
     ("--replica-state: expected one of average, keep", {"replica_state": "drop"}),
     ("--batch-size 722: L-BFGS takes all 723", {"optimizer": "lbfgs", "batch_size": 722}),
     ("schedule 'linear'", {"schedule": "linear"}),
