@@ -16,6 +16,7 @@ PLAN = Plan(
     | {"data": DATA, "model": "logistic"}
     | {"optimizer": "sgd", "schedule": "constant", "clip_norm": None, "sources": ()}
     | {"batch_size": 100, "slice_rows": 100, "rounds": 30, "dtype": "float32"}
+    | {"replicas": 1, "local_steps": 1}
 )
 REGRESSION = replace(PLAN, model="linear", data=replace(DATA, classes=0))
 GUESS = math.log(2)
