@@ -53,6 +53,19 @@ class ExecutionChosen(Event):
 
 
 @dataclass(frozen=True)
+class PhasesTimed(Event):
+    """What the rounds of a gang up to one took, in seconds.
+
+    ``mapped`` are those of the maps of all workers together, ``rest`` those of all else.
+    """
+
+    completed: int
+    workers: int
+    mapped: float
+    rest: float
+
+
+@dataclass(frozen=True)
 class RoundCompleted(Event):
     """A round is published. The loss is the mean over its rows, before the update."""
 

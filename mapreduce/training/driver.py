@@ -49,6 +49,7 @@ from mapreduce.runs.events import (
     Exchanged,
     JobSubmitted,
     JsonLines,
+    PhasesTimed,
     RoundCompleted,
     RunEnded,
     RunStarted,
@@ -349,7 +350,10 @@ class _Training:
             stop, ran = segment.until or plan.rounds, self._run_gang(completed, segment)
             if ran is None:
                 return position
-            times = ran
+            times, workers = ran, self._execution.workers
+            if times.mapped:
+                phases = PhasesTimed(times.completed, workers, times.mapped, times.rest)
+                self._events.emit(phases)
         else:
             stop = min(plan.next_stop(completed), completed + self._execution.rounds_per_job)
             stop = min(stop, segment.until or stop)
