@@ -163,7 +163,7 @@ def test_a_stopped_run_goes_on_with_other_workers(data, expected, tmp_path):
     "change",
     [
         {"compress": "fp16", "combine": "adasum"},
-        {"compress": "onebit", "optimizer": "momentum"},
+        pytest.param({"compress": "onebit", "optimizer": "momentum"}, marks=pytest.mark.slow),
         {"compress": "topk:0.05", "optimizer": "adam", "replica_state": "keep", "local_steps": 2},
     ],
 )
