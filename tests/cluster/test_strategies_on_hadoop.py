@@ -1,4 +1,4 @@
-"""Strategies on a real Hadoop: a chain, and a gang whose rank is killed, have the bits of inline."""
+"""Strategies on a real Hadoop: a chain, and a gang whose rank is killed, have inline's bits."""
 
 from dataclasses import replace
 
