@@ -1,4 +1,4 @@
-"""Strategies on a real Hadoop: a chain, and a gang whose rank is killed, have inline's bits."""
+"""Strategies on a real Hadoop, as a chain and as a gang with a killed rank: the bits of inline."""
 
 from dataclasses import replace
 

@@ -286,7 +286,7 @@ class Rounds:
             "publish": time.monotonic() >= self._publish_at,
             "ends": self.watch.is_over(completed + 1),
         }
-        units = parts[-1][1]
+        units = strategy.units(self._plan, completed)
         split = None if rank else self._balance.decide(units, time.monotonic())
         if split is not None:
             wishes["split"] = [*split]
