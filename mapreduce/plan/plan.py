@@ -211,9 +211,14 @@ class Plan:
         return optim.find(self.optimizer).create(self.create_schedule(), options)
 
     def initial_arrays(self, params: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """The strategy's arrays before the first round, in addition to the parameters."""
-        found: dict[str, npt.NDArray[Any]]
-        found = strategies.find(self.strategy).initial_arrays(self, params)
+        """The strategy's arrays before the first round, in addition to the parameters.
+
+        Those that units own have names of :func:`mapreduce.plan.strategies.owned`.
+        """
+        kind = strategies.find(self.strategy)
+        found: dict[str, npt.NDArray[Any]] = dict(kind.initial_arrays(self, params))
+        for name, array in kind.own_arrays(self, params).items():
+            found |= {strategies.owned(name, at): array for at in range(kind.units(self, 0))}
         return found
 
     @cached_property

@@ -43,6 +43,21 @@ REPLICATING = (
 OPTIONAL = (*OPTIMIZING, *REPLICATING)
 
 
+#: Between the name of an array and the number of the unit that owns it.
+_OWNER = "@"
+
+
+def owned(name: str, unit: int) -> str:
+    """The name, in the state of a training, of an array that a unit owns."""
+    return f"{name}{_OWNER}{unit}"
+
+
+def owner(name: str) -> tuple[str, int] | None:
+    """An owned array's own name, and the unit that owns it; None if nobody does."""
+    found, _, unit = name.rpartition(_OWNER)
+    return (found, int(unit)) if found else None
+
+
 def find(name: str) -> type[Any]:
     """The class of a strategy; errors are those of :meth:`Registry.load`."""
     kind: type[Any] = STRATEGIES.load(name)

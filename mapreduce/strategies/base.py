@@ -70,8 +70,7 @@ class Traffic(NamedTuple):
     pulled : int
         Parameters that units read, and a state that they share.
     kept : int
-        What units keep of their own. It is stored with the blocks: sent to their owners, and read
-        again in the next round.
+        What units keep of their own, which stays where they are mapped.
     """
 
     pushed: int
@@ -120,6 +119,15 @@ class Strategy(ABC):
         return plan.create_optimizer().init(params)
 
     @classmethod
+    def own_arrays(cls, plan: Plan, params: Array) -> Arrays:
+        """The arrays of each unit before the first round, (size,); by default none.
+
+        They stay where the unit is mapped, and are kept by :meth:`State.keep`. All rounds must have
+        the same number of units then.
+        """
+        return {}
+
+    @classmethod
     def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
         """Names of the arrays that mappers read in addition to the parameters."""
         return ()
@@ -133,6 +141,11 @@ class Strategy(ABC):
     def traffic(cls, plan: Plan, completed: int, size: int) -> Traffic | None:
         """The bytes of a round of a model (size,), if they follow from the plan."""
         return None
+
+    @classmethod
+    def leaves(cls, plan: Plan, completed: int) -> int:
+        """Units that send something, and so leaves of the tree of :meth:`fold`: by default all."""
+        return cls.units(plan, completed)
 
     # What tasks do
 
@@ -186,7 +199,7 @@ class Strategy(ABC):
         ConflictingNodesError
             A repeated task has sent other bytes than the first one.
         """
-        units = self.units(self.context.plan, completed)
+        units = self.leaves(self.context.plan, completed)
         what = f"round {completed}, block {number}"
         fold: TreeFold[VectorSum] = TreeFold(units, how, what)
         for message in messages:

@@ -126,7 +126,7 @@ def traffic(summary: Mapping[str, Any]) -> str:
     kept = summary["bytes_kept"] / 1e6
     return (
         f"updates {pushed:,.3g} MB instead of {plain:,.3g} MB ({plain / pushed:,.1f} times less), "
-        f"parameters read {pulled:,.3g} MB; replicas keep {kept:,.3g} MB, stored with the model"
+        f"parameters read {pulled:,.3g} MB; replicas keep {kept:,.3g} MB to themselves"
     )
 
 

@@ -143,6 +143,19 @@ class GangState(State):
             self._memory[key] = np.empty(self.bounds[-1][1], like.dtype)
         return self._memory[key]
 
+    def _publish_owned(self, completed: int, unit: int, arrays: dict[str, Array]) -> None:
+        """Nothing: a unit stays at its rank."""
+
+    def save_owned(self) -> None:
+        """Publish what this rank's units own."""
+        for unit, (completed, arrays) in self._own.items():
+            self.run.publish_owned(completed, unit, self._units, arrays)
+
+    def remove_owned(self, completed: int) -> None:
+        """Delete what this rank's units owned after a round."""
+        for unit in self._own:
+            self.run.owned_path(completed, unit, self._units).unlink(missing_ok=True)
+
     def save(self, completed: int, number: int) -> None:
         """Publish a block in the run's folder, in one file that needs no earlier one."""
         block = Block.of(completed, self.block(completed, number).arrays)
@@ -176,6 +189,7 @@ class Rounds:
         self._look = look
         found = strategies.find(self._plan.strategy)
         self._names = ("params", *found.mapped_arrays(self._plan))
+        self._owns = bool(found.own_arrays(self._plan, np.empty(0)))
         self._state = GangState(context, mesh, blocks, self._names)
         self._count = self._state.count
         self._layout = Layout(mesh.ranks, self._count)
@@ -230,6 +244,9 @@ class Rounds:
             self._state.vector(start, name)
         for number in self._mine:
             self._state.block(start, number)
+        if self._owns:
+            for unit in range(*self._parts(start)[self._mesh.rank]):
+                self._state.own(start, unit)
         # For the gradients of slices, of which a few exist at once, and what has other memory.
         slices = -(-self._strategy.units(self._plan, start) // self._mesh.ranks)
         self._state.share(start, min(slices, _GRADIENTS) + 1)
@@ -242,14 +259,18 @@ class Rounds:
 
     # A round
 
+    def _parts(self, completed: int) -> tuple[tuple[int, int], ...]:
+        """The units of each rank: always the same if they own something, else by speed."""
+        units = self._strategy.units(self._plan, completed)
+        return shares(units, self._mesh.ranks, EVEN if self._owns else self._split)
+
     def _round(self, completed: int) -> tuple[bool, bool]:
         """Make one update; returns whether rank 0 wants it published, and whether all end here."""
         strategy, state = self._strategy, self._state
         rank, ranks, shared = self._mesh.rank, self._mesh.ranks, self._mesh.shared
         if shared is not None:
             shared.reset()
-        units = strategy.units(self._plan, completed)
-        parts = shares(units, ranks, self._split)
+        parts = self._parts(completed)
         senders: Sequence[int] = [at for at, (start, stop) in enumerate(parts) if start < stop]
         pairs = self._map(LeafRange(completed, *parts[rank])) if rank in senders else []
         for phase in strategy.phases(self._plan, completed, self._layout):
@@ -265,6 +286,7 @@ class Rounds:
             "publish": time.monotonic() >= self._publish_at,
             "ends": self.watch.is_over(completed + 1),
         }
+        units = strategy.units(self._plan, completed)
         split = None if rank else self._balance.decide(units, time.monotonic())
         if split is not None:
             wishes["split"] = [*split]
@@ -341,6 +363,7 @@ class Rounds:
             self._look()
             if self._is_due(completed):
                 self._wait_for_driver(completed)
+        self._state.save_owned()
         for number in self._mine:
             self._state.save(completed, number)
         # All ranks have published the round before, or they could not have made this one.
@@ -348,6 +371,7 @@ class Rounds:
             earlier = self._passing.pop(0)
             for number in self._mine:
                 self._run.block_path(earlier, number, self._count).unlink(missing_ok=True)
+            self._state.remove_owned(earlier)
         self._published = completed
         if not self._is_due(completed):
             self._passing.append(completed)

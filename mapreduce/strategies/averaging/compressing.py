@@ -22,7 +22,7 @@ from mapreduce.strategies.state import State
 from mapreduce.strategies.stepping import Part, Stepper
 from mapreduce.strategies.task_context import TaskContext
 
-#: The name of the replicas' residuals in the state, before their numbers.
+#: The name of the residual among what a replica keeps.
 RESIDUAL = "residual"
 #: Begins the names of a packed update's arrays in a message.
 _PACKED = "packed."
@@ -35,14 +35,6 @@ def check(plan: Plan) -> None:
             "--compress: replicas of elastic averaging send no updates, but differences from the "
             "model. Leave out --compress or --elastic"
         )
-
-
-def residuals(plan: Plan, params: Array) -> Arrays:
-    """The replicas' residuals before the first round, (size,); none without compression."""
-    if plan.compression is None:
-        return {}
-    zeros = np.zeros_like(params)
-    return {f"{RESIDUAL}.{replica}": zeros for replica in range(plan.replicas)}
 
 
 class Sent(NamedTuple):
@@ -76,8 +68,10 @@ class Compressor:
         self._format = format_
         self._stepper = Stepper(context)
 
-    def pack(self, completed: int, replica: int, update: Array, state: Arrays) -> Sent:
-        """Pack an update (size,) and the replica's residual.
+    def pack(
+        self, completed: int, replica: int, update: Array, residual: Array, state: Arrays
+    ) -> Sent:
+        """Pack an update (size,) and the replica's residual (size,).
 
         Where only some elements are sent, their velocity becomes 0. It is that of steps which have
         now been taken, while that of the other elements is delayed with them (momentum factor
@@ -88,7 +82,6 @@ class Compressor:
         NonFiniteError
             Update and residual together are not finite.
         """
-        residual = self._state.vector(completed, f"{RESIDUAL}.{replica}")
         try:
             packed, residual, sent = self._format.compress(update, residual, completed)
         except NonFiniteError as error:

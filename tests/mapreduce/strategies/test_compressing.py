@@ -2,7 +2,6 @@
 
 import json
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -154,7 +153,7 @@ def test_a_stopped_run_goes_on_with_other_workers(data, expected, tmp_path):
     with pytest.raises(Interrupted):
         driver.train(run, two, 0, Events(stop))
     assert run.result() is None
-    assert run.latest_round().state["residual.1"].any()
+    assert run.latest_round().state["residual@1"].any()
     driver.train(run, replace(GANG, workers=3, blocks=3), 0, Events())
     assert sha256(run) == expected["topk:0.01"]
 
@@ -187,7 +186,7 @@ def test_buffers_are_not_compressed(tmp_path, text):
     before, after = plain.latest_round().params, packed.latest_round()
     for part in buffers:
         assert after.params[part].tobytes() == before[part].tobytes()
-        assert not after.state["residual.0"][part].any()
+        assert not after.state["residual@0"][part].any()
     assert not np.array_equal(before, after.params)
 
 
@@ -195,10 +194,9 @@ def test_what_is_not_finite_names_the_replica(data, tmp_path):
     run = driver.create(tmp_path / "run", replace(SETTINGS, compress="fp16"), data, None)
     context = TaskContext(run.path, 1)
     large = np.full(context.model.size, 3e38, np.float32)
-    state = SimpleNamespace(vector=lambda completed, name: large)
-    compressor = Compressor(context, state, context.plan.compression)
+    compressor = Compressor(context, State(context, 1), context.plan.compression)
     with pytest.raises(NonFiniteError, match=r"round 4, replica 2: element 0 .*try a smaller"):
-        compressor.pack(4, 2, large, {})
+        compressor.pack(4, 2, large, large, {})
 
 
 class TestBytes:
@@ -211,11 +209,12 @@ class TestBytes:
         run.publish_round(driver.initial(plan), 3)
         context = TaskContext(run.path, 1)
         strategy = Averaging(context, State(context, 3), Layout(1, 3))
-        pushed = kept = 0
+        pushed = 0
         for _, message in strategy.map(LeafRange(0, 0, 3)):
             for name, array in message.arrays.items():
                 pushed += array.nbytes * name.startswith(("packed.", "extra.state."))
-                kept += array.nbytes * name.startswith(("velocity.", "residual."))
+        own = [strategy.state.own(1, replica).values() for replica in range(3)]
+        kept = sum(array.nbytes for arrays in own for array in arrays)
         found = Averaging.traffic(plan, 0, context.model.size)
         assert (found.pushed, found.kept) == (pushed, kept)
         plain = Averaging.traffic(replace(plan, compress=None), 0, context.model.size)
@@ -229,7 +228,7 @@ class TestBytes:
         (event,) = [one for one in found if isinstance(one, Exchanged)]
         size = run.latest_round().params.size
         # Three replicas in each of six rounds, but two in the fifth.
-        count = sum(Averaging.units(run.config.plan, completed) for completed in range(6))
+        count = sum(Averaging.leaves(run.config.plan, completed) for completed in range(6))
         assert event == Exchanged(
             completed=6,
             pushed=count * (-(-size // 8) + 3 * 8),
