@@ -130,6 +130,7 @@ class Plan:
     elastic: float | None = None
     combine: str = "mean"
     compress: str | None = None
+    staleness: int | None = None
 
     # What follows from the attributes
 
@@ -158,6 +159,11 @@ class Plan:
     @cached_property
     def slices_per_round(self) -> int:
         return min(self.slices_per_step * self.local_steps, self.slices_per_epoch)
+
+    @property
+    def steps_per_round(self) -> int:
+        """Steps of the optimizer that a round counts: local steps, or one for each replica."""
+        return self.local_steps if self.staleness is None else self.replicas
 
     @cached_property
     def slices_per_epoch(self) -> int:
@@ -193,8 +199,9 @@ class Plan:
         return models.create(self.model, shape, self.data.classes, self.dtype, self.device)
 
     def create_schedule(self) -> optim.Schedule:
-        """From the round to its learning rate; from the local step, if a round has several."""
-        return optim.schedule(self.schedule, self.learning_rate, self.rounds * self.local_steps)
+        """From the round to its learning rate; from the step, if a round has several."""
+        steps = self.rounds * self.steps_per_round
+        return optim.schedule(self.schedule, self.learning_rate, steps)
 
     def create_optimizer(self) -> optim.Transformation | optim.GlobalTransformation:
         """The optimizer, with its schedule."""

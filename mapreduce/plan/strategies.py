@@ -10,6 +10,7 @@ STRATEGIES = Registry(
     {
         "sync": "mapreduce.strategies.sync.sync:Sync",
         "averaging": "mapreduce.strategies.averaging.averaging:Averaging",
+        "downpour": "mapreduce.strategies.downpour.downpour:Downpour",
     },
     base="mapreduce.strategies.base:Strategy",
 )
@@ -40,7 +41,7 @@ REPLICATING = (
 )
 
 #: What a strategy may name: :attr:`mapreduce.strategies.base.Strategy.takes`.
-OPTIONAL = (*OPTIMIZING, *REPLICATING)
+OPTIONAL = (*OPTIMIZING, *REPLICATING, "staleness")
 
 
 #: Between the name of an array and the number of the unit that owns it.

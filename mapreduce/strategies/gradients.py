@@ -40,8 +40,7 @@ class Gradients:
         NonFiniteError
             A sum is NaN or infinite, and the plan does not tolerate that.
         """
-        self._spare += self._lent
-        self._lent.clear()
+        self.reuse()
         for node, partial in self._fold(part).nodes():
             self._check_finite(part, node, partial)
             if not isinstance(partial.vector, SparseVector):
@@ -63,10 +62,8 @@ class Gradients:
     def total(self, completed: int, rows: Sequence[Slice], params: Array) -> VectorSum:
         """The sum over slices of a round, for parameters of one's own, along a tree over them.
 
-        Its vector is valid until the next call of this method or of :meth:`nodes`.
+        Its vector is valid until the next call of :meth:`reuse` or of :meth:`nodes`.
         """
-        self._spare += self._lent
-        self._lent.clear()
         # Not a part of the round's own sum.
         token = watcher.set(None)
         try:
@@ -79,6 +76,11 @@ class Gradients:
         if not isinstance(found.vector, SparseVector):
             self._lent.append(found.vector)
         return found
+
+    def reuse(self) -> None:
+        """Use the memory of the sums that were given again."""
+        self._spare += self._lent
+        self._lent.clear()
 
     def _of_slices(
         self, completed: int, rows: Iterable[Slice], params: Array, scale: float

@@ -334,6 +334,8 @@ BAD = [
     ("--patience 2: nothing is evaluated", {"patience": 2}),
     ("--strategy sync does not use it, found 2", {"replicas": 2}),
     ("--local-steps: expected a number from 1 to 100,000, found 0", {"local_steps": 0}),
+    ("--staleness: expected a number from 0 to 10,000, found -1", {"staleness": -1}),
+    ("--strategy sync does not use it, found 0", {"staleness": 0}),
     ("--combine: expected one of mean, adasum", {"combine": "max"}),
     ("Add --replica-state keep", {"strategy": "averaging", "elastic": 0.5}),
     ("--compress: expected fp16", {"strategy": "averaging", "compress": "zip"}),
