@@ -338,6 +338,7 @@ BAD = [
     ("--strategy sync does not use it, found 0", {"staleness": 0}),
     ("--combine: expected one of mean, adasum", {"combine": "max"}),
     ("Add --replica-state keep", {"strategy": "averaging", "elastic": 0.5}),
+    ("--compress: expected fp16", {"strategy": "averaging", "compress": "zip"}),
     ("--replica-state: expected one of average, keep", {"replica_state": "drop"}),
     ("--compress: expected fp16, onebit", {"strategy": "averaging", "compress": "zip"}),
     ("--batch-size 722: L-BFGS takes all 723", {"optimizer": "lbfgs", "batch_size": 722}),
