@@ -1,6 +1,6 @@
 """The mapper's part of a round: gradients of slices, added up along the canonical tree."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -49,11 +49,21 @@ class Gradients:
             yield node, partial
 
     def _fold(self, part: LeafRange) -> TreeFold[VectorSum]:
-        context, completed = self._context, part.completed
-        slices = context.plan.slices(completed)
+        slices = self._context.plan.slices(part.completed)
         fold: TreeFold[VectorSum] = TreeFold(len(slices), self._combine, "the gradient")
         # Read before threads ask for them at once.
-        params, scale = self._stored(completed)
+        params, scale = self._stored(part.completed)
+        mine = range(part.start, part.stop)
+        rows = (slices[leaf] for leaf in mine)
+        partials = self._of_slices(part.completed, rows, params, scale)
+        for leaf, partial in zip(mine, partials, strict=True):
+            fold.add(Node(0, leaf), partial)
+        return fold
+
+    def _of_slices(
+        self, completed: int, rows: Iterable[Slice], params: Array, scale: float
+    ) -> Iterator[VectorSum]:
+        context = self._context
         optimizer = context.optimizer
         takes_it = isinstance(optimizer, GlobalTransformation) and optimizer.takes_curvature
         is_curved = takes_it and not completed
@@ -75,11 +85,7 @@ class Gradients:
                     extras[CURVATURE] = second
             return VectorSum(batch.rows, batch.weight, loss, vector, extras)
 
-        mine = range(part.start, part.stop)
-        partials = context.map(gradient, (slices[leaf] for leaf in mine))
-        for leaf, partial in zip(mine, partials, strict=True):
-            fold.add(Node(0, leaf), partial)
-        return fold
+        return context.map(gradient, rows)
 
     def _stored(self, completed: int) -> tuple[Array, float]:
         """The parameters after some rounds, and the scale of the next round's loss."""
@@ -96,7 +102,12 @@ class Gradients:
         try:
             return self._spare.pop()
         except IndexError:
-            return self._state.empty(self._context.model.size, self._context.model.dtype)
+            return self._state.empty(self._size, self._context.model.dtype)
+
+    @property
+    def _size(self) -> int:
+        """Elements of a gradient."""
+        return self._context.model.size
 
     def _combine(self, left: VectorSum, right: VectorSum) -> VectorSum:
         combined = combine(left, right)
@@ -108,12 +119,19 @@ class Gradients:
     def _check_finite(self, part: LeafRange, node: Node, partial: VectorSum) -> None:
         vector = partial.vector
         values = vector.values if isinstance(vector, SparseVector) else vector
-        is_loss_finite = bool(np.isfinite(partial.loss))
-        if is_loss_finite and _first_non_finite(values) < 0:
+        is_loss_finite, index = bool(np.isfinite(partial.loss)), int(_first_non_finite(values))
+        if is_loss_finite and index < 0:
             return
         optimizer = self._context.optimizer
         if optimizer.tolerates_non_finite(part.completed, is_loss_finite):
             return
+        self._explain(part, node, partial, index)
+
+    def _explain(self, part: LeafRange, node: Node, partial: VectorSum, index: int) -> None:
+        """Raise the error that says where in a node's sum something is not finite.
+
+        ``index`` is that of an element of the sum's values, or -1 if it is the loss alone.
+        """
         plan = self._context.plan
         slices, at = plan.slices(part.completed), self._stored(part.completed)
         advice = plan.cures
