@@ -91,7 +91,7 @@ def _least(most: int, holds: Callable[[int], bool]) -> int:
 
 
 def _filled(costs: Sequence[tuple[int, int]], bounds: tuple[int, int]) -> list[int]:
-    """The first steps of stages that take as many steps as the bounds allow; all, if one is more."""
+    """The first steps of stages that take as many steps as the bounds allow."""
     starts, work, size = [0], 0, 0
     for step, (more_work, more_size) in enumerate(costs):
         if more_work > bounds[0] or more_size > bounds[1]:

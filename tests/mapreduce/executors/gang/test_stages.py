@@ -1,6 +1,7 @@
 """A network in stages, each in another rank, is trained to the bits of the whole network."""
 
 import random
+import re
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -109,3 +110,164 @@ def test_stages_leave_the_state_of_the_whole_model(
     gang.start()
     assert gang.join() == {}
     assert left_behind(run) == expected(name)
+
+
+def test_processes_with_stages_have_the_hash_of_a_chain(data, tmp_path):
+    """By the options alone: 2 × 2 of a network with batch norm, dropout and augmentation."""
+    whole = create(data, tmp_path / "chain", "cnn")
+    ended = driver.train(whole, Execution("inline"), 3, Events())
+    how = execution({"workers": 4, "stages": 2})
+    assert (how.executor, how.auto) == ("gang", ())
+    run = create(data, tmp_path / "run", "cnn")
+    assert driver.train(run, how, 3, Events()).model_sha256 == ended.model_sha256
+    assert run.evaluation_losses() == whole.evaluation_losses()
+    assert run.read_json("execution.json")["stages"] == 2
+
+
+def test_a_step_that_needs_scalars_of_all_stages(data, tmp_path):
+    """L-BFGS takes products over the whole vector, and a clipped gradient its norm."""
+    changes = {"optimizer": "lbfgs", "batch_size": None, "slice_rows": 20}
+    changes |= {"learning_rate": Settings.learning_rate, "clip_norm": None, "rounds": 5}
+    found = []
+    for stages in (1, 2):
+        run = create(data, tmp_path / str(stages), "dense", **changes)
+        gang = Gang(run, stages, initial(run, stages), stages=stages)
+        gang.start()
+        assert gang.join() == {}
+        found.append(left_behind(run))
+    assert found[0] == found[1]
+
+
+def test_a_gradient_that_is_not_finite_is_named(data, tmp_path):
+    changes = {"model": "dense:90,relu,dense:60,relu", "learning_rate": 1e15, "clip_norm": None}
+    run = create(data, tmp_path / "run", "dense", l2=0.0, **changes)
+    gang = Gang(run, 2, initial(run, 1), stages=2)
+    gang.start()
+    (error,) = [one for one in gang.join().values() if isinstance(one, NonFiniteError)]
+    assert re.search(
+        r"round 1, slices 0 to 3: the sum of the gradients of parameter \d\.\w+ is not finite",
+        str(error),
+    )
+    assert "smaller --learning-rate" in str(error)
+
+
+# Where a model is cut
+
+
+COSTS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=8)
+
+
+@given(COSTS, st.data())
+def test_the_largest_stage_is_as_small_as_it_can_be(costs, chosen):
+    count = chosen.draw(st.integers(1, len(costs)))
+
+    def largest(starts):
+        parts = [costs[a:b] for a, b in pairwise([*starts, len(costs)])]
+        return max(sum(w for w, _ in p) for p in parts), max(sum(n for _, n in p) for p in parts)
+
+    found = edges(costs, count)
+    assert found == sorted({0, *found})
+    assert len(found) == count
+    every = combinations(range(1, len(costs)), count - 1)
+    assert largest(found) == min(largest((0, *one)) for one in every)
+
+
+def test_stages_are_whole_layers_with_their_numbers():
+    model = models.create(
+        "conv:4x3,relu,pool:2,batchnorm,dense:30,gelu,dense:8", (1, 9, 9), 3, "float64"
+    )
+    stages = split(model, 4)
+    assert stages[0].part[0] == 0
+    assert [a.part[1] for a in stages[:-1]] == [b.part[0] for b in stages[1:]]
+    assert stages[-1].part[1] == model.size
+    names = [one.name for stage in stages for one in stage.network.parameters]
+    assert names == [one.name for one in model.parameters]
+    extras = [stage.network.extras(0) for stage in stages]
+    assert sum(extras, ()) == model.extras(0) != ()
+
+
+@pytest.mark.parametrize(
+    "spec", ["conv:4x3,relu,pool:2,batchnorm,relu,dense:9,dropout:0.5", "gru:7,last"]
+)
+def test_a_gradient_through_stages_is_that_of_the_model(spec):
+    """Each call of the family's own methods, without a gang; also for numbers."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(5, 64))
+    for classes, labels in ((3, np.arange(5, dtype=np.int32) % 3), (0, generator.normal(size=5))):
+        model = models.create(spec, (8, 8), classes, "float64")
+        params, batch = model.init(1), Batch(x, labels)
+        expected, out = np.empty(model.size), np.empty(model.size)
+        key, extras = Key(5, row=3), [{}, {}]
+        context = Context(training=True, key=key, extras=extras[0])
+        loss = model.gradient(params, batch, expected, context)
+        going, sent = [], None
+        stages = split(model, 3)
+        for stage in stages:
+            stage.network.source = None if sent is None else lambda sent=sent: sent.copy()
+            context = Context(training=True, key=key, extras=extras[1])
+            part = params[slice(*stage.part)]
+            going.append(stage.network.forward(part, batch, context))
+            sent = going[-1].outputs
+        assert stages[-1].network.loss(going[-1], batch) == loss
+        delta = going[-1].outputs
+        for stage, one in zip(reversed(stages), reversed(going), strict=True):
+            delta = stage.network.backward(one, delta, out[slice(*stage.part)])
+        assert delta is None
+        assert out.tobytes() == expected.tobytes()
+        assert extras[0].keys() == extras[1].keys()
+        assert all(np.array_equal(extras[0][name], extras[1][name]) for name in extras[0])
+
+
+def test_sums_in_parts_are_joined():
+    empty, low, high = np.empty(0), np.arange(3.0), np.arange(2.0)
+    for parts, whole in (([low, high], [0, 1, 2, 0, 1]), ([empty, low], [0, 1, 2])):
+        sums = [VectorSum(4, 2.5, 0.1, part, {str(at): low + at}) for at, part in enumerate(parts)]
+        found = joined(sums)
+        assert found.totals == (4, 2.5, 0.1)
+        assert found.vector.tolist() == whole
+        assert {name: array.tolist() for name, array in found.extras.items()} == {
+            "0": [0, 1, 2],
+            "1": [1, 2, 3],
+        }
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("changes", "stages", "says"),
+    [
+        ({"model": "mlp:90,9"}, 2, "--stages 2: expected a model that is a list of layers.*mlp"),
+        ({"model": "softmax"}, 2, "softmax, which has no layers to cut between"),
+        ({"model": "dense:9,relu,dense:9,relu"}, 4, "expected at most 3, .* as many as the model"),
+        (
+            {"model": "residual(conv:3x3:padding=1,relu,conv:3x3:padding=1)"},
+            3,
+            "expected at most 2.* residual block",
+        ),
+    ],
+)
+def test_models_that_cannot_be_cut(data, tmp_path, changes, stages, says):
+    run = create(data, tmp_path / "run", "dense", **changes)
+    with pytest.raises(UsageError, match=says):
+        driver.train(run, execution({"workers": stages, "stages": stages}), 3, Events())
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"executor": "chain"}, "--stages 2: expected --executor gang, found --executor chain"),
+        ({"workers": 3}, "--stages 2: expected --workers that are a multiple of 2, found --worke"),
+        ({"threads": 2}, "--stages 2: expected --threads 1, found --threads 2"),
+        ({"runner": "inline"}, "runs one after the other"),
+        ({"stages": 0}, "--stages: expected"),
+    ],
+)
+def test_options_that_contradict_stages(given, says):
+    with pytest.raises(UsageError, match=says):
+        execution({"stages": 2, **given})
+
+
+def test_workers_without_a_number_are_whole_groups():
+    assert execution({"stages": 3}).workers % 3 == 0
+    assert execution({"stages": 3, "executor": "auto", "workers": "auto"}).workers >= 3
