@@ -1,7 +1,10 @@
 """A network in stages, each in another rank, is trained to the bits of the whole network."""
 
+import json
 import random
 import re
+import subprocess
+import sys
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -10,12 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datasets
+import gang_rank
 from gangs import Gang, initial
 from mapreduce import models
 from mapreduce.data.batch import Batch
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import text
 from mapreduce.errors import NonFiniteError, UsageError
+from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.models.context import Context, Key
 from mapreduce.models.layers.stages import edges, split
 from mapreduce.plan.settings import Settings
@@ -143,12 +148,43 @@ def test_a_gradient_that_is_not_finite_is_named(data, tmp_path):
     run = create(data, tmp_path / "run", "dense", l2=0.0, **changes)
     gang = Gang(run, 2, initial(run, 1), stages=2)
     gang.start()
-    (error,) = [one for one in gang.join().values() if isinstance(one, NonFiniteError)]
-    assert re.search(
-        r"round 1, slices 0 to 3: the sum of the gradients of parameter \d\.\w+ is not finite",
-        str(error),
-    )
-    assert "smaller --learning-rate" in str(error)
+    errors = [str(one) for one in gang.join().values() if isinstance(one, NonFiniteError)]
+    # Each stage that has such a sum names its own parameter.
+    assert errors
+    says = r"round 1, slices 0 to 3: the sum of the gradients of parameter \d\.\w+ is not finite"
+    assert all(re.search(says, error) for error in errors)
+    assert "smaller --learning-rate" in errors[0]
+
+
+@pytest.mark.slow
+def test_ranks_train_what_one_process_has_no_memory_for(data, tmp_path):
+    """56 MB of parameters: with 270 MiB more, one process cannot train them, and four can."""
+    model = ",".join(["dense:2100,relu"] * 4)
+    changes = {"model": model, "rounds": 2, "checkpoint_every": 2, "eval_every": 2}
+    ended = {}
+    for stages in (1, 4):
+        run = create(data, tmp_path / str(stages), "dense", **changes)
+        role = {"ranks": stages, "stages": stages, "blocks": initial(run, 16), "wait": 60}
+        role |= {"token": Meeting.prepare(run).token, "reach": ""}
+        processes = [
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    gang_rank.__file__,
+                    run.path,
+                    json.dumps({**role, "rank": rank}),
+                    str(270 << 20),
+                ],
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(stages)
+        ]
+        told = "".join(one.communicate(timeout=120)[1] for one in processes)
+        ended[stages] = [one.returncode for one in processes], told, run.latest_round().completed
+    assert ended[4] == ([0] * 4, "", 2)
+    assert ended[1][0] == [1]
+    assert "MemoryError" in ended[1][1]
 
 
 # Where a model is cut
