@@ -17,9 +17,9 @@ from benchmarks.common import folder
 from benchmarks.paired import Result, in_turn
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.plan.settings import Settings
+from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.leaf_ranges import LeafRange
 from mapreduce.strategies.state import State
-from mapreduce.strategies.sync.gradients import Gradients
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import driver
 

@@ -41,6 +41,7 @@ FOLDERS = [
     "runs",
     "strategies",
     "strategies.sync",
+    "strategies.averaging",
     "executors",
     "algorithms",
     "inference",

@@ -14,6 +14,11 @@ from mapreduce.support.registry import Registry
 #: Most steps that L-BFGS remembers: it keeps two vectors of each, and all their products.
 MOST_STEPS = 1000
 
+#: Most replicas: each may keep a state of its own.
+MOST_REPLICAS = 4096
+#: Most local steps of a round.
+MOST_LOCAL_STEPS = 100_000
+
 
 class Bound(NamedTuple):
     """The condition for the values of an option, in words and as a test."""
@@ -96,6 +101,38 @@ class Settings:
 
     model: str = _set("softmax", "the model to train", family=MODELS)
     strategy: str = _set("sync", "what one round does", family=STRATEGIES)
+    replicas: int = _set(
+        1,
+        "copies of the model that learn side by side, each from its own part of a round's rows",
+        up_to(MOST_REPLICAS, "a number from 1 to {:,}"),
+    )
+    local_steps: int = _set(
+        1,
+        "steps that a replica takes in a round, of its part of --batch-size rows each",
+        up_to(MOST_LOCAL_STEPS, "a number from 1 to {:,}"),
+    )
+    replica_state: str = _set(
+        "average",
+        "what becomes of the optimizer's state of the replicas after a round",
+        choices=("average", "keep"),
+    )
+    elastic: float | None = _set(
+        None,
+        "share of the way that each replica and the model move towards each other after a round, "
+        "instead of becoming equal (elastic averaging)",
+        Bound("a number above 0, and at most 1 / --replicas", lambda number: 0 < number <= 1),
+    )
+    combine: str = _set(
+        "mean",
+        "how the updates of the replicas become one: their mean, or adasum, which adds the parts "
+        "in which they differ",
+        choices=("mean", "adasum"),
+    )
+    compress: str | None = _set(
+        None,
+        "how replicas send their updates in fewer bytes: fp16, onebit, or topk:RATIO such as "
+        "topk:0.001; what a round leaves out is sent later",
+    )
     optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
     init_from: str | None = _set(
         None, "RUN or FILE.safetensors whose parameters the training starts from"

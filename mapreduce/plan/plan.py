@@ -22,6 +22,7 @@ from mapreduce.data.batch import Batch
 from mapreduce.models.base import Model
 from mapreduce.models.context import Key
 from mapreduce.plan import augmentation, strategies
+from mapreduce.reduction import compression
 
 
 class Slice(NamedTuple):
@@ -77,7 +78,7 @@ class Plan:
     class_weight : tuple of float, or None
         The weight of a row of each class.
     batch_size : int
-        Rows of a round; at least the number of rows for a full batch.
+        Rows of a round, or of one of its local steps; at least the number of rows for a full batch.
     slice_rows : int
         Rows of a slice; divides ``batch_size``, except for a full batch.
     eval_sha256 : str or None
@@ -123,6 +124,12 @@ class Plan:
     sources: tuple[str, ...] = ()
     initial_sha256: str | None = None
     augment: str | None = None
+    replicas: int = 1
+    local_steps: int = 1
+    replica_state: str = "average"
+    elastic: float | None = None
+    combine: str = "mean"
+    compress: str | None = None
 
     # What follows from the attributes
 
@@ -142,10 +149,15 @@ class Plan:
         return sum(self.data.shard_rows)
 
     @cached_property
-    def slices_per_round(self) -> int:
+    def slices_per_step(self) -> int:
+        """Slices of ``batch_size`` rows: those of a local step of all replicas."""
         if self.batch_size >= self.rows:
             return self.slices_per_epoch
         return self.batch_size // self.slice_rows
+
+    @cached_property
+    def slices_per_round(self) -> int:
+        return min(self.slices_per_step * self.local_steps, self.slices_per_epoch)
 
     @cached_property
     def slices_per_epoch(self) -> int:
@@ -181,8 +193,8 @@ class Plan:
         return models.create(self.model, shape, self.data.classes, self.dtype, self.device)
 
     def create_schedule(self) -> optim.Schedule:
-        """From the round to its learning rate."""
-        return optim.schedule(self.schedule, self.learning_rate, self.rounds)
+        """From the round to its learning rate; from the local step, if a round has several."""
+        return optim.schedule(self.schedule, self.learning_rate, self.rounds * self.local_steps)
 
     def create_optimizer(self) -> optim.Transformation | optim.GlobalTransformation:
         """The optimizer, with its schedule."""
@@ -199,15 +211,27 @@ class Plan:
         return optim.find(self.optimizer).create(self.create_schedule(), options)
 
     def initial_arrays(self, params: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """The strategy's arrays before the first round, in addition to the parameters."""
-        found: dict[str, npt.NDArray[Any]]
-        found = strategies.find(self.strategy).initial_arrays(self, params)
+        """The strategy's arrays before the first round, in addition to the parameters.
+
+        Those that units own have names of :func:`mapreduce.plan.strategies.owned`.
+        """
+        kind = strategies.find(self.strategy)
+        found: dict[str, npt.NDArray[Any]] = dict(kind.initial_arrays(self, params))
+        for name, array in kind.own_arrays(self, params).items():
+            found |= {strategies.owned(name, at): array for at in range(kind.units(self, 0))}
         return found
 
     @cached_property
     def needs_scalars(self) -> bool:
         """Whether an update needs scalars of all blocks."""
         return isinstance(self.create_optimizer(), optim.GlobalTransformation)
+
+    @cached_property
+    def compression(self) -> compression.Compression | None:
+        """The format of updates, if they are compressed."""
+        if self.compress is None:
+            return None
+        return compression.parse(self.compress, self.rounds_per_epoch)
 
     @property
     def cures(self) -> str:

@@ -99,7 +99,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             "class_weight": _class_weight(settings.class_weight, data),
             "dtype": dtype(settings.optimizer, settings.dtype),
             "batch_size": batch_size,
-            "slice_rows": _slice_rows(settings.slice_rows, batch_size, full, data),
+            "slice_rows": _slice_rows(settings, batch_size, full, data),
             "rounds": 1,
             "device": _device(settings.device),
             "eval_every": 1,
@@ -169,6 +169,8 @@ def _check_plan(plan: Plan) -> None:
         # A list of runs needs no code of the user's; other commands ask for it later.
         with contextlib.suppress(UntrustedError):
             create()
+    with contextlib.suppress(UntrustedError):
+        strategies.find(plan.strategy).check(plan)
     with contextlib.suppress(UntrustedError):
         _check_same_losses(plan)
 
@@ -482,11 +484,12 @@ def _bounded(rows: int, model: Model) -> int:
     return rows
 
 
-def _slice_rows(wanted: int | None, batch_size: int, full: bool, data: Manifest) -> int:
+def _slice_rows(settings: Settings, batch_size: int, full: bool, data: Manifest) -> int:
+    wanted = settings.slice_rows
     if full:
         return wanted or _full_batch_slice(data)
     if wanted is None:
-        return default_slice_rows(batch_size)
+        return default_slice_rows(batch_size, settings.replicas)
     if batch_size % wanted:
         raise UsageError(
             f"--slice-rows {wanted}: expected a divisor of the batch size {batch_size}"
@@ -503,12 +506,15 @@ def default_batch_size(rows: int) -> int:
     return min(1024, max(128, 1 << round(math.log2(max(rows, 1) / 1024)))) if rows > 1024 else 128
 
 
-def default_slice_rows(batch_size: int) -> int:
+def default_slice_rows(batch_size: int, replicas: int = 1) -> int:
     """The largest divisor that gives at least 4 slices of at least 16 rows, else the batch.
 
-    100 gives 25, 128 gives 32, 512 gives 128.
+    100 gives 25, 128 gives 32, 512 gives 128. There are at least as many slices as replicas, if
+    the batch has as many rows, though slices may be smaller then.
     """
-    for count in range(LEAST_SLICES, batch_size // LEAST_SLICE_ROWS + 1):
+    most = batch_size if replicas > 1 else batch_size // LEAST_SLICE_ROWS
+    least = LEAST_SLICES if batch_size >= LEAST_SLICES * LEAST_SLICE_ROWS else 1
+    for count in range(max(least, replicas) if replicas > 1 else LEAST_SLICES, most + 1):
         if batch_size % count == 0:
             return batch_size // count
     return batch_size

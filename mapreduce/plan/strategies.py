@@ -7,13 +7,16 @@ from mapreduce.support.registry import Registry
 STRATEGIES = Registry(
     "strategy",
     "gradreduce.strategies",
-    {"sync": "mapreduce.strategies.sync.sync:Sync"},
+    {
+        "sync": "mapreduce.strategies.sync.sync:Sync",
+        "averaging": "mapreduce.strategies.averaging.averaging:Averaging",
+    },
     base="mapreduce.strategies.base:Strategy",
 )
 
 
-#: Settings that not every strategy uses: :attr:`mapreduce.strategies.base.Strategy.takes`.
-OPTIONAL = (
+#: Settings of the optimizer, which not every strategy uses.
+OPTIMIZING = (
     "optimizer",
     "momentum",
     "l1",
@@ -25,6 +28,34 @@ OPTIONAL = (
     "tol",
     "precision",
 )
+
+#: Settings of replicas, which not every strategy has.
+REPLICATING = (
+    "replicas",
+    "local_steps",
+    "replica_state",
+    "elastic",
+    "combine",
+    "compress",
+)
+
+#: What a strategy may name: :attr:`mapreduce.strategies.base.Strategy.takes`.
+OPTIONAL = (*OPTIMIZING, *REPLICATING)
+
+
+#: Between the name of an array and the number of the unit that owns it.
+_OWNER = "@"
+
+
+def owned(name: str, unit: int) -> str:
+    """The name, in the state of a training, of an array that a unit owns."""
+    return f"{name}{_OWNER}{unit}"
+
+
+def owner(name: str) -> tuple[str, int] | None:
+    """An owned array's own name, and the unit that owns it; None if nobody does."""
+    found, _, unit = name.rpartition(_OWNER)
+    return (found, int(unit)) if found else None
 
 
 def find(name: str) -> type[Any]:

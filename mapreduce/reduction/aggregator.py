@@ -8,12 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from mapreduce.reduction.message import Message
+from mapreduce.reduction.moments import merge
 from mapreduce.reduction.vectors import SparseVector, Vector, add, dense
 
 Array = npt.NDArray[Any]
 
 #: The extra sum that has an element for each parameter; it is cut into blocks as they are.
 CURVATURE = "curvature"
+#: Begins the names of other such extras: sums of the state that replicas have.
+STATE = "state."
 #: Begins the names of extras that are moments: arrays (1 + 2 n,) of float64, the number of values,
 #: n means, and n sums of squared differences from them. They are merged and never divided.
 MOMENTS = "moments."
@@ -83,6 +86,11 @@ class VectorSum:
         return cls(message.meta["count"], weight, loss, vector, extras)
 
 
+def is_elementwise(name: str) -> bool:
+    """Whether an extra has an element for each parameter, and is cut into blocks as they are."""
+    return name == CURVATURE or name.startswith(STATE)
+
+
 def combine(left: VectorSum, right: VectorSum) -> VectorSum:
     """The sum of two sums; it may reuse the memory of either."""
     return VectorSum(
@@ -105,21 +113,14 @@ def joined(parts: Sequence[VectorSum]) -> VectorSum:
     return VectorSum(*parts[0].totals, whole, extras)
 
 
-def moments(count: int, mean: Array, squares: Array) -> Array:
+def moments(count: float, mean: Array, squares: Array) -> Array:
     """Moments, as :data:`MOMENTS` has them, of n kinds of values."""
     return np.concatenate([[float(count)], mean, squares])
 
 
 def merge_moments(left: Array, right: Array) -> Array:
-    """The moments of the values of both.
-
-    T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for computing the sample variance", 1983.
-    """
+    """The moments of the values of both. A layer that is not used has no values."""
     n = len(left) // 2
-    count = left[0] + right[0]
-    # A layer that is not used has no values.
-    share = right[0] / count if count else 0.0
-    difference = right[1 : 1 + n] - left[1 : 1 + n]
-    mean = left[1 : 1 + n] + difference * share
-    squares = left[1 + n :] + right[1 + n :] + difference * difference * (left[0] * share)
-    return np.concatenate([[count], mean, squares])
+    parts = [(float(part[0]), part[1 : 1 + n], part[1 + n :]) for part in (left, right)]
+    count, mean, squares = merge(*parts)
+    return moments(count, mean, squares)

@@ -53,6 +53,19 @@ class ExecutionChosen(Event):
 
 
 @dataclass(frozen=True)
+class PhasesTimed(Event):
+    """What the rounds of a gang up to one took, in seconds.
+
+    ``mapped`` are those of the maps of all workers together, ``rest`` those of all else.
+    """
+
+    completed: int
+    workers: int
+    mapped: float
+    rest: float
+
+
+@dataclass(frozen=True)
 class RoundCompleted(Event):
     """A round is published. The loss is the mean over its rows, before the update."""
 
@@ -95,6 +108,30 @@ class Warned(Event):
 
 
 @dataclass(frozen=True)
+class Exchanged(Event):
+    """Bytes that replicas and the owners of the model have exchanged in all rounds, as planned.
+
+    Attributes
+    ----------
+    completed : int
+    pushed : int
+        Updates, as they were sent.
+    plain : int
+        The same updates, if they were not compressed.
+    pulled : int
+        Parameters that replicas have read.
+    kept : int
+        What replicas keep of their own, which is stored with the model.
+    """
+
+    completed: int
+    pushed: int
+    plain: int
+    pulled: int
+    kept: int
+
+
+@dataclass(frozen=True)
 class RunEnded(Event):
     """The training ended.
 
@@ -118,6 +155,9 @@ class RunEnded(Event):
     search: str | None = None
     gradient_norm: float | None = None
 
+
+#: The numbers of :class:`Exchanged`.
+BYTES = ("pushed", "plain", "pulled", "kept")
 
 Subscriber = Callable[[Event], None]
 

@@ -39,6 +39,7 @@ class Execution:
     gang_wait: float = 60.0
     gang_fallback: str = "error"
     stages: int = 1
+    slow_worker: str | None = None
     auto: tuple[str, ...] = ()
 
     @property

@@ -8,13 +8,13 @@ carries messages between them: the chain makes a step of each phase, the gang an
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar, NamedTuple, Protocol
 
 from mapreduce.models.layers.stages import Stage
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
-from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine, joined
+from mapreduce.reduction.aggregator import VectorSum, combine, is_elementwise, joined
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key
@@ -69,6 +69,27 @@ class Phase(NamedTuple):
     keys: int
 
 
+class Traffic(NamedTuple):
+    """Bytes of arrays that the units of a round exchange with the owners of the blocks.
+
+    Attributes
+    ----------
+    pushed : int
+        Updates and what else is combined, as they are sent.
+    plain : int
+        The same, if it were not compressed.
+    pulled : int
+        Parameters that units read, and a state that they share.
+    kept : int
+        What units keep of their own, which stays where they are mapped.
+    """
+
+    pushed: int
+    plain: int
+    pulled: int
+    kept: int
+
+
 class Strategy(ABC):
     """What the tasks of a round do; one instance in a process serves many rounds."""
 
@@ -86,6 +107,11 @@ class Strategy(ABC):
         self.layout = layout
 
     # As data
+
+    @classmethod
+    def check(cls, plan: Plan) -> None:
+        """Refuse a plan that the strategy cannot follow, with a UsageError; by default none."""
+        return
 
     @classmethod
     def units(cls, plan: Plan, completed: int) -> int:
@@ -106,6 +132,15 @@ class Strategy(ABC):
         return plan.create_optimizer().init(params)
 
     @classmethod
+    def own_arrays(cls, plan: Plan, params: Array) -> Arrays:
+        """The arrays of each unit before the first round, (size,); by default none.
+
+        They stay where the unit is mapped, and are kept by :meth:`State.keep`. All rounds must have
+        the same number of units then.
+        """
+        return {}
+
+    @classmethod
     def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
         """Names of the arrays that mappers read in addition to the parameters."""
         return ()
@@ -113,6 +148,16 @@ class Strategy(ABC):
     @classmethod
     def most_messages(cls, plan: Plan, completed: int) -> int:
         """The largest number of messages that a task sends to one block."""
+        return cls.units(plan, completed)
+
+    @classmethod
+    def traffic(cls, plan: Plan, completed: int, size: int) -> Traffic | None:
+        """The bytes of a round of a model (size,), if they follow from the plan."""
+        return None
+
+    @classmethod
+    def leaves(cls, plan: Plan, completed: int) -> int:
+        """Units that send something, and so leaves of the tree of :meth:`fold`: by default all."""
         return cls.units(plan, completed)
 
     # What tasks do
@@ -142,7 +187,7 @@ class Strategy(ABC):
     # Sums along the canonical tree over a round's units
 
     def cut(self, node: Node, partial: VectorSum) -> Iterator[Pair]:
-        """The parts of a sum for each block; extras but the curvature are sent whole to all.
+        """The parts of a sum for each block; extras that are no vectors are sent whole to all.
 
         A task with a stage of the model also sends to blocks of which it has no elements: all of
         them need the extras, and the loss.
@@ -151,7 +196,7 @@ class Strategy(ABC):
         for number in range(self.state.count):
             there, here = self.state.within(number)
             extras = {
-                name: array[here] if name == CURVATURE else array
+                name: array[here] if is_elementwise(name) else array
                 for name, array in partial.extras.items()
             }
             piece = VectorSum(*partial.totals, partial.vector[here], extras)
@@ -165,17 +210,25 @@ class Strategy(ABC):
         message = partial.to_message()
         return Message({**message.meta, "node": [*node]}, message.arrays)
 
-    def fold(self, completed: int, number: int, messages: Iterable[Message]) -> TreeFold[VectorSum]:
-        """Add up the messages of :meth:`cut` for a block, those of stages put together first.
+    def fold(
+        self,
+        completed: int,
+        number: int,
+        messages: Iterable[Message],
+        how: Callable[[VectorSum, VectorSum], VectorSum] = combine,
+    ) -> TreeFold[VectorSum]:
+        """Add up the messages of :meth:`cut` for a block, or combine them in another way.
+
+        Those of the stages of a model are put together first.
 
         Raises
         ------
         ConflictingNodesError
             A repeated task has sent other bytes than the first one.
         """
-        units = self.units(self.context.plan, completed)
+        units = self.leaves(self.context.plan, completed)
         what = f"round {completed}, block {number}"
-        fold: TreeFold[VectorSum] = TreeFold(units, combine, what)
+        fold: TreeFold[VectorSum] = TreeFold(units, how, what)
         pieces: dict[Node, list[tuple[int, int, VectorSum]]] = {}
         for message in messages:
             node, partial = Node(*message.meta["node"]), VectorSum.from_message(message)

@@ -36,7 +36,7 @@ from mapreduce.executors.gang.job import GangJob, run_gang
 from mapreduce.executors.gang.rendezvous import Meeting, Times
 from mapreduce.executors.gang.segment import Segment
 from mapreduce.inference.evaluate import EvaluateJob, Score, evaluate
-from mapreduce.models.layers.stages import split
+from mapreduce.models.layers.stages import stages_of
 from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings, digest, make
@@ -47,8 +47,10 @@ from mapreduce.runs.directory import Moved, Position, RunConfig, RunDir, block_b
 from mapreduce.runs.events import (
     CheckpointSaved,
     Events,
+    Exchanged,
     JobSubmitted,
     JsonLines,
+    PhasesTimed,
     RoundCompleted,
     RunEnded,
     RunStarted,
@@ -351,7 +353,10 @@ class _Training:
             stop, ran = segment.until or plan.rounds, self._run_gang(completed, segment)
             if ran is None:
                 return position
-            times = ran
+            times, workers = ran, self._execution.workers
+            if times.mapped:
+                phases = PhasesTimed(times.completed, workers, times.mapped, times.rest)
+                self._events.emit(phases)
         else:
             stop = min(plan.next_stop(completed), completed + self._execution.rounds_per_job)
             stop = min(stop, segment.until or stop)
@@ -500,6 +505,7 @@ class _Training:
             ) from error
         digest = checkpoint.model_sha256(self._model.named(best.params))
         self._doubt(doubts.never_predicted(self._run, best.params))
+        self._report_traffic(completed)
         ending = (None, None) if search is None else (search.state, search.norm)
         ended = RunEnded(result, digest, completed < self._plan.rounds, *ending)
         try:
@@ -513,6 +519,14 @@ class _Training:
             ) from error
         self._events.emit(ended)
         return ended
+
+    def _report_traffic(self, completed: int) -> None:
+        """Report the bytes of all rounds, if updates are compressed."""
+        plan, kind = self._plan, strategies.find(self._plan.strategy)
+        if plan.compression is None or kind.traffic(plan, 0, self._model.size) is None:
+            return
+        rounds = (kind.traffic(plan, at, self._model.size) for at in range(completed))
+        self._events.emit(Exchanged(completed, *map(sum, zip(*rounds, strict=True))))
 
     def _doubt(self, message: str | None) -> None:
         if message is not None:
@@ -580,7 +594,7 @@ def _check_stages(plan: Plan, count: int) -> None:
             f"--stages {count}: expected --strategy sync, found {plan.strategy}, whose tasks need "
             f"the whole model. Take --stages 1"
         )
-    split(plan.create_model(), count)
+    stages_of(plan.create_model(), count)
 
 
 def check_training_data(config: RunConfig) -> None:

@@ -37,6 +37,7 @@ class Role(NamedTuple):
     reach: str
     segment: Segment = Segment()
     stages: int = 1
+    slowness: float = 1.0
 
 
 class Rank:
@@ -118,12 +119,13 @@ class Rank:
         mesh = Mesh(role.rank, addresses, generation, meeting.secret)
         try:
             mesh.open(server, look_in_time)
-            how = role.blocks, self._done, look, role.segment, role.stages
+            how = role.blocks, self._done, look, role.segment, role.stages, role.slowness
             rounds = Rounds(self._context, mesh, *how)
             rounds.run(start, is_evaluated)
             if role.rank == 0:
                 watch = rounds.watch
-                meeting.note(Times(watch.seconds, watch.evaluation, self._completed))
+                laps = watch.seconds, watch.evaluation, self._completed
+                meeting.note(Times(*laps, watch.mapped, watch.rest))
         finally:
             mesh.close(server)
 
@@ -131,7 +133,12 @@ class Rank:
         """The last round that is published as a whole, and whether its evaluation is too."""
         context = self._context
         count = len(block_bounds(context.model.size, self._role.blocks))
-        completed = context.run.latest_whole(count)
+        if self._role.stages > 1:
+            # No rank has memory for the whole state.
+            completed = context.run.latest_whole(count)
+        else:
+            position = context.run.latest_round(in_blocks=count)
+            completed = None if position is None else position.completed
         if completed is None:
             raise DataError(
                 f"{context.run.path} holds no whole round in {count} block(s) to go on from"

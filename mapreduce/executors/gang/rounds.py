@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from hdfs_utils.paths import path_of
 from mapreduce.errors import GradreduceError
+from mapreduce.executors.gang.balance import Balance
 from mapreduce.executors.gang.division import Division, Neighbours
 from mapreduce.executors.gang.segment import Segment, Stopwatch
 from mapreduce.executors.gang.shared import LEAST_BYTES, padded
@@ -28,14 +29,14 @@ from mapreduce.executors.gang.transport import Mesh, Placing, pack
 from mapreduce.inference import evaluate
 from mapreduce.inference.base import Inference
 from mapreduce.models.layers.sequential import ROWS
-from mapreduce.models.layers.stages import Stage, split
+from mapreduce.models.layers.stages import Stage, stages_of
 from mapreduce.plan import strategies
 from mapreduce.reduction.message import Message
 from mapreduce.reduction.tree import Node
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import Array, Block
 from mapreduce.strategies.base import Layout, Pair
-from mapreduce.strategies.leaf_ranges import block_key, block_of, leaf_ranges, ranges
+from mapreduce.strategies.leaf_ranges import EVEN, LeafRange, Split, block_key, block_of, shares
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 
@@ -51,6 +52,9 @@ _GRADIENTS = 2
 
 #: Seconds between two looks for a checkpoint.
 _LOOK_SECONDS = 0.005
+
+#: The key of what a map took, which goes to rank 0 with the messages for block 0.
+_TIMES = f"{block_key(0)} times"
 
 
 class GangState(State):
@@ -161,6 +165,19 @@ class GangState(State):
             found.append(Message(message.meta, arrays))
         return found
 
+    def _publish_owned(self, completed: int, unit: int, arrays: dict[str, Array]) -> None:
+        """Nothing: a unit stays at its rank."""
+
+    def save_owned(self) -> None:
+        """Publish what this rank's units own."""
+        for unit, (completed, arrays) in self._own.items():
+            self.run.publish_owned(completed, unit, self._units, arrays)
+
+    def remove_owned(self, completed: int) -> None:
+        """Delete what this rank's units owned after a round."""
+        for unit in self._own:
+            self.run.owned_path(completed, unit, self._units).unlink(missing_ok=True)
+
     def save(self, completed: int, number: int) -> None:
         """Publish a block in the run's folder, in one file that needs no earlier one."""
         block = Block.of(completed, self.block(completed, number).arrays)
@@ -172,7 +189,8 @@ class Rounds:
 
     ``on_round`` is called after each round, with the number of completed ones. ``look`` is called
     now and then, and raises an error if the gang has to end. ``segment`` says when the job ends,
-    if that is before the end of the training. ``stages`` is the number of stages of the model.
+    if that is before the end of the training. ``stages`` is the number of stages of the model,
+    ``slowness`` a factor by which this rank's maps take longer, for experiments.
     """
 
     def __init__(
@@ -184,6 +202,7 @@ class Rounds:
         look: Callable[[], object],
         segment: Segment | None = None,
         stages: int = 1,
+        slowness: float = 1.0,
     ) -> None:
         self._run = context.run
         self._plan = context.plan
@@ -193,11 +212,12 @@ class Rounds:
         self._look = look
         found = strategies.find(self._plan.strategy)
         self._names = ("params", *found.mapped_arrays(self._plan))
+        self._owns = bool(found.own_arrays(self._plan, np.empty(0)))
         self._state = GangState(context, mesh, blocks, self._names)
         self._count = self._state.count
         self._layout = Layout(mesh.ranks, self._count)
         self._strategy = found(context, self._state, self._layout)
-        divided = split(context.model, stages) if stages > 1 else ()
+        divided = stages_of(context.model, stages) if stages > 1 else ()
         self._division = Division(mesh.ranks, self._state, divided)
         self._stage = self._division.stage(mesh.rank)
         if self._stage is not None:
@@ -207,6 +227,7 @@ class Rounds:
             # What goes from stage to stage is smaller than all that a slice becomes.
             rows = max(self._plan.slice_rows, ROWS)
             mesh.most += rows * context.model.row_bytes
+        self._group = self._division.group(mesh.rank)
         self._owners = self._division.owners(self._count)
         self._all = range(mesh.ranks)
         owner = self._division.owner
@@ -222,6 +243,10 @@ class Rounds:
         self._publish_at = 0.0
         #: Times the rounds, and decides when the segment ends: that of rank 0 counts.
         self.watch = Stopwatch(segment or Segment(), self._plan.rounds)
+        self._slowness = slowness
+        #: How units are divided, and rank 0's measurements, by which it decides that.
+        self._split = EVEN
+        self._balance = Balance(self._division.groups, time.monotonic())
 
     def run(self, start: int, is_evaluated: bool) -> None:
         """Take part from the published round ``start`` until the training or the segment ends.
@@ -254,6 +279,9 @@ class Rounds:
             self._state.vector(start, name)
         for number in self._mine:
             self._state.block(start, number)
+        if self._owns:
+            for unit in range(*self._parts(start)[self._group]):
+                self._state.own(start, unit)
         if self._stage is None:
             # For the gradients of slices, of which a few exist at once, and what has other memory.
             slices = -(-self._strategy.units(self._plan, start) // self._mesh.ranks)
@@ -267,39 +295,73 @@ class Rounds:
 
     # A round
 
+    def _parts(self, completed: int) -> tuple[tuple[int, int], ...]:
+        """The units of each group: always the same if they own something, else by speed."""
+        units = self._strategy.units(self._plan, completed)
+        return shares(units, self._division.groups, EVEN if self._owns else self._split)
+
     def _round(self, completed: int) -> tuple[bool, bool]:
         """Make one update; returns whether rank 0 wants it published, and whether all end here."""
         strategy, state = self._strategy, self._state
         division, shared = self._division, self._mesh.shared
         if shared is not None:
             shared.reset()
-        units = strategy.units(self._plan, completed)
-        parts = leaf_ranges(completed, units, division.groups)
-        group = division.group(self._mesh.rank)
-        pairs: Iterable[Pair] = strategy.map(parts[group]) if group < len(parts) else ()
-        senders = [rank for rank in self._all if division.group(rank) < len(parts)]
+        parts = self._parts(completed)
+        busy = [start < stop for start, stop in parts]
+        senders: Sequence[int] = [at for at in self._all if busy[division.group(at)]]
+        mine = LeafRange(completed, *parts[self._group])
+        pairs = self._map(mine) if self._mesh.rank in senders else []
         for phase in strategy.phases(self._plan, completed, self._layout):
             owners = division.owners(phase.keys)
             found: list[Pair] = []
             put = None if shared is None else shared.put
-            for key, messages in self._shuffle(pairs, senders, owners, put).items():
+            received = self._shuffle(pairs, senders, owners, put)
+            self._note(received.pop(_TIMES, ()))
+            for key, messages in received.items():
                 found += strategy.reduce(completed, phase, key, messages)
             pairs, senders = found, owners
-        wishes = {
+        wishes: dict[str, object] = {
             "publish": time.monotonic() >= self._publish_at,
             "ends": self.watch.is_over(completed + 1),
         }
+        units = strategy.units(self._plan, completed)
+        split = None if self._mesh.rank else self._balance.decide(units, time.monotonic())
+        if split is not None:
+            wishes["split"] = [*split]
         messages = [Message({**one.meta, **wishes}, one.arrays) for one in state.news]
         messages = self._spread(messages)
         state.receive(completed + 1, messages)
         first = next(one.meta for one in messages if one.meta["block"] == 0)
+        if "split" in first:
+            speeds, probe = first["split"]
+            self._split = Split(tuple(speeds), probe)
         return first["publish"], first["ends"]
+
+    def _map(self, part: LeafRange) -> list[Pair]:
+        """The messages of some units, and one about what they took."""
+        started = time.perf_counter()
+        pairs = list(self._strategy.map(part))
+        if self._slowness > 1:
+            time.sleep((self._slowness - 1) * (time.perf_counter() - started))
+        seconds = time.perf_counter() - started
+        if self._stage is not None and self._stage.number:
+            # The first stage waits for all that becomes of its slices.
+            return pairs
+        took = {"rank": self._group, "units": part.stop - part.start, "seconds": seconds}
+        return [*pairs, (_TIMES, Message(took, {}))]
+
+    def _note(self, messages: Iterable[Message]) -> None:
+        """Note what all ranks' maps took, on rank 0."""
+        took = [message.meta for message in messages]
+        for one in took:
+            self._balance.note(one["rank"], one["units"], one["seconds"])
+        self.watch.note_maps([one["seconds"] for one in took])
 
     def _shuffle(
         self,
         pairs: Iterable[Pair],
-        senders: Collection[int],
-        owners: Collection[int],
+        senders: Sequence[int],
+        owners: Sequence[int],
         place: Placing | None = None,
     ) -> dict[str, list[Message]]:
         """Send messages to the owners of their keys; returns what this rank receives, by key."""
@@ -354,6 +416,7 @@ class Rounds:
             self._look()
             if self._is_due(completed):
                 self._wait_for_driver(completed)
+        self._state.save_owned()
         for number in self._mine:
             self._state.save(completed, number)
         # All ranks have published the round before, or they could not have made this one.
@@ -361,6 +424,7 @@ class Rounds:
             earlier = self._passing.pop(0)
             for number in self._mine:
                 self._run.block_path(earlier, number, self._count).unlink(missing_ok=True)
+            self._state.remove_owned(earlier)
         self._published = completed
         if not self._is_due(completed):
             self._passing.append(completed)
@@ -429,9 +493,7 @@ class Rounds:
         inference = self._inference
         inference.params = self._state.params(completed)
         leaves = inference.leaves
-        parts = ranges(leaves, self._division.groups)
-        group = self._division.group(self._mesh.rank)
-        mine = parts[group] if group < len(parts) else (0, 0)
+        mine = shares(leaves, self._division.groups, self._split)[self._group]
         pairs: list[Pair] = []
         stage = self._stage
         if stage is not None and stage.number:

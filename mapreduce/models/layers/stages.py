@@ -34,7 +34,7 @@ class Stage:
         return self.start, self.start + self.network.size
 
 
-def split(model: Model, count: int) -> list[Stage]:
+def stages_of(model: Model, count: int) -> list[Stage]:
     """Some stages of a network, of which the largest has as few multiplications as possible.
 
     Where that leaves a choice, the largest number of a stage's parameters is the least, too. Layers
@@ -68,7 +68,7 @@ def split(model: Model, count: int) -> list[Stage]:
 
 
 def edges(costs: Sequence[tuple[int, int]], count: int) -> list[int]:
-    """The first step of each of ``count`` stages; see :func:`split`.
+    """The first step of each of ``count`` stages; see :func:`stages_of`.
 
     ``costs`` are two costs of each step: the largest sum of the first one over a stage is the
     least, and with it the largest sum of the second one.

@@ -25,9 +25,9 @@ from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node
 from mapreduce.strategies.base import Line
+from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.leaf_ranges import LeafRange
 from mapreduce.strategies.state import State
-from mapreduce.strategies.sync.gradients import Gradients
 from mapreduce.strategies.task_context import TaskContext
 
 

@@ -21,15 +21,15 @@ from collections.abc import Iterable, Iterator
 from mapreduce.errors import MissingNodesError
 from mapreduce.models.layers.stages import Stage
 from mapreduce.plan.plan import Plan
-from mapreduce.plan.strategies import OPTIONAL
+from mapreduce.plan.strategies import OPTIMIZING
 from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.strategies.base import Layout, Line, Pair, Phase, Strategy
+from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key, block_of, merge_levels
 from mapreduce.strategies.state import State
 from mapreduce.strategies.sync.blocks import BlockOwner
-from mapreduce.strategies.sync.gradients import Gradients
 from mapreduce.strategies.sync.stages import StagedGradients
 from mapreduce.strategies.task_context import TaskContext
 
@@ -37,7 +37,7 @@ from mapreduce.strategies.task_context import TaskContext
 class Sync(Strategy):
     """Synchronous training, whose units are the slices of a round."""
 
-    takes = OPTIONAL
+    takes = OPTIMIZING
     takes_stages = True
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:

@@ -22,7 +22,7 @@ from mapreduce.data.readers import text
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.models.context import Context, Key
-from mapreduce.models.layers.stages import edges, split
+from mapreduce.models.layers.stages import edges, stages_of
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.aggregator import VectorSum, joined
 from mapreduce.runs.events import Events
@@ -212,7 +212,7 @@ def test_stages_are_whole_layers_with_their_numbers():
     model = models.create(
         "conv:4x3,relu,pool:2,batchnorm,dense:30,gelu,dense:8", (1, 9, 9), 3, "float64"
     )
-    stages = split(model, 4)
+    stages = stages_of(model, 4)
     assert stages[0].part[0] == 0
     assert [a.part[1] for a in stages[:-1]] == [b.part[0] for b in stages[1:]]
     assert stages[-1].part[1] == model.size
@@ -237,7 +237,7 @@ def test_a_gradient_through_stages_is_that_of_the_model(spec):
         context = Context(training=True, key=key, extras=extras[0])
         loss = model.gradient(params, batch, expected, context)
         going, sent = [], None
-        stages = split(model, 3)
+        stages = stages_of(model, 3)
         for stage in stages:
             stage.network.source = None if sent is None else lambda sent=sent: sent.copy()
             context = Context(training=True, key=key, extras=extras[1])
@@ -287,6 +287,12 @@ def test_models_that_cannot_be_cut(data, tmp_path, changes, stages, says):
     run = create(data, tmp_path / "run", "dense", **changes)
     with pytest.raises(UsageError, match=says):
         driver.train(run, execution({"workers": stages, "stages": stages}), 3, Events())
+
+
+def test_a_strategy_whose_tasks_need_the_whole_model(data, tmp_path):
+    run = create(data, tmp_path / "run", "gru", strategy="averaging", replicas=2)
+    with pytest.raises(UsageError, match="--stages 2: expected --strategy sync, found averaging"):
+        driver.train(run, execution({"workers": 2, "stages": 2}), 3, Events())
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ import secrets
 import sys
 
 import pytest
-from averaging import REPLICAS
+from own_averaging import REPLICAS
 
 import datasets
 from hdfs_utils.paths import RemotePath
@@ -19,7 +19,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric
 from mapreduce.training import driver
 
-SPEC = "averaging:Averaging"
+SPEC = "own_averaging:Averaging"
 #: Three pages of parameters, and rounds whose replicas have one slice or two.
 SETTINGS = Settings(
     "mlp:700",

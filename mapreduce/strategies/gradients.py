@@ -1,6 +1,6 @@
 """The mapper's part of a round: gradients of slices, added up along the canonical tree."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from mapreduce.models.context import Key
 from mapreduce.optim.contract import GlobalTransformation
 from mapreduce.plan.plan import Slice
 from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
-from mapreduce.reduction.tree import Node, TreeFold
+from mapreduce.reduction.tree import Node, TreeFold, watcher
 from mapreduce.reduction.vectors import SparseVector, dense
 from mapreduce.runs.directory import Array
 from mapreduce.strategies.leaf_ranges import LeafRange
@@ -59,6 +59,26 @@ class Gradients:
         for leaf, partial in zip(mine, partials, strict=True):
             fold.add(Node(0, leaf), partial)
         return fold
+
+    def total(self, completed: int, rows: Sequence[Slice], params: Array) -> VectorSum:
+        """The sum over slices of a round, for parameters of one's own, along a tree over them.
+
+        Its vector is valid until the next call of this method or of :meth:`nodes`.
+        """
+        self._spare += self._lent
+        self._lent.clear()
+        # Not a part of the round's own sum.
+        token = watcher.set(None)
+        try:
+            fold: TreeFold[VectorSum] = TreeFold(len(rows), self._combine, "the gradient")
+        finally:
+            watcher.reset(token)
+        for leaf, partial in enumerate(self._of_slices(completed, rows, params, 1.0)):
+            fold.add(Node(0, leaf), partial)
+        found = fold.result()
+        if not isinstance(found.vector, SparseVector):
+            self._lent.append(found.vector)
+        return found
 
     def _of_slices(
         self, completed: int, rows: Iterable[Slice], params: Array, scale: float

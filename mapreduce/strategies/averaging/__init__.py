@@ -1,0 +1,1 @@
+"""Averaging of replicas that take local steps."""

@@ -1,0 +1,168 @@
+"""Replicas: copies of the model that take local steps on their own parts of a round's rows.
+
+A replica is a virtual worker. It belongs to the plan, not to a process, so the result does not
+depend on how many processes there are. A round's slices, sorted by shard and row, are cut into as
+many even, consecutive parts as there are replicas. Where slices and replicas are powers of two, the
+parts are complete subtrees of the round's tree.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kernels import dispatch
+from mapreduce.errors import NonFiniteError, UsageError
+from mapreduce.optim.contract import GlobalTransformation
+from mapreduce.optim.contract import State as Arrays
+from mapreduce.plan.plan import Plan, Slice
+from mapreduce.reduction.aggregator import VectorSum, combine
+from mapreduce.runs.directory import Array
+from mapreduce.strategies.gradients import Gradients
+from mapreduce.strategies.state import State
+from mapreduce.strategies.stepping import Part, Stepper
+from mapreduce.strategies.task_context import TaskContext
+
+_first_non_finite = dispatch.get("first_non_finite")
+
+#: Settings of the optimizer that steps of replicas use.
+TAKES = ("optimizer", "momentum", "l2", "weight_decay", "clip_norm")
+
+
+def check(plan: Plan) -> None:
+    """Refuse a plan whose replicas could not take their steps.
+
+    Raises
+    ------
+    UsageError
+        There are more replicas than slices for a local step, the steps are more than an epoch has,
+        or the optimizer searches over rounds.
+    """
+    if plan.create_optimizer().needs_all_rows:
+        raise UsageError(
+            f"--optimizer {plan.optimizer}: it compares rounds of all rows, and replicas take "
+            f"steps of their own. Take sgd, momentum, adagrad, adam or adamw"
+        )
+    step, epoch = plan.slices_per_step, plan.slices_per_epoch
+    if plan.replicas > step:
+        raise UsageError(
+            f"--replicas {plan.replicas}: a local step has {step} slice(s) of {plan.slice_rows} "
+            f"rows, and each replica needs one. Take a larger --batch-size (found "
+            f"{plan.batch_size}), a smaller --slice-rows, or fewer replicas"
+        )
+    if plan.local_steps > max(1, -(-epoch // step)):
+        raise UsageError(
+            f"--local-steps {plan.local_steps}: an epoch has {-(-epoch // step)} step(s) of "
+            f"{plan.batch_size} rows. Take a smaller --batch-size, or fewer local steps"
+        )
+
+
+def count(plan: Plan, completed: int) -> int:
+    """Replicas that take part in a round; the last one of an epoch may have too few slices."""
+    return min(plan.replicas, plan.leaves(completed))
+
+
+def slices_of(plan: Plan, completed: int, replica: int) -> list[Slice]:
+    """The slices of a replica in the round after ``completed`` ones, at least one."""
+    slices, replicas = plan.slices(completed), count(plan, completed)
+    edges = (len(slices) * edge // replicas for edge in (replica, replica + 1))
+    return [*slices[slice(*edges)]]
+
+
+def steps_of(plan: Plan, completed: int, replica: int) -> list[list[Slice]]:
+    """The slices of each of a replica's local steps, of which none is without slices.
+
+    With n steps each takes every n-th slice, and so rows of all shards that the replica has.
+    """
+    slices = slices_of(plan, completed, replica)
+    steps = min(-(-plan.leaves(completed) // plan.slices_per_step), len(slices))
+    return [slices[step::steps] for step in range(steps)]
+
+
+class Trained(NamedTuple):
+    """What a replica has learned in a round.
+
+    Attributes
+    ----------
+    update : array (size,)
+        What its steps have added to the parameters.
+    state : dict of str to array (size,)
+        The optimizer's.
+    seen : VectorSum
+        Rows, weight, loss and extras of all steps, without a vector.
+    """
+
+    update: Array
+    state: Arrays
+    seen: VectorSum
+
+
+class Replicas:
+    """The local steps of replicas."""
+
+    def __init__(self, context: TaskContext, state: State) -> None:
+        self._context = context
+        self._gradients = Gradients(context, state)
+        self._stepper = Stepper(context)
+
+    def train(self, completed: int, replica: int, params: Array, state: Arrays) -> Trained:
+        """Take a replica's steps of a round, from some parameters (size,) and state on.
+
+        Raises
+        ------
+        NonFiniteError
+            A step's loss or update is not finite. The error names the replica and its slices.
+        """
+        plan = self._context.plan
+        seen = VectorSum(0, 0.0, 0.0, np.empty(0, params.dtype))
+        update = np.zeros_like(params)
+        for number, rows in enumerate(steps_of(plan, completed, replica)):
+            local = params if number == 0 else params + update
+            found, state, total = self.step(completed, number, rows, local, state)
+            with np.errstate(all="ignore"):
+                update = found if number == 0 else update + found
+            self._check(completed, replica, number, rows, update, total.loss)
+            part = VectorSum(total.count, total.weight, total.loss, seen.vector, total.extras)
+            seen = combine(seen, part) if number else part
+        return Trained(update, state, seen)
+
+    def step(
+        self, completed: int, number: int, rows: list[Slice], params: Array, state: Arrays
+    ) -> tuple[Array, Arrays, VectorSum]:
+        """One local step: what it adds to the parameters, the state, and the sum over its rows."""
+        context = self._context
+        optimizer = context.optimizer
+        part = Part(0, len(params), params, state, optimizer.first_scalars())
+        total = self._gradients.total(completed, rows, params)
+        mean = self._stepper.mean(part, total)
+        sums = None
+        if isinstance(optimizer, GlobalTransformation):
+            sums = self._stepper.scalars(completed, part, mean).result()
+        step = completed * context.plan.local_steps + number
+        stepped = self._stepper.step(step, part, mean, sums)
+        updates = stepped.updates
+        with np.errstate(all="ignore"):
+            found = stepped.params - params if updates is None else updates
+        return found, stepped.state, total
+
+    def _check(
+        self,
+        completed: int,
+        replica: int,
+        number: int,
+        rows: list[Slice],
+        update: Array,
+        loss: float,
+    ) -> None:
+        index = _first_non_finite(update)
+        if index < 0 and np.isfinite(loss):
+            return
+        where = ", ".join(f"shard {each.shard} rows {each.start}-{each.stop - 1}" for each in rows)
+        context = self._context
+        what = f"its loss is {loss}"
+        if index >= 0:
+            what = f"its update of parameter {context.model.parameter_at(index)} is {update[index]}"
+            what += context.feature(index)
+        raise NonFiniteError(
+            f"round {completed}, replica {replica}, local step {number} ({where:.200}): {what}. "
+            f"The replica diverged: {context.plan.cures}, or fewer --local-steps"
+        )

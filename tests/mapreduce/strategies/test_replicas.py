@@ -1,0 +1,299 @@
+"""Averaging: the steps of its rounds against a naive loop, and one hash wherever it runs."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import datasets
+from mapreduce.errors import Interrupted, NonFiniteError, UsageError
+from mapreduce.plan.settings import Settings
+from mapreduce.reduction.vectors import dense
+from mapreduce.runs import checkpoint
+from mapreduce.runs.events import Events, RoundCompleted
+from mapreduce.runs.execution import Execution
+from mapreduce.strategies import replicas
+from mapreduce.strategies.averaging.adasum import adasum
+from mapreduce.strategies.averaging.averaging import Averaging
+from mapreduce.strategies.task_context import TaskContext
+from mapreduce.testing import check_strategy
+from mapreduce.training import driver
+
+#: Three pages of parameters; rounds of eight slices, the last one of an epoch has six.
+SETTINGS = Settings(
+    "mlp:700", strategy="averaging", batch_size=32, slice_rows=4, rounds=9, checkpoint_every=4
+)
+INLINE = Execution("inline")
+#: Rounds whose rows, slices and replicas are powers of two.
+EXACT = replace(SETTINGS, learning_rate=0.125, rounds=4)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("replicas")
+    datasets.blobs(folder / "train", (128, 88, 64), features=50)
+    datasets.blobs(folder / "even", (128, 64), features=50)
+    return folder
+
+
+def train(path, data, settings, execution):
+    run = driver.create(path, settings, data, None)
+    return driver.train(run, execution, 0, Events()).model_sha256
+
+
+def params_of(path, data, settings):
+    run = driver.create(path, settings, data, None)
+    driver.train(run, Execution("inline"), 0, Events())
+    plan = run.config.plan
+    return plan, checkpoint.load(run, plan.create_model(), plan.rounds).params
+
+
+@pytest.fixture(scope="module")
+def plan(data):
+    settings = replace(SETTINGS, replicas=3, local_steps=2)
+    return driver.create(data / "plan", settings, data / "train", None).config.plan
+
+
+class TestTheSixSteps:
+    """A model is sent out; replicas take steps on their parts; their updates become one; again."""
+
+    def test_1_all_replicas_begin_with_the_same_model(self, plan):
+        params = plan.create_model().init(0)
+        assert Averaging.initial_arrays(plan, params) == {}
+        elastic = replace(plan, optimizer="momentum", replica_state="keep", elastic=0.1)
+        kept = Averaging.own_arrays(elastic, params)
+        assert kept["params"] is params
+        assert not kept["velocity"].any()
+
+    def test_2_each_has_a_part_of_the_rows(self, plan):
+        for completed in range(plan.rounds):
+            parts = [Averaging.slices(plan, completed, unit) for unit in range(3)]
+            assert [one for part in parts for one in part] == [*plan.slices(completed)]
+            assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+    def test_3_each_takes_its_steps(self, plan):
+        for replica in range(3):
+            steps = replicas.steps_of(plan, 0, replica)
+            assert len(steps) == plan.local_steps
+            assert sorted(itertools.chain(*steps)) == replicas.slices_of(plan, 0, replica)
+
+    def test_4_updates_count_as_their_rows(self, data, tmp_path):
+        """Six steps on fourteen slices: parts of four and of five slices."""
+        settings = replace(SETTINGS, replicas=3, rounds=5, dtype="float64")
+        plan, params = params_of(tmp_path / "run", data / "train", settings)
+        np.testing.assert_allclose(params, naive(tmp_path / "run", plan), rtol=1e-12, atol=1e-14)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"replicas": 3, "local_steps": 4},
+            {"replicas": 3, "local_steps": 4, "optimizer": "momentum"},
+            {"replicas": 3, "local_steps": 4, "optimizer": "momentum", "replica_state": "keep"},
+            {"replicas": 8, "local_steps": 2, "optimizer": "adam", "l2": 0.01},
+            {"replicas": 4, "local_steps": 2, "elastic": 0.2, "replica_state": "keep"},
+            # Updates that are added make the training less stable, so that differences would grow.
+            {"replicas": 5, "combine": "adasum", "learning_rate": 0.01},
+            {
+                "replicas": 6,
+                "combine": "adasum",
+                "learning_rate": 0.001,
+                "optimizer": "momentum",
+                "replica_state": "keep",
+            },
+        ],
+    )
+    def test_5_updates_become_one(self, data, tmp_path, change):
+        settings = replace(SETTINGS, dtype="float64", **change)
+        plan, params = params_of(tmp_path / "run", data / "train", settings)
+        np.testing.assert_allclose(params, naive(tmp_path / "run", plan), rtol=1e-10, atol=1e-12)
+
+    def test_6_rounds_go_on_until_the_epochs_are_over(self, data, tmp_path):
+        settings = replace(SETTINGS, replicas=4, local_steps=5, rounds=None, epochs=2)
+        plan = driver.create(tmp_path / "run", settings, data / "train", None).config.plan
+        assert plan.rounds == 2 * 2
+        seen = [one for completed in range(2) for one in plan.slices(completed)]
+        assert len(seen) == len({*seen}) == 280 // 4
+
+
+def naive(path, plan):
+    """The parameters in the end, by a loop over rounds, replicas, steps and slices."""
+    context = TaskContext(path, 1)
+    model = plan.create_model()
+    params = model.init(plan.seed)
+    state = {}
+    for completed in range(plan.rounds):
+        found = []
+        leaves = list(plan.slices(completed))
+        count = min(plan.replicas, len(leaves))
+        for replica in range(count):
+            mine = leaves[len(leaves) * replica // count : len(leaves) * (replica + 1) // count]
+            steps = min(-(-len(leaves) // plan.slices_per_step), len(mine))
+            key = replica if plan.replica_state == "keep" else 0
+            start, own = state.get(key, (params, plan.create_optimizer().init(params)))
+            local = here = start if plan.elastic is not None else params
+            rows = 0
+            for step in range(steps):
+                gradient, weight = np.zeros_like(params), 0
+                for one in mine[step::steps]:
+                    gradient = gradient + dense(context.gradient(local, context.batch(one))[1])
+                    weight += one.stop - one.start
+                mask = model.penalised(0, model.size)
+                gradient = gradient / weight + plan.l2 * mask * local
+                number = completed * plan.local_steps + step
+                updates, own = plan.create_optimizer().update(gradient, own, local, number)
+                local = local + updates
+                rows += weight
+            found.append((rows, here, local, own))
+        if plan.elastic is not None:
+            moved = [plan.elastic * (local - params) for _, _, local, _ in found]
+            for replica, (_, _, local, own) in enumerate(found):
+                state[replica] = local - moved[replica], own
+            params = params + sum(moved)
+            continue
+        updates = [local - here for _, here, local, _ in found]
+        total = sum(rows for rows, *_ in found)
+        if plan.combine == "adasum":
+            while len(updates) > 1:
+                updates = [
+                    _adasum(*updates[i : i + 2]) if i + 1 < len(updates) else updates[i]
+                    for i in range(0, len(updates), 2)
+                ]
+            update = updates[0]
+        else:
+            update = sum(rows * one for (rows, *_), one in zip(found, updates, strict=True)) / total
+        params = params + update
+        if plan.replica_state == "keep":
+            state |= {replica: (params, own) for replica, (*_, own) in enumerate(found)}
+        else:
+            names = found[0][3]
+            mean = {n: sum(rows * own[n] for rows, *_, own in found) / total for n in names}
+            state = {0: (params, mean)}
+    return params
+
+
+def _adasum(a, b):
+    return (1 - a @ b / (2 * a @ a)) * a + (1 - a @ b / (2 * b @ b)) * b
+
+
+class TestOneStepIsALargeBatch:
+    """What one local step of plain SGD has in common with synchronous training."""
+
+    def sync(self, folder, data, settings):
+        return params_of(folder / "sync", data, replace(settings, strategy="sync", replicas=1))[1]
+
+    @pytest.mark.parametrize("count", [1, 2, 4, 8])
+    def test_to_the_bit_with_powers_of_two(self, data, tmp_path, count):
+        settings = replace(EXACT, replicas=count)
+        _, params = params_of(tmp_path / "run", data / "even", settings)
+        assert np.array_equal(params, self.sync(tmp_path, data / "even", EXACT))
+
+    @pytest.mark.parametrize("change", [{"replicas": 3}, {"replicas": 4, "learning_rate": 0.1}])
+    def test_nearly_with_others(self, data, tmp_path, change):
+        settings = replace(SETTINGS, dtype="float64", **change)
+        _, params = params_of(tmp_path / "run", data / "train", settings)
+        others = self.sync(tmp_path, data / "train", settings)
+        assert np.abs(params - others).max() < 1e-6
+        assert not np.array_equal(params, others)
+
+
+EXECUTIONS = [
+    Execution("inline", workers=3, blocks=3, rounds_per_job=2),
+    *(
+        Execution(
+            "parallel", workers=count, blocks=min(count, 3), start_method="fork", executor=how
+        )
+        for count in (1, 2, 3, 5)
+        for how in ("chain", "gang")
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"replicas": 5, "local_steps": 2},
+        {"replicas": 4, "local_steps": 2, "optimizer": "momentum", "replica_state": "keep"},
+        {"replicas": 4, "elastic": 0.2, "replica_state": "keep"},
+        {"replicas": 5, "combine": "adasum", "replica_state": "keep", "optimizer": "momentum"},
+    ],
+    ids=lambda change: "-".join(map(str, change.values())),
+)
+def test_one_hash(data, tmp_path, change):
+    settings = replace(SETTINGS, **change)
+    expected = train(tmp_path / "run", data / "train", settings, INLINE)
+    for number, execution in enumerate(EXECUTIONS):
+        found = train(tmp_path / f"run{number}", data / "train", settings, execution)
+        assert found == expected, execution
+
+
+def test_a_stopped_run_goes_on_with_other_workers(data, tmp_path):
+    def stop(event):
+        if isinstance(event, RoundCompleted) and event.completed == 5:
+            raise Interrupted(2)
+
+    settings = replace(SETTINGS, replicas=4, optimizer="momentum", replica_state="keep")
+    expected = train(tmp_path / "expected", data / "train", settings, INLINE)
+    run = driver.create(tmp_path / "run", settings, data / "train", None)
+    two = Execution("parallel", workers=2, blocks=2)
+    with pytest.raises(Interrupted):
+        driver.train(run, replace(two, rounds_per_job=1), 0, Events(stop))
+    three = replace(two, workers=3, blocks=3, executor="gang", start_method="fork")
+    assert driver.train(run, three, 0, Events()).model_sha256 == expected
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"replicas": 9}, r"--replicas 9: a local step has 8 slice\(s\) of 4 rows"),
+        ({"replicas": 2, "local_steps": 10}, "--local-steps 10: an epoch has 9 step"),
+        ({"optimizer": "lbfgs", "batch_size": 0}, "--optimizer lbfgs: it compares rounds"),
+        ({"replicas": 4, "elastic": 0.3, "replica_state": "keep"}, "at most 1 / --replicas"),
+        ({"replicas": 4, "elastic": 0.2}, "Add --replica-state keep"),
+        ({"precision": "mixed"}, "--strategy averaging does not use it"),
+    ],
+)
+def test_what_does_not_fit_together(data, tmp_path, change, message):
+    with pytest.raises(UsageError, match=message):
+        driver.create(tmp_path / "run", replace(SETTINGS, **change), data / "train", None)
+
+
+def test_slices_are_small_enough_for_the_replicas(data, tmp_path):
+    settings = replace(SETTINGS, batch_size=64, slice_rows=None, replicas=16)
+    plan = driver.create(tmp_path / "run", settings, data / "train", None).config.plan
+    assert plan.slices_per_step == 16
+
+
+def test_a_replica_that_diverges_is_named(data, tmp_path):
+    settings = replace(SETTINGS, model="softmax", learning_rate=1e38, replicas=4, local_steps=2)
+    with pytest.raises(NonFiniteError, match=r"round \d, replica \d, local step \d \(shard"):
+        train(tmp_path / "run", data / "train", settings, INLINE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"replicas": 3},
+        {"replicas": 3, "local_steps": 2, "optimizer": "adam"},
+        {"replicas": 2, "clip_norm": 0.5, "replica_state": "keep", "optimizer": "momentum"},
+        {"replicas": 3, "combine": "adasum"},
+        {"replicas": 3, "elastic": 0.3, "replica_state": "keep"},
+    ],
+)
+def test_the_contract(change):
+    check_strategy(Averaging, Settings(**change))
+
+
+class TestAdasum:
+    def products(self, a, b):
+        return np.array([a @ b, a @ a, b @ b])
+
+    def test_orthogonal_updates_are_added_and_equal_ones_averaged(self):
+        a, b = np.array([3.0, 0.0]), np.array([0.0, 0.5])
+        assert np.array_equal(adasum(a, b, self.products(a, b)), a + b)
+        assert np.array_equal(adasum(a, a, self.products(a, a)), a)
+
+    def test_nothing_adds_nothing(self):
+        a, zero = np.array([3.0, 1.0]), np.zeros(2)
+        assert np.array_equal(adasum(a, zero, self.products(a, zero)), a)
+        assert np.array_equal(adasum(zero, zero, self.products(zero, zero)), zero)
