@@ -10,6 +10,7 @@ STRATEGIES = Registry(
     {
         "sync": "mapreduce.strategies.sync.sync:Sync",
         "averaging": "mapreduce.strategies.averaging.averaging:Averaging",
+        "tournament": "mapreduce.strategies.tournament.tournament:Tournament",
     },
     base="mapreduce.strategies.base:Strategy",
 )
@@ -38,8 +39,11 @@ REPLICATING = (
     "combine",
 )
 
+#: Settings of replicas that compete.
+COMPETING = ("held_out", "spread")
+
 #: What a strategy may name: :attr:`mapreduce.strategies.base.Strategy.takes`.
-OPTIONAL = (*OPTIMIZING, *REPLICATING)
+OPTIONAL = (*OPTIMIZING, *REPLICATING, *COMPETING)
 
 
 def find(name: str) -> type[Any]:

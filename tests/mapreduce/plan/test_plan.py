@@ -335,6 +335,8 @@ BAD = [
     ("--strategy sync does not use it, found 2", {"replicas": 2}),
     ("--local-steps: expected a number from 1 to 100,000, found 0", {"local_steps": 0}),
     ("--combine: expected one of mean, adasum", {"combine": "max"}),
+    ("--held-out: expected a number of rows", {"held_out": -1}),
+    ("--spread: expected a finite number from 1 on", {"spread": math.inf}),
     ("Add --replica-state keep", {"strategy": "averaging", "elastic": 0.5}),
     ("--replica-state: expected one of average, keep", {"replica_state": "drop"}),
     ("--batch-size 722: L-BFGS takes all 723", {"optimizer": "lbfgs", "batch_size": 722}),
