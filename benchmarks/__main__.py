@@ -32,6 +32,7 @@ NAMES = (
     "gang.million",
     "gang.minibatch",
     "gang.epoch",
+    "strategies.uneven",
     "full_batch",
     "memory",
     "growth",

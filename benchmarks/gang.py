@@ -47,12 +47,16 @@ class Timed:
         A folder for runs.
     data : Path
     ranks : int
+    slow_worker : str, optional
+        As the option of that name.
     """
 
-    def __init__(self, path: Path, data: Path, ranks: int) -> None:
+    def __init__(self, path: Path, data: Path, ranks: int, slow_worker: str | None = None) -> None:
         self._path = path
         self._data = data
-        self._execution = Execution("parallel", ranks, blocks=0, executor="gang")
+        self._execution = Execution(
+            "parallel", ranks, blocks=0, executor="gang", slow_worker=slow_worker
+        )
         self._runs = 0
 
     def seconds(self, settings: Settings, every: int) -> list[float]:

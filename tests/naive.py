@@ -6,6 +6,7 @@ are exact (``math.fsum``), unless their order is what is tested.
 
 import math
 import re
+import struct
 
 import numpy as np
 
@@ -481,6 +482,42 @@ def tree_sum(leaves, combine):
 def add(left, right):
     """Element by element, rounded to the arrays' dtype."""
     return np.array([a + b for a, b in zip(left, right, strict=True)], left.dtype)
+
+
+#: Elements of a page.
+PAGE = 16_384
+
+
+def half_pages(values):
+    """Numbers of 16 bits, scaled by a power of two for each page.
+
+    They are those of ``struct``, rounded to the nearest, and of two to the even one.
+    """
+    out = []
+    for start in range(0, len(values), PAGE):
+        page = values[start : start + PAGE].tolist()
+        exponent = 15 - math.frexp(max(abs(value) for value in page))[1]
+        for value in page:
+            (half,) = struct.unpack("e", struct.pack("e", math.ldexp(value, exponent)))
+            out.append(math.ldexp(half, -exponent))
+    return np.array(out).astype(values.dtype)
+
+
+def one_bit_pages(values):
+    """For each element the mean of those of its page that have its sign; 0 is positive."""
+    out = []
+    for start in range(0, len(values), PAGE):
+        page = values[start : start + PAGE].tolist()
+        groups = [v for v in page if v < 0], [v for v in page if v >= 0]
+        means = [total(group) / len(group) if group else 0.0 for group in groups]
+        out += [means[value >= 0] for value in page]
+    return np.array(out)
+
+
+def largest(values, count):
+    """Indices, ascending, of the largest magnitudes; of equal ones the first."""
+    order = sorted(range(len(values)), key=lambda i: (-abs(float(values[i])), i))
+    return sorted(order[:count])
 
 
 def first_non_finite(values):

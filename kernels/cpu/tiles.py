@@ -33,6 +33,13 @@ def lanes(itemsize: int) -> int:
     return _VECTOR_BYTES // itemsize
 
 
+def splat(builder: ir.IRBuilder, number: Any, kind: ir.VectorType) -> Any:
+    """Write code for a vector of equal numbers."""
+    none, index = kind(ir.Undefined), ir.IntType(32)
+    first = builder.insert_element(none, number, index(0))
+    return builder.shuffle_vector(first, none, ir.VectorType(index, kind.count)([0] * kind.count))
+
+
 @jit
 def gathered_products(x, b, out, x_rows, out_rows, jobs):
     """Products of gathered rows by panels of a matrix, one for each job.
@@ -190,18 +197,11 @@ class _Tile:
             factors.append(builder.load(place, align=self.itemsize))
         added = []
         for row, start in enumerate(starts):
-            spread = self._spread(builder.load(self._moved(start, step)))
+            spread = splat(builder, builder.load(self._moved(start, step)), self.vector)
             for number, factor in enumerate(factors):
                 arguments = [spread, factor, sums[row * vectors + number]]
                 added.append(builder.call(self.multiply_add, arguments))
         return added
-
-    def _spread(self, number: Any) -> Any:
-        none, index = self.vector(ir.Undefined), ir.IntType(32)
-        first = self.builder.insert_element(none, number, index(0))
-        return self.builder.shuffle_vector(
-            first, none, ir.VectorType(index, self.lanes)([0] * self.lanes)
-        )
 
     def _start(self, name: str, row: int) -> Any:
         """Where a row of ``x`` or of ``out`` begins."""

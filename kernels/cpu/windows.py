@@ -12,7 +12,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 from kernels.cpu import jit
-from kernels.cpu.tiles import lanes
+from kernels.cpu.tiles import lanes, splat
 
 
 def pool_windows(z, scale, shift, low, out, places, size, stride):
@@ -157,14 +157,6 @@ class _Block:
     def _place(self, array: Any, at: Any, kind: Any) -> Any:
         return self.builder.bitcast(self.builder.gep(array, [at]), kind.as_pointer())
 
-    def everywhere(self, number: Any, kind: Any) -> Any:
-        """A vector of equal numbers."""
-        index, none = ir.IntType(32), kind(ir.Undefined)
-        first = self.builder.insert_element(none, number, index(0))
-        return self.builder.shuffle_vector(
-            first, none, ir.VectorType(index, self.lanes)([0] * self.lanes)
-        )
-
     def window(self, size: Any, at: Any, line: Any, place: Any) -> Any:
         """Loop over a window: yields the vector of a place's number, and where it is."""
         builder = self.builder
@@ -172,7 +164,7 @@ class _Block:
             number = builder.add(builder.mul(down.index, size), across.index)
             number = builder.trunc(number, self.places.element) if self.lanes == 8 else number
             offset = builder.add(builder.mul(down.index, line), builder.mul(across.index, place))
-            yield self.everywhere(number, self.places), builder.add(at, offset)
+            yield splat(builder, number, self.places), builder.add(at, offset)
 
 
 def _write_largest(typing, z, z_at, line, place, size, scale, shift, c, low, out, places, at):
@@ -183,7 +175,7 @@ def _write_largest(typing, z, z_at, line, place, size, scale, shift, c, low, out
         block = _Block(context, builder, signature.args, arguments)
         z, z_at, line, place, size, scale, shift, c, low, out, places, at = block.values
         factor, more = block.load(scale, c), block.load(shift, c)
-        least = block.everywhere(low, block.vector)
+        least = splat(builder, low, block.vector)
         best = cgutils.alloca_once_value(builder, block.vector([float("-inf")] * block.lanes))
         chosen = cgutils.alloca_once_value(builder, block.places([0] * block.lanes))
         for number, where in block.window(size, z_at, line, place):
@@ -211,7 +203,7 @@ def _write_spread(typing, delta, out, places, at, low, dz, z_at, line, place, si
         block = _Block(context, builder, signature.args, arguments)
         delta, out, places, at, low, dz, z_at, line, place, size, sums, c = block.values
         none = block.vector([0.0] * block.lanes)
-        least = block.everywhere(low, block.vector)
+        least = splat(builder, low, block.vector)
         off = builder.fcmp_ordered("<=", block.load(out, at), least)
         value = builder.select(off, none, block.load(delta, at))
         chosen = builder.zext(block.load(places, at, block.bytes), block.places)

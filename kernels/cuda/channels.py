@@ -20,6 +20,7 @@ from kernels.cuda.columns import (
     width_of,
 )
 from kernels.cuda.memory import Array, Call
+from kernels.cuda.pooling import place_of
 
 
 def scale_shift(
@@ -66,12 +67,9 @@ def _scale_shift(z, scale, shift, out, is_scaled, relu, width):
 
 @jit
 def _scale_shift_pool(z, scale, shift, out, places, is_scaled, relu, pool):
-    _, height, width, channels = out.shape
     zero = z.dtype.type(0)
     for index in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        position, c = index // channels, index % channels
-        line, j = position // width, position % width
-        n, i = line // height, line % height
+        n, i, j, c = place_of(index, out)
         factor = scale[c] if is_scaled else z.dtype.type(1)
         best, first = zero, 0
         for u in range(pool):
@@ -123,11 +121,8 @@ def _scale_shift_backward(delta, out, dz, relu, width):
 
 @jit
 def _scale_shift_pool_backward(delta, out, places, dz, relu, pool):
-    _, height, width, channels = dz.shape
     for index in range(cuda.grid(1), dz.size, cuda.gridsize(1)):
-        position, c = index // channels, index % channels
-        line, x = position // width, position % width
-        n, y = line // height, line % height
+        n, y, x, c = place_of(index, dz)
         i, j = y // pool, x // pool
         value = dz.dtype.type(0)
         if i < delta.shape[1] and j < delta.shape[2]:

@@ -25,7 +25,7 @@ def max_pool(x: Array, out: Array, places: Array, size: int, stride: int) -> Arr
 @jit
 def _max_pool(x, out, places, size, stride):
     for index in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        n, i, j, c = _place(index, out)
+        n, i, j, c = place_of(index, out)
         best, first = x[n, i * stride, j * stride, c], 0
         for u in range(size):
             for v in range(size):
@@ -50,7 +50,7 @@ def max_pool_backward(delta: Array, places: Array, out: Array, size: int, stride
 @jit
 def _max_pool_backward(delta, places, out, size, stride):
     for index in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        n, y, x, c = _place(index, out)
+        n, y, x, c = place_of(index, out)
         total = out.dtype.type(0)
         for i in range(_first_window(y, size, stride), min(y // stride + 1, delta.shape[1])):
             for j in range(_first_window(x, size, stride), min(x // stride + 1, delta.shape[2])):
@@ -72,7 +72,7 @@ def average_pool(x: Array, out: Array, size: int, stride: int) -> Array:
 @jit
 def _average_pool(x, out, size, stride, share):
     for index in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        n, i, j, c = _place(index, out)
+        n, i, j, c = place_of(index, out)
         total = out.dtype.type(0)
         for u in range(size):
             for v in range(size):
@@ -93,7 +93,7 @@ def average_pool_backward(delta: Array, out: Array, size: int, stride: int) -> A
 @jit
 def _average_pool_backward(delta, out, size, stride, share):
     for index in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        n, y, x, c = _place(index, out)
+        n, y, x, c = place_of(index, out)
         total = out.dtype.type(0)
         for i in range(_first_window(y, size, stride), min(y // stride + 1, delta.shape[1])):
             for j in range(_first_window(x, size, stride), min(x // stride + 1, delta.shape[2])):
@@ -138,12 +138,12 @@ def global_average_backward(delta: Array, out: Array) -> Array:
 @jit
 def _global_average_backward(delta, out, share):
     for index in range(cuda.grid(1), out.size, cuda.gridsize(1)):
-        n, y, x, c = _place(index, out)
+        n, y, x, c = place_of(index, out)
         out[n, y, x, c] = delta[n, c] * share
 
 
 @inline
-def _place(index, images):
+def place_of(index, images):
     # Row, line, place in the line and channel of an element: neighbours have neighbouring channels.
     _, height, width, channels = images.shape
     position, c = index // channels, index % channels

@@ -182,6 +182,12 @@ def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
 )
 @click.option("--sequence", type=int, help="text: bytes of a row.  [default: 64]")
 @click.option("--zero-based", is_flag=True, help="libsvm: the first feature has the index 0.")
+@click.option(
+    "--split-by",
+    type=click.Choice(["label"]),
+    help="Give each shard rows of one class only, the uneven case of federated averaging: not for "
+    "text, and not for numbers to be predicted.",
+)
 @SEED
 @click.argument("sources", nargs=-1, required=True, type=FOLDER)
 @click.argument("out", type=LOCATION)
@@ -189,6 +195,7 @@ def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
 @output_options
 def import_(
     kind: str | None,
+    split_by: str | None,
     seed: int,
     sources: tuple[Path, ...],
     out: AnyPath,
@@ -202,7 +209,8 @@ def import_(
     of 0 and 1, missing fields are filled. What each column becomes is shown; it is fitted to these
     data, and kept with them and with each model that is trained on them.
 
-    The rows are shuffled by --seed, so that the memory needed does not grow with their number.
+    The rows are shuffled by --seed, so that the memory needed does not grow with their number; with
+    --split-by label, those of each class for themselves.
 
     With -r a map/reduce job fits what the columns become, before the rows are read once more: to
     the same digits on every runner.
@@ -217,10 +225,14 @@ def import_(
         trust.trust(kind)
     running = {name: values.pop(name) for name in ("runner", "workers", "start_method")}
     _check_options(kind, values)
+    if split_by is not None:
+        _check_split(kind, values)
     like = load(values["like"]) if values["like"] else None
     with signals.interrupting(), copying.made_here(out) as folder:
         source = _source(kind, list(sources), values, like, running)
-        manifest = importer.import_rows(source, folder, seed, like.classes if like else None)
+        manifest = importer.import_rows(
+            source, folder, seed, like.classes if like else None, by_label=split_by is not None
+        )
         recipe = opening.fitted_of(folder, manifest)
     if not quiet and not as_json and recipe is not None:
         _show_recipe(recipe, manifest.classes)
@@ -277,6 +289,21 @@ def _check_options(kind: str, values: dict[str, Any]) -> None:
     for name in ("label", "task"):
         if values[name] is not None and values["unlabelled"]:
             raise UsageError(f"--{name} and --unlabelled contradict each other")
+
+
+def _check_split(kind: str, values: dict[str, Any]) -> None:
+    """Refuse to split by label what has no classes, before anything is read."""
+    from mapreduce.errors import UsageError
+
+    why = None
+    if values["unlabelled"]:
+        why = "--unlabelled leaves the labels out"
+    elif values["task"] == "regression":
+        why = "with --task regression labels are numbers, not classes"
+    elif "sequence" in _options_of(kind):
+        why = f"the labels of {kind} are the bytes that come next, not classes of rows"
+    if why:
+        raise UsageError(f"--split-by label needs classes, and {why}. Leave --split-by out")
 
 
 def _options_of(kind: str) -> set[str]:

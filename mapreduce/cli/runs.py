@@ -67,7 +67,12 @@ def _number(value: float | None) -> str:
 @click.argument("run", type=LOCATION)
 @json_option
 def show(run: AnyPath, as_json: bool) -> None:
-    """Show RUN: its model's digest, rounds, loss and plan, and the libraries that computed it."""
+    """Show RUN: its model's digest, rounds, loss and plan, and the libraries that computed it.
+
+    Of a gang it also shows which share of the work was parallel, the serial fraction by Amdahl's
+    law, and the speedup that it allows for 2, 4 and 8 workers.
+    """
+    from mapreduce.runs import amdahl, events
     from mapreduce.runs.directory import RunDir
 
     directory = RunDir(run)
@@ -76,6 +81,7 @@ def show(run: AnyPath, as_json: bool) -> None:
         "data_sha256": directory.config.plan.data.sha256,
         "plan_sha256": directory.config.plan.sha256,
         "execution": directory.read_json("execution.json"),
+        "scaling": amdahl.scaling(events.read(directory.path / "events.jsonl")),
         "plan": directory.config.plan.to_dict(),
         "numeric_profile": directory.config.numeric_profile,
         "profile": directory.read_json("profile.json"),

@@ -4,6 +4,9 @@ Every row gets a 64-bit key from the seed and its number. The first pass appends
 files by the leading bits of their keys; the second sorts one bucket at a time and cuts the result
 into shards. So the order is that of a sort by key, whatever the number of buckets, and memory holds
 one bucket however large the source is.
+
+Rows that are split by label are sorted by label first, and then by key: the sorted buckets are
+appended to a file for each label, and these are cut into shards, one after another.
 """
 
 import contextlib
@@ -19,12 +22,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.folders import new_folder
 from hdfs_utils.publish import put_if_absent
-from mapreduce.data import csr, ids, order
+from mapreduce.data import csr, ids, order, stored
 from mapreduce.data.batch import Array, Batch, Block, Csr
 from mapreduce.data.classes import Classes
 from mapreduce.data.columns import Columns
@@ -36,6 +38,8 @@ from mapreduce.support.threads import ordered_map
 
 BUCKET_BYTES = 16 << 20
 MOST_BUCKETS = 256
+#: Each class has a shard of its own, at least, if rows are split by label.
+MOST_SPLIT_CLASSES = 10_000
 
 
 class ReadAgain(Exception):
@@ -130,7 +134,12 @@ class Source:
 
 
 def import_rows(
-    source: Source, out: Path, seed: int, like: Sequence[int | str] | None = None
+    source: Source,
+    out: Path,
+    seed: int,
+    like: Sequence[int | str] | None = None,
+    *,
+    by_label: bool = False,
 ) -> Manifest:
     """Shuffle a source into a new dataset.
 
@@ -143,6 +152,9 @@ def import_rows(
     like : sequence of int or str, optional
         The classes of a dataset that a model was trained on: no others are expected, and they are
         of the same kind, numbers or texts.
+    by_label : bool
+        Whether a shard's rows all have one label. Shards are then in the order of their labels,
+        and the rows of a label in the seed's order.
 
     Raises
     ------
@@ -150,24 +162,28 @@ def import_rows(
         ``out`` exists already, or its folder cannot be written.
     DataError
         The source has no rows, a number to be predicted or a weight is not finite, a weight is
-        negative, or all are 0, or a class is unexpected; also whatever its reader raises.
+        negative, or all are 0, or a class is unexpected, or rows are to be split by label and
+        have none, or numbers, or too many classes; also whatever its reader raises.
     StorageError
         The disk is full. Nothing is left behind.
     """
     check_absent(out)
     with new_folder(out) as partial:
-        manifest = _shuffle(source, partial, seed, like)
+        manifest = _shuffle(source, partial, seed, like, by_label)
         manifest.save(partial)
     return manifest
 
 
-def _shuffle(source: Source, folder: Path, seed: int, like: Sequence[int | str] | None) -> Manifest:
+def _shuffle(
+    source: Source, folder: Path, seed: int, like: Sequence[int | str] | None, by_label: bool
+) -> Manifest:
     wanted = min(MOST_BUCKETS, max(1, source.bytes // BUCKET_BYTES))
     bits = math.ceil(math.log2(wanted))
     while True:
         with tempfile.TemporaryDirectory(prefix=".buckets-", dir=folder) as scratch:
+            buckets = _Buckets(Path(scratch), bits, seed, by_label)
             try:
-                return _shuffled(source, folder, _Buckets(Path(scratch), bits, seed), like)
+                return _shuffled(source, folder, buckets, like)
             except ReadAgain:
                 (folder / ids.FILE).unlink(missing_ok=True)
 
@@ -182,6 +198,8 @@ def _shuffled(
             if not _count(rows.features):
                 continue
             _check_numbers(rows, buckets.read)
+            if buckets.by_label:
+                _check_classes(rows.labels, source)
             labels = rows.labels if _is_number(rows.labels) else classes.codes(rows.labels)
             rows = replace(rows, labels=labels)
             numbers = buckets.count(rows)
@@ -205,6 +223,11 @@ def _shuffled(
         put_if_absent(folder / RECIPE, finished.recipe, sync=True)
         recipe = Listed(RECIPE, hashlib.sha256(finished.recipe).hexdigest())
     names, ranks = classes.sorted()
+    if buckets.by_label and names is not None and len(names) > MOST_SPLIT_CLASSES:
+        raise DataError(
+            f"{_files(source)}: there are {len(names):,} classes, each of which would have a shard "
+            f"of its own: expected at most {MOST_SPLIT_CLASSES:,}. Do not split by label"
+        )
     written = _Shards(folder, ranks, buckets, finished)
     shards = tuple(written)
     shape = source.shape if finished is None else (finished.width,)
@@ -216,7 +239,7 @@ def _shuffled(
         scale=source.scale,
         classes=names,
         seed=buckets.seed,
-        source=source.description,
+        source={**source.description, **({"split_by": "label"} if buckets.by_label else {})},
         shards=shards,
         layout="sparse" if written.sparse else "dense",
         nonzeros=written.entries if written.sparse else buckets.rows * math.prod(shape),
@@ -257,6 +280,21 @@ def _check_numbers(rows: Rows, first: int) -> None:
                 )
 
 
+def _check_classes(labels: Array | None, source: Source) -> None:
+    """Refuse rows that cannot be split by label."""
+    if labels is None:
+        raise DataError(
+            f"{_files(source)}: expected labels to split the rows by, found none. Name the column "
+            f"of the labels (--label), or do not split by label"
+        )
+    if _is_number(labels):
+        raise DataError(
+            f"{_files(source)}: expected classes to split the rows by, found numbers to be "
+            f"predicted. Say that they are classes (--task classification), or do not split by "
+            f"label"
+        )
+
+
 class _Buckets:
     """The bucket files of the first pass: Arrow streams of rows.
 
@@ -264,13 +302,14 @@ class _Buckets:
     features: bytes of numbers, and texts.
     """
 
-    def __init__(self, folder: Path, bits: int, seed: int) -> None:
+    def __init__(self, folder: Path, bits: int, seed: int, by_label: bool) -> None:
         self.rows = 0
         self.read = 0
         self.entries = 0
         self.weight: float | None = None
         self.target: str | None = None
         self.seed = seed
+        self.by_label = by_label
         self._bits = bits
         self._folder = folder
         self._form: Any = None
@@ -290,7 +329,7 @@ class _Buckets:
             self.target = "number" if _is_number(rows.labels) else "class"
         if rows.weights is not None:
             self.weight = (self.weight or 0.0) + float(rows.weights.sum())
-        self._form = self._form or _form(features)
+        self._form = self._form or stored.form_of(features)
         return numbers
 
     def parted(self, rows: Rows, numbers: Array) -> list[tuple[int, Any]]:
@@ -335,145 +374,82 @@ class _Buckets:
         """The rows of one bucket after another, in order of their keys, and their numbers."""
 
         def read(path: Path) -> tuple[Batch, Array]:
-            with storage_errors("read", path):
-                with pa.OSFile(os.fsencode(path)) as file, pa.ipc.open_stream(file) as stream:
-                    table = stream.read_all()
-                path.unlink()
-            numbers = _flat(table, "row")
+            table = _whole(path)
             # All keys differ.
-            places = np.argsort(order.keys_of(self.seed, 0, numbers))
-            found = self._form.features(table, places)
-            features = finished.features(found) if finished is not None else found
-            labels = _flat(table, "label")[places] if self.target is not None else None
-            weights = _flat(table, "weight")[places] if self.weight is not None else None
-            return Batch(features, labels, weights=weights), numbers[places]
+            places = np.argsort(order.keys_of(self.seed, 0, stored.flat(table, "row")))
+            return self._rows(table, places, finished)
 
-        return ordered_map(read, [self._paths[bucket] for bucket in sorted(self._writers)])
+        return ordered_map(read, self._written())
+
+    def sorted_by_label(
+        self, finished: Finished | None, ranks: Array
+    ) -> Iterator[Iterator[tuple[Batch, Array]]]:
+        """For each label that has rows, in the order ``ranks`` (classes,): as :meth:`sorted`."""
+        paths = [self._folder / f"label-{code}" for code in range(len(ranks))]
+        for parts in ordered_map(self._parted_by_label, self._written()):
+            for code, part in parts:
+                # Opened for each part, since there may be more labels than a process may open.
+                with _stream(paths[code], part.schema, "ab") as stream:
+                    stream.write_table(part)
+        for path in (paths[code] for code in np.argsort(ranks)):
+            if path.exists():
+                yield ordered_map(
+                    lambda table: self._rows(table, np.arange(len(table)), finished), _tables(path)
+                )
+                path.unlink()
+
+    def _parted_by_label(self, path: Path) -> list[tuple[int, Any]]:
+        """The rows of each label in a bucket, as tables in order of their keys."""
+        table = _whole(path)
+        labels = stored.flat(table, "label")
+        places = np.lexsort((order.keys_of(self.seed, 0, stored.flat(table, "row")), labels))
+        table = table.take(pa.array(places))
+        codes, starts = np.unique(labels[places], return_index=True)
+        ends = [*starts[1:].tolist(), len(table)]
+        return [
+            (code, table.slice(start, end - start))
+            for code, start, end in zip(codes.tolist(), starts.tolist(), ends, strict=True)
+        ]
+
+    def _written(self) -> list[Path]:
+        return [self._paths[bucket] for bucket in sorted(self._writers)]
+
+    def _rows(self, table: Any, places: Array, finished: Finished | None) -> tuple[Batch, Array]:
+        """The rows of a table at these places, and their numbers."""
+        found = self._form.features(table, places)
+        features = finished.features(found) if finished is not None else found
+        labels = stored.flat(table, "label")[places] if self.target is not None else None
+        weights = stored.flat(table, "weight")[places] if self.weight is not None else None
+        return Batch(features, labels, weights=weights), stored.flat(table, "row")[places]
+
+
+def _whole(path: Path) -> Any:
+    """The table in a file, which is deleted."""
+    with storage_errors("read", path):
+        with pa.OSFile(os.fsencode(path)) as file, pa.ipc.open_stream(file) as stream:
+            table = stream.read_all()
+        path.unlink()
+    return table
+
+
+def _tables(path: Path) -> Iterator[Any]:
+    """The tables of a file's streams, one by one."""
+    with storage_errors("read", path), pa.OSFile(os.fsencode(path)) as file:
+        while file.tell() < file.size():
+            with pa.ipc.open_stream(file) as stream:
+                yield stream.read_all()
 
 
 @contextlib.contextmanager
-def _stream(path: Path, schema: Any) -> Iterator[Any]:
+def _stream(path: Path, schema: Any, mode: str = "xb") -> Iterator[Any]:
     with storage_errors("create", path):
-        file = path.open("xb")
+        file = path.open(mode)
     with (
         storage_errors("write", path),
         file,
         pa.ipc.new_stream(pa.PythonFile(file, mode="w"), schema) as writer,
     ):
         yield writer
-
-
-def _flat(table: Any, name: str) -> Array:
-    """A column without missing values as an array."""
-    found: Array = table.column(name).to_numpy()
-    return found
-
-
-def _fixed(rows: Array) -> Any:
-    """Rows of an array as Arrow's bytes of one length."""
-    rows = np.ascontiguousarray(rows).reshape(len(rows), -1)
-    width = rows.shape[1] * rows.itemsize
-    buffers = [None, pa.py_buffer(rows.view(np.uint8).reshape(-1) if width else b"")]
-    return pa.Array.from_buffers(pa.binary(width), len(rows), buffers)
-
-
-def _unfixed(
-    table: Any, name: str, dtype: np.dtype[Any], shape: tuple[int, ...], places: Array
-) -> Array:
-    """The array of :func:`_fixed`, its rows at these places."""
-    rows = math.prod(shape) * dtype.itemsize
-    out = np.empty((len(places), rows), np.uint8)
-    to = np.empty_like(places)
-    to[places] = np.arange(len(places))
-    start = 0
-    for chunk in table.column(name).chunks:
-        content = np.frombuffer(chunk.buffers()[1] or b"", np.uint8)
-        content = content[chunk.offset * rows : (chunk.offset + len(chunk)) * rows]
-        out[to[start : start + len(chunk)]] = content.reshape(len(chunk), rows)
-        start += len(chunk)
-    found: Array = out.view(dtype).reshape(-1, *shape)
-    return found
-
-
-class _DenseForm:
-    """How dense features are stored in a bucket."""
-
-    def __init__(self, features: Array) -> None:
-        self._dtype, self._shape = features.dtype, features.shape[1:]
-
-    def batch(self, columns: dict[str, Array], features: Array, places: Array | None) -> Any:
-        features = features if places is None else features[places]
-        return pa.record_batch({**columns, "features": _fixed(features)})
-
-    def features(self, table: Any, places: Array) -> Array:
-        return _unfixed(table, "features", self._dtype, self._shape, places)
-
-
-class _SparseForm:
-    """How sparse features are stored in a bucket."""
-
-    def __init__(self, features: Csr) -> None:
-        self._dtype, self._columns = features.dtype, features.columns
-
-    def batch(self, columns: dict[str, Array], features: Csr, places: Array | None) -> Any:
-        features = features if places is None else csr.take(features, places)
-        used = slice(features.indptr[0], features.indptr[-1])
-        offsets = (features.indptr - used.start).astype(np.int64)
-        stored = {}
-        for name, array in (("indices", features.indices), ("values", features.values)):
-            content = np.ascontiguousarray(array[used])
-            buffers = [None, pa.py_buffer(offsets * array.itemsize), pa.py_buffer(content)]
-            stored[name] = pa.Array.from_buffers(pa.large_binary(), len(features), buffers)
-        return pa.record_batch({**columns, **stored})
-
-    def features(self, table: Any, places: Array) -> Csr:
-        lengths = pc.binary_length(table.column("indices")).to_numpy() // 4
-        indices, values = (
-            np.concatenate([_content(chunk, dtype) for chunk in table.column(name).chunks])
-            for name, dtype in (("indices", np.dtype(np.int32)), ("values", self._dtype))
-        )
-        return csr.take(csr.from_lengths(lengths, indices, values, self._columns), places)
-
-
-def _content(chunk: Any, dtype: np.dtype[Any]) -> Array:
-    """The numbers in an Arrow array of bytes, one after another."""
-    _, offsets, content = chunk.buffers()
-    ends = np.frombuffer(offsets, np.int64)[chunk.offset : chunk.offset + len(chunk) + 1]
-    return np.frombuffer(content or b"", np.uint8)[ends[0] : ends[-1]].view(dtype)
-
-
-class _BlockForm:
-    """How the blocks of a table are stored in a bucket."""
-
-    def __init__(self, block: Block) -> None:
-        self._width, self._names = block.numbers.shape[1], list(block.texts)
-
-    def batch(self, columns: dict[str, Array], block: Block, places: Array | None) -> Any:
-        numbers, texts = block.numbers, [block.texts[name] for name in self._names]
-        if places is not None:
-            at = pa.array(places)
-            numbers, texts = numbers[places], [text.take(at) for text in texts]
-        named = {f"text {i}": text for i, text in enumerate(texts)}
-        return pa.record_batch({**columns, "numbers": _fixed(numbers), **named})
-
-    def features(self, table: Any, places: Array) -> Block:
-        if self._width:
-            shape = (self._width,)
-            numbers = _unfixed(table, "numbers", np.dtype(np.float64), shape, places)
-        else:
-            numbers = np.empty((len(places), 0))
-        at = pa.array(places)
-        texts = {
-            name: pa.concat_arrays(table.column(f"text {i}").take(at).chunks)
-            for i, name in enumerate(self._names)
-        }
-        return Block(numbers, texts)
-
-
-def _form(features: Array | Csr | Block) -> Any:
-    if isinstance(features, Block):
-        return _BlockForm(features)
-    return _SparseForm(features) if isinstance(features, Csr) else _DenseForm(features)
 
 
 class _Shards:
@@ -484,7 +460,7 @@ class _Shards:
     ) -> None:
         self._folder, self._ranks = folder, ranks
         self._buckets, self._finished = buckets, finished
-        self.entries = self._row_bytes = 0
+        self.entries = self._row_bytes = self._size = 0
         self.dtype = ""
         self.sparse = False
 
@@ -493,22 +469,28 @@ class _Shards:
 
     def _cut(self) -> Iterator[tuple[Batch, Array]]:
         """The rows of one shard after another."""
+        if not self._buckets.by_label or self._ranks is None:
+            yield from self._cut_pieces(self._buckets.sorted(self._finished))
+            return
+        for pieces in self._buckets.sorted_by_label(self._finished, self._ranks):
+            yield from self._cut_pieces(pieces)
+
+    def _cut_pieces(self, pieces: Iterable[tuple[Batch, Array]]) -> Iterator[tuple[Batch, Array]]:
         pending: list[tuple[Batch, Array]] = []
-        size = 0
-        for piece in self._buckets.sorted(self._finished):
+        for piece in pieces:
             features = piece[0].features
-            if not size:
+            if not self._size:
                 self.dtype, self.sparse = features.dtype.name, isinstance(features, Csr)
                 self._row_bytes = self._average(features)
-                size = rows_per_shard(self._row_bytes)
+                self._size = rows_per_shard(self._row_bytes)
             if isinstance(features, Csr):
                 self.entries += int(features.indptr[-1] - features.indptr[0])
             pending.append(piece)
-            if sum(len(numbers) for _, numbers in pending) >= size:
+            if sum(len(numbers) for _, numbers in pending) >= self._size:
                 rows, numbers = _join(pending)
-                whole = len(numbers) - len(numbers) % size
-                for start in range(0, whole, size):
-                    part = slice(start, start + size)
+                whole = len(numbers) - len(numbers) % self._size
+                for start in range(0, whole, self._size):
+                    part = slice(start, start + self._size)
                     yield rows[part], numbers[part]
                 pending = [(rows[whole:], numbers[whole:])]
         rows, numbers = _join(pending)

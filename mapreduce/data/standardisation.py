@@ -1,9 +1,8 @@
 """Standardising: each feature minus its mean, divided by its standard deviation.
 
 :class:`Moments` are the statistics of some rows: mean and sum of squared differences from
-it, by two passes over the rows and in float64. Moments of more rows follow from those of parts,
-by the formula of T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for computing the sample
-variance", 1983, which subtracts no large numbers from each other.
+it, by two passes over the rows and in float64. Moments of more rows follow from those of parts;
+see :mod:`mapreduce.reduction.moments`.
 """
 
 import hashlib
@@ -18,6 +17,7 @@ from mapreduce.data import ipc
 from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.manifest import Manifest, Standardised, read_listed
 from mapreduce.errors import DataError
+from mapreduce.reduction.moments import merge
 
 FILE = "standardisation.arrow"
 _SCHEMA = pa.schema([pa.field("mean", pa.float64(), False), pa.field("scale", pa.float64(), False)])
@@ -81,15 +81,10 @@ def _sparse_moments(features: Csr, scale: float, weights: Array, weight: float) 
 
 def combine(left: Moments, right: Moments) -> Moments:
     """The moments of the rows of both."""
-    rows = left.rows + right.rows
-    weight = left.weight + right.weight
-    if right.weight == 0 or left.weight == 0:
-        counted = left if right.weight == 0 else right
-        return Moments(rows, counted.weight, counted.mean, counted.squares)
-    share = right.weight / weight
-    difference = right.mean - left.mean
-    squares = left.squares + right.squares + difference * difference * (left.weight * share)
-    return Moments(rows, weight, left.mean + difference * share, squares)
+    merged = merge(
+        (left.weight, left.mean, left.squares), (right.weight, right.mean, right.squares)
+    )
+    return Moments(left.rows + right.rows, *merged)
 
 
 def pooled(total: Moments, channels: int) -> Moments:

@@ -8,14 +8,12 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from mapreduce.reduction.tree import PAGE as PAGE
+
 Array = npt.NDArray[Any]
 Scalars = npt.NDArray[np.float64]
 State = dict[str, Array]
 Schedule = Callable[[int], float]
-
-#: Elements of the flat parameter vector that are never divided between two blocks, and over which
-#: scalars are added up first.
-PAGE = 16_384
 
 #: Arrays of a block in addition to an optimizer's state; ``memory`` are the optimizer's scalars.
 RESERVED = ("params", "memory", "history")

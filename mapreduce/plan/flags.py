@@ -140,6 +140,11 @@ class Settings:
         "and --learning-rate * SPREAD",
         Bound("a finite number from 1 on", lambda number: 1 <= number < math.inf),
     )
+    compress: str | None = _set(
+        None,
+        "how replicas send their updates in fewer bytes: fp16, onebit, or topk:RATIO such as "
+        "topk:0.001; what a round leaves out is sent later",
+    )
     optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
     init_from: str | None = _set(
         None, "RUN or FILE.safetensors whose parameters the training starts from"

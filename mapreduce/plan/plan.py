@@ -22,6 +22,7 @@ from mapreduce.data.batch import Batch
 from mapreduce.models.base import Model
 from mapreduce.models.context import Key
 from mapreduce.plan import augmentation, strategies
+from mapreduce.reduction import compression
 
 #: Streams of the orders of :mod:`mapreduce.data.order`: of the slices that are held out, and from
 #: the second on, for each round, of those of them that are used. Stream 0 is that of the rows of an
@@ -137,6 +138,7 @@ class Plan:
     combine: str = "mean"
     held_out: int = 0
     spread: float = 1.0
+    compress: str | None = None
 
     # What follows from the attributes
 
@@ -237,9 +239,14 @@ class Plan:
         return optim.find(self.optimizer).create(self.create_schedule(factor), options)
 
     def initial_arrays(self, params: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
-        """The strategy's arrays before the first round, in addition to the parameters."""
-        found: dict[str, npt.NDArray[Any]]
-        found = strategies.find(self.strategy).initial_arrays(self, params)
+        """The strategy's arrays before the first round, in addition to the parameters.
+
+        Those that units own have names of :func:`mapreduce.plan.strategies.owned`.
+        """
+        kind = strategies.find(self.strategy)
+        found: dict[str, npt.NDArray[Any]] = dict(kind.initial_arrays(self, params))
+        for name, array in kind.own_arrays(self, params).items():
+            found |= {strategies.owned(name, at): array for at in range(kind.units(self, 0))}
         return found
 
     @cached_property
@@ -252,6 +259,13 @@ class Plan:
     def needs_scalars(self) -> bool:
         """Whether an update needs scalars of all blocks."""
         return isinstance(self.create_optimizer(), optim.GlobalTransformation)
+
+    @cached_property
+    def compression(self) -> compression.Compression | None:
+        """The format of updates, if they are compressed."""
+        if self.compress is None:
+            return None
+        return compression.parse(self.compress, self.rounds_per_epoch)
 
     @property
     def cures(self) -> str:

@@ -37,6 +37,7 @@ REPLICATING = (
     "replica_state",
     "elastic",
     "combine",
+    "compress",
 )
 
 #: Settings of replicas that compete.
@@ -44,6 +45,21 @@ COMPETING = ("held_out", "spread")
 
 #: What a strategy may name: :attr:`mapreduce.strategies.base.Strategy.takes`.
 OPTIONAL = (*OPTIMIZING, *REPLICATING, *COMPETING)
+
+
+#: Between the name of an array and the number of the unit that owns it.
+_OWNER = "@"
+
+
+def owned(name: str, unit: int) -> str:
+    """The name, in the state of a training, of an array that a unit owns."""
+    return f"{name}{_OWNER}{unit}"
+
+
+def owner(name: str) -> tuple[str, int] | None:
+    """An owned array's own name, and the unit that owns it; None if nobody does."""
+    found, _, unit = name.rpartition(_OWNER)
+    return (found, int(unit)) if found else None
 
 
 def find(name: str) -> type[Any]:

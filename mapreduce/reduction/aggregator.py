@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mapreduce.reduction.message import Message
+from mapreduce.reduction.moments import merge
 from mapreduce.reduction.vectors import SparseVector, Vector, add, dense
 
 Array = npt.NDArray[Any]
@@ -103,21 +104,14 @@ def combine(left: VectorSum, right: VectorSum) -> VectorSum:
     )
 
 
-def moments(count: int, mean: Array, squares: Array) -> Array:
+def moments(count: float, mean: Array, squares: Array) -> Array:
     """Moments, as :data:`MOMENTS` has them, of n kinds of values."""
     return np.concatenate([[float(count)], mean, squares])
 
 
 def merge_moments(left: Array, right: Array) -> Array:
-    """The moments of the values of both.
-
-    T. F. Chan, G. H. Golub and R. J. LeVeque, "Algorithms for computing the sample variance", 1983.
-    """
+    """The moments of the values of both. A layer that is not used has no values."""
     n = len(left) // 2
-    count = left[0] + right[0]
-    # A layer that is not used has no values.
-    share = right[0] / count if count else 0.0
-    difference = right[1 : 1 + n] - left[1 : 1 + n]
-    mean = left[1 : 1 + n] + difference * share
-    squares = left[1 + n :] + right[1 + n :] + difference * difference * (left[0] * share)
-    return np.concatenate([[count], mean, squares])
+    parts = [(float(part[0]), part[1 : 1 + n], part[1 + n :]) for part in (left, right)]
+    count, mean, squares = merge(*parts)
+    return moments(count, mean, squares)

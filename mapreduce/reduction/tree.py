@@ -18,6 +18,10 @@ from mapreduce.errors import ConflictingNodesError, MissingNodesError
 
 Partial = TypeVar("Partial")
 
+#: Elements of the flat parameter vector that are never divided between two blocks, and over which
+#: scalars are added up first.
+PAGE = 16_384
+
 
 class Node(NamedTuple):
     """A place in the canonical tree."""

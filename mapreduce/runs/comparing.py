@@ -113,7 +113,7 @@ def needless(run: RunDir, failed: bool) -> list[AnyPath]:
         # The rounds are needed to make it again.
         return []
     others = [run.checkpoints / f"{at:08d}" for at in saved if at != result.completed]
-    return [*others, *ordered(run.rounds.glob("*.block"))]
+    return [*others, *ordered(run.rounds.glob("*.block")), *ordered(run.rounds.glob("*.unit"))]
 
 
 def remove(run: RunDir, paths: list[AnyPath]) -> None:

@@ -25,7 +25,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from dataclasses import replace as replaced
 from functools import cached_property
@@ -45,7 +45,7 @@ from mapreduce.data.columns import check as check_columns
 from mapreduce.data.manifest import RECIPE, read_listed
 from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError, WireError
 from mapreduce.optim.contract import PAGE
-from mapreduce.plan import settings
+from mapreduce.plan import settings, strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.reduction.message import Message, encode_parts, read_message
 from mapreduce.runs import events, lease, outcome
@@ -70,6 +70,7 @@ SHORT = ("memory", "history")
 _SCORE = {"rows": int, "correct": int, "weight": float, "loss": float}
 
 _BLOCK_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.block")
+_UNIT_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.unit")
 
 
 @dataclass
@@ -372,6 +373,7 @@ class RunDir:
         rounds, evaluations = by_round("RoundCompleted"), by_round("Evaluated")
         checkpoints = by_round("CheckpointSaved")
         last = rounds.get(max(rounds, default=0), {})
+        exchanged = by_round("Exchanged").get(last.get("completed", 0), {})
         saved = vars(result) if result else checkpoints.get(max(checkpoints, default=0), {})
         evaluation = evaluations.get(
             result.completed if result else max(evaluations, default=0), {}
@@ -395,6 +397,7 @@ class RunDir:
             "eval_loss": evaluation.get("loss"),
             "search": result.search if result else None,
             "gradient_norm": result.gradient_norm if result else None,
+            **{f"bytes_{name}": exchanged.get(name) for name in events.BYTES},
             "warning": warnings[0] if warnings else None,
             "warnings": warnings,
             **({} if won is None else {"matches_won": won}),
@@ -450,27 +453,71 @@ class RunDir:
         self, completed: int, number: int, blocks: int, names: Iterable[str] | None
     ) -> Message:
         path = self.block_path(completed, number, blocks)
+        return self._read(path, f"block {number} after {completed} rounds", names)
+
+    def _read(self, path: AnyPath, what: str, names: Iterable[str] | None) -> Message:
         with storage_errors("read", path):
             try:
                 require_file(path)
                 return read_message(path, names)
             except FileNotFoundError:
                 raise MissingInputError(
-                    f"{path} does not exist: block {number} after {completed} rounds was never "
-                    f"finished, or was removed while the run went on"
+                    f"{path} does not exist: {what} was never finished, or was removed while the "
+                    f"run went on"
                 ) from None
+
+    # What units own
+
+    def owned_path(self, completed: int, unit: int, units: int) -> AnyPath:
+        return self.rounds / f"{completed:08d}.{unit:05d}-of-{units:05d}.unit"
+
+    def publish_owned(
+        self, completed: int, unit: int, units: int, arrays: Mapping[str, Array]
+    ) -> None:
+        """Publish the arrays that one of the units of a round owns after it.
+
+        That is done before the round's blocks are published. Errors are those of
+        :meth:`publish_block`.
+        """
+        meta = {"completed": completed, "unit": unit, "units": units}
+        message = Message(meta, dict(sorted(arrays.items())))
+        put_if_absent(self.owned_path(completed, unit, units), *encode_parts(message))
+
+    def read_owned(self, completed: int, unit: int) -> dict[str, Array]:
+        """The arrays that a unit owns after a round; errors are those of :meth:`read_block`."""
+        units = strategies.find(self.config.plan.strategy).units(self.config.plan, 0)
+        path = self.owned_path(completed, unit, units)
+        return dict(
+            self._read(path, f"the state of unit {unit} after {completed} rounds", None).arrays
+        )
+
+    # All of a round
 
     def complete_rounds(self) -> dict[int, int]:
         """The complete rounds, with their number of blocks."""
         return dict(sorted(self._complete()))
 
     def _complete(self) -> list[tuple[int, int]]:
-        """The complete rounds and their numbers of blocks, of which a resumed run may have two."""
+        """The complete rounds and their numbers of blocks, of which a resumed run may have two.
+
+        What units own is published first. So if nothing of that is there, they own nothing.
+        """
+        blocks, units = self._counted("*.block", _BLOCK_NAME), self._counted("*.unit", _UNIT_NAME)
+        halves = {completed for (completed, of), n in units.items() if n < of}
+        return [(at, of) for (at, of), n in blocks.items() if n == of and at not in halves]
+
+    def _counted(self, files: str, pattern: re.Pattern[str]) -> dict[tuple[int, int], int]:
+        """The files of each round, and how many parts of how many there are."""
         found: dict[tuple[int, int], int] = defaultdict(int)
-        for path in self.rounds.glob("*.block"):
-            if match := _BLOCK_NAME.fullmatch(path.name):
+        for path in self.rounds.glob(files):
+            if match := pattern.fullmatch(path.name):
                 found[int(match[1]), int(match[3])] += 1
-        return [(completed, blocks) for (completed, blocks), n in found.items() if n == blocks]
+        return found
+
+    def remove_owned(self, completed: int) -> None:
+        """Delete what units own after a round."""
+        for path in self.rounds.glob(f"{completed:08d}.*.unit"):
+            path.unlink(missing_ok=True)
 
     def read_round(self, completed: int, blocks: int) -> Position:
         """The whole state after a round; errors are those of :meth:`read_block`."""
@@ -480,9 +527,22 @@ class RunDir:
                 name: array if name in SHORT else np.concatenate([part[name] for part in parts])
                 for name, array in parts[0].items()
             }
+            joined |= self._all_owned(completed)
             return Position.of(completed, joined, self.config.plan)
         except (DataError, KeyError, ValueError) as error:
             raise WireError(f"{self.rounds}: round {completed} is damaged: {error}") from error
+
+    def _all_owned(self, completed: int) -> dict[str, Array]:
+        """What all units own after a round, by the names of the state."""
+        plan = self.config.plan
+        kind = strategies.find(plan.strategy)
+        if not kind.own_arrays(plan, np.empty(0)):
+            return {}
+        return {
+            strategies.owned(name, unit): array
+            for unit in range(kind.units(plan, 0))
+            for name, array in self.read_owned(completed, unit).items()
+        }
 
     def publish_round(self, position: Position, blocks: int) -> int:
         """Publish the whole state after a round; returns the number of blocks.
@@ -495,9 +555,10 @@ class RunDir:
             with contextlib.suppress(MissingInputError, DataError):
                 self.read_round(position.completed, len(bounds))
                 return len(bounds)
+        shared = self._publish_all_owned(position)
         for number, (start, stop) in enumerate(bounds):
             arrays = {"params": position.params[start:stop], "memory": position.scalars}
-            arrays.update({name: array[start:stop] for name, array in position.state.items()})
+            arrays.update({name: array[start:stop] for name, array in shared.items()})
             if number == 0:
                 arrays["history"] = position.history
             path = self.block_path(position.completed, number, len(bounds))
@@ -505,6 +566,20 @@ class RunDir:
             block = Block.of(position.completed, arrays)
             self.publish_block(position.completed, number, len(bounds), block)
         return len(bounds)
+
+    def _publish_all_owned(self, position: Position) -> dict[str, Array]:
+        """Publish what units own; returns the rest of the state."""
+        shared, own = {}, defaultdict[int, dict[str, Array]](dict)
+        for name, array in position.state.items():
+            if (found := strategies.owner(name)) is None:
+                shared[name] = array
+            else:
+                own[found[1]][found[0]] = array
+        for unit, arrays in own.items():
+            path = self.owned_path(position.completed, unit, len(own))
+            path.unlink(missing_ok=True)
+            self.publish_owned(position.completed, unit, len(own), arrays)
+        return shared
 
     def remove_blocks(self, number: int, blocks: int, keep: set[int], before: int) -> None:
         """Delete the files of a block in all rounds before one, except the rounds to keep."""
@@ -537,6 +612,9 @@ class RunDir:
                 needed.add(self.block_path(at, number, blocks))
         for path in self.rounds.glob("*.block"):
             if _BLOCK_NAME.fullmatch(path.name) and path not in needed:
+                path.unlink(missing_ok=True)
+        for path in self.rounds.glob("*.unit"):
+            if _UNIT_NAME.fullmatch(path.name) and int(path.name[:8]) != keep:
                 path.unlink(missing_ok=True)
 
     def latest_round(

@@ -53,6 +53,19 @@ class ExecutionChosen(Event):
 
 
 @dataclass(frozen=True)
+class PhasesTimed(Event):
+    """What the rounds of a gang up to one took, in seconds.
+
+    ``mapped`` are those of the maps of all workers together, ``rest`` those of all else.
+    """
+
+    completed: int
+    workers: int
+    mapped: float
+    rest: float
+
+
+@dataclass(frozen=True)
 class OfRound(Event):
     """Base class of what is told of each round once, of which ``completed`` is the number."""
 
@@ -122,6 +135,30 @@ class Warned(Event):
 
 
 @dataclass(frozen=True)
+class Exchanged(Event):
+    """Bytes that replicas and the owners of the model have exchanged in all rounds, as planned.
+
+    Attributes
+    ----------
+    completed : int
+    pushed : int
+        Updates, as they were sent.
+    plain : int
+        The same updates, if they were not compressed.
+    pulled : int
+        Parameters that replicas have read.
+    kept : int
+        What replicas keep of their own, which is stored with the model.
+    """
+
+    completed: int
+    pushed: int
+    plain: int
+    pulled: int
+    kept: int
+
+
+@dataclass(frozen=True)
 class RunEnded(Event):
     """The training ended.
 
@@ -145,6 +182,9 @@ class RunEnded(Event):
     search: str | None = None
     gradient_norm: float | None = None
 
+
+#: The numbers of :class:`Exchanged`.
+BYTES = ("pushed", "plain", "pulled", "kept")
 
 Subscriber = Callable[[Event], None]
 

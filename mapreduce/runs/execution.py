@@ -35,6 +35,7 @@ class Execution:
     executor: str = "chain"
     gang_wait: float = 60.0
     gang_fallback: str = "error"
+    slow_worker: str | None = None
     auto: tuple[str, ...] = ()
 
     @property

@@ -1,6 +1,7 @@
 """The table of the options of executions. ``--help`` needs it, so it imports nothing slow."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -73,6 +74,17 @@ EXECUTION = (
         "what to do when the tasks of a gang cannot all run at once: end with an error, or "
         "continue as a chain",
         ("error", "chain"),
+    ),
+    Option(
+        "--slow-worker",
+        str,
+        None,
+        "for experiments: make a worker of a gang slower by a factor, as 1:4; workers are numbered "
+        "from 0",
+        bound=Bound(
+            "RANK:FACTOR, a worker's number and a factor from 1 on, such as 1:4",
+            lambda text: slow_worker(text) is not None,
+        ),
     ),
     Option(
         "--keep",
@@ -183,9 +195,29 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
             f"--executor gang needs tasks that run at once, and -r {name} runs one after the "
             f"other: choose another runner"
         )
+    if (slow := values["slow_worker"]) is not None:
+        _check_slow_worker(slow, is_gang, workers)
     values |= {"auto": auto, "executor": "gang" if is_gang else "chain"}
     values |= {"workers": workers or runner.default_workers(), "threads": values["threads"] or 1}
     values["blocks"] = values["blocks"] or (0 if is_gang else 1)
     values["mrjob_arguments"] = tuple(values.get("mrjob_arguments") or ())
     used = [one.name for one in fields(Execution) if values.get(one.name) is not None]
     return Execution(**{name: values[name] for name in used})
+
+
+def slow_worker(text: str) -> tuple[int, float] | None:
+    """The number and the factor of ``--slow-worker``; None if a text is not of that form."""
+    found = re.fullmatch(r"(\d{1,9}):(\d+(?:\.\d*)?)", text, re.ASCII)
+    if found is None or not 1 <= float(found[2]) < math.inf:
+        return None
+    return int(found[1]), float(found[2])
+
+
+def _check_slow_worker(text: str, is_gang: bool, workers: int | None) -> None:
+    if not is_gang or workers is None:
+        raise UsageError(
+            f"--slow-worker {text}: expected --executor gang and a number of --workers, since only "
+            f"the workers of a gang have numbers"
+        )
+    rank, _ = slow_worker(text) or (0, 1)
+    expect(rank < workers, "--slow-worker", f"a number from 0 to {workers - 1}", rank)

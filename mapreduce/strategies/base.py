@@ -59,6 +59,27 @@ class Phase(NamedTuple):
     keys: int
 
 
+class Traffic(NamedTuple):
+    """Bytes of arrays that the units of a round exchange with the owners of the blocks.
+
+    Attributes
+    ----------
+    pushed : int
+        Updates and what else is combined, as they are sent.
+    plain : int
+        The same, if it were not compressed.
+    pulled : int
+        Parameters that units read, and a state that they share.
+    kept : int
+        What units keep of their own, which stays where they are mapped.
+    """
+
+    pushed: int
+    plain: int
+    pulled: int
+    kept: int
+
+
 class Strategy(ABC):
     """What the tasks of a round do; one instance in a process serves many rounds."""
 
@@ -99,6 +120,15 @@ class Strategy(ABC):
         return plan.create_optimizer().init(params)
 
     @classmethod
+    def own_arrays(cls, plan: Plan, params: Array) -> Arrays:
+        """The arrays of each unit before the first round, (size,); by default none.
+
+        They stay where the unit is mapped, and are kept by :meth:`State.keep`. All rounds must have
+        the same number of units then.
+        """
+        return {}
+
+    @classmethod
     def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
         """Names of the arrays that mappers read in addition to the parameters."""
         return ()
@@ -116,6 +146,16 @@ class Strategy(ABC):
     @classmethod
     def most_messages(cls, plan: Plan, completed: int) -> int:
         """The largest number of messages that a task sends to one block."""
+        return cls.units(plan, completed)
+
+    @classmethod
+    def traffic(cls, plan: Plan, completed: int, size: int) -> Traffic | None:
+        """The bytes of a round of a model (size,), if they follow from the plan."""
+        return None
+
+    @classmethod
+    def leaves(cls, plan: Plan, completed: int) -> int:
+        """Units that send something, and so leaves of the tree of :meth:`fold`: by default all."""
         return cls.units(plan, completed)
 
     # What tasks do
@@ -170,7 +210,7 @@ class Strategy(ABC):
         ConflictingNodesError
             A repeated task has sent other bytes than the first one.
         """
-        units = self.units(self.context.plan, completed)
+        units = self.leaves(self.context.plan, completed)
         what = f"round {completed}, block {number}"
         fold: TreeFold[VectorSum] = TreeFold(units, how, what)
         for message in messages:

@@ -1,12 +1,33 @@
 """Keys of a round: the ranges of units of map tasks, and the blocks of the parameters."""
 
-from itertools import pairwise
+import heapq
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from mapreduce.reduction.tree import root
 
 #: Least number of aligned pieces in the range of a map task.
 _PIECES = 8
+
+
+class Split(NamedTuple):
+    """How units are divided among tasks, which does not change the result.
+
+    Attributes
+    ----------
+    speeds : tuple of float
+        A positive number for each task, in any unit of measure; empty if all are equally fast.
+    probe : int
+        A task that gets one piece, whatever its speed, so that it is measured; -1 for none.
+    """
+
+    speeds: tuple[float, ...] = ()
+    probe: int = -1
+
+
+#: The split among equal tasks.
+EVEN = Split()
 
 
 class LeafRange(NamedTuple):
@@ -42,6 +63,41 @@ def ranges(leaves: int, tasks: int) -> list[tuple[int, int]]:
 def leaf_ranges(completed: int, leaves: int, tasks: int) -> list[LeafRange]:
     """The :func:`ranges` of a round's units."""
     return [LeafRange(completed, start, stop) for start, stop in ranges(leaves, tasks)]
+
+
+@lru_cache(maxsize=64)
+def shares(leaves: int, tasks: int, split: Split = EVEN) -> tuple[tuple[int, int], ...]:
+    """The range of each of the ``tasks``, in their order; those of some may be empty.
+
+    Equal tasks get the :func:`ranges`. Otherwise each aligned piece in turn is counted for the task
+    that would be done with it first, which makes the time of the slowest task as short as pieces of
+    one size allow (Q | p = 1 | Cmax, in the words of scheduling). The range of a faster task has at
+    least as many pieces.
+
+    Parameters
+    ----------
+    leaves, tasks : int
+        At least 1.
+    split : Split
+        Has no speeds, or one for each task.
+    """
+    if tasks == 1 or (len({*split.speeds}) < 2 and split.probe < 0):
+        even = ranges(leaves, tasks)
+        return (*even, *[(leaves, leaves)] * (tasks - len(even)))
+    piece = 1 << alignment(leaves, tasks)
+    left, counts = -(-leaves // piece), [0] * tasks
+    speeds = split.speeds or (1.0,) * tasks
+    if split.probe >= 0:
+        left, counts[split.probe] = left - 1, 1
+    # When each task would be done with one more piece.
+    ends = [(1 / speed, task) for task, speed in enumerate(speeds) if task != split.probe]
+    heapq.heapify(ends)
+    for _ in range(left):
+        task = ends[0][1]
+        counts[task] += 1
+        heapq.heapreplace(ends, ((counts[task] + 1) / speeds[task], task))
+    edges = [min(count * piece, leaves) for count in accumulate(counts, initial=0)]
+    return (*pairwise(edges),)
 
 
 def merge_levels(leaves: int, tasks: int, fan_in: int) -> list[int]:

@@ -1,12 +1,14 @@
 """The state after a round, which the tasks of a strategy read and publish."""
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from kernels import dispatch
 from mapreduce.errors import NonFiniteError
+from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.runs.directory import Array, Block, block_bounds
 from mapreduce.strategies.task_context import TaskContext
@@ -32,6 +34,7 @@ class State:
         self._plan: Plan = context.plan
         self._blocks: dict[int, tuple[int, Block]] = {}
         self._vectors: dict[str, tuple[int, Array]] = {}
+        self._own: dict[int, tuple[int, dict[str, Array]]] = {}
 
     @property
     def count(self) -> int:
@@ -63,6 +66,29 @@ class State:
         blocks = [self.run.read_block(completed, at, self.count, [name]) for at in numbers]
         parts = [block.arrays[name] for block in blocks]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    # What a unit owns
+
+    def own(self, completed: int, unit: int) -> dict[str, Array]:
+        """The arrays of a unit after some rounds, (size,) each."""
+        if unit not in self._own or self._own[unit][0] != completed:
+            self._own[unit] = completed, self.run.read_owned(completed, unit)
+        return self._own[unit][1]
+
+    def keep(self, completed: int, unit: int, arrays: dict[str, Array]) -> None:
+        """Keep the arrays of a unit after the round that follows ``completed`` ones."""
+        self._own[unit] = completed + 1, arrays
+        self._publish_owned(completed, unit, arrays)
+
+    def _publish_owned(self, completed: int, unit: int, arrays: dict[str, Array]) -> None:
+        units = self._units
+        self.run.publish_owned(completed + 1, unit, units, arrays)
+        self.run.owned_path(completed - 1, unit, units).unlink(missing_ok=True)
+
+    @cached_property
+    def _units(self) -> int:
+        found: int = strategies.find(self._plan.strategy).units(self._plan, 0)
+        return found
 
     # Blocks, for their owners
 

@@ -81,6 +81,8 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
     click.echo(f"trained in {seconds:.1f} s: {run.path}")
     if summary["eval_loss"] is not None:
         click.echo(scores(summary["accuracy"], summary["eval_loss"]))
+    if summary["bytes_pushed"] is not None:
+        click.echo(traffic(summary))
     click.echo(f"model_sha256 {ended.model_sha256}")
     for warning in summary["warnings"]:
         click.echo(f"warning: {warning}", err=True)
@@ -114,6 +116,18 @@ def _show_plan(values: Mapping[str, Any]) -> None:
 def scores(accuracy: float | None, loss: float) -> str:
     """An evaluation in words. A model that predicts numbers has no accuracy."""
     return f"loss {loss:.4f}" if accuracy is None else f"accuracy {accuracy:.4f}, loss {loss:.4f}"
+
+
+def traffic(summary: Mapping[str, Any]) -> str:
+    """The bytes of compressed updates, in words."""
+    pushed, plain, pulled = (
+        summary[f"bytes_{name}"] / 1e6 for name in ("pushed", "plain", "pulled")
+    )
+    kept = summary["bytes_kept"] / 1e6
+    return (
+        f"updates {pushed:,.3g} MB instead of {plain:,.3g} MB ({plain / pushed:,.1f} times less), "
+        f"parameters read {pulled:,.3g} MB; replicas keep {kept:,.3g} MB to themselves"
+    )
 
 
 class Pace:

@@ -46,8 +46,10 @@ from mapreduce.runs.directory import Moved, Position, RunConfig, RunDir, block_b
 from mapreduce.runs.events import (
     CheckpointSaved,
     Events,
+    Exchanged,
     JobSubmitted,
     JsonLines,
+    PhasesTimed,
     RoundCompleted,
     RunEnded,
     RunStarted,
@@ -349,7 +351,10 @@ class _Training:
             stop, ran = segment.until or plan.rounds, self._run_gang(completed, segment)
             if ran is None:
                 return position
-            times = ran
+            times, workers = ran, self._execution.workers
+            if times.mapped:
+                phases = PhasesTimed(times.completed, workers, times.mapped, times.rest)
+                self._events.emit(phases)
         else:
             stop = min(plan.next_stop(completed), completed + self._execution.rounds_per_job)
             stop = min(stop, segment.until or stop)
@@ -498,6 +503,7 @@ class _Training:
             ) from error
         digest = checkpoint.model_sha256(self._model.named(best.params))
         self._doubt(doubts.never_predicted(self._run, best.params))
+        self._report_traffic(completed)
         ending = (None, None) if search is None else (search.state, search.norm)
         ended = RunEnded(result, digest, completed < self._plan.rounds, *ending)
         try:
@@ -511,6 +517,14 @@ class _Training:
             ) from error
         self._events.emit(ended)
         return ended
+
+    def _report_traffic(self, completed: int) -> None:
+        """Report the bytes of all rounds, if updates are compressed."""
+        plan, kind = self._plan, strategies.find(self._plan.strategy)
+        if plan.compression is None or kind.traffic(plan, 0, self._model.size) is None:
+            return
+        rounds = (kind.traffic(plan, at, self._model.size) for at in range(completed))
+        self._events.emit(Exchanged(completed, *map(sum, zip(*rounds, strict=True))))
 
     def _doubt(self, message: str | None) -> None:
         if message is not None:

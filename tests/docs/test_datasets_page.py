@@ -33,10 +33,12 @@ def folder(tmp_path):
 
 @pytest.mark.slow
 def test_commands_in_order(folder):
-    from_csv, predicting, hashing, standardising, images = blocks("sh", TEXT)
+    from_csv, uneven, predicting, hashing, standardising, images = blocks("sh", TEXT)
     shown = shell(from_csv, folder)
     assert "12 rows of 2 features in 1 shard" in shown
     assert "match their digests" in shown
+    shell(uneven, folder)
+    assert [shard.rows for shard in load(folder / "uneven").shards] == [6, 6]
     shell(predicting, folder)
     predicted = pq.read_table(folder / "predictions")
     assert predicted["row"].to_pylist() == [*range(12)]

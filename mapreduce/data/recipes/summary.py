@@ -14,6 +14,7 @@ from mapreduce.data.hashing import murmur3
 from mapreduce.data.recipes import kinds, quantiles
 from mapreduce.data.recipes.quantiles import Sketch
 from mapreduce.reduction.message import Message
+from mapreduce.reduction.moments import merge
 
 #: The most different texts that are counted one by one, and the most characters of them together.
 MOST_VALUES, MOST_CHARACTERS = 10_000, 1 << 20
@@ -217,17 +218,16 @@ def _join(left: Column, right: Column) -> Column:
             tuple(sorted({*left.words, *right.words})[:_SHOWN_WORDS]),
         )
     assert isinstance(left, Numbers) and isinstance(right, Numbers), "columns of one kind"
-    weight = left.weight + right.weight
-    # The formula of Chan, Golub and LeVeque; see mapreduce.data.standardisation.
-    share = right.weight / weight if weight else 0.0
-    apart = right.mean - left.mean
+    weight, mean, squares = merge(
+        (left.weight, left.mean, left.squares), (right.weight, right.mean, right.squares)
+    )
     both = left.hashes is not None and right.hashes is not None
     return Numbers(
         left.rows + right.rows,
         left.missing + right.missing,
         weight,
-        left.mean + apart * share if left.weight else right.mean,
-        left.squares + right.squares + apart * apart * (left.weight * share),
+        mean,
+        squares,
         float(np.fmin(left.least, right.least)),
         float(np.fmax(left.most, right.most)),
         left.whole and right.whole,

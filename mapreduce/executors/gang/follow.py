@@ -80,6 +80,7 @@ class Follower:
                 lease.check(self._run.path)
                 for number in range(blocks):
                     self._run.block_path(completed, number, blocks).unlink(missing_ok=True)
+                self._run.remove_owned(completed)
         if newest > self._settled:
             seen = self._run.history(newest, rounds[newest])
             if seen is not None:

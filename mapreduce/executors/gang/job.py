@@ -22,6 +22,7 @@ from mapreduce.runners import traits
 from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
+from mapreduce.runs.flags import slow_worker
 from mapreduce.strategies.task_context import task_context
 
 #: The rest of the training.
@@ -41,6 +42,7 @@ class GangJob(Job):
         self.add_passthru_arg("--token", help="part of the names of the job's files")
         self.add_passthru_arg("--driver", default="", help="name that tasks share data under")
         self.add_passthru_arg("--reach", default="", help="host:port that all ranks can reach")
+        self.add_passthru_arg("--slow-worker", default="", help="RANK:FACTOR, for experiments")
         self.add_passthru_arg("--wait", type=float, default=60.0, help="seconds for other ranks")
         for option, text in (
             ("--ranks", "tasks of the gang"),
@@ -69,9 +71,11 @@ class GangJob(Job):
     def take_part(self, _: None, line: str) -> Iterator[tuple[None, str]]:
         """Be the rank that the line names, to the end of the training."""
         options = self.options
+        rank = int(line.rpartition("\t")[2])
+        slow, factor = slow_worker(options.slow_worker) or (rank, 1.0)
         role = Role(
             options.token,
-            int(line.rpartition("\t")[2]),
+            rank,
             options.ranks,
             options.blocks,
             options.wait,
@@ -79,6 +83,7 @@ class GangJob(Job):
             Segment(
                 **{one.name: getattr(options, f"segment_{one.name}") for one in fields(Segment)}
             ),
+            factor if rank == slow else 1.0,
         )
         driver = options.driver or options.token
         context = task_context(path_of(options.run_dir), options.threads, driver)
@@ -118,6 +123,8 @@ def run_gang(
         **{f"--segment-{name}": value for name, value in asdict(segment).items()},
     }
     # Hadoop's streaming loses an empty argument.
+    if execution.slow_worker is not None:
+        options["--slow-worker"] = execution.slow_worker
     if not execution.traits.has_local_files and (reach := _reach(run)):
         options["--reach"] = reach
     at_once = execution.traits.gang_option

@@ -36,6 +36,7 @@ class Role(NamedTuple):
     wait: float
     reach: str
     segment: Segment = Segment()
+    slowness: float = 1.0
 
 
 class Rank:
@@ -117,11 +118,14 @@ class Rank:
         mesh = Mesh(role.rank, addresses, generation, meeting.secret)
         try:
             mesh.open(server, look_in_time)
-            rounds = Rounds(self._context, mesh, role.blocks, self._done, look, role.segment)
+            rounds = Rounds(
+                self._context, mesh, role.blocks, self._done, look, role.segment, role.slowness
+            )
             rounds.run(start, is_evaluated)
             if role.rank == 0:
                 watch = rounds.watch
-                meeting.note(Times(watch.seconds, watch.evaluation, self._completed))
+                laps = watch.seconds, watch.evaluation, self._completed
+                meeting.note(Times(*laps, watch.mapped, watch.rest))
         finally:
             mesh.close(server)
 

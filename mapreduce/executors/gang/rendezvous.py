@@ -55,11 +55,16 @@ class Announcement:
 
 
 class Times(NamedTuple):
-    """Seconds of a round and of an evaluation, None where there was none, and the last round."""
+    """Seconds of a round and of an evaluation, None where there was none, and the last round.
+
+    For ``mapped`` and ``rest`` see :class:`mapreduce.executors.gang.segment.Stopwatch`.
+    """
 
     round: float | None = None
     evaluation: float | None = None
     completed: int = 0
+    mapped: float = 0.0
+    rest: float = 0.0
 
 
 class Meeting:

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from hdfs_utils.paths import path_of
 from mapreduce.errors import GradreduceError
+from mapreduce.executors.gang.balance import Balance
 from mapreduce.executors.gang.segment import Segment, Stopwatch
 from mapreduce.executors.gang.shared import LEAST_BYTES, padded
 from mapreduce.executors.gang.transport import Mesh, Placing, pack
@@ -32,7 +33,7 @@ from mapreduce.reduction.tree import Node
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import Array, Block
 from mapreduce.strategies.base import Layout, Pair
-from mapreduce.strategies.leaf_ranges import block_key, block_of, leaf_ranges, ranges
+from mapreduce.strategies.leaf_ranges import EVEN, LeafRange, Split, block_key, block_of, shares
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 
@@ -48,6 +49,9 @@ _GRADIENTS = 2
 
 #: Seconds between two looks for a checkpoint.
 _LOOK_SECONDS = 0.005
+
+#: The key of what a map took, which goes to rank 0 with the messages for block 0.
+_TIMES = f"{block_key(0)} times"
 
 
 class GangState(State):
@@ -139,6 +143,19 @@ class GangState(State):
             self._memory[key] = np.empty(self.bounds[-1][1], like.dtype)
         return self._memory[key]
 
+    def _publish_owned(self, completed: int, unit: int, arrays: dict[str, Array]) -> None:
+        """Nothing: a unit stays at its rank."""
+
+    def save_owned(self) -> None:
+        """Publish what this rank's units own."""
+        for unit, (completed, arrays) in self._own.items():
+            self.run.publish_owned(completed, unit, self._units, arrays)
+
+    def remove_owned(self, completed: int) -> None:
+        """Delete what this rank's units owned after a round."""
+        for unit in self._own:
+            self.run.owned_path(completed, unit, self._units).unlink(missing_ok=True)
+
     def save(self, completed: int, number: int) -> None:
         """Publish a block in the run's folder, in one file that needs no earlier one."""
         block = Block.of(completed, self.block(completed, number).arrays)
@@ -150,7 +167,8 @@ class Rounds:
 
     ``on_round`` is called after each round, with the number of completed ones. ``look`` is called
     now and then, and raises an error if the gang has to end. ``segment`` says when the job ends,
-    if that is before the end of the training.
+    if that is before the end of the training. ``slowness`` is a factor by which this rank's maps
+    take longer, for experiments.
     """
 
     def __init__(
@@ -161,6 +179,7 @@ class Rounds:
         on_round: Callable[[int], None],
         look: Callable[[], object],
         segment: Segment | None = None,
+        slowness: float = 1.0,
     ) -> None:
         self._run = context.run
         self._plan = context.plan
@@ -170,6 +189,7 @@ class Rounds:
         self._look = look
         found = strategies.find(self._plan.strategy)
         self._names = ("params", *found.mapped_arrays(self._plan))
+        self._owns = bool(found.own_arrays(self._plan, np.empty(0)))
         self._state = GangState(context, mesh, blocks, self._names)
         self._count = self._state.count
         self._layout = Layout(mesh.ranks, self._count)
@@ -188,6 +208,10 @@ class Rounds:
         self._publish_at = 0.0
         #: Times the rounds, and decides when the segment ends: that of rank 0 counts.
         self.watch = Stopwatch(segment or Segment(), self._plan.rounds)
+        self._slowness = slowness
+        #: How units are divided, and rank 0's measurements, by which it decides that.
+        self._split = EVEN
+        self._balance = Balance(mesh.ranks, time.monotonic())
 
     def run(self, start: int, is_evaluated: bool) -> None:
         """Take part from the published round ``start`` until the training or the segment ends.
@@ -220,6 +244,9 @@ class Rounds:
             self._state.vector(start, name)
         for number in self._mine:
             self._state.block(start, number)
+        if self._owns:
+            for unit in range(*self._parts(start)[self._mesh.rank]):
+                self._state.own(start, unit)
         # For the gradients of slices, of which a few exist at once, and what has other memory.
         slices = -(-self._strategy.units(self._plan, start) // self._mesh.ranks)
         self._state.share(start, min(slices, _GRADIENTS) + 1)
@@ -232,34 +259,69 @@ class Rounds:
 
     # A round
 
+    def _parts(self, completed: int) -> tuple[tuple[int, int], ...]:
+        """The units of each rank: always the same if they own something, else by speed."""
+        units = self._strategy.units(self._plan, completed)
+        return shares(units, self._mesh.ranks, EVEN if self._owns else self._split)
+
     def _round(self, completed: int) -> tuple[bool, bool]:
         """Make one update; returns whether rank 0 wants it published, and whether all end here."""
         strategy, state = self._strategy, self._state
         rank, ranks, shared = self._mesh.rank, self._mesh.ranks, self._mesh.shared
         if shared is not None:
             shared.reset()
-        parts = leaf_ranges(completed, strategy.units(self._plan, completed), ranks)
-        pairs: Iterable[Pair] = strategy.map(parts[rank]) if rank < len(parts) else ()
-        senders = range(len(parts))
+        parts = self._parts(completed)
+        senders: Sequence[int] = [at for at, (start, stop) in enumerate(parts) if start < stop]
+        pairs = self._map(LeafRange(completed, *parts[rank])) if rank in senders else []
         for phase in strategy.phases(self._plan, completed, self._layout):
             owners = range(min(phase.keys, ranks))
             found: list[Pair] = []
             put = None if shared is None else shared.put
-            for key, messages in self._shuffle(pairs, senders, owners, put).items():
+            received = self._shuffle(pairs, senders, owners, put)
+            self._note(received.pop(_TIMES, ()))
+            for key, messages in received.items():
                 found += strategy.reduce(completed, phase, key, messages)
             pairs, senders = found, owners
-        wishes = {
+        wishes: dict[str, object] = {
             "publish": time.monotonic() >= self._publish_at,
             "ends": self.watch.is_over(completed + 1),
         }
+        units = strategy.units(self._plan, completed)
+        split = None if rank else self._balance.decide(units, time.monotonic())
+        if split is not None:
+            wishes["split"] = [*split]
         messages = [Message({**one.meta, **wishes}, one.arrays) for one in state.news]
         messages += self._to_all(messages, self._owners)
         state.receive(completed + 1, messages)
         first = next(one.meta for one in messages if one.meta["block"] == 0)
+        if "split" in first:
+            speeds, probe = first["split"]
+            self._split = Split(tuple(speeds), probe)
         return first["publish"], first["ends"]
 
+    def _map(self, part: LeafRange) -> list[Pair]:
+        """The messages of some units, and one about what they took."""
+        started = time.perf_counter()
+        pairs = list(self._strategy.map(part))
+        if self._slowness > 1:
+            time.sleep((self._slowness - 1) * (time.perf_counter() - started))
+        seconds = time.perf_counter() - started
+        took = {"rank": self._mesh.rank, "units": part.stop - part.start, "seconds": seconds}
+        return [*pairs, (_TIMES, Message(took, {}))]
+
+    def _note(self, messages: Iterable[Message]) -> None:
+        """Note what all ranks' maps took, on rank 0."""
+        took = [message.meta for message in messages]
+        for one in took:
+            self._balance.note(one["rank"], one["units"], one["seconds"])
+        self.watch.note_maps([one["seconds"] for one in took])
+
     def _shuffle(
-        self, pairs: Iterable[Pair], senders: range, owners: range, place: Placing | None = None
+        self,
+        pairs: Iterable[Pair],
+        senders: Sequence[int],
+        owners: range,
+        place: Placing | None = None,
     ) -> dict[str, list[Message]]:
         """Send messages to the owners of their keys; returns what this rank receives, by key."""
         rank, ranks = self._mesh.rank, self._mesh.ranks
@@ -301,6 +363,7 @@ class Rounds:
             self._look()
             if self._is_due(completed):
                 self._wait_for_driver(completed)
+        self._state.save_owned()
         for number in self._mine:
             self._state.save(completed, number)
         # All ranks have published the round before, or they could not have made this one.
@@ -308,6 +371,7 @@ class Rounds:
             earlier = self._passing.pop(0)
             for number in self._mine:
                 self._run.block_path(earlier, number, self._count).unlink(missing_ok=True)
+            self._state.remove_owned(earlier)
         self._published = completed
         if not self._is_due(completed):
             self._passing.append(completed)
@@ -360,8 +424,7 @@ class Rounds:
         inference = self._inference
         inference.params = self._state.params(completed)
         leaves = inference.leaves
-        parts = ranges(leaves, self._mesh.ranks)
-        mine = parts[self._mesh.rank] if self._mesh.rank < len(parts) else (0, 0)
+        mine = shares(leaves, self._mesh.ranks, self._split)[self._mesh.rank]
         score_of = partial(evaluate.score_of, inference)
         pairs = [
             (block_key(0), evaluate.to_message(score, node=[*node]))

@@ -4,7 +4,7 @@ import contextlib
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 #: Rounds of which the median is taken, the least of them, and the first ones, which warm up.
@@ -46,6 +46,13 @@ class Stopwatch:
     """Times the rounds of a segment, without what lies between them, and says when it is over.
 
     ``rounds`` is the number of rounds of the whole training.
+
+    Attributes
+    ----------
+    mapped, rest : float
+        Seconds of the maps of all ranks together, and of all else: rounds without their longest
+        map, and publishing. The first rounds and evaluations do not count. See
+        :func:`mapreduce.runs.amdahl.scaling`.
     """
 
     def __init__(self, segment: Segment, rounds: int) -> None:
@@ -55,16 +62,28 @@ class Stopwatch:
         self._count = self._changed = 0
         self._from = self._at = self._compare_at = time.monotonic()
         self._evaluations: list[float] = []
+        self._maps: Sequence[float] = ()
+        self._between = 0.0
+        self.mapped = self.rest = 0.0
 
     def start(self) -> None:
         """The first round begins."""
         self._from = self._at = time.monotonic()
         self._compare_at = self._from + self._segment.patience
 
+    def note_maps(self, seconds: Sequence[float]) -> None:
+        """What the map of each rank took in this round, if there are any figures."""
+        self._maps = seconds or self._maps
+
     def lap(self) -> None:
         """A round is done."""
-        self._laps.append(time.monotonic() - self._at)
+        now = time.monotonic()
+        self._laps.append(now - self._at)
         self._count += 1
+        if self._maps and self._count > _WARM_UP:
+            self.mapped += sum(self._maps)
+            self.rest += max(now - self._at - max(self._maps), 0.0)
+        self._between = now
         if self._count == _LEAST:
             for _ in range(_WARM_UP):
                 self._laps.popleft()
@@ -72,6 +91,8 @@ class Stopwatch:
     def resume(self) -> None:
         """The next round begins."""
         self._at = time.monotonic()
+        if self.mapped:
+            self.rest += self._at - self._between
 
     @contextlib.contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -79,6 +100,7 @@ class Stopwatch:
         started = time.monotonic()
         yield
         self._evaluations.append(time.monotonic() - started)
+        self._between += self._evaluations[-1]
 
     @property
     def seconds(self) -> float | None:

@@ -16,12 +16,16 @@ With ``--elastic`` replicas do not become equal. Each keeps its parameters, and 
 the model move towards each other by a share of their difference (S. Zhang, A. Choromanska and Y.
 LeCun, Deep learning with Elastic Averaging SGD, 2015).
 
+With ``--compress`` replicas send their updates in fewer bytes, see
+:mod:`mapreduce.strategies.averaging.compressing`.
+
 With ``--combine adasum`` updates are not averaged, see
 :mod:`mapreduce.strategies.averaging.adasum`; with several blocks there is then a phase for each
 level of the tree over the replicas.
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import repeat
 
 import numpy as np
 
@@ -34,8 +38,10 @@ from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node
 from mapreduce.reduction.vectors import dense
 from mapreduce.strategies import replicas
+from mapreduce.strategies.averaging import compressing
 from mapreduce.strategies.averaging.adasum import Adasum, levels
-from mapreduce.strategies.base import Layout, Pair, Phase, Strategy
+from mapreduce.strategies.averaging.compressing import RESIDUAL, Compressor
+from mapreduce.strategies.base import Layout, Pair, Phase, Strategy, Traffic
 from mapreduce.strategies.leaf_ranges import LeafRange, block_of
 from mapreduce.strategies.replicas import Replicas
 from mapreduce.strategies.state import State
@@ -54,8 +60,12 @@ class Averaging(Strategy):
         self._replicas = Replicas(context, state)
         self._stepper = Stepper(context)
         self._adasum = Adasum(context.model.size, layout.blocks)
-        self._names = self.mapped_arrays(context.plan)
-        self._kept = frozenset(self._names if context.plan.replica_state == "keep" else ())
+        plan, nothing = context.plan, np.empty(0)
+        self._averaged = tuple(self.initial_arrays(plan, nothing))
+        self._owns = bool(self.own_arrays(plan, nothing))
+        self._compressor: Compressor | None = None
+        if plan.compression is not None:
+            self._compressor = Compressor(context, state, plan.compression)
 
     # As data
 
@@ -63,6 +73,7 @@ class Averaging(Strategy):
     def check(cls, plan: Plan) -> None:
         """Refuse more replicas than slices, and options that contradict each other."""
         replicas.check(plan)
+        compressing.check(plan)
         if plan.elastic is None:
             return
         if plan.elastic * plan.replicas > 1:
@@ -78,6 +89,11 @@ class Averaging(Strategy):
 
     @classmethod
     def units(cls, plan: Plan, completed: int) -> int:
+        """The replicas."""
+        return plan.replicas
+
+    @classmethod
+    def leaves(cls, plan: Plan, completed: int) -> int:
         """The replicas that have a slice."""
         return replicas.count(plan, completed)
 
@@ -90,109 +106,109 @@ class Averaging(Strategy):
     def phases(cls, plan: Plan, completed: int, layout: Layout) -> tuple[Phase, ...]:
         """One phase; for adasum over several blocks one more for each level of the tree."""
         has_levels = plan.combine == "adasum" and layout.blocks > 1
-        before = levels(cls.units(plan, completed)) if has_levels else 0
+        before = levels(cls.leaves(plan, completed)) if has_levels else 0
         names = [*["compare"] * before, "average"]
         return tuple(Phase(name, layout.blocks) for name in names)
 
     @classmethod
     def initial_arrays(cls, plan: Plan, params: Array) -> Arrays:
-        """The optimizer's state, one of all replicas or of each, and their own parameters."""
-        state = plan.create_optimizer().init(params)
+        """The optimizer's state, if it is averaged."""
+        return plan.create_optimizer().init(params) if plan.replica_state == "average" else {}
+
+    @classmethod
+    def own_arrays(cls, plan: Plan, params: Array) -> Arrays:
+        """What each replica keeps: the optimizer's state, parameters, what it has not sent yet."""
+        own = plan.create_optimizer().init(params) if plan.replica_state == "keep" else {}
         if plan.elastic is not None:
-            state["params"] = params
-        if plan.replica_state == "average":
-            return state
-        return {
-            f"{name}.{replica}": array
-            for name, array in state.items()
-            for replica in range(plan.replicas)
-        }
+            own["params"] = params
+        if plan.compression is not None:
+            own[RESIDUAL] = np.zeros_like(params)
+        return own
 
     @classmethod
     def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
-        """All of them."""
+        """The averaged state."""
         return tuple(cls.initial_arrays(plan, np.empty(0)))
+
+    @classmethod
+    def traffic(cls, plan: Plan, completed: int, size: int) -> Traffic:
+        """Each replica reads the model, and sends its update."""
+        vector, nothing = size * np.dtype(plan.dtype).itemsize, np.empty(0)
+        averaged = len(cls.initial_arrays(plan, nothing)) * vector
+        kept = len(cls.own_arrays(plan, nothing)) * vector
+        sent = vector if plan.compression is None else plan.compression.nbytes(size, completed)
+        each = Traffic(sent + averaged, vector + averaged, vector + averaged, kept)
+        return Traffic(*(cls.leaves(plan, completed) * number for number in each))
 
     # Map
 
     def map(self, part: LeafRange) -> Iterator[Pair]:
         """Let some replicas take their local steps."""
+        at, busy = part.completed, self.leaves(self.context.plan, part.completed)
         for replica in range(part.start, part.stop):
-            yield from self._sent(part.completed, replica)
+            if replica < busy:
+                yield from self._sent(at, replica)
+            elif self._owns:
+                self.state.keep(at, replica, self.state.own(at, replica))
 
     def _sent(self, completed: int, replica: int) -> Iterator[Pair]:
-        """The messages of a replica: what it has learned, and what it keeps."""
-        plan = self.context.plan
-        own, model = self._own(completed, replica), self.state.params(completed)
-        start = own.pop("params", model)
+        """The messages of a replica: what it has learned."""
+        plan, bounds = self.context.plan, self.state.bounds
+        model = self.state.params(completed)
+        state = {name: self.state.vector(completed, name) for name in self._averaged}
+        own = dict(self.state.own(completed, replica)) if self._owns else {}
+        start, residual = own.pop("params", model), own.pop(RESIDUAL, None)
         if start is not model:
-            part = Part(0, len(model), model, {}, np.empty(0))
-            start = self._stepper.with_buffers(part, start, lambda name, elements, at: model[at])
-        update, state, seen = self._replicas.train(completed, replica, start, own)
-        weight, kept = seen.weight, {}
-        if plan.elastic is not None:
+            whole = Part(0, len(model), model, {}, np.empty(0))
+            start = self._stepper.with_buffers(whole, start, lambda name, elements, at: model[at])
+        update, state, seen = self._replicas.train(completed, replica, start, state | own)
+        kept, vector = Arrays(), update
+        packed: Iterable[Arrays] = repeat({})
+        if self._compressor is not None:
+            assert residual is not None
+            sent = self._compressor.pack(completed, replica, update, residual, state)
+            vector, state, kept[RESIDUAL] = update[:0], sent.state, sent.residual
+            packed = sent.blocks(bounds)
+        elif plan.elastic is not None:
             difference = (start - model) + update
-            share = difference.dtype.type(plan.elastic)
-            kept["params"] = model + (difference - share * difference)
-            vector = share * difference
-        elif plan.combine == "adasum":
-            vector = update
-        else:
-            vector = update * update.dtype.type(weight)
+            vector = difference.dtype.type(plan.elastic) * difference
+            kept["params"] = model + (difference - vector)
+        elif plan.combine == "mean":
+            vector = update * update.dtype.type(seen.weight)
         if plan.replica_state == "keep":
             kept |= state
         else:
+            weight = seen.weight
             seen.extras |= {
-                STATE + name: array * array.dtype.type(weight) for name, array in state.items()
+                STATE + n: array * array.dtype.type(weight) for n, array in state.items()
             }
-        pieces = self.cut(
-            Node(0, replica), VectorSum(seen.count, weight, seen.loss, vector, seen.extras)
-        )
-        for (key, sent), (first, last) in zip(pieces, self.state.bounds, strict=True):
-            arrays = {f"{name}.{replica}": array[first:last] for name, array in kept.items()}
-            yield key, Message(sent.meta, {**sent.arrays, **arrays})
-
-    def _own(self, completed: int, replica: int) -> Arrays:
-        """A replica's parameters, if it has some of its own, and its state."""
-        names = self._names
-        if self.context.plan.replica_state == "average":
-            return {name: self.state.vector(completed, name) for name in names}
-        mine = (name.rpartition(".") for name in names)
-        return {
-            name: self.state.vector(completed, f"{name}.{number}")
-            for name, _, number in mine
-            if int(number) == replica
-        }
+        if self._owns:
+            self.state.keep(completed, replica, kept)
+        total = VectorSum(seen.count, seen.weight, seen.loss, vector, seen.extras)
+        for (key, message), block in zip(self.cut(Node(0, replica), total), packed, strict=False):
+            yield key, Message(message.meta, {**message.arrays, **block})
 
     # Reduce
 
     def compare(self, completed: int, key: str, messages: Iterable[Message]) -> Iterator[Pair]:
         """Combine a level of the tree by adasum, and send the next level's products to all."""
-        messages, (start, _) = [*messages], self.state.bounds[block_of(key)]
-        if kept := self._kept_in(messages):
-            yield key, Message({}, kept)
-        yield from self._adasum.compare(completed, key, messages, start)
+        start, _ = self.state.bounds[block_of(key)]
+        yield from self._adasum.compare(completed, key, self._received(key, messages), start)
 
-    def _kept_in(self, messages: list[Message]) -> Arrays:
-        """The arrays of a block that replicas keep."""
-        return {
-            name: array
-            for message in messages
-            for name, array in message.arrays.items()
-            if name in self._kept
-        }
+    def _received(self, key: str, messages: Iterable[Message]) -> list[Message]:
+        """The messages of a key, with updates that are not compressed."""
+        if self._compressor is None:
+            return [*messages]
+        return [self._compressor.unpacked(block_of(key), message) for message in messages]
 
     def average(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
         """Add the mean of the updates to a block, and publish it."""
         number, plan = block_of(key), self.context.plan
-        messages = [*messages]
-        total = self._total(completed, key, messages)
+        total = self._total(completed, key, self._received(key, messages))
         arrays = dict(self.state.block(completed, number).arrays)
         scalars, _ = arrays.pop("memory"), arrays.pop("history", None)
-        arrays |= self._kept_in(messages)
         extras = means(total)
-        if plan.replica_state == "average":
-            arrays |= {name: extras[STATE + name] for name in self._names}
+        arrays |= {name: extras[STATE + name] for name in self._averaged}
         before = arrays["params"]
         part = Part(*self.state.bounds[number], before, {}, scalars)
         is_mean = plan.elastic is None and plan.combine == "mean"

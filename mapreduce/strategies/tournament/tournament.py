@@ -30,7 +30,7 @@ from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs.events import TournamentDecided
 from mapreduce.strategies import replicas
-from mapreduce.strategies.base import Layout, Pair, Phase, Strategy
+from mapreduce.strategies.base import Layout, Pair, Phase, Strategy, Traffic
 from mapreduce.strategies.leaf_ranges import LeafRange, block_of
 from mapreduce.strategies.replicas import Replicas
 from mapreduce.strategies.state import State
@@ -99,6 +99,13 @@ class Tournament(Strategy):
     def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
         """All of them."""
         return tuple(cls.initial_arrays(plan, np.empty(0)))
+
+    @classmethod
+    def traffic(cls, plan: Plan, completed: int, size: int) -> Traffic:
+        """Each replica sends its parameters and state, and reads those that it goes on from."""
+        each = (1 + len(plan.create_optimizer().init(np.empty(0)))) * size
+        nbytes = each * np.dtype(plan.dtype).itemsize * cls.units(plan, completed)
+        return Traffic(pushed=nbytes, plain=nbytes, pulled=nbytes, kept=0)
 
     @classmethod
     def notes(cls, plan: Plan) -> int:

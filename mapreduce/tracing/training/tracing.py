@@ -56,7 +56,8 @@ def trace_round(run: RunDir, completed: int, layout: Layout, folder: Path) -> Tr
     lines = [WireProtocol().write(each.to_key(), Message()) + b"\n" for each in tasks]
     references.write_bytes(b"".join(lines))
     memory = run.read_block(completed, 0, layout.blocks, ["memory"]).arrays["memory"]
-    seen = _Seen(units, scale_of(plan, memory))
+    leaves = strategy.leaves(plan, completed)
+    seen = _Seen(leaves, scale_of(plan, memory))
 
     class Watched(ChainJob):
         """The job of one round, which tells what it is working on."""
@@ -77,7 +78,7 @@ def trace_round(run: RunDir, completed: int, layout: Layout, folder: Path) -> Tr
 
     class Runner(_RoundRunner):
         def show(self, item: Any) -> Shown:
-            return _shown(item, strategy, units)
+            return _shown(item, strategy, leaves)
 
     options = {
         "--run-dir": run.path,

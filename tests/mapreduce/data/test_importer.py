@@ -162,7 +162,8 @@ def test_default_sizes_are_whole_record_batches():
         assert shard == batch or shard * row_bytes <= 16 << 20
 
 
-def test_memory_does_not_grow_with_the_source(tmp_path, monkeypatch):
+@pytest.mark.parametrize("by_label", [False, True])
+def test_memory_does_not_grow_with_the_source(tmp_path, monkeypatch, by_label):
     monkeypatch.setattr(importer, "BUCKET_BYTES", 1 << 18)
     monkeypatch.setattr(shards, "ROW_UNIT", 64)
     monkeypatch.setattr(shards, "BATCH_BYTES", 1 << 16)
@@ -171,7 +172,8 @@ def test_memory_does_not_grow_with_the_source(tmp_path, monkeypatch):
     def peak(chunks):
         def stream():
             for i in range(chunks):
-                yield Rows(np.full((512, 256), i % 256, np.uint8), np.arange(512))
+                labels = np.arange(512) % (2 if by_label else 512)
+                yield Rows(np.full((512, 256), i % 256, np.uint8), labels)
 
         made = Source(stream(), (256,), 1.0, chunks * 512 * 256, {})
         # What tests before this one have left would be given back meanwhile.
@@ -179,7 +181,7 @@ def test_memory_does_not_grow_with_the_source(tmp_path, monkeypatch):
         before = pa.total_allocated_bytes()
         tracemalloc.start()
         try:
-            import_rows(made, tmp_path / str(chunks), seed=0)
+            import_rows(made, tmp_path / str(chunks), seed=0, by_label=by_label)
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

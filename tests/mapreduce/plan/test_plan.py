@@ -339,6 +339,7 @@ BAD = [
     ("--spread: expected a finite number from 1 on", {"spread": math.inf}),
     ("Add --replica-state keep", {"strategy": "averaging", "elastic": 0.5}),
     ("--replica-state: expected one of average, keep", {"replica_state": "drop"}),
+    ("--compress: expected fp16, onebit", {"strategy": "averaging", "compress": "zip"}),
     ("--batch-size 722: L-BFGS takes all 723", {"optimizer": "lbfgs", "batch_size": 722}),
     ("schedule 'linear'", {"schedule": "linear"}),
     ("schedule 'step:0'", {"schedule": "step:0"}),

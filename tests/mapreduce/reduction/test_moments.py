@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from mapreduce.reduction.aggregator import MOMENTS, VectorSum, combine, merge_moments, moments
 from mapreduce.reduction.message import WireProtocol
+from mapreduce.reduction.moments import merge
 from mapreduce.reduction.tree import Node, TreeFold
 
 
@@ -37,6 +38,28 @@ def test_merged_moments_are_those_of_all_values(counts, offset, seed):
 def test_a_single_value_has_no_squares():
     merged = merge_moments(moments(1, np.array([3.0]), np.zeros(1)), of(np.array([[5.0], [7.0]])))
     np.testing.assert_allclose(merged, [3, 5, 8])
+
+
+SOME = st.tuples(st.floats(1e-3, 1e9), st.floats(-1e140, 1e140), st.floats(0, 1e300))
+
+
+@given(SOME)
+def test_a_part_without_weight_changes_no_bit(some):
+    """Not even where the squares of the mean are infinite, and of a zero not its sign."""
+    for mean in (some[1], -0.0, 1e200):
+        part, nothing = (some[0], mean, some[2]), (0.0, 0.0, 0.0)
+        for merged in (merge(nothing, part), merge(part, nothing)):
+            assert np.array(merged).tobytes() == np.array(part).tobytes()
+
+
+@given(SOME, SOME)
+def test_arrays_have_the_bits_of_numbers(left, right):
+    one = merge(left, right)
+    many = merge(
+        *((part[0], np.array([part[1], 0.0]), np.array([part[2], 0.0])) for part in (left, right))
+    )
+    found = (many[0], many[1][0], many[2][0])
+    assert np.array(one).tobytes() == np.array(found).tobytes()
 
 
 def test_no_values_change_nothing():

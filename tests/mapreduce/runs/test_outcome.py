@@ -15,7 +15,7 @@ PLAN = Plan(
     **dict.fromkeys(Plan.__dataclass_fields__, 0)
     | {"data": DATA, "model": "logistic"}
     | {"optimizer": "sgd", "schedule": "constant", "clip_norm": None, "sources": ()}
-    | {"batch_size": 100, "slice_rows": 100, "rounds": 30, "dtype": "float32"}
+    | {"batch_size": 100, "slice_rows": 100, "local_steps": 1, "rounds": 30, "dtype": "float32"}
 )
 REGRESSION = replace(PLAN, model="linear", data=replace(DATA, classes=0))
 GUESS = math.log(2)

@@ -154,3 +154,23 @@ class Speaks(Averaging):
 def test_a_wrong_strategy(kind, message):
     with pytest.raises(AssertionError, match=message):
         check_strategy(kind)
+
+
+class KeepsItsRows(Averaging):
+    """A replica that counts its rows, in an array of its own."""
+
+    @classmethod
+    def own_arrays(cls, plan, params):
+        return {"rows": np.zeros_like(params)}
+
+    def map(self, part):
+        for replica in range(part.start, part.stop):
+            slices = self.slices(self.context.plan, part.completed, replica)
+            rows = sum(one.stop - one.start for one in slices)
+            own = self.state.own(part.completed, replica)
+            self.state.keep(part.completed, replica, {"rows": own["rows"] + np.float32(rows)})
+        yield from super().map(part)
+
+
+def test_what_a_unit_owns_stays_with_it():
+    check_strategy(KeepsItsRows)

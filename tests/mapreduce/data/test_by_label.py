@@ -1,0 +1,213 @@
+"""Imports whose shards have rows of one label each."""
+
+import gzip
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mapreduce.data import importer, order
+from mapreduce.data.importer import Rows, Source, import_rows
+from mapreduce.data.readers import cifar10, idx, libsvm
+from mapreduce.data.shards import Dataset
+from mapreduce.errors import DataError
+from programs import gradreduce, succeed
+from reading import source_of
+
+SEED = 7
+
+
+def rows_of(folder):
+    """The rows of each shard: their classes, numbers, and features."""
+    data = Dataset(folder)
+    for number, entry in enumerate(data.manifest.shards):
+        shard = data.shard(number)
+        batch = shard.rows(0, entry.rows)
+        labels = [data.manifest.classes[label] for label in batch.labels]
+        yield labels, shard.source_rows(0, entry.rows).tolist(), batch
+
+
+def content(folder):
+    """Label, features and weight of each row, by its number in the source."""
+    found = {}
+    for labels, numbers, batch in rows_of(folder):
+        features = batch.features if isinstance(batch.features, np.ndarray) else None
+        features = batch.features.to_dense() if features is None else features
+        weights = [None] * batch.rows if batch.weights is None else batch.weights.tolist()
+        rows = zip(labels, features.tolist(), weights, strict=True)
+        found |= dict(zip(numbers, rows, strict=True))
+    return found
+
+
+def check_against_plain(plain, split):
+    """Shards of one label each, with the rows of an import that shuffles all together."""
+    one, other = Dataset(plain).manifest, Dataset(split).manifest
+    names = ("rows", "classes", "class_rows", "shape", "dtype", "nonzeros", "weighted", "recipe")
+    assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
+    assert other.source == {**one.source, "split_by": "label"}
+    assert content(split) == content(plain)
+    seen = []
+    for labels, numbers, _ in rows_of(split):
+        assert len(set(labels)) == 1
+        seen.append(labels[0])
+        keys = order.keys_of(SEED, 0, np.array(numbers)).tolist()
+        assert keys == sorted(keys)
+    assert seen == list(one.classes)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    labels=st.lists(st.sampled_from(["b", "a", "10", "é"]), min_size=1, max_size=120),
+    size=st.sampled_from([0, 2_000, 5_000, 10**12]),
+    cut=st.integers(0, 120),
+)
+def test_shards_are_those_of_rows_sorted_by_label_and_key(
+    tiny, tmp_path_factory, labels, size, cut
+):
+    """Whatever the chunks and the buckets; a shard has 20 rows, and a label's last one the rest."""
+    folder = tmp_path_factory.mktemp("labels")
+    features = np.arange(3 * len(labels), dtype=np.float32).reshape(-1, 3)
+    parts = [slice(cut), slice(cut, None)]
+    chunks = [Rows(features[part], np.array(labels[part])) for part in parts]
+    with tiny() as patch:
+        patch.setattr(importer, "BUCKET_BYTES", 1000)
+        import_rows(Source(chunks, (3,), 1.0, size, {}), folder / "out", SEED, by_label=True)
+    expected = []
+    for label in sorted(set(labels)):
+        own = [i for i, found in enumerate(labels) if found == label]
+        own.sort(key=lambda i: order.keys(SEED, 0, i, i + 1)[0])
+        pieces = [own[start : start + 20] for start in range(0, len(own), 20)]
+        expected += [([label] * len(piece), piece) for piece in pieces]
+    found = list(rows_of(folder / "out"))
+    assert [(list(map(str, own)), numbers) for own, numbers, _ in found] == expected
+    for _, numbers, batch in found:
+        assert np.array_equal(batch.features, features[numbers])
+
+
+def write_csv(folder):
+    random = np.random.default_rng(3)
+    lines = ["age,colour,w,label"]
+    for _ in range(300):
+        age = random.choice(["", *map(str, range(90))])
+        colour = random.choice(["red", "green", ""])
+        label = random.choice(["yes", "no", "perhaps"], p=[0.7, 0.2, 0.1])
+        lines.append(f"{age},{colour},{random.random():.3f},{label}")
+    path = folder / "table.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def csv_source(folder):
+    return source_of("csv", [write_csv(folder)], weights="w", standardise=True)
+
+
+def texts_source(folder):
+    """Without numbers."""
+    lines = [f"{colour},{label}" for colour in ("red", "blue") for label in "xyx"]
+    path = folder / "texts.csv"
+    path.write_text("\n".join(["colour,label", *lines * 9]) + "\n")
+    return source_of("csv", [path])
+
+
+def parquet_source(folder):
+    random = np.random.default_rng(4)
+    table = pa.table({"x": random.normal(size=200), "label": random.integers(0, 4, 200)})
+    path = folder / "table.parquet"
+    pq.write_table(table, path, row_group_size=64)
+    return source_of("parquet", [path], dtype="float64")
+
+
+def libsvm_source(folder):
+    random = np.random.default_rng(5)
+    lines = [f"{random.integers(3)} {1 + i % 7}:{i} 9:1" for i in range(150)]
+    path = folder / "table.libsvm"
+    path.write_text("\n".join(lines) + "\n")
+    return libsvm.source([path], "classification", "float32")
+
+
+def idx_source(folder):
+    random = np.random.default_rng(6)
+    for name, array in (
+        ("images", random.integers(0, 256, (90, 4, 5), np.uint8)),
+        ("labels", random.integers(0, 3, 90, np.uint8)),
+    ):
+        head = bytes([0, 0, 8, array.ndim]) + b"".join(n.to_bytes(4, "big") for n in array.shape)
+        folder.joinpath(name).write_bytes(gzip.compress(head + array.tobytes()))
+    return idx.source([folder / "images"], folder / "labels")
+
+
+def cifar10_source(folder):
+    records = np.random.default_rng(7).integers(0, 256, (40, 3073), np.uint8)
+    records[:, 0] = np.arange(40) % 10
+    path = folder / "data_batch_1.bin"
+    path.write_bytes(records.tobytes())
+    return cifar10.source([path])
+
+
+@pytest.mark.parametrize("size", [0, 10**12])
+@pytest.mark.parametrize(
+    "make",
+    [csv_source, texts_source, parquet_source, libsvm_source, idx_source, cifar10_source],
+)
+def test_every_reader_gives_the_rows_of_a_plain_import(tmp_path, make, size):
+    """From one bucket, and from many."""
+    for name, by_label in (("plain", False), ("split", True)):
+        source = replace(make(tmp_path), bytes=size)
+        import_rows(source, tmp_path / name, SEED, by_label=by_label)
+    check_against_plain(tmp_path / "plain", tmp_path / "split")
+
+
+def test_command(tmp_path):
+    write_csv(tmp_path)
+    base = ["data", "import", "--seed", SEED, "--weights", "w", "table.csv"]
+    succeed(*base, "plain", cwd=tmp_path)
+    made = json.loads(succeed(*base, "split", "--split-by", "label", "--json", cwd=tmp_path))
+    assert made["source"]["split_by"] == "label"
+    check_against_plain(tmp_path / "plain", tmp_path / "split")
+
+
+def test_class_without_rows_has_no_shard(tmp_path):
+    chunks = [Rows(np.zeros((5, 2), np.uint8), np.array([3, 1, 3, 3, 1]))]
+    source = Source(chunks, (2,), 1.0, 0, {}, classes=[1, 2, 3])
+    made = import_rows(source, tmp_path / "out", SEED, by_label=True)
+    assert made.classes == (1, 2, 3)
+    assert made.class_rows == (2, 0, 3)
+    assert [shard.rows for shard in made.shards] == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (None, "a.csv: expected labels to split the rows by, found none. Name the column"),
+        (np.arange(4.0), "a.csv: expected classes to split the rows by, found numbers"),
+        (np.arange(4), "a.csv: there are 4 classes, each of which would have a shard"),
+    ],
+)
+def test_labels_that_cannot_be_split(tmp_path, monkeypatch, labels, message):
+    monkeypatch.setattr(importer, "MOST_SPLIT_CLASSES", 3)
+    source = Source([Rows(np.zeros((4, 2)), labels)], (2,), 1.0, 0, {"files": ["a.csv"]})
+    with pytest.raises(DataError) as caught:
+        import_rows(source, tmp_path / "out", SEED, by_label=True)
+    assert str(caught.value).startswith(message)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["--unlabelled", "a.csv"], "--unlabelled leaves the labels out"),
+        (["--task", "regression", "a.csv"], "with --task regression labels are numbers"),
+        (["--format", "text", "a.csv"], "the labels of text are the bytes that come next"),
+    ],
+)
+def test_options_that_contradict_it(tmp_path, arguments, why):
+    tmp_path.joinpath("a.csv").write_text("a,label\n1,2\n" * 9)
+    done = gradreduce("data", "import", "--split-by", "label", *arguments, "out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"--split-by label needs classes, and {why}" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]

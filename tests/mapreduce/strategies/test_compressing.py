@@ -1,0 +1,258 @@
+"""Compressed updates of replicas: against a naive loop, and one hash wherever they are sent."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import datasets
+import naive
+from mapreduce.errors import Interrupted, NonFiniteError, UsageError
+from mapreduce.plan.settings import Settings
+from mapreduce.reduction.vectors import dense
+from mapreduce.runs.events import Events, Exchanged, RoundCompleted
+from mapreduce.runs.execution import Execution
+from mapreduce.strategies.averaging.averaging import Averaging
+from mapreduce.strategies.averaging.compressing import Compressor
+from mapreduce.strategies.base import Layout
+from mapreduce.strategies.leaf_ranges import LeafRange
+from mapreduce.strategies.state import State
+from mapreduce.strategies.task_context import TaskContext
+from mapreduce.testing import check_strategy
+from mapreduce.training import driver
+
+#: Three pages of parameters, and nine rounds in an epoch, of which the last one has fewer slices.
+SETTINGS = Settings(
+    "mlp:700",
+    strategy="averaging",
+    batch_size=32,
+    slice_rows=4,
+    rounds=6,
+    checkpoint_every=4,
+    replicas=3,
+    optimizer="momentum",
+    replica_state="keep",
+)
+FORMATS = ["fp16", "onebit", "topk:0.01"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("compressing")
+    datasets.blobs(folder / "train", (64, 44, 32), features=50)
+    return folder / "train"
+
+
+def train(path, data, settings, execution=None, *subscribers):
+    run = driver.create(path, settings, data, None)
+    driver.train(run, execution or Execution("inline"), 0, Events(*subscribers))
+    return run
+
+
+def sha256(run):
+    return run.result().model_sha256
+
+
+def naive_packed(text, update, completed, rounds_per_epoch):
+    """What is decoded of an update, and which elements were sent of it."""
+    if text == "fp16":
+        return naive.half_pages(update), None
+    if text == "onebit":
+        return naive.one_bit_pages(update).astype(np.float32), None
+    epoch = completed // rounds_per_epoch
+    ratio = [0.25, 0.0625, 0.015625, 0.01, 0.01][min(epoch, 4)]
+    sent = naive.largest(update, round(ratio * len(update)))
+    decoded = np.zeros_like(update)
+    decoded[sent] = update[sent].astype(np.float32)
+    return decoded, sent
+
+
+def naive_params(path, plan):
+    """The parameters in the end, by a loop over rounds and replicas with one step each."""
+    context = TaskContext(path, 1)
+    params = plan.create_model().init(plan.seed)
+    residuals, velocities = np.zeros((2, plan.replicas, len(params)))
+    for completed in range(plan.rounds):
+        leaves = [*plan.slices(completed)]
+        total, rows = np.zeros_like(params), 0
+        for replica in range(plan.replicas):
+            edges = [len(leaves) * edge // plan.replicas for edge in (replica, replica + 1)]
+            batches = [context.batch(one) for one in leaves[slice(*edges)]]
+            weight = sum(batch.rows for batch in batches)
+            gradient = sum(dense(context.gradient(params, batch)[1]) for batch in batches)
+            velocities[replica] = plan.momentum * velocities[replica] + gradient / weight
+            wanted = residuals[replica] - plan.learning_rate * velocities[replica]
+            decoded, sent = naive_packed(plan.compress, wanted, completed, plan.rounds_per_epoch)
+            residuals[replica] = wanted - decoded
+            if sent is not None:
+                velocities[replica][sent] = 0
+            total, rows = total + weight * decoded, rows + weight
+        params = params + total / rows
+    return params
+
+
+@pytest.mark.parametrize("text", FORMATS)
+def test_the_rounds(data, tmp_path, text):
+    """Some more than an epoch, so that the ratio of topk changes."""
+    settings = replace(SETTINGS, model="mlp:20", dtype="float64", compress=text)
+    run = train(tmp_path / "run", data, settings)
+    plan = run.config.plan
+    assert plan.rounds > plan.rounds_per_epoch == 5
+    expected = naive_params(tmp_path / "run", plan)
+    # A mean of one bit is a float32, and its last bit may be another.
+    np.testing.assert_allclose(run.latest_round().params, expected, rtol=1e-5, atol=1e-8)
+
+
+INLINE = Execution("inline", workers=3, blocks=3, rounds_per_job=2)
+GANG = Execution("parallel", start_method="fork", executor="gang")
+EXECUTIONS = [
+    INLINE,
+    *(Execution("parallel", workers=count, blocks=1 + count % 3) for count in (1, 2, 3, 5)),
+    *(replace(GANG, workers=count, blocks=blocks) for count in (2, 3) for blocks in (1, 3)),
+]
+
+
+@pytest.fixture(scope="module")
+def expected(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("expected")
+    runs = {
+        text: train(folder / f"{number}", data, replace(SETTINGS, compress=text))
+        for number, text in enumerate(FORMATS)
+    }
+    return {text: sha256(run) for text, run in runs.items()}
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        pytest.param(number, text, marks=[pytest.mark.slow] * (number % 3 != place))
+        for number in range(len(EXECUTIONS))
+        for place, text in enumerate(FORMATS)
+    ],
+)
+def test_one_hash(data, expected, tmp_path, number, text):
+    settings = replace(SETTINGS, compress=text)
+    run = train(tmp_path / "run", data, settings, EXECUTIONS[number])
+    assert sha256(run) == expected[text]
+
+
+def test_formats_differ(expected):
+    assert len({*expected.values()}) == len(FORMATS)
+
+
+def test_a_stopped_run_goes_on_with_other_workers(data, expected, tmp_path):
+    """What was not sent is in the checkpoint."""
+
+    def stop(event):
+        if isinstance(event, RoundCompleted) and event.completed == 3:
+            raise Interrupted(2)
+
+    run = driver.create(tmp_path / "run", replace(SETTINGS, compress="topk:0.01"), data, None)
+    two = Execution("parallel", workers=2, blocks=2, rounds_per_job=1)
+    with pytest.raises(Interrupted):
+        driver.train(run, two, 0, Events(stop))
+    assert run.result() is None
+    assert run.latest_round().state["residual@1"].any()
+    driver.train(run, replace(GANG, workers=3, blocks=3), 0, Events())
+    assert sha256(run) == expected["topk:0.01"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"compress": "fp16", "combine": "adasum"},
+        {"compress": "onebit", "optimizer": "momentum"},
+        {"compress": "topk:0.05", "optimizer": "adam", "replica_state": "keep", "local_steps": 2},
+    ],
+)
+def test_the_contract(change):
+    check_strategy(Averaging, Settings(replicas=3, **change))
+
+
+@pytest.mark.parametrize("text", FORMATS)
+def test_buffers_are_not_compressed(tmp_path, text):
+    """The moments of a batch norm are those of the model's own rule."""
+    model = "sequential:conv:2x3,batchnorm,relu"
+    settings = replace(SETTINGS, model=model, rounds=1, replicas=2)
+    datasets.blobs(tmp_path / "train", (64,), shape=(1, 6, 6))
+    plain, packed = (
+        train(tmp_path / f"{compress}", tmp_path / "train", replace(settings, compress=compress))
+        for compress in (None, text)
+    )
+    model = plain.config.plan.create_model()
+    buffers = [part for one, _, part in model.parts(0, model.size) if one.role == "buffer"]
+    assert buffers
+    before, after = plain.latest_round().params, packed.latest_round()
+    for part in buffers:
+        assert after.params[part].tobytes() == before[part].tobytes()
+        assert not after.state["residual@0"][part].any()
+    assert not np.array_equal(before, after.params)
+
+
+def test_what_is_not_finite_names_the_replica(data, tmp_path):
+    run = driver.create(tmp_path / "run", replace(SETTINGS, compress="fp16"), data, None)
+    context = TaskContext(run.path, 1)
+    large = np.full(context.model.size, 3e38, np.float32)
+    compressor = Compressor(context, State(context, 1), context.plan.compression)
+    with pytest.raises(NonFiniteError, match=r"round 4, replica 2: element 0 .*try a smaller"):
+        compressor.pack(4, 2, large, large, {})
+
+
+class TestBytes:
+    @pytest.mark.parametrize("text", FORMATS)
+    @pytest.mark.parametrize("change", [{}, {"replica_state": "average"}, {"optimizer": "sgd"}])
+    def test_are_those_of_the_messages(self, data, tmp_path, text, change):
+        settings = replace(SETTINGS, compress=text, **change)
+        run = driver.create(tmp_path / "run", settings, data, None)
+        plan = run.config.plan
+        run.publish_round(driver.initial(plan), 3)
+        context = TaskContext(run.path, 1)
+        strategy = Averaging(context, State(context, 3), Layout(1, 3))
+        pushed = 0
+        for _, message in strategy.map(LeafRange(0, 0, 3)):
+            for name, array in message.arrays.items():
+                pushed += array.nbytes * name.startswith(("packed.", "extra.state."))
+        own = [strategy.state.own(1, replica).values() for replica in range(3)]
+        kept = sum(array.nbytes for arrays in own for array in arrays)
+        found = Averaging.traffic(plan, 0, context.model.size)
+        assert (found.pushed, found.kept) == (pushed, kept)
+        plain = Averaging.traffic(replace(plan, compress=None), 0, context.model.size)
+        assert plain.pushed == plain.plain == found.plain == found.pulled
+
+    def test_a_run_reports_all_rounds(self, data, tmp_path):
+        found = []
+        run = train(
+            tmp_path / "run", data, replace(SETTINGS, compress="onebit"), None, found.append
+        )
+        (event,) = [one for one in found if isinstance(one, Exchanged)]
+        size = run.latest_round().params.size
+        # Three replicas in each of six rounds, but two in the fifth.
+        count = sum(Averaging.leaves(run.config.plan, completed) for completed in range(6))
+        assert event == Exchanged(
+            completed=6,
+            pushed=count * (-(-size // 8) + 3 * 8),
+            plain=count * size * 4,
+            pulled=count * size * 4,
+            kept=count * size * 4 * 2,
+        )
+        summary = json.loads(json.dumps(run.summary()))
+        assert summary["bytes_pushed"] == event.pushed
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"compress": "topk:0"}, r"--compress: expected fp16, onebit, or topk:RATIO .*'topk:0'"),
+        ({"compress": "onebit:3"}, "found 'onebit:3'"),
+        ({"compress": "zip"}, "found 'zip'"),
+        ({"compress": "fp16", "elastic": 0.2}, "Leave out --compress or --elastic"),
+        (
+            {"compress": "fp16", "strategy": "sync", "replicas": 1, "replica_state": "average"},
+            "sync",
+        ),
+    ],
+)
+def test_what_does_not_fit_together(data, tmp_path, change, message):
+    with pytest.raises(UsageError, match=message):
+        driver.create(tmp_path / "run", replace(SETTINGS, **change), data, None)
