@@ -15,6 +15,7 @@ same rows, so that any two can be compared: the model is the best of all.
 """
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -30,7 +31,7 @@ from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs.events import TournamentDecided
 from mapreduce.strategies import replicas
-from mapreduce.strategies.base import Layout, Pair, Phase, Strategy, Traffic
+from mapreduce.strategies.base import Layout, Pair, Phase, Strategy
 from mapreduce.strategies.leaf_ranges import LeafRange, block_of
 from mapreduce.strategies.replicas import Replicas
 from mapreduce.strategies.state import State
@@ -99,13 +100,6 @@ class Tournament(Strategy):
     def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
         """All of them."""
         return tuple(cls.initial_arrays(plan, np.empty(0)))
-
-    @classmethod
-    def traffic(cls, plan: Plan, completed: int, size: int) -> Traffic:
-        """Each replica sends its parameters and state, and reads those that it goes on from."""
-        each = (1 + len(plan.create_optimizer().init(np.empty(0)))) * size
-        nbytes = each * np.dtype(plan.dtype).itemsize * cls.units(plan, completed)
-        return Traffic(pushed=nbytes, plain=nbytes, pulled=nbytes, kept=0)
 
     @classmethod
     def notes(cls, plan: Plan) -> int:
@@ -202,7 +196,9 @@ def _loss(trained: VectorSum) -> float:
 
 
 def _better(left: VectorSum, right: VectorSum) -> VectorSum:
-    """The better of two replicas, the left one if they are equal, with the rows of both."""
+    """The better of two replicas, the left one if they are equal, with the rows of both.
+
+    The round's loss is that of the best alone: those that lose say nothing about the model.
+    """
     best = min((left, right), key=lambda one: rank(_loss(one), 0))
-    count, weight = left.count + right.count, left.weight + right.weight
-    return VectorSum(count, weight, left.loss + right.loss, best.vector, best.extras)
+    return replace(best, count=left.count + right.count)

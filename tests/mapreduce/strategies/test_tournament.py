@@ -146,28 +146,32 @@ class TestMatches:
 
 
 def naive(path, plan):
-    """The parameters in the end and all losses, by a loop over rounds, replicas and slices."""
+    """The parameters in the end, all held-out losses, and the training losses of the best.
+
+    By a loop over rounds, replicas and slices.
+    """
     context, model = TaskContext(path, 1), plan.create_model()
     count, extras_of = plan.replicas, {}
     params = [model.init(plan.seed)] * count
     states = [plan.create_optimizer().init(params[0])] * count
     rates = [plan.spread ** (2 * r / (count - 1) - 1) for r in range(count)]
-    best, told = None, []
+    best, told, seen = None, [], []
     for completed in range(plan.rounds):
-        losses = {}
+        losses, trained = {}, {}
         for r in range(min(count, plan.leaves(completed))):
             optimizer = replace(plan, learning_rate=plan.learning_rate * rates[r])
             optimizer = optimizer.create_optimizer()
             parts = replicas.steps_of(plan, completed, r)
-            moments = []
+            moments, loss_of_rows = [], np.zeros(2)
             for number, rows in enumerate(parts):
                 gradient, weight = np.zeros_like(params[r]), 0
                 for one in rows:
                     extras_of.clear()
                     key = Key(plan.seed, completed, shard=one.shard, row=one.start)
                     batch = context.batch(one)
-                    found = context.gradient(params[r], batch, None, 1.0, key, extras_of)[1]
+                    loss, found = context.gradient(params[r], batch, None, 1.0, key, extras_of)
                     gradient, weight = gradient + dense(found), weight + batch.rows
+                    loss_of_rows += loss, batch.rows
                     moments.append(dict(extras_of))
                 step = completed * plan.local_steps + number
                 updates, states[r] = optimizer.update(gradient / weight, states[r], params[r], step)
@@ -178,13 +182,15 @@ def naive(path, plan):
             for one in plan.held_out_for(completed, measured):
                 batch = context.batch(one)
                 sums += model.score(params[r], batch, Context())[0], batch.rows
-            losses[r] = sums[0] / sums[1]
-        best = params[min(losses, key=losses.__getitem__)]
+            losses[r], trained[r] = sums[0] / sums[1], loss_of_rows[0] / loss_of_rows[1]
+        number = min(losses, key=losses.__getitem__)
+        best = params[number]
+        seen.append(trained[number])
         for a, b in pairs(plan, completed, len(losses)):
             winner, loser = (a, b) if (losses[a], a) < (losses[b], b) else (b, a)
             params[loser], states[loser] = params[winner], states[winner]
         told.append([losses.get(r) for r in range(count)])
-    return best, told
+    return best, told, seen
 
 
 def with_moments(model, params, moments, times):
@@ -225,11 +231,13 @@ def test_a_naive_loop(data, tmp_path, change):
     driver.train(run, INLINE, 0, Events(events.append))
     plan = run.config.plan
     found = checkpoint.load(run, plan.create_model(), plan.rounds).params
-    params, losses = naive(run.path, plan)
+    params, losses, seen = naive(run.path, plan)
     np.testing.assert_allclose(found, params, rtol=1e-9, atol=1e-11)
     told = [one.losses for one in events if isinstance(one, TournamentDecided)]
     # None becomes NaN, which is equal to NaN here.
     np.testing.assert_allclose(np.array(told, float), np.array(losses, float), rtol=1e-9)
+    mean = [one.loss for one in events if isinstance(one, RoundCompleted)]
+    np.testing.assert_allclose(mean, seen, rtol=1e-9)
 
 
 EXECUTIONS = [
