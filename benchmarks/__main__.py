@@ -32,6 +32,7 @@ NAMES = (
     "gang.million",
     "gang.minibatch",
     "gang.epoch",
+    "strategies.mnist",
     "strategies.uneven",
     "full_batch",
     "memory",
@@ -75,7 +76,7 @@ NAMES = (
     "hadoop.put",
 )
 #: Up to gigabytes of text, and up to an hour: only by --full or by name.
-LARGE = ("word_count.vectorized_large", "word_count.memory", "tables")
+LARGE = ("word_count.vectorized_large", "word_count.memory", "tables", "strategies.mnist")
 PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 
 

@@ -27,7 +27,7 @@ from mapreduce.runs.events import Event, Events, RoundCompleted
 from mapreduce.training import driver
 
 _TORCH = "GRADREDUCE_TORCH"
-_NO_DATA = "GRADREDUCE_DATA names no folder with cifar10/ and mnist/"
+NO_DATA = "GRADREDUCE_DATA names no folder with cifar10/ and mnist/"
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Learned:
     accuracy: float
 
 
-def _data(path: Path, kind: str) -> bool:
+def imported(path: Path, kind: str) -> bool:
     """Import the training and test rows of ``cifar10`` or ``mnist``; False if they are not here."""
     source = Path(os.environ.get("GRADREDUCE_DATA", "")) / kind
     if kind == "cifar10":
@@ -58,7 +58,7 @@ def _data(path: Path, kind: str) -> bool:
     return True
 
 
-def _ours(path: Path, settings: Settings, name: str) -> tuple[RunDir, Learned]:
+def trained(path: Path, settings: Settings, name: str) -> tuple[RunDir, Learned]:
     losses: list[float] = []
     events = Events()
 
@@ -145,8 +145,8 @@ def steps(quick: bool) -> Result:
     python = os.environ.get(_TORCH, "")
     shown, worst = [], 0.0
     with folder() as path:
-        if not python or not _data(path, "cifar10"):
-            reason = _NO_DATA if python else f"{_TORCH} names no interpreter with torch"
+        if not python or not imported(path, "cifar10"):
+            reason = NO_DATA if python else f"{_TORCH} names no interpreter with torch"
             return Result(title, "", "", [], skipped={"all": reason})
         for name in names[: 1 if quick else 2]:
             # PyTorch draws other numbers for dropout, and its batch norm takes the whole batch.
@@ -160,7 +160,7 @@ def steps(quick: bool) -> Result:
                 rounds=20,
                 dtype="float64",
             )
-            run, ours = _ours(path, settings, name)
+            run, ours = trained(path, settings, name)
             theirs = _theirs(path, run.config.plan, python, 2)
             apart = np.abs(np.array(ours.losses) - theirs.losses).max()
             worst = max(worst, float(apart))
@@ -194,14 +194,14 @@ def cifar(quick: bool) -> Result:
     title = f"CIFAR-10: {epochs} epochs, {seeds} seeds, beside PyTorch"
     python = os.environ.get(_TORCH, "")
     with folder() as path:
-        if not python or not _data(path, "cifar10"):
-            reason = _NO_DATA if python else f"{_TORCH} names no interpreter with torch"
+        if not python or not imported(path, "cifar10"):
+            reason = NO_DATA if python else f"{_TORCH} names no interpreter with torch"
             return Result(title, "", "", [], skipped={"all": reason})
         for name in ("cifar-cnn", "resnet8"):
             pairs = []
             for seed in range(seeds):
                 settings = _settings(name, epochs, seed)
-                run, ours = _ours(path, settings, f"{name}-{seed}")
+                run, ours = trained(path, settings, f"{name}-{seed}")
                 theirs = _theirs(path, run.config.plan, python, 2)
                 pairs.append((ours.accuracy, theirs.accuracy))
             means = np.mean(pairs, axis=0)
@@ -227,12 +227,12 @@ def mnist(quick: bool) -> Result:
     )
     title = f"MNIST: a convolutional network, {epochs} epochs, {seeds} seeds"
     with folder() as path:
-        if not _data(path, "mnist"):
-            return Result(title, "", "", [], skipped={"all": _NO_DATA})
+        if not imported(path, "mnist"):
+            return Result(title, "", "", [], skipped={"all": NO_DATA})
         wrong = []
         for seed in range(seeds):
             settings = _settings(spec, epochs, seed)
-            wrong.append(1 - _ours(path, settings, f"{seed}")[1].accuracy)
+            wrong.append(1 - trained(path, settings, f"{seed}")[1].accuracy)
     shown = ", ".join(f"{1 - one:.4f}" for one in wrong)
     return Result(
         title,

@@ -4,9 +4,12 @@ import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from benchmarks.common import clouds, folder
 from benchmarks.gang import Timed
+from benchmarks.learning import NO_DATA, imported, trained
 from benchmarks.paired import Result, in_turn
 from mapreduce.data.batch import Batch
 from mapreduce.executors.gang.balance import Balance
@@ -39,6 +42,121 @@ def _even() -> Iterator[None]:
         yield
     finally:
         Balance.decide = decide  # type: ignore[method-assign]
+
+
+NETWORK = (
+    "conv:16x5,batchnorm,relu,pool:2,conv:32x5,batchnorm,relu,pool:2,dense:128,relu,dropout:0.5"
+)
+#: Settings of each strategy; the learning rates are the best of a few for one epoch.
+LEARNERS: dict[str, dict[str, Any]] = {
+    "sync": {},
+    "averaging, 8 replicas, 10 local steps": {
+        "strategy": "averaging",
+        "replicas": 8,
+        "local_steps": 10,
+        "replica_state": "keep",
+    },
+    "elastic, 4 replicas, 4 local steps": {
+        "strategy": "averaging",
+        "replicas": 4,
+        "local_steps": 4,
+        "replica_state": "keep",
+        "elastic": 0.2,
+    },
+    "adasum, 4 replicas": {
+        "strategy": "averaging",
+        "replicas": 4,
+        "combine": "adasum",
+        "replica_state": "keep",
+        "learning_rate": 0.02,
+    },
+    **{
+        f"{compress}, 4 replicas": {
+            "strategy": "averaging",
+            "replicas": 4,
+            "compress": compress,
+            "replica_state": "keep",
+        }
+        for compress in ("fp16", "onebit", "topk:0.001")
+    },
+}
+#: Points that a strategy may be behind ``sync``.
+BEHIND = 0.3
+
+
+@dataclass
+class Accuracies:
+    """The accuracies of each strategy's seeds, and its rounds."""
+
+    epochs: int
+    found: dict[str, list[float]] = field(default_factory=dict)
+    rounds: dict[str, int] = field(default_factory=dict)
+    skipped: str = ""
+
+    def lines(self) -> list[str]:
+        """The section of the page."""
+        head = [f"## What strategies learn: MNIST, {self.epochs} epochs", ""]
+        if self.skipped:
+            return [*head, f"Skipped: {self.skipped}.", ""]
+        best = statistics.mean(self.found["sync"])
+        rows = [
+            f"| {name} | {self.rounds[name]:,} | {', '.join(f'{one:.4f}' for one in each)} | "
+            f"{100 * (statistics.mean(each) - best):+.2f} |"
+            for name, each in self.found.items()
+        ]
+        return [
+            *head,
+            f"`{NETWORK}`, batches of 128, momentum, cosine, learning rate 0.05 (adasum: 0.02): "
+            f"accuracy on the 10,000 test images for each seed.",
+            "",
+            "| strategy | rounds | accuracy | points from sync |",
+            "|---|---|---|---|",
+            *rows,
+            "",
+            self.verdict(),
+            "",
+        ]
+
+    def verdict(self) -> str:
+        """Whether the limits hold."""
+        if self.skipped:
+            return "Limit: skipped."
+        best = statistics.mean(self.found["sync"])
+        near = [
+            name
+            for name, each in self.found.items()
+            if name != "sync" and 100 * (best - statistics.mean(each)) <= BEHIND
+        ]
+        holds = best >= 0.99 and len(near) >= 6
+        return (
+            f"Limit: {'holds' if holds else 'missed'}: sync {best:.4f}, at least 0.99 wanted; "
+            f"{len(near)} strategies are at most {BEHIND} points behind it, 6 wanted."
+        )
+
+
+def mnist(quick: bool) -> Accuracies:
+    """The accuracy of each strategy with the same network, rows and epochs."""
+    epochs, seeds = (1, 1) if quick else (10, 3)
+    accuracies = Accuracies(epochs)
+    base = Settings(
+        NETWORK,
+        optimizer="momentum",
+        learning_rate=0.05,
+        schedule="cosine",
+        batch_size=128,
+        epochs=epochs,
+    )
+    with folder() as path:
+        if not imported(path, "mnist"):
+            accuracies.skipped = NO_DATA
+            return accuracies
+        for name, change in LEARNERS.items():
+            for seed in range(seeds):
+                settings = replace(base, seed=seed, **change)
+                run, learned = trained(path, settings, f"{len(accuracies.found)}-{seed}")
+                accuracies.found.setdefault(name, []).append(learned.accuracy)
+                accuracies.rounds[name] = run.config.plan.rounds
+    return accuracies
 
 
 def uneven(quick: bool) -> Result:

@@ -85,6 +85,11 @@ class Strategy(ABC):
 
     #: The name of what is added up over the units, for ``explain``.
     summed = "gradient"
+    #: What ``gradreduce strategies`` says: what travels in a round, who waits for whom, and when to
+    #: use the strategy.
+    travels: ClassVar[str] = ""
+    waits: ClassVar[str] = ""
+    use: ClassVar[str] = ""
     #: The settings of :data:`mapreduce.plan.strategies.OPTIONAL` that it uses. The others are
     #: refused, unless they have their defaults.
     takes: ClassVar[tuple[str, ...]] = ()

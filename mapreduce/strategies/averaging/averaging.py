@@ -54,6 +54,9 @@ class Averaging(Strategy):
 
     summed = "update"
     takes = (*replicas.TAKES, *REPLICATING)
+    travels = "what replicas have learned in --local-steps steps, compressed by --compress"
+    waits = "all wait for the last replica, but only once in --local-steps steps"
+    use = "a round costs more than a gradient: on a cluster, with a large model, on a slow network"
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
         super().__init__(context, state, layout)
