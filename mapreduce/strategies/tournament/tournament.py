@@ -47,6 +47,9 @@ class Tournament(Strategy):
     """Tournaments, whose units are the replicas."""
 
     summed = "replica"
+    travels = "parameters and optimizer's state of each replica, and its loss on held-out rows"
+    waits = "all wait for the last replica, but only once in --local-steps steps"
+    use = "it is not known which learning rate is good, or a training may get stuck"
     takes = (*replicas.TAKES, "replicas", "local_steps", *COMPETING)
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
