@@ -20,7 +20,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.support import trust
 
 RANKS, SLICES, ROWS, FACTOR = 4, 64, 16, 4
-SLICE_SECONDS = 1e-2
+SLICE_SECONDS = 2e-2
 EVEN, IDEAL = "an even split", "the ideal"
 SPEC = "benchmarks.strategies:Sleeping"
 
@@ -161,7 +161,7 @@ def mnist(quick: bool) -> Accuracies:
 
 def uneven(quick: bool) -> Result:
     """The benchmark of a gang of four, of which one is four times slower."""
-    rounds, repeats = (10, 2) if quick else (12, 4)
+    rounds, repeats = (8, 2) if quick else (10, 3)
     trust.trust(SPEC)
     with folder() as path:
         clouds(path / "data", 2 * SLICES * ROWS, 20, 4)

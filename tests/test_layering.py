@@ -43,6 +43,7 @@ FOLDERS = [
     "strategies.sync",
     "strategies.averaging",
     "strategies.tournament",
+    "strategies.downpour",
     "executors",
     "algorithms",
     "inference",

@@ -16,6 +16,8 @@ MOST_STEPS = 1000
 
 #: Most replicas: each may keep a state of its own.
 MOST_REPLICAS = 4096
+#: Most applications that a gradient may be late: a version of the model is kept for each.
+MOST_STALENESS = 10_000
 #: Most local steps of a round.
 MOST_LOCAL_STEPS = 100_000
 
@@ -144,6 +146,14 @@ class Settings:
         None,
         "how replicas send their updates in fewer bytes: fp16, onebit, or topk:RATIO such as "
         "topk:0.001; what a round leaves out is sent later",
+    )
+    staleness: int | None = _set(
+        None,
+        "most gradients of other replicas that are applied while a replica computes its own, for "
+        "--strategy downpour (default: --replicas - 1, which is the least)",
+        Bound(
+            f"a number from 0 to {MOST_STALENESS:,}", lambda number: 0 <= number <= MOST_STALENESS
+        ),
     )
     optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
     init_from: str | None = _set(

@@ -27,7 +27,7 @@ from mapreduce.reduction import compression
 #: Streams of the orders of :mod:`mapreduce.data.order`: of the slices that are held out, and from
 #: the second on, for each round, of those of them that are used. Stream 0 is that of the rows of an
 #: import, and those of epochs follow it.
-_HELD_OUT, _MEASURED = 1 << 63, (1 << 63) + 1
+_HELD_OUT, _MEASURED = 1 << 61, (1 << 61) + 1
 
 
 class Slice(NamedTuple):
@@ -139,6 +139,7 @@ class Plan:
     held_out: int = 0
     spread: float = 1.0
     compress: str | None = None
+    staleness: int | None = None
 
     # What follows from the attributes
 
@@ -167,6 +168,11 @@ class Plan:
     @cached_property
     def slices_per_round(self) -> int:
         return min(self.slices_per_step * self.local_steps, self.slices_per_epoch)
+
+    @property
+    def steps_per_round(self) -> int:
+        """Steps of the optimizer that a round counts: local steps, or one for each replica."""
+        return self.local_steps if self.staleness is None else self.replicas
 
     @cached_property
     def slices_per_epoch(self) -> int:
@@ -218,9 +224,9 @@ class Plan:
         return models.create(self.model, shape, self.data.classes, self.dtype, self.device)
 
     def create_schedule(self, factor: float = 1.0) -> optim.Schedule:
-        """From the round to its learning rate; from the local step, if a round has several."""
-        rate = self.learning_rate * factor
-        return optim.schedule(self.schedule, rate, self.rounds * self.local_steps)
+        """From the round to its learning rate; from the step, if a round has several."""
+        rate, steps = self.learning_rate * factor, self.rounds * self.steps_per_round
+        return optim.schedule(self.schedule, rate, steps)
 
     def create_optimizer(
         self, factor: float = 1.0

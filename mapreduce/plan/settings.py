@@ -102,6 +102,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             "dtype": dtype(settings.optimizer, settings.dtype),
             "batch_size": batch_size,
             "slice_rows": _slice_rows(settings, batch_size, full, data),
+            "staleness": _staleness(settings),
             "rounds": 1,
             "device": _device(settings.device),
             "eval_every": 1,
@@ -521,6 +522,13 @@ def _slice_rows(settings: Settings, batch_size: int, full: bool, data: Manifest)
             f"--slice-rows {wanted}: expected a divisor of the batch size {batch_size}"
         )
     return wanted
+
+
+def _staleness(settings: Settings) -> int | None:
+    """The staleness; None if the strategy has none."""
+    if settings.staleness is None and "staleness" in strategies.find(settings.strategy).takes:
+        return settings.replicas - 1
+    return settings.staleness
 
 
 def default_batch_size(rows: int) -> int:

@@ -11,6 +11,7 @@ STRATEGIES = Registry(
         "sync": "mapreduce.strategies.sync.sync:Sync",
         "averaging": "mapreduce.strategies.averaging.averaging:Averaging",
         "tournament": "mapreduce.strategies.tournament.tournament:Tournament",
+        "downpour": "mapreduce.strategies.downpour.downpour:Downpour",
     },
     base="mapreduce.strategies.base:Strategy",
 )
@@ -44,7 +45,7 @@ REPLICATING = (
 COMPETING = ("held_out", "spread")
 
 #: What a strategy may name: :attr:`mapreduce.strategies.base.Strategy.takes`.
-OPTIONAL = (*OPTIMIZING, *REPLICATING, *COMPETING)
+OPTIONAL = (*OPTIMIZING, *REPLICATING, *COMPETING, "staleness")
 
 
 #: Between the name of an array and the number of the unit that owns it.

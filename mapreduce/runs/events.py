@@ -148,7 +148,7 @@ class Exchanged(Event):
     pulled : int
         Parameters that replicas have read.
     kept : int
-        What replicas keep of their own, which is stored with the model.
+        What replicas keep to themselves, which is not sent.
     """
 
     completed: int

@@ -17,6 +17,7 @@ from mapreduce.optim.contract import GlobalTransformation
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.reduction.aggregator import VectorSum, combine
+from mapreduce.reduction.vectors import SparseVector, Vector, dense
 from mapreduce.runs.directory import Array
 from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.state import State
@@ -129,7 +130,9 @@ class Replicas:
             found, state, total = self.step(completed, number, rows, local, state, replica)
             with np.errstate(all="ignore"):
                 update = found if number == 0 else update + found
-            self._check(completed, replica, number, rows, update, total.loss)
+            where = f"round {completed}, replica {replica}, local step {number}"
+            cure = "fewer --local-steps"
+            check_finite(self._context, where, rows, "update", update, total.loss, cure)
             part = VectorSum(total.count, total.weight, total.loss, seen.vector, total.extras)
             seen = combine(seen, part) if number else part
         return Trained(update, state, seen)
@@ -147,6 +150,7 @@ class Replicas:
         context, stepper = self._context, self._steppers[replica]
         optimizer = context.optimizer
         part = Part(0, len(params), params, state, optimizer.first_scalars())
+        self._gradients.reuse()
         total = self._gradients.total(completed, rows, params)
         mean = stepper.mean(part, total)
         sums = None
@@ -159,25 +163,30 @@ class Replicas:
             found = stepped.params - params if updates is None else updates
         return found, stepped.state, total
 
-    def _check(
-        self,
-        completed: int,
-        replica: int,
-        number: int,
-        rows: list[Slice],
-        update: Array,
-        loss: float,
-    ) -> None:
-        index = _first_non_finite(update)
-        if index < 0 and np.isfinite(loss):
-            return
-        where = ", ".join(f"shard {each.shard} rows {each.start}-{each.stop - 1}" for each in rows)
-        context = self._context
-        what = f"its loss is {loss}"
-        if index >= 0:
-            what = f"its update of parameter {context.model.parameter_at(index)} is {update[index]}"
-            what += context.feature(index)
-        raise NonFiniteError(
-            f"round {completed}, replica {replica}, local step {number} ({where:.200}): {what}. "
-            f"The replica diverged: {context.plan.cures}, or fewer --local-steps"
-        )
+
+def check_finite(
+    context: TaskContext,
+    where: str,
+    rows: list[Slice],
+    what: str,
+    vector: Vector,
+    loss: float,
+    cure: str,
+) -> None:
+    """Raise a NonFiniteError if what a replica has made of some slices is NaN or infinite.
+
+    ``where`` is the round and the replica, ``what`` the name of the vector (size,), and ``cure``
+    is one more thing to try.
+    """
+    values = vector.values if isinstance(vector, SparseVector) else vector
+    if _first_non_finite(values) < 0 and np.isfinite(loss):
+        return
+    found = dense(vector)
+    index = _first_non_finite(found)
+    places = ", ".join(f"shard {each.shard} rows {each.start}-{each.stop - 1}" for each in rows)
+    shown = f"its loss is {loss}"
+    if index >= 0:
+        shown = f"its {what} of parameter {context.model.parameter_at(index)} is {found[index]}"
+        shown += context.feature(index)
+    cures = f"{context.plan.cures}, or {cure}"
+    raise NonFiniteError(f"{where} ({places:.200}): {shown}. The replica diverged: {cures}")

@@ -40,7 +40,7 @@ def train(data, settings, name, execution, events=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_chain_has_the_bits_of_inline(name, data):
-    settings = replace(CHAINS[name], rounds=3)
+    settings = replace(CHAINS[name], rounds=2)
     expected = train(data, settings, f"{name}-chain-inline", Execution("inline"))
     assert train(data, settings, f"{name}-chain", Execution("hadoop", 2)) == expected
 

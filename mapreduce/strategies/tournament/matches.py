@@ -9,7 +9,7 @@ from mapreduce.data import order
 from mapreduce.plan.plan import Plan
 
 #: The first of the streams of :mod:`mapreduce.data.order` that draw opponents, one for each round.
-_PAIRS = 1 << 62
+_PAIRS = 1 << 60
 
 
 class Decision(NamedTuple):

@@ -91,7 +91,7 @@ def traced(
             "model": plan.model,
             "parameters": model.size,
             "optimizer": plan.optimizer,
-            "learning rate": float(plan.create_schedule()(number - 1)),
+            "learning rate": float(plan.create_schedule()((number - 1) * plan.steps_per_round)),
             "L1": plan.l1,
             "L2": plan.l2,
             "state before from": start.place,
