@@ -17,6 +17,7 @@ from mapreduce.plan.plan import Plan, Slice
 from mapreduce.reduction.aggregator import VectorSum, combine, is_elementwise, joined
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
+from mapreduce.runs.events import Event
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
@@ -149,6 +150,16 @@ class Strategy(ABC):
     def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
         """Names of the arrays that mappers read in addition to the parameters."""
         return ()
+
+    @classmethod
+    def notes(cls, plan: Plan) -> int:
+        """How many numbers the strategy notes of each round, of which :meth:`event` tells."""
+        return 0
+
+    @classmethod
+    def event(cls, plan: Plan, completed: int, notes: Array) -> Event | None:
+        """What to tell of a round, after which ``completed`` ones are over; by default nothing."""
+        return None
 
     @classmethod
     def most_messages(cls, plan: Plan, completed: int) -> int:

@@ -11,7 +11,7 @@ from mapreduce.models.context import Key
 from mapreduce.optim.contract import GlobalTransformation
 from mapreduce.plan.plan import Slice
 from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
-from mapreduce.reduction.tree import Node, TreeFold, watcher
+from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import SparseVector, dense
 from mapreduce.runs.directory import Array
 from mapreduce.strategies.leaf_ranges import LeafRange
@@ -64,12 +64,7 @@ class Gradients:
 
         Its vector is valid until the next call of :meth:`reuse` or of :meth:`nodes`.
         """
-        # Not a part of the round's own sum.
-        token = watcher.set(None)
-        try:
-            fold: TreeFold[VectorSum] = TreeFold(len(rows), self._combine, "the gradient")
-        finally:
-            watcher.reset(token)
+        fold: TreeFold[VectorSum] = TreeFold.apart(len(rows), self._combine, "the gradient")
         for leaf, partial in enumerate(self._of_slices(completed, rows, params, 1.0)):
             fold.add(Node(0, leaf), partial)
         found = fold.result()

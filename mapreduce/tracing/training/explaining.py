@@ -69,7 +69,7 @@ def traced(
         found = tracing.trace_round(scratch, number - 1, layout, Path(folder))
         after = scratch.read_round(number, layout.blocks)
         blocks = _blocks(scratch, number, model.size, layout)
-        _, weight, loss = after.history[-1].tolist()
+        _, weight, loss, *_ = after.history[-1].tolist()
         loss = float(loss / weight) if weight else 0.0
         checks = [replay.compare_loss(run, number, loss)]
         checks += replay.compare_states(run, scratch, after, layout.blocks, tell)
