@@ -94,7 +94,8 @@ class Traffic(NamedTuple):
 class Strategy(ABC):
     """What the tasks of a round do; one instance in a process serves many rounds."""
 
-    #: The name of what is added up over the units, for ``explain``.
+    #: The names of a unit, and of what is added up over the units, for ``explain``.
+    unit = "slice"
     summed = "gradient"
     #: What ``gradreduce strategies`` says: what travels in a round, who waits for whom, and when to
     #: use the strategy.
@@ -259,6 +260,11 @@ class Strategy(ABC):
         return fold
 
     # For explain
+
+    @classmethod
+    def is_mean(cls, plan: Plan) -> bool:
+        """Whether units send sums over rows, which are added up and divided by all rows."""
+        return True
 
     @classmethod
     def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:

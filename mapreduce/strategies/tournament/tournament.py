@@ -46,7 +46,7 @@ _HELD_OUT = "held_out"
 class Tournament(Strategy):
     """Tournaments, whose units are the replicas."""
 
-    summed = "replica"
+    unit, summed = "replica", "model"
     travels = "parameters and optimizer's state of each replica, and its loss on held-out rows"
     waits = "all wait for the last replica, but only once in --local-steps steps"
     use = "it is not known which learning rate is good, or a training may get stuck"
@@ -84,6 +84,11 @@ class Tournament(Strategy):
     def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:
         """The slices that a replica trains on."""
         return replicas.slices_of(plan, completed, unit)
+
+    @classmethod
+    def is_mean(cls, plan: Plan) -> bool:
+        """Not: the better of two goes on."""
+        return False
 
     @classmethod
     def phases(cls, plan: Plan, completed: int, layout: Layout) -> tuple[Phase, ...]:
