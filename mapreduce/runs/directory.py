@@ -643,6 +643,19 @@ class RunDir:
                 warn(f"{error}. Going on from an earlier round")
         return None
 
+    def latest_whole(self, blocks: int) -> int | None:
+        """The last round that is complete and undamaged in some blocks, which are read in turn.
+
+        So memory holds one of them. What units own is not read.
+        """
+        for completed, count in sorted(self._complete(), reverse=True):
+            with contextlib.suppress(MissingInputError, DataError):
+                if count == blocks:
+                    for number in range(blocks):
+                        self.read_block(completed, number, blocks)
+                    return completed
+        return None
+
     def history(self, completed: int, blocks: int) -> Position | None:
         """A complete round without its parameters, or None if it has been removed."""
         try:

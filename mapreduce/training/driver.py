@@ -36,6 +36,7 @@ from mapreduce.executors.gang.job import GangJob, run_gang
 from mapreduce.executors.gang.rendezvous import Meeting, Times
 from mapreduce.executors.gang.segment import Segment
 from mapreduce.inference.evaluate import EvaluateJob, Score, evaluate
+from mapreduce.models.layers.stages import stages_of
 from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings, digest, make
@@ -199,6 +200,8 @@ def train(
     run = RunDir(run.path)
     config = moved.applied(run.config) if moved else run.config
     execution.check_places(run.path, config.data, config.evaluation)
+    if execution.stages > 1:
+        _check_stages(config.plan, execution.stages)
     with (
         lease.held(run.path, take_over=take_over) as previous,
         signals.interrupting(),
@@ -586,6 +589,16 @@ def initial(plan: Plan, run: RunDir | None = None) -> Position:
             )
     history, scalars = np.empty((0, 3 + plan.notes)), plan.create_optimizer().first_scalars()
     return Position(0, params, plan.initial_arrays(params), history, scalars)
+
+
+def _check_stages(plan: Plan, count: int) -> None:
+    """Refuse stages of a model, or of a strategy, that has none."""
+    if not strategies.find(plan.strategy).takes_stages:
+        raise UsageError(
+            f"--stages {count}: expected --strategy sync, found {plan.strategy}, whose tasks need "
+            f"the whole model. Take --stages 1"
+        )
+    stages_of(plan.create_model(), count)
 
 
 def check_training_data(config: RunConfig) -> None:

@@ -18,10 +18,12 @@ SETTINGS = Settings(
 KEPT = replace(SETTINGS, replica_state="keep")
 CHAINS = {
     "compressed": replace(KEPT, compress="topk:0.05", local_steps=2),
+    "downpour": replace(SETTINGS, strategy="downpour", staleness=4),
 }
 GANGS = {
     "compressed": replace(KEPT, compress="onebit"),
     "adasum": replace(KEPT, combine="adasum", learning_rate=0.01),
+    "tournament": replace(SETTINGS, strategy="tournament", spread=2.0),
 }
 
 

@@ -42,6 +42,9 @@ from mapreduce.strategies.task_context import TaskContext
 class Downpour(Strategy):
     """Downpour, whose units are the replicas."""
 
+    travels = "gradients of replicas, computed at versions up to --staleness steps old"
+    waits = "nobody in the model that it describes; here the plan draws who comes late"
+    use = "to see what asynchrony does to a training, and repeat it"
     takes = ("optimizer", "momentum", "l1", "l2", "weight_decay", "replicas", "staleness")
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:

@@ -1,5 +1,6 @@
 """Downpour: its schedule, its rounds against a naive loop, and one hash wherever it runs."""
 
+import copy
 from collections import defaultdict
 from dataclasses import replace
 
@@ -308,6 +309,20 @@ def test_a_round_writes_its_own_versions_alone(data, tmp_path):
     assert {name for name in written if name.startswith("base")} == {
         f"base.{replica}" for replica in after if after[replica] != before.get(replica)
     }
+
+
+def test_a_new_task_writes_the_files_of_one_that_goes_on(data, tmp_path):
+    """Versions that are one array in memory are several in a file; a round may write neither."""
+    settings = replace(SETTINGS, replicas=8, staleness=20, model="softmax")
+    run = driver.create(tmp_path / "run", settings, data, None)
+    plan, layout, context = run.config.plan, Layout(1, 1), TaskContext(run.path, 1)
+    run.publish_round(driver.initial(plan), 1)
+    going = Downpour(context, State(context, 1), layout)
+    for completed in range(plan.rounds):
+        sent = list(going.map(LeafRange(completed, 0, Downpour.units(plan, completed))))
+        for task in (going, Downpour(context, State(context, 1), layout)):
+            # The second one must publish the very bytes of the first one, or this is an error.
+            task.apply(completed, sent[0][0], [copy.deepcopy(message) for _, message in sent])
 
 
 @pytest.mark.parametrize(
