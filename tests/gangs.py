@@ -23,12 +23,18 @@ class Gang:
     Parameters
     ----------
     run : RunDir
-    ranks, blocks, threads : int
+    ranks, blocks, threads, stages : int
     wait : float
     """
 
     def __init__(
-        self, run: RunDir, ranks: int, blocks: int, threads: int = 1, wait: float = 30.0
+        self,
+        run: RunDir,
+        ranks: int,
+        blocks: int,
+        threads: int = 1,
+        wait: float = 30.0,
+        stages: int = 1,
     ) -> None:
         self.run = run
         self.meeting = Meeting.prepare(run)
@@ -37,7 +43,13 @@ class Gang:
         self._threads: dict[int, threading.Thread] = {}
         self._each = threads
         self._role = functools.partial(
-            Role, token=self.meeting.token, ranks=ranks, blocks=blocks, wait=wait, reach=""
+            Role,
+            token=self.meeting.token,
+            ranks=ranks,
+            blocks=blocks,
+            wait=wait,
+            reach="",
+            stages=stages,
         )
         self.ranks = ranks
 

@@ -42,6 +42,7 @@ FOLDERS = [
     "strategies",
     "strategies.sync",
     "strategies.averaging",
+    "strategies.tournament",
     "strategies.downpour",
     "executors",
     "algorithms",

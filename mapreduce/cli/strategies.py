@@ -12,12 +12,13 @@ from mapreduce.cli.common import json_option, print_json
 def strategies(as_json: bool) -> None:
     """List the strategies: what travels, who waits for whom, and when to use which."""
     from mapreduce.plan.flags import PLAN
-    from mapreduce.plan.strategies import REPLICATING, STRATEGIES
+    from mapreduce.plan.strategies import OPTIMIZING, STRATEGIES
 
     found = {}
     for name in STRATEGIES:
         kind = STRATEGIES.find(name)
-        flags = [one.flag for one in PLAN if one.name in kind.takes and one.name in REPLICATING]
+        own = {*kind.takes} - {*OPTIMIZING}
+        flags = [one.flag for one in PLAN if one.name in own]
         found[name] = {
             "travels": kind.travels,
             "waits": kind.waits,

@@ -123,6 +123,11 @@ class Model(ABC):
         self.classes = classes
         self.dtype = np.dtype(dtype)
         self.device = device
+        self._kernels: dict[str, Any] = {}
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Give each parameter its place in the flat vector."""
         self.parameters = self._parameters()
         sizes = [math.prod(parameter.shape) for parameter in self.parameters]
         self._ends = list(accumulate(sizes, initial=0))
@@ -132,7 +137,6 @@ class Model(ABC):
             for one, ends in zip(self.parameters, pairwise(self._ends), strict=True)
         ]
         self.has_buffers = any(parameter.role == "buffer" for parameter in self.parameters)
-        self._kernels: dict[str, Any] = {}
 
     def _kernel(self, name: str) -> Any:
         # Found when it is called: a process that has started CUDA cannot be forked.

@@ -130,6 +130,18 @@ class Settings:
         "in which they differ",
         choices=("mean", "adasum"),
     )
+    held_out: int | None = _set(
+        None,
+        "number of rows that are never trained on, on which replicas compete (default for "
+        "tournament: 5 % of the rows)",
+        Bound("a number of rows", is_count),
+    )
+    spread: float = _set(
+        1.0,
+        "the learning rates of the replicas of a tournament lie between --learning-rate / SPREAD "
+        "and --learning-rate * SPREAD",
+        Bound("a finite number from 1 on", lambda number: 1 <= number < math.inf),
+    )
     compress: str | None = _set(
         None,
         "how replicas send their updates in fewer bytes: fp16, onebit, or topk:RATIO such as "

@@ -1,5 +1,6 @@
 """The partial results that reducers add up. Sums and counts travel, never means."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,6 +103,14 @@ def combine(left: VectorSum, right: VectorSum) -> VectorSum:
             for name, array in left.extras.items()
         },
     )
+
+
+def joined(parts: Sequence[VectorSum]) -> VectorSum:
+    """The sum over the same rows whose vector and extras lie in parts, in their order."""
+    vectors = [dense(part.vector) for part in parts if len(part.vector)]
+    whole = vectors[0] if len(vectors) == 1 else np.concatenate([part.vector for part in parts])
+    extras = {name: array for part in parts for name, array in part.extras.items()}
+    return VectorSum(*parts[0].totals, whole, extras)
 
 
 def moments(count: float, mean: Array, squares: Array) -> Array:

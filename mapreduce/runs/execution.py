@@ -13,6 +13,9 @@ from mapreduce.support import numeric
 #: tasks share memory and each has a core, and otherwise.
 _OWNER_BYTES = {True: 128 << 10, False: 4 << 20}
 
+#: Blocks of each task of a gang, if tasks have stages of the model.
+_STAGED_BLOCKS = 4
+
 
 @dataclass(frozen=True)
 class Execution:
@@ -35,6 +38,7 @@ class Execution:
     executor: str = "chain"
     gang_wait: float = 60.0
     gang_fallback: str = "error"
+    stages: int = 1
     slow_worker: str | None = None
     auto: tuple[str, ...] = ()
 
@@ -57,6 +61,10 @@ class Execution:
         """
         if self.blocks:
             return self
+        if self.stages > 1:
+            # A block belongs to one stage, as far as that is possible, and a rank to each of some.
+            wanted = _STAGED_BLOCKS * self.workers
+            return replace(self, blocks=len(block_bounds(model.size, wanted)))
         received = self.workers * model.size * model.dtype.itemsize
         is_near = self.traits.has_local_files and self.workers <= traits.available_cores()
         wanted = min(self.workers, -(-received // _OWNER_BYTES[is_near]))

@@ -61,6 +61,14 @@ EXECUTION = (
         bound=up_to(10_000),
     ),
     Option(
+        "--stages",
+        int,
+        1,
+        "number of tasks of a gang that hold a network together, each some of its layers; the "
+        "number of workers is a multiple of it",
+        bound=up_to(1024),
+    ),
+    Option(
         "--gang-wait",
         float,
         60.0,
@@ -175,7 +183,7 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
     from mapreduce.runs.execution import Execution
 
     values = {option.name: option.default for option in (*RUNNER, *EXECUTION)} | {**given}
-    name, is_gang = values["runner"], values["executor"] == "gang"
+    name = values["runner"]
     if runner is None and not RUNNERS.has(name):
         known = ", ".join(RUNNERS.names)
         raise UsageError(f"--runner: expected one of {known}, found {name!r:.60}")
@@ -184,7 +192,9 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
         option.check(values[option.name])
     auto = tuple(each for each in AUTO if values[each] in (None, "auto"))
     values |= dict.fromkeys(auto)
-    workers = values["workers"]
+    if values["stages"] > 1:
+        values, auto = _staged(values, runner), ()
+    workers, is_gang = values["workers"], values["executor"] == "gang"
     if workers is not None:
         most = up_to(runner.most_workers)
         expect(most.holds(workers), "--workers", most.text, workers)
@@ -203,6 +213,18 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
     values["mrjob_arguments"] = tuple(values.get("mrjob_arguments") or ())
     used = [one.name for one in fields(Execution) if values.get(one.name) is not None]
     return Execution(**{name: values[name] for name in used})
+
+
+def _staged(values: dict[str, Any], runner: Traits) -> dict[str, Any]:
+    """The values for tasks that have stages of the model, of which nothing is tried."""
+    stages, workers = values["stages"], values["workers"]
+    given, option = values["executor"], f"--stages {stages}"
+    expect(given in (None, "gang"), option, "--executor gang", f"--executor {given}")
+    expect(values["threads"] in (None, 1), option, "--threads 1", f"--threads {values['threads']}")
+    workers = workers or max(runner.default_workers() // stages, 1) * stages
+    multiple = f"--workers that are a multiple of {stages}"
+    expect(workers % stages == 0, option, multiple, f"--workers {workers}")
+    return {**values, "executor": "gang", "workers": workers}
 
 
 def slow_worker(text: str) -> tuple[int, float] | None:

@@ -9,19 +9,31 @@ carries messages between them: the chain makes a step of each phase, the gang an
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
+from mapreduce.models.layers.stages import Stage
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
-from mapreduce.reduction.aggregator import VectorSum, combine, is_elementwise
+from mapreduce.reduction.aggregator import VectorSum, combine, is_elementwise, joined
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
+from mapreduce.runs.events import Event
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
 
 #: A key, which begins with :func:`mapreduce.strategies.leaf_ranges.block_key`, and a message.
 Pair = tuple[str, Message]
+
+
+class Line(Protocol):
+    """The tasks that hold a model together, from the view of one of them."""
+
+    def swap(self, step: int, given: Message | None, takes: bool) -> Message | None:
+        """Send a message to the task of the stage before, -1, or after, 1; receive one; or both.
+
+        It waits for the other task, which sends what is taken, and takes what is sent.
+        """
 
 
 class Layout(NamedTuple):
@@ -82,13 +94,16 @@ class Traffic(NamedTuple):
 class Strategy(ABC):
     """What the tasks of a round do; one instance in a process serves many rounds."""
 
-    #: The name of what is added up over the units, for ``explain``.
+    #: The names of a unit, and of what is added up over the units, for ``explain``.
+    unit = "slice"
     summed = "gradient"
     #: What ``gradreduce strategies`` says: what travels in a round, who waits for whom, and when to
     #: use the strategy.
     travels: ClassVar[str] = ""
     waits: ClassVar[str] = ""
     use: ClassVar[str] = ""
+    #: Whether tasks can hold a model together, each a stage of it: see :meth:`split`.
+    takes_stages: ClassVar[bool] = False
     #: The settings of :data:`mapreduce.plan.strategies.OPTIONAL` that it uses. The others are
     #: refused, unless they have their defaults.
     takes: ClassVar[tuple[str, ...]] = ()
@@ -138,6 +153,16 @@ class Strategy(ABC):
         return ()
 
     @classmethod
+    def notes(cls, plan: Plan) -> int:
+        """How many numbers the strategy notes of each round, of which :meth:`event` tells."""
+        return 0
+
+    @classmethod
+    def event(cls, plan: Plan, completed: int, notes: Array) -> Event | None:
+        """What to tell of a round, after which ``completed`` ones are over; by default nothing."""
+        return None
+
+    @classmethod
     def most_messages(cls, plan: Plan, completed: int) -> int:
         """The largest number of messages that a task sends to one block."""
         return cls.units(plan, completed)
@@ -172,18 +197,30 @@ class Strategy(ABC):
             raise TypeError(f"{what} returned None: expected pairs, or () if it sends nothing on")
         return found
 
+    def split(self, stage: Stage, line: Line) -> None:
+        """Compute by a stage of the model from now on, with the tasks before and after it."""
+        raise NotImplementedError(f"{type(self).__name__} takes no stages")
+
     # Sums along the canonical tree over a round's units
 
     def cut(self, node: Node, partial: VectorSum) -> Iterator[Pair]:
-        """The parts of a sum for each block; extras that are no vectors are sent whole to all."""
-        for number, (start, stop) in enumerate(self.state.bounds):
+        """The parts of a sum for each block; extras that are no vectors are sent whole to all.
+
+        A task with a stage of the model also sends to blocks of which it has no elements: all of
+        them need the extras, and the loss.
+        """
+        is_whole = self.state.part == (0, self.context.model.size)
+        for number in range(self.state.count):
+            there, here = self.state.within(number)
             extras = {
-                name: array[start:stop] if is_elementwise(name) else array
+                name: array[here] if is_elementwise(name) else array
                 for name, array in partial.extras.items()
             }
-            vector = partial.vector[start:stop]
-            piece = VectorSum(partial.count, partial.weight, partial.loss, vector, extras)
-            yield block_key(number), self.message(node, piece)
+            piece = VectorSum(*partial.totals, partial.vector[here], extras)
+            message = self.message(node, piece)
+            if not is_whole:
+                message = Message({**message.meta, "start": there.start}, message.arrays)
+            yield block_key(number), message
 
     def message(self, node: Node, partial: VectorSum) -> Message:
         """The partial sum of a node, for :meth:`fold`."""
@@ -199,6 +236,8 @@ class Strategy(ABC):
     ) -> TreeFold[VectorSum]:
         """Add up the messages of :meth:`cut` for a block, or combine them in another way.
 
+        Those of the stages of a model are put together first.
+
         Raises
         ------
         ConflictingNodesError
@@ -207,12 +246,25 @@ class Strategy(ABC):
         units = self.leaves(self.context.plan, completed)
         what = f"round {completed}, block {number}"
         fold: TreeFold[VectorSum] = TreeFold(units, how, what)
+        pieces: dict[Node, list[tuple[int, int, VectorSum]]] = {}
         for message in messages:
-            node = Node(*message.meta["node"])
-            fold.receive(node, VectorSum.from_message(message), message.digest or 0)
+            node, partial = Node(*message.meta["node"]), VectorSum.from_message(message)
+            start = message.meta.get("start")
+            if start is None:
+                fold.receive(node, partial, message.digest or 0)
+            else:
+                found = pieces.setdefault(node, [])
+                found.append((start, len(found), partial))
+        for node, found in pieces.items():
+            fold.receive(node, joined([partial for _, _, partial in sorted(found)]), 0)
         return fold
 
     # For explain
+
+    @classmethod
+    def is_mean(cls, plan: Plan) -> bool:
+        """Whether units send sums over rows, which are added up and divided by all rows."""
+        return True
 
     @classmethod
     def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:

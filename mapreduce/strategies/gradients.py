@@ -11,7 +11,7 @@ from mapreduce.models.context import Key
 from mapreduce.optim.contract import GlobalTransformation
 from mapreduce.plan.plan import Slice
 from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
-from mapreduce.reduction.tree import Node, TreeFold, watcher
+from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import SparseVector, dense
 from mapreduce.runs.directory import Array
 from mapreduce.strategies.leaf_ranges import LeafRange
@@ -64,12 +64,7 @@ class Gradients:
 
         Its vector is valid until the next call of :meth:`reuse` or of :meth:`nodes`.
         """
-        # Not a part of the round's own sum.
-        token = watcher.set(None)
-        try:
-            fold: TreeFold[VectorSum] = TreeFold(len(rows), self._combine, "the gradient")
-        finally:
-            watcher.reset(token)
+        fold: TreeFold[VectorSum] = TreeFold.apart(len(rows), self._combine, "the gradient")
         for leaf, partial in enumerate(self._of_slices(completed, rows, params, 1.0)):
             fold.add(Node(0, leaf), partial)
         found = fold.result()
@@ -124,7 +119,12 @@ class Gradients:
         try:
             return self._spare.pop()
         except IndexError:
-            return self._state.empty(self._context.model.size, self._context.model.dtype)
+            return self._state.empty(self._size, self._context.model.dtype)
+
+    @property
+    def _size(self) -> int:
+        """Elements of a gradient."""
+        return self._context.model.size
 
     def _combine(self, left: VectorSum, right: VectorSum) -> VectorSum:
         combined = combine(left, right)
@@ -136,12 +136,19 @@ class Gradients:
     def _check_finite(self, part: LeafRange, node: Node, partial: VectorSum) -> None:
         vector = partial.vector
         values = vector.values if isinstance(vector, SparseVector) else vector
-        is_loss_finite = bool(np.isfinite(partial.loss))
-        if is_loss_finite and _first_non_finite(values) < 0:
+        is_loss_finite, index = bool(np.isfinite(partial.loss)), int(_first_non_finite(values))
+        if is_loss_finite and index < 0:
             return
         optimizer = self._context.optimizer
         if optimizer.tolerates_non_finite(part.completed, is_loss_finite):
             return
+        self._explain(part, node, partial, index)
+
+    def _explain(self, part: LeafRange, node: Node, partial: VectorSum, index: int) -> None:
+        """Raise the error that says where in a node's sum something is not finite.
+
+        ``index`` is that of an element of the sum's values, or -1 if it is the loss alone.
+        """
         plan = self._context.plan
         slices, at = plan.slices(part.completed), self._stored(part.completed)
         advice = plan.cures

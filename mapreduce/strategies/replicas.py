@@ -6,6 +6,7 @@ many even, consecutive parts as there are replicas. Where slices and replicas ar
 parts are complete subtrees of the round's tree.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -98,12 +99,20 @@ class Trained(NamedTuple):
 
 
 class Replicas:
-    """The local steps of replicas."""
+    """The local steps of replicas.
 
-    def __init__(self, context: TaskContext, state: State) -> None:
+    ``factors`` are multiples of the learning rate, one for each replica; by default 1.
+    """
+
+    def __init__(
+        self, context: TaskContext, state: State, factors: Sequence[float] | None = None
+    ) -> None:
         self._context = context
         self._gradients = Gradients(context, state)
-        self._stepper = Stepper(context)
+        self._steppers = [Stepper(context)] * context.plan.replicas
+        if factors is not None:
+            optimizers = map(context.plan.create_optimizer, factors)
+            self._steppers = [Stepper(context, optimizer) for optimizer in optimizers]
 
     def train(self, completed: int, replica: int, params: Array, state: Arrays) -> Trained:
         """Take a replica's steps of a round, from some parameters (size,) and state on.
@@ -118,7 +127,7 @@ class Replicas:
         update = np.zeros_like(params)
         for number, rows in enumerate(steps_of(plan, completed, replica)):
             local = params if number == 0 else params + update
-            found, state, total = self.step(completed, number, rows, local, state)
+            found, state, total = self.step(completed, number, rows, local, state, replica)
             with np.errstate(all="ignore"):
                 update = found if number == 0 else update + found
             where = f"round {completed}, replica {replica}, local step {number}"
@@ -129,20 +138,26 @@ class Replicas:
         return Trained(update, state, seen)
 
     def step(
-        self, completed: int, number: int, rows: list[Slice], params: Array, state: Arrays
+        self,
+        completed: int,
+        number: int,
+        rows: list[Slice],
+        params: Array,
+        state: Arrays,
+        replica: int = 0,
     ) -> tuple[Array, Arrays, VectorSum]:
         """One local step: what it adds to the parameters, the state, and the sum over its rows."""
-        context = self._context
+        context, stepper = self._context, self._steppers[replica]
         optimizer = context.optimizer
         part = Part(0, len(params), params, state, optimizer.first_scalars())
         self._gradients.reuse()
         total = self._gradients.total(completed, rows, params)
-        mean = self._stepper.mean(part, total)
+        mean = stepper.mean(part, total)
         sums = None
         if isinstance(optimizer, GlobalTransformation):
-            sums = self._stepper.scalars(completed, part, mean).result()
+            sums = stepper.scalars(completed, part, mean).result()
         step = completed * context.plan.local_steps + number
-        stepped = self._stepper.step(step, part, mean, sums)
+        stepped = stepper.step(step, part, mean, sums)
         updates = stepped.updates
         with np.errstate(all="ignore"):
             found = stepped.params - params if updates is None else updates

@@ -25,11 +25,18 @@ class State:
     blocks : int
         As :func:`mapreduce.runs.directory.block_bounds` takes it, which gives the attribute
         ``bounds``.
+
+    Attributes
+    ----------
+    part : tuple of int
+        Start and stop of the elements of the flat vector that :meth:`vector` gives, and of which a
+        task computes gradients: all of them, unless tasks have stages of the model.
     """
 
     def __init__(self, context: TaskContext, blocks: int) -> None:
         self.run = context.run
         self.bounds = block_bounds(context.model.size, blocks)
+        self.part = 0, context.model.size
         self._context = context
         self._plan: Plan = context.plan
         self._blocks: dict[int, tuple[int, Block]] = {}
@@ -40,6 +47,18 @@ class State:
     def count(self) -> int:
         """Number of blocks."""
         return len(self.bounds)
+
+    def within(self, number: int, part: tuple[int, int] | None = None) -> tuple[slice, slice]:
+        """The elements of a block that are in a part, the :attr:`part` if none is given.
+
+        Their places in the block, and in the part.
+        """
+        (start, stop), (first, last) = self.bounds[number], part or self.part
+        low = min(max(start, first), stop)
+        high = max(min(stop, last), low)
+        size = max(last - first, 0)
+        place = min(max(low - first, 0), size)
+        return slice(low - start, high - start), slice(place, place + high - low)
 
     def empty(self, size: int, dtype: npt.DTypeLike) -> Array:
         """Memory (size,) for sums that a task sends, which it may use again in the next round."""
@@ -56,16 +75,25 @@ class State:
         return self.vector(completed, "memory")
 
     def vector(self, completed: int, name: str) -> Array:
-        """An array of the state after some rounds, (size,)."""
+        """An array of the state after some rounds, of the :attr:`part`."""
         if name not in self._vectors or self._vectors[name][0] != completed:
             self._vectors[name] = completed, self._read(completed, name)
         return self._vectors[name][1]
 
     def _read(self, completed: int, name: str) -> Array:
-        numbers = range(1 if name == "memory" else self.count)
-        blocks = [self.run.read_block(completed, at, self.count, [name]) for at in numbers]
-        parts = [block.arrays[name] for block in blocks]
+        if name == "memory":
+            return self._read_block(completed, 0, name)
+        parts = []
+        for number in range(self.count):
+            here, _ = self.within(number)
+            if here.start < here.stop:
+                parts.append(self._read_block(completed, number, name)[here])
+        if not parts:
+            return np.empty(0, self._context.model.dtype)
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _read_block(self, completed: int, number: int, name: str) -> Array:
+        return self.run.read_block(completed, number, self.count, [name]).arrays[name]
 
     # What a unit owns
 
@@ -117,7 +145,8 @@ class State:
             ``params``, and the strategy's arrays by name, all of the block's length. An array is
             not written again if it is the very array of the block before.
         rows : sequence of float
-            Number of rows, their weight and the sum of their losses in this round.
+            Number of rows, their weight and the sum of their losses in this round, and what the
+            strategy notes of it.
         scalars : array, optional
             The optimizer's scalars; by default those of the block before.
 

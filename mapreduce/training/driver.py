@@ -36,6 +36,7 @@ from mapreduce.executors.gang.job import GangJob, run_gang
 from mapreduce.executors.gang.rendezvous import Meeting, Times
 from mapreduce.executors.gang.segment import Segment
 from mapreduce.inference.evaluate import EvaluateJob, Score, evaluate
+from mapreduce.models.layers.stages import stages_of
 from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings, digest, make
@@ -199,6 +200,8 @@ def train(
     run = RunDir(run.path)
     config = moved.applied(run.config) if moved else run.config
     execution.check_places(run.path, config.data, config.evaluation)
+    if execution.stages > 1:
+        _check_stages(config.plan, execution.stages)
     with (
         lease.held(run.path, take_over=take_over) as previous,
         signals.interrupting(),
@@ -238,6 +241,7 @@ class _Training:
         self._plan = run.config.plan
         self._model = self._plan.create_model()
         self._optimizer = self._plan.create_optimizer()
+        self._strategy = strategies.find(self._plan.strategy)
         self._given = execution.for_paths(run.path, path_of(run.config.data))
         self._execution = self._given.with_blocks_for(self._model)
         self._blocks = len(block_bounds(self._model.size, self._execution.blocks))
@@ -535,10 +539,13 @@ class _Training:
     def _report(self, position: Position) -> None:
         """Emit the rounds up to a position that were not emitted yet."""
         first = position.completed - len(position.history) + 1
-        for completed, (rows, weight, loss) in enumerate(position.history, first):
+        for completed, (rows, weight, loss, *notes) in enumerate(position.history, first):
             if completed > self._completed:
                 mean = float(loss / weight) if weight else 0.0
                 self._events.emit(RoundCompleted(completed, int(rows), mean))
+                event = self._strategy.event(self._plan, completed, np.array(notes))
+                if event is not None:
+                    self._events.emit(event)
                 self._completed = completed
 
     def _report_latest(self) -> None:
@@ -580,8 +587,18 @@ def initial(plan: Plan, run: RunDir | None = None) -> Position:
             raise UsageError(
                 f"--strategy {plan.strategy}: expected a method for the phase {phase.name!r}"
             )
-    optimizer = plan.create_optimizer()
-    return Position(0, params, plan.initial_arrays(params), scalars=optimizer.first_scalars())
+    history, scalars = np.empty((0, 3 + plan.notes)), plan.create_optimizer().first_scalars()
+    return Position(0, params, plan.initial_arrays(params), history, scalars)
+
+
+def _check_stages(plan: Plan, count: int) -> None:
+    """Refuse stages of a model, or of a strategy, that has none."""
+    if not strategies.find(plan.strategy).takes_stages:
+        raise UsageError(
+            f"--stages {count}: expected --strategy sync, found {plan.strategy}, whose tasks need "
+            f"the whole model. Take --stages 1"
+        )
+    stages_of(plan.create_model(), count)
 
 
 def check_training_data(config: RunConfig) -> None:

@@ -88,6 +88,7 @@ def resume(
     if given.get("executor") not in (None, before.get("executor", "chain")):
         # The other executor has defaults of its own.
         before.pop("blocks", None)
+        before.pop("stages", None)
         before.pop("slow_worker", None)
     values = {**defaults(flags.EXECUTION, flags.RUNNER), **before, **given}
     take_over = bool(given.get("take_over"))

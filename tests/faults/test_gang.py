@@ -81,10 +81,11 @@ class Disturbed:
         self.generations = []
         self.failed = None
 
-    def train(self, workers, blocks):
+    def train(self, workers, blocks, stages=1):
         thread = threading.Thread(target=self._watch)
         events = []
-        execution = Execution("parallel", workers, blocks=blocks, executor="gang", gang_wait=60)
+        how = {"blocks": blocks, "stages": stages, "executor": "gang", "gang_wait": 60}
+        execution = Execution("parallel", workers, **how)
         thread.start()
         try:
             ended = driver.train(self.run, execution, 3, Events(events.append))
@@ -92,7 +93,7 @@ class Disturbed:
             thread.join(30)
         assert self.failed is None, self.failed
         told = [event.completed for event in events if isinstance(event, RoundCompleted)]
-        assert told == list(range(1, SETTINGS.rounds + 1))
+        assert told == list(range(1, self.run.config.plan.rounds + 1))
         return ended.model_sha256
 
     def _watch(self):
@@ -129,6 +130,23 @@ def test_killed_ranks_are_replaced(data, undisturbed, tmp_path, monkeypatch, wor
     assert disturbed.train(workers, blocks) == undisturbed
     assert len(disturbed.generations) == 3
     assert not list((tmp_path / "run/gang").iterdir())
+
+
+def test_killed_stages_are_replaced(data, tmp_path, monkeypatch):
+    """kill -9 of one rank of each stage, of two groups: nobody else has its parameters."""
+    monkeypatch.setattr(rounds, "_PUBLISH_SECONDS", 0.02)
+    plan = replace(SETTINGS, model="dense:900,tanh,dense:30,dropout:0.1", rounds=400)
+    one = driver.create(tmp_path / "one", plan, data / "train", data / "test")
+    expected = driver.train(one, Execution("inline", executor="gang"), 3, Events())
+    victims = iter([0, 3])
+
+    def kill():
+        os.kill(sorted(ranks())[next(victims)], signal.SIGKILL)
+
+    run = driver.create(tmp_path / "run", plan, data / "train", data / "test")
+    disturbed = Disturbed(run, [20, 100], kill)
+    assert disturbed.train(4, 3, stages=2) == expected.model_sha256
+    assert len(disturbed.generations) == 2
 
 
 def test_ranks_that_are_killed_leave_no_memory(data, tmp_path, monkeypatch):

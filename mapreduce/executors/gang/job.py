@@ -48,6 +48,7 @@ class GangJob(Job):
             ("--ranks", "tasks of the gang"),
             ("--threads", "slices that a rank computes at once"),
             ("--blocks", "blocks of the parameters"),
+            ("--stages", "ranks that hold the model together"),
         ):
             self.add_passthru_arg(option, type=int, default=1, help=text)
         for part in fields(Segment):
@@ -83,7 +84,8 @@ class GangJob(Job):
             Segment(
                 **{one.name: getattr(options, f"segment_{one.name}") for one in fields(Segment)}
             ),
-            factor if rank == slow else 1.0,
+            stages=options.stages,
+            slowness=factor if rank == slow else 1.0,
         )
         driver = options.driver or options.token
         context = task_context(path_of(options.run_dir), options.threads, driver)
@@ -118,6 +120,7 @@ def run_gang(
         "--ranks": ranks,
         "--threads": execution.threads,
         "--blocks": execution.blocks,
+        "--stages": execution.stages,
         "--wait": execution.gang_wait,
         "--driver": driver,
         **{f"--segment-{name}": value for name, value in asdict(segment).items()},

@@ -36,6 +36,7 @@ class Role(NamedTuple):
     wait: float
     reach: str
     segment: Segment = Segment()
+    stages: int = 1
     slowness: float = 1.0
 
 
@@ -118,9 +119,8 @@ class Rank:
         mesh = Mesh(role.rank, addresses, generation, meeting.secret)
         try:
             mesh.open(server, look_in_time)
-            rounds = Rounds(
-                self._context, mesh, role.blocks, self._done, look, role.segment, role.slowness
-            )
+            how = role.blocks, self._done, look, role.segment, role.stages, role.slowness
+            rounds = Rounds(self._context, mesh, *how)
             rounds.run(start, is_evaluated)
             if role.rank == 0:
                 watch = rounds.watch
@@ -133,12 +133,17 @@ class Rank:
         """The last round that is published as a whole, and whether its evaluation is too."""
         context = self._context
         count = len(block_bounds(context.model.size, self._role.blocks))
-        position = context.run.latest_round(in_blocks=count)
-        if position is None:
+        if self._role.stages > 1:
+            # No rank has memory for the whole state.
+            completed = context.run.latest_whole(count)
+        else:
+            position = context.run.latest_round(in_blocks=count)
+            completed = None if position is None else position.completed
+        if completed is None:
             raise DataError(
                 f"{context.run.path} holds no whole round in {count} block(s) to go on from"
             )
-        return position.completed, position.completed in context.run.evaluation_losses()
+        return completed, completed in context.run.evaluation_losses()
 
     def _done(self, completed: int) -> None:
         self._completed = completed

@@ -13,7 +13,7 @@ that little is lost with a task.
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property, partial
 
 import numpy as np
@@ -22,11 +22,14 @@ import numpy.typing as npt
 from hdfs_utils.paths import path_of
 from mapreduce.errors import GradreduceError
 from mapreduce.executors.gang.balance import Balance
+from mapreduce.executors.gang.division import Division, Neighbours
 from mapreduce.executors.gang.segment import Segment, Stopwatch
 from mapreduce.executors.gang.shared import LEAST_BYTES, padded
 from mapreduce.executors.gang.transport import Mesh, Placing, pack
 from mapreduce.inference import evaluate
 from mapreduce.inference.base import Inference
+from mapreduce.models.layers.sequential import ROWS
+from mapreduce.models.layers.stages import Stage, stages_of
 from mapreduce.plan import strategies
 from mapreduce.reduction.message import Message
 from mapreduce.reduction.tree import Node
@@ -59,7 +62,8 @@ class GangState(State):
 
     A round's blocks are sent to all ranks, and only now and then published in the run's folder.
     ``vectors`` are the names of the arrays that mappers read. Ranks that share memory have these
-    vectors in common (:mod:`mapreduce.executors.gang.shared`).
+    vectors in common (:mod:`mapreduce.executors.gang.shared`). With stages of the model, a rank has
+    the :attr:`part` of the vectors that belongs to its stage, and receives no more of new blocks.
     """
 
     def __init__(
@@ -123,14 +127,19 @@ class GangState(State):
         self.news.append(Message({"block": number}, arrays))
 
     def receive(self, completed: int, messages: Iterable[Message]) -> None:
-        """Take in all blocks of a round, this rank's own too."""
+        """Take in all blocks of a round, this rank's own too, as :meth:`cut_for` gives them."""
+        if self.part[0] == self.part[1]:
+            # No block has any of it.
+            self._vectors |= {
+                name: (completed, self.vector(completed - 1, name)) for name in self._names
+            }
         for message in messages:
-            start, stop = self.bounds[message.meta["block"]]
+            _, here = self.within(message.meta["block"])
             for name, array in message.arrays.items():
                 vector = array
-                if self.count > 1 and name != "memory":
+                if name != "memory" and len(array) < self.part[1] - self.part[0]:
                     vector = self._vector(completed, name, array)
-                    vector[start:stop] = array
+                    vector[here] = array
                 self._vectors[name] = completed, vector
         if self._mesh.shared is not None:
             for name in self._names:
@@ -140,8 +149,21 @@ class GangState(State):
     def _vector(self, completed: int, name: str, like: Array) -> Array:
         key = (completed % 2, name)
         if key not in self._memory:
-            self._memory[key] = np.empty(self.bounds[-1][1], like.dtype)
+            self._memory[key] = np.empty(self.part[1] - self.part[0], like.dtype)
         return self._memory[key]
+
+    def cut_for(self, part: tuple[int, int], messages: Sequence[Message]) -> list[Message]:
+        """What a rank receives of new blocks that has a part of the vectors: at least scalars."""
+        found = []
+        for message in messages:
+            there, _ = self.within(message.meta["block"], part)
+            arrays = {
+                name: array if name == "memory" else array[there]
+                for name, array in message.arrays.items()
+                if name == "memory" or there.start < there.stop
+            }
+            found.append(Message(message.meta, arrays))
+        return found
 
     def _publish_owned(self, completed: int, unit: int, arrays: dict[str, Array]) -> None:
         """Nothing: a unit stays at its rank."""
@@ -167,8 +189,8 @@ class Rounds:
 
     ``on_round`` is called after each round, with the number of completed ones. ``look`` is called
     now and then, and raises an error if the gang has to end. ``segment`` says when the job ends,
-    if that is before the end of the training. ``slowness`` is a factor by which this rank's maps
-    take longer, for experiments.
+    if that is before the end of the training. ``stages`` is the number of stages of the model,
+    ``slowness`` a factor by which this rank's maps take longer, for experiments.
     """
 
     def __init__(
@@ -179,6 +201,7 @@ class Rounds:
         on_round: Callable[[int], None],
         look: Callable[[], object],
         segment: Segment | None = None,
+        stages: int = 1,
         slowness: float = 1.0,
     ) -> None:
         self._run = context.run
@@ -194,9 +217,21 @@ class Rounds:
         self._count = self._state.count
         self._layout = Layout(mesh.ranks, self._count)
         self._strategy = found(context, self._state, self._layout)
-        self._owners = range(min(self._count, mesh.ranks))
+        divided = stages_of(context.model, stages) if stages > 1 else ()
+        self._division = Division(mesh.ranks, self._state, divided)
+        self._stage = self._division.stage(mesh.rank)
+        if self._stage is not None:
+            self._line = Neighbours(mesh)
+            self._state.part = self._stage.part
+            self._strategy.split(self._stage, self._line)
+            # What goes from stage to stage is smaller than all that a slice becomes.
+            rows = max(self._plan.slice_rows, ROWS)
+            mesh.most += rows * context.model.row_bytes
+        self._group = self._division.group(mesh.rank)
+        self._owners = self._division.owners(self._count)
         self._all = range(mesh.ranks)
-        self._mine = range(mesh.rank, self._count, mesh.ranks)
+        owner = self._division.owner
+        self._mine = [number for number in range(self._count) if owner(number) == mesh.rank]
         # A message has at most three vectors of float64 or int64, and descriptions and scalars.
         most = found.most_messages(self._plan, 0)
         mesh.most += most * 24 * context.model.size + (self._count << 20)
@@ -211,7 +246,7 @@ class Rounds:
         self._slowness = slowness
         #: How units are divided, and rank 0's measurements, by which it decides that.
         self._split = EVEN
-        self._balance = Balance(mesh.ranks, time.monotonic())
+        self._balance = Balance(self._division.groups, time.monotonic())
 
     def run(self, start: int, is_evaluated: bool) -> None:
         """Take part from the published round ``start`` until the training or the segment ends.
@@ -245,11 +280,12 @@ class Rounds:
         for number in self._mine:
             self._state.block(start, number)
         if self._owns:
-            for unit in range(*self._parts(start)[self._mesh.rank]):
+            for unit in range(*self._parts(start)[self._group]):
                 self._state.own(start, unit)
-        # For the gradients of slices, of which a few exist at once, and what has other memory.
-        slices = -(-self._strategy.units(self._plan, start) // self._mesh.ranks)
-        self._state.share(start, min(slices, _GRADIENTS) + 1)
+        if self._stage is None:
+            # For the gradients of slices, of which a few exist at once, and what has other memory.
+            slices = -(-self._strategy.units(self._plan, start) // self._mesh.ranks)
+            self._state.share(start, min(slices, _GRADIENTS) + 1)
         self._published = start
         self._passing = [] if self._is_due(start) else [start]
         # Nobody goes on before all have read these files: they are deleted when a round is done,
@@ -260,21 +296,23 @@ class Rounds:
     # A round
 
     def _parts(self, completed: int) -> tuple[tuple[int, int], ...]:
-        """The units of each rank: always the same if they own something, else by speed."""
+        """The units of each group: always the same if they own something, else by speed."""
         units = self._strategy.units(self._plan, completed)
-        return shares(units, self._mesh.ranks, EVEN if self._owns else self._split)
+        return shares(units, self._division.groups, EVEN if self._owns else self._split)
 
     def _round(self, completed: int) -> tuple[bool, bool]:
         """Make one update; returns whether rank 0 wants it published, and whether all end here."""
         strategy, state = self._strategy, self._state
-        rank, ranks, shared = self._mesh.rank, self._mesh.ranks, self._mesh.shared
+        division, shared = self._division, self._mesh.shared
         if shared is not None:
             shared.reset()
         parts = self._parts(completed)
-        senders: Sequence[int] = [at for at, (start, stop) in enumerate(parts) if start < stop]
-        pairs = self._map(LeafRange(completed, *parts[rank])) if rank in senders else []
+        busy = [start < stop for start, stop in parts]
+        senders: Sequence[int] = [at for at in self._all if busy[division.group(at)]]
+        mine = LeafRange(completed, *parts[self._group])
+        pairs = self._map(mine) if self._mesh.rank in senders else []
         for phase in strategy.phases(self._plan, completed, self._layout):
-            owners = range(min(phase.keys, ranks))
+            owners = division.owners(phase.keys)
             found: list[Pair] = []
             put = None if shared is None else shared.put
             received = self._shuffle(pairs, senders, owners, put)
@@ -287,11 +325,11 @@ class Rounds:
             "ends": self.watch.is_over(completed + 1),
         }
         units = strategy.units(self._plan, completed)
-        split = None if rank else self._balance.decide(units, time.monotonic())
+        split = None if self._mesh.rank else self._balance.decide(units, time.monotonic())
         if split is not None:
             wishes["split"] = [*split]
         messages = [Message({**one.meta, **wishes}, one.arrays) for one in state.news]
-        messages += self._to_all(messages, self._owners)
+        messages = self._spread(messages)
         state.receive(completed + 1, messages)
         first = next(one.meta for one in messages if one.meta["block"] == 0)
         if "split" in first:
@@ -306,7 +344,10 @@ class Rounds:
         if self._slowness > 1:
             time.sleep((self._slowness - 1) * (time.perf_counter() - started))
         seconds = time.perf_counter() - started
-        took = {"rank": self._mesh.rank, "units": part.stop - part.start, "seconds": seconds}
+        if self._stage is not None and self._stage.number:
+            # The first stage waits for all that becomes of its slices.
+            return pairs
+        took = {"rank": self._group, "units": part.stop - part.start, "seconds": seconds}
         return [*pairs, (_TIMES, Message(took, {}))]
 
     def _note(self, messages: Iterable[Message]) -> None:
@@ -320,15 +361,15 @@ class Rounds:
         self,
         pairs: Iterable[Pair],
         senders: Sequence[int],
-        owners: range,
+        owners: Sequence[int],
         place: Placing | None = None,
     ) -> dict[str, list[Message]]:
         """Send messages to the owners of their keys; returns what this rank receives, by key."""
-        rank, ranks = self._mesh.rank, self._mesh.ranks
+        rank = self._mesh.rank
         mine: dict[str, list[Message]] = {}
         outgoing: dict[int, list[Message]] = {peer: [] for peer in owners if peer != rank}
         for key, message in pairs:
-            owner = block_of(key) % ranks
+            owner = self._division.owner(block_of(key))
             if owner == rank:
                 mine.setdefault(key, []).append(message)
             else:
@@ -342,7 +383,19 @@ class Rounds:
             mine.setdefault(message.meta["key"], []).append(message)
         return dict(sorted(mine.items()))
 
-    def _to_all(self, messages: list[Message], senders: range) -> list[Message]:
+    def _spread(self, news: list[Message]) -> list[Message]:
+        """Send new blocks to all ranks, each what it has of them; returns those of all owners."""
+        if self._stage is None:
+            return news + self._to_all(news, self._owners)
+        rank, peers = self._mesh.rank, self._mesh.peers
+        parts = {each: self._division.part(each) for each in self._all}
+        parcels = {}
+        if rank in self._owners:
+            parcels = {peer: pack(self._state.cut_for(parts[peer], news)) for peer in peers}
+        received = self._mesh.exchange(parcels, [peer for peer in self._owners if peer != rank])
+        return self._state.cut_for(parts[rank], news) + received
+
+    def _to_all(self, messages: list[Message], senders: Collection[int]) -> list[Message]:
         """Have some ranks send messages to all; returns what this rank receives."""
         rank, peers = self._mesh.rank, self._mesh.peers
         sends = peers and rank in senders
@@ -417,19 +470,42 @@ class Rounds:
     def _inference(self) -> Inference:
         evaluation = self._run.config.evaluation
         assert evaluation is not None
-        return Inference(self._run, path_of(evaluation), np.empty(0))
+        inference = Inference(self._run, path_of(evaluation), np.empty(0))
+        if self._stage is not None:
+            inference.model = self._stage.network
+        return inference
+
+    def _received(self) -> Array:
+        """What the stage before has sent."""
+        message = self._line.swap(-1, None, True)
+        assert message is not None
+        return message.arrays["outputs"]
+
+    def _pass_on(self, stage: Stage, inference: Inference, leaves: tuple[int, int]) -> None:
+        """Send what becomes of some slices of the evaluation data to the next stage."""
+        for leaf in range(*leaves):
+            passes = stage.network.passes(inference.params, inference.leaf(leaf), inference.context)
+            for _, going in passes:
+                self._line.swap(1, Message({}, {"outputs": going.outputs}), False)
 
     def _evaluate(self, completed: int) -> None:
         """Score the evaluation data, a part on each rank; rank 0 publishes the sum."""
         inference = self._inference
         inference.params = self._state.params(completed)
         leaves = inference.leaves
-        mine = shares(leaves, self._mesh.ranks, self._split)[self._mesh.rank]
-        score_of = partial(evaluate.score_of, inference)
-        pairs = [
-            (block_key(0), evaluate.to_message(score, node=[*node]))
-            for node, score in evaluate.SCORES.nodes(leaves, range(*mine), score_of)
-        ]
+        mine = shares(leaves, self._division.groups, self._split)[self._group]
+        pairs: list[Pair] = []
+        stage = self._stage
+        if stage is not None and stage.number:
+            stage.network.source = self._received
+        if stage is not None and stage.number < stage.count - 1:
+            self._pass_on(stage, inference, mine)
+        else:
+            score_of = partial(evaluate.score_of, inference)
+            pairs += (
+                (block_key(0), evaluate.to_message(score, node=[*node]))
+                for node, score in evaluate.SCORES.nodes(leaves, range(*mine), score_of)
+            )
         received = self._shuffle(pairs, self._all, range(1))
         if self._mesh.rank:
             return

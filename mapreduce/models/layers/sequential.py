@@ -1,8 +1,9 @@
 """Networks of layers, one after the other."""
 
+import copy
 import math
-from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,10 +19,19 @@ from mapreduce.models.layers.stack import Stack
 from mapreduce.reduction.aggregator import MOMENTS
 
 #: Rows that pass the layers at once where they are not trained, so that memory stays small.
-_ROWS = 64
+ROWS = 64
 
 #: The replica whose random numbers are those of the initial parameters: none has this number.
 _INITIAL = 2**32 - 1
+
+
+class Forward(NamedTuple):
+    """A forward pass, for the backward pass after it."""
+
+    call: Pass
+    params: list[Array]
+    x: Array | None
+    outputs: Array
 
 
 class Sequential(Model):
@@ -43,6 +53,9 @@ class Sequential(Model):
     ----------
     stack : Stack
         The layers, the last one included, with their shapes.
+    source : callable or None
+        Of a :meth:`part` that begins later than the network, it gives the next inputs of its first
+        layer, (rows, *shape): the outputs of the layer before for the rows of the call.
     """
 
     takes_shape = True
@@ -66,7 +79,7 @@ class Sequential(Model):
         self.steps = self._steps()
         self.is_random = any(layer.is_random for _, layer in self.stack.named())
         self.mixes_rows = any(layer.mixes_rows for _, layer in self.stack.named())
-        self._moments = {name: layer for name, layer in self.stack.named() if layer.has_moments}
+        self.source: Callable[[], Array] | None = None
         super().__init__(shape, classes, dtype, device)
         # What goes forward, and the gradient by it.
         elements = sum(math.prod(layer.output) for _, layer in self.stack.named())
@@ -85,7 +98,19 @@ class Sequential(Model):
         return steps
 
     def _parameters(self) -> list[Parameter]:
+        self._moments = {name: layer for name, layer in self.stack.named() if layer.has_moments}
         return self.stack.parameters
+
+    def part(self, first: int, stop: int) -> "Sequential":
+        """Some steps of the stack as a network of their own, with their parameters alone.
+
+        The part without the first step needs a :attr:`source`. Only the part with the last step
+        has outputs that :meth:`loss` takes.
+        """
+        found = copy.copy(self)
+        found.stack = self.stack.part(first, stop)
+        found._lay_out()
+        return found
 
     def init(self, seed: int) -> Array:
         """Initial parameters by the counter generator; each layer says how."""
@@ -94,23 +119,43 @@ class Sequential(Model):
         return params
 
     def gradient(self, params: Array, batch: Batch, out: Array, context: Context) -> float:
-        call = self._pass(context)
-        views, grads = self.views(params), self.views(out)
+        going = self.forward(params, batch, context)
+        loss = self.loss(going, batch)
+        self.backward(going, going.outputs, out)
+        return loss
+
+    def forward(self, params: Array, batch: Batch, context: Context) -> Forward:
+        """The first half of :meth:`gradient`: outputs of the rows, or of what the source gives."""
+        views, x = self.views(params), None
+        call = Pass(context, self.device, self._kernel, self.dtype)
+        if self.source is None or self.steps is not None:
+            x = self._images(params, batch, context)
+        inputs = x if self.source is None else self.source()
+        assert inputs is not None
+        return Forward(call, views, x, self.stack.forward(inputs, views, call))
+
+    def loss(self, going: Forward, batch: Batch) -> float:
+        """The loss of a batch, and its derivative by the outputs in their place."""
+        return self._loss(going.outputs, *self._targets(going.x, batch))
+
+    def backward(self, going: Forward, delta: Array, out: Array) -> Array | None:
+        """The second half of :meth:`gradient`, from the gradient by the outputs.
+
+        Returns that by the inputs, for a part that begins later than the network.
+        """
+        grads = self.views(out)
         for one, grad in zip(self.parameters, grads, strict=True):
             if one.role == "buffer":
                 # Arrays of a device take no scalars.
                 grad[:] = np.zeros(one.shape, self.dtype)
-        x = self._images(params, batch, context)
-        outputs = self.stack.forward(x, views, call)
-        loss = self._loss(outputs, *self._targets(x, batch))
-        self.stack.backward(outputs, views, grads, call)
-        return loss
+        return self.stack.backward(delta, going.params, grads, going.call)
 
-    def _targets(self, x: Array, batch: Batch) -> tuple[Array | None, Array | None]:
+    def _targets(self, x: Array | None, batch: Batch) -> tuple[Array | None, Array | None]:
         """What the outputs are to predict, and the weight of each."""
         if self.steps is None:
             return batch.labels, batch.weights
         assert batch.labels is not None
+        assert x is not None
         following = tokens_of(x[:, 1:], self.classes, "a class")
         targets = np.column_stack((following, batch.labels)).reshape(-1)
         weights = np.ones(batch.rows) if batch.weights is None else batch.weights
@@ -126,8 +171,8 @@ class Sequential(Model):
         width = self.outputs or self.classes
         out = context.workspace.array("logits", (batch.rows, width), self.dtype)
         start = 0
-        for part, _, outputs in self._outputs(params, batch, context):
-            last = outputs if self.steps is None else outputs[:, -1]
+        for part, going in self.passes(params, batch, context):
+            last = going.outputs if self.steps is None else going.outputs[:, -1]
             self._kernel("scale")(last, 1.0, out[start : start + part.rows])
             start += part.rows
         return out
@@ -136,28 +181,23 @@ class Sequential(Model):
         if self.steps is None:
             return super().score(params, batch, context)
         loss, correct = 0.0, 0
-        for part, x, outputs in self._outputs(params, batch, context):
-            correct += self._kernel("score")(outputs[:, -1].copy(), part.labels)[1]
-            loss += self._loss(outputs, *self._targets(x, part))
+        for part, going in self.passes(params, batch, context):
+            correct += self._kernel("score")(going.outputs[:, -1].copy(), part.labels)[1]
+            loss += self.loss(going, part)
         return loss, correct
 
-    def _outputs(
+    def passes(
         self, params: Array, batch: Batch, context: Context
-    ) -> Iterator[tuple[Batch, Array, Array]]:
-        """A few rows at a time, what the first layer takes of them, and what the last one gives."""
-        views = self.views(params)
-        for start in range(0, batch.rows, _ROWS):
-            part = batch[start : start + _ROWS]
-            x = self._images(params, part, context)
-            yield part, x, self.stack.forward(x, views, self._pass(context))
+    ) -> Iterator[tuple[Batch, Forward]]:
+        """The forward passes of a few rows at a time, by which a model in use goes through them."""
+        for start in range(0, batch.rows, ROWS):
+            part = batch[start : start + ROWS]
+            yield part, self.forward(params, part, context)
 
     def feature_at(self, index: int) -> int | None:
         # Only a product of the rows themselves has a weight for each feature.
         is_product = isinstance(self.stack.layers[0], Dense)
         return super().feature_at(index) if is_product and len(self._input) == 1 else None
-
-    def _pass(self, context: Context) -> Pass:
-        return Pass(context, self.device, self._kernel, self.dtype)
 
     def _images(self, params: Array, batch: Batch, context: Context) -> Array:
         """The features as the first layer takes them, (rows, *shape)."""

@@ -1,5 +1,8 @@
 """Layers one after the other, of which some are computed together."""
 
+import bisect
+import copy
+import math
 from collections.abc import Iterator
 
 from mapreduce.models.base import Array, Parameter
@@ -38,6 +41,8 @@ class Stack:
         self._places: list[slice] = []
         #: The numbers of the layers that are computed by themselves.
         self._steps: list[int] = []
+        #: The numbers of its layers: not all of ``layers``, for a part.
+        self._numbers = range(len(layers))
         for number, layer in enumerate(layers):
             if isinstance(layer, ChannelLayer):
                 layer.has_bias = not isinstance(next(iter(layers[number + 1 :]), None), BatchNorm)
@@ -66,12 +71,40 @@ class Stack:
 
     def named(self, prefix: str = "") -> Iterator[tuple[str, Layer]]:
         """The layers by name, those within others after them."""
-        for number, layer in enumerate(self.layers):
-            name = f"{prefix}{number}"
+        for number in self._numbers:
+            name, layer = f"{prefix}{number}", self.layers[number]
             yield name, layer
             inner = getattr(layer, "inner", None)
             if isinstance(inner, Stack):
                 yield from inner.named(f"{name}.")
+
+    def costs(self) -> list[tuple[int, int]]:
+        """Of each step, which is a layer with what it computes: its work, and its parameters.
+
+        The work of a step is that of its layers (:attr:`mapreduce.models.layers.base.Layer.work`)
+        for a row, its parameters are their elements.
+        """
+        found = [[0, 0] for _ in self._steps]
+
+        def step(name: str) -> list[int]:
+            return found[bisect.bisect_right(self._steps, int(name.partition(".")[0])) - 1]
+
+        for name, layer in self.named():
+            step(name)[0] += layer.work
+        for one in self.parameters:
+            step(one.name)[1] += math.prod(one.shape)
+        return [(work, size) for work, size in found]
+
+    def part(self, first: int, stop: int) -> "Stack":
+        """The steps from ``first`` to before ``stop``, whose layers keep their numbers."""
+        found = copy.copy(self)
+        after = self._steps[stop] if stop < len(self._steps) else len(self.layers)
+        found._steps, found._numbers = self._steps[first:stop], range(self._steps[first], after)
+        begin, end = self._places[found._numbers[0]].start, self._places[after - 1].stop
+        found.parameters = self.parameters[begin:end]
+        found._places = [slice(one.start - begin, one.stop - begin) for one in self._places]
+        found.output = self.layers[after - 1].output
+        return found
 
     def init(self, views: list[Array], uniform: Initial) -> None:
         """Fill the parameters, which are zeros, with initial values."""

@@ -42,6 +42,10 @@ from mapreduce.strategies.task_context import TaskContext
 class Downpour(Strategy):
     """Downpour, whose units are the replicas."""
 
+    unit = "replica"
+    travels = "gradients of replicas, computed at versions up to --staleness steps old"
+    waits = "all wait for the last replica of a round; how late each gradient is, the plan draws"
+    use = "to see what asynchrony does to a training, and repeat it"
     takes = ("optimizer", "momentum", "l1", "l2", "weight_decay", "replicas", "staleness")
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:

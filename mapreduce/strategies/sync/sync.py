@@ -19,16 +19,18 @@ owns a block and its part of the optimizer's state.
 from collections.abc import Iterable, Iterator
 
 from mapreduce.errors import MissingNodesError
+from mapreduce.models.layers.stages import Stage
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.strategies import OPTIMIZING
 from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
-from mapreduce.strategies.base import Layout, Pair, Phase, Strategy
+from mapreduce.strategies.base import Layout, Line, Pair, Phase, Strategy
 from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key, block_of, merge_levels
 from mapreduce.strategies.state import State
 from mapreduce.strategies.sync.blocks import BlockOwner
+from mapreduce.strategies.sync.stages import StagedGradients
 from mapreduce.strategies.task_context import TaskContext
 
 
@@ -39,10 +41,11 @@ class Sync(Strategy):
     travels = "sums of gradients to the owners of the blocks, and the new parameters back"
     waits = "all wait for the last slice of each batch"
     use = "the default, and the only one that takes L-BFGS and mixed precision"
+    takes_stages = True
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
         super().__init__(context, state, layout)
-        self._gradients = Gradients(context, state)
+        self._gradients: Gradients = Gradients(context, state)
         self._owner = BlockOwner(context, state)
 
     @classmethod
@@ -57,6 +60,9 @@ class Sync(Strategy):
         has_scalars = layout.blocks > 1 and plan.needs_scalars
         ends = ["average", "finish"] if has_scalars else ["update"]
         return tuple(Phase(name, layout.blocks) for name in (*merges, *ends))
+
+    def split(self, stage: Stage, line: Line) -> None:
+        self._gradients = StagedGradients(self.context, self.state, stage, line)
 
     # Map
 

@@ -337,6 +337,8 @@ BAD = [
     ("--staleness: expected a number from 0 to 10,000, found -1", {"staleness": -1}),
     ("--strategy sync does not use it, found 0", {"staleness": 0}),
     ("--combine: expected one of mean, adasum", {"combine": "max"}),
+    ("--held-out: expected a number of rows", {"held_out": -1}),
+    ("--spread: expected a finite number from 1 on", {"spread": math.inf}),
     ("Add --replica-state keep", {"strategy": "averaging", "elastic": 0.5}),
     ("--compress: expected fp16", {"strategy": "averaging", "compress": "zip"}),
     ("--replica-state: expected one of average, keep", {"replica_state": "drop"}),

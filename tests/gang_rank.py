@@ -1,0 +1,24 @@
+"""One rank of a gang in a process of its own: ``gang_rank.py RUN ROLE BYTES``, the role as JSON.
+
+The process may allocate so many bytes more than it has when the run is open.
+"""
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+from mapreduce.executors.gang.rank import Rank, Role
+from mapreduce.strategies.task_context import TaskContext
+
+
+def main(run: str, role: str, budget: str) -> None:
+    context = TaskContext(Path(run), 1)
+    status = Path("/proc/self/status").read_text()
+    allocated = int(status.split("VmData:")[1].split()[0]) << 10
+    resource.setrlimit(resource.RLIMIT_DATA, (allocated + int(budget),) * 2)
+    Rank(context, Role(**json.loads(role)), lambda _: None).run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

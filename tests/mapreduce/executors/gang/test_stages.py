@@ -1,0 +1,319 @@
+"""A network in stages, each in another rank, is trained to the bits of the whole network."""
+
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+from itertools import combinations, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import datasets
+import gang_rank
+from gangs import Gang, initial
+from mapreduce import models
+from mapreduce.data.batch import Batch
+from mapreduce.data.importer import import_rows
+from mapreduce.data.readers import text
+from mapreduce.errors import NonFiniteError, UsageError
+from mapreduce.executors.gang.rendezvous import Meeting
+from mapreduce.models.context import Context, Key
+from mapreduce.models.layers.stages import edges, stages_of
+from mapreduce.plan.settings import Settings
+from mapreduce.reduction.aggregator import VectorSum, joined
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.runs.flags import execution
+from mapreduce.training import driver
+
+#: The short last slices of shards are single rows.
+SHARDS, SHAPE = (60, 49, 40), (3, 8, 8)
+PLANS = {
+    # The second stage has no parameters in the first pages, and the last one ends within a page.
+    "dense": Settings(model="dense:90,relu,dense:60,tanh", clip_norm=0.5, l2=1e-3),
+    "cnn": Settings(
+        model="conv:8x3:padding=1,batchnorm,relu,residual(conv:8x3:padding=1,batchnorm),pool:2,"
+        "dropout:0.25,dense:250,batchnorm,relu,dropout:0.5",
+        optimizer="adam",
+        learning_rate=0.003,
+        augment="flip",
+        class_weight="balanced",
+    ),
+    "gru": Settings(model="embedding:8,gru:96,dropout:0.2,layernorm", optimizer="adam"),
+}
+SHARED = {"batch_size": 32, "slice_rows": 8, "rounds": 6, "checkpoint_every": 6, "eval_every": 3}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("stages")
+    images = {"shape": SHAPE, "classes": 4, "dtype": "uint8"}
+    datasets.blobs(folder / "images/train", SHARDS, **images)
+    datasets.blobs(folder / "images/test", (70, 31), seed=1, **images)
+    (folder / "text").mkdir()
+    words = random.Random(0).choices(["map ", "reduce ", "shuffle ", "sort\n"], k=400)
+    for part, chosen in (("train", words[:300]), ("test", words[300:])):
+        (file := folder / f"{part}.txt").write_text("".join(chosen))
+        import_rows(text.source([file], 12), folder / "text" / part, 0)
+    return folder
+
+
+def create(data, path, name, **changes):
+    place = data / ("text" if name == "gru" else "images")
+    settings = Settings(**{**vars(PLANS[name]), **SHARED, **changes})
+    return driver.create(path, settings, place / "train", place / "test")
+
+
+def left_behind(run):
+    """The whole state after the last round, and what the evaluations found."""
+    position = run.latest_round()
+    arrays = {**position.state, "params": position.params, "history": position.history}
+    found = {name: array.tobytes() for name, array in arrays.items()}
+    return {**found, "scalars": position.scalars.tobytes(), "scores": run.evaluation_losses()}
+
+
+@pytest.fixture(scope="module")
+def expected(data):
+    """What one process leaves that has the whole model."""
+    found = {}
+
+    def of(name):
+        if name not in found:
+            run = create(data, data / f"runs-{name}", name)
+            gang = Gang(run, 1, initial(run, 1))
+            gang.start()
+            assert gang.join() == {}
+            found[name] = left_behind(run)
+            assert len(found[name]["scores"]) == 2
+        return found[name]
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("name", "ranks", "stages", "blocks"),
+    [
+        ("dense", 2, 2, 1),
+        ("dense", 6, 3, 2),
+        ("cnn", 2, 2, 3),
+        ("cnn", 4, 2, 8),
+        ("cnn", 5, 5, 2),
+        ("gru", 3, 3, 2),
+        # More groups than slices: some have none.
+        ("gru", 10, 2, 4),
+    ],
+)
+def test_stages_leave_the_state_of_the_whole_model(
+    data, expected, tmp_path, name, ranks, stages, blocks
+):
+    run = create(data, tmp_path / "run", name)
+    gang = Gang(run, ranks, initial(run, blocks), stages=stages)
+    gang.start()
+    assert gang.join() == {}
+    assert left_behind(run) == expected(name)
+
+
+def test_processes_with_stages_have_the_hash_of_a_chain(data, tmp_path):
+    """By the options alone: 2 × 2 of a network with batch norm, dropout and augmentation."""
+    whole = create(data, tmp_path / "chain", "cnn")
+    ended = driver.train(whole, Execution("inline"), 3, Events())
+    how = execution({"workers": 4, "stages": 2})
+    assert (how.executor, how.auto) == ("gang", ())
+    run = create(data, tmp_path / "run", "cnn")
+    assert driver.train(run, how, 3, Events()).model_sha256 == ended.model_sha256
+    assert run.evaluation_losses() == whole.evaluation_losses()
+    assert run.read_json("execution.json")["stages"] == 2
+
+
+def test_a_step_that_needs_scalars_of_all_stages(data, tmp_path):
+    """L-BFGS takes products over the whole vector, and a clipped gradient its norm."""
+    changes = {"optimizer": "lbfgs", "batch_size": None, "slice_rows": 20}
+    changes |= {"learning_rate": Settings.learning_rate, "clip_norm": None, "rounds": 5}
+    found = []
+    for stages in (1, 2):
+        run = create(data, tmp_path / str(stages), "dense", **changes)
+        gang = Gang(run, stages, initial(run, stages), stages=stages)
+        gang.start()
+        assert gang.join() == {}
+        found.append(left_behind(run))
+    assert found[0] == found[1]
+
+
+def test_a_gradient_that_is_not_finite_is_named(data, tmp_path):
+    changes = {"model": "dense:90,relu,dense:60,relu", "learning_rate": 1e15, "clip_norm": None}
+    run = create(data, tmp_path / "run", "dense", l2=0.0, **changes)
+    gang = Gang(run, 2, initial(run, 1), stages=2)
+    gang.start()
+    errors = [str(one) for one in gang.join().values() if isinstance(one, NonFiniteError)]
+    # Each stage that has such a sum names its own parameter.
+    assert errors
+    says = r"round 1, slices 0 to 3: the sum of the gradients of parameter \d\.\w+ is not finite"
+    assert all(re.search(says, error) for error in errors)
+    assert "smaller --learning-rate" in errors[0]
+
+
+@pytest.mark.slow
+def test_ranks_train_what_one_process_has_no_memory_for(data, tmp_path):
+    """56 MB of parameters: with 270 MiB more, one process cannot train them, and four can."""
+    model = ",".join(["dense:2100,relu"] * 4)
+    changes = {"model": model, "rounds": 2, "checkpoint_every": 2, "eval_every": 2}
+    ended = {}
+    for stages in (1, 4):
+        run = create(data, tmp_path / str(stages), "dense", **changes)
+        role = {"ranks": stages, "stages": stages, "blocks": initial(run, 16), "wait": 60}
+        role |= {"token": Meeting.prepare(run).token, "reach": ""}
+        processes = [
+            subprocess.Popen(
+                [
+                    sys.executable,
+                    gang_rank.__file__,
+                    run.path,
+                    json.dumps({**role, "rank": rank}),
+                    str(270 << 20),
+                ],
+                # Beside that file there is a folder with the package's name.
+                env={**os.environ, "PYTHONPATH": str(Path(gang_rank.__file__).parent.parent)},
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(stages)
+        ]
+        told = "".join(one.communicate(timeout=120)[1] for one in processes)
+        ended[stages] = [one.returncode for one in processes], told, run.latest_round().completed
+    assert ended[4] == ([0] * 4, "", 2)
+    assert ended[1][0] == [1]
+    assert "MemoryError" in ended[1][1]
+
+
+# Where a model is cut
+
+
+COSTS = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=1, max_size=8)
+
+
+@given(COSTS, st.data())
+def test_the_largest_stage_is_as_small_as_it_can_be(costs, chosen):
+    count = chosen.draw(st.integers(1, len(costs)))
+
+    def largest(starts):
+        parts = [costs[a:b] for a, b in pairwise([*starts, len(costs)])]
+        return max(sum(w for w, _ in p) for p in parts), max(sum(n for _, n in p) for p in parts)
+
+    found = edges(costs, count)
+    assert found == sorted({0, *found})
+    assert len(found) == count
+    every = combinations(range(1, len(costs)), count - 1)
+    assert largest(found) == min(largest((0, *one)) for one in every)
+
+
+def test_stages_are_whole_layers_with_their_numbers():
+    model = models.create(
+        "conv:4x3,relu,pool:2,batchnorm,dense:30,gelu,dense:8", (1, 9, 9), 3, "float64"
+    )
+    stages = stages_of(model, 4)
+    assert stages[0].part[0] == 0
+    assert [a.part[1] for a in stages[:-1]] == [b.part[0] for b in stages[1:]]
+    assert stages[-1].part[1] == model.size
+    names = [one.name for stage in stages for one in stage.network.parameters]
+    assert names == [one.name for one in model.parameters]
+    extras = [stage.network.extras(0) for stage in stages]
+    assert sum(extras, ()) == model.extras(0) != ()
+
+
+@pytest.mark.parametrize(
+    "spec", ["conv:4x3,relu,pool:2,batchnorm,relu,dense:9,dropout:0.5", "gru:7,last"]
+)
+def test_a_gradient_through_stages_is_that_of_the_model(spec):
+    """Each call of the family's own methods, without a gang; also for numbers."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(5, 64))
+    for classes, labels in ((3, np.arange(5, dtype=np.int32) % 3), (0, generator.normal(size=5))):
+        model = models.create(spec, (8, 8), classes, "float64")
+        params, batch = model.init(1), Batch(x, labels)
+        expected, out = np.empty(model.size), np.empty(model.size)
+        key, extras = Key(5, row=3), [{}, {}]
+        context = Context(training=True, key=key, extras=extras[0])
+        loss = model.gradient(params, batch, expected, context)
+        going, sent = [], None
+        stages = stages_of(model, 3)
+        for stage in stages:
+            stage.network.source = None if sent is None else lambda sent=sent: sent.copy()
+            context = Context(training=True, key=key, extras=extras[1])
+            part = params[slice(*stage.part)]
+            going.append(stage.network.forward(part, batch, context))
+            sent = going[-1].outputs
+        assert stages[-1].network.loss(going[-1], batch) == loss
+        delta = going[-1].outputs
+        for stage, one in zip(reversed(stages), reversed(going), strict=True):
+            delta = stage.network.backward(one, delta, out[slice(*stage.part)])
+        assert delta is None
+        assert out.tobytes() == expected.tobytes()
+        assert extras[0].keys() == extras[1].keys()
+        assert all(np.array_equal(extras[0][name], extras[1][name]) for name in extras[0])
+
+
+def test_sums_in_parts_are_joined():
+    empty, low, high = np.empty(0), np.arange(3.0), np.arange(2.0)
+    for parts, whole in (([low, high], [0, 1, 2, 0, 1]), ([empty, low], [0, 1, 2])):
+        sums = [VectorSum(4, 2.5, 0.1, part, {str(at): low + at}) for at, part in enumerate(parts)]
+        found = joined(sums)
+        assert found.totals == (4, 2.5, 0.1)
+        assert found.vector.tolist() == whole
+        assert {name: array.tolist() for name, array in found.extras.items()} == {
+            "0": [0, 1, 2],
+            "1": [1, 2, 3],
+        }
+
+
+# What cannot be
+
+
+@pytest.mark.parametrize(
+    ("changes", "stages", "says"),
+    [
+        ({"model": "mlp:90,9"}, 2, "--stages 2: expected a model that is a list of layers.*mlp"),
+        ({"model": "softmax"}, 2, "softmax, which has no layers to cut between"),
+        ({"model": "dense:9,relu,dense:9,relu"}, 4, "expected at most 3, .* as many as the model"),
+        (
+            {"model": "residual(conv:3x3:padding=1,relu,conv:3x3:padding=1)"},
+            3,
+            "expected at most 2.* residual block",
+        ),
+    ],
+)
+def test_models_that_cannot_be_cut(data, tmp_path, changes, stages, says):
+    run = create(data, tmp_path / "run", "dense", **changes)
+    with pytest.raises(UsageError, match=says):
+        driver.train(run, execution({"workers": stages, "stages": stages}), 3, Events())
+
+
+def test_a_strategy_whose_tasks_need_the_whole_model(data, tmp_path):
+    run = create(data, tmp_path / "run", "gru", strategy="averaging", replicas=2)
+    with pytest.raises(UsageError, match="--stages 2: expected --strategy sync, found averaging"):
+        driver.train(run, execution({"workers": 2, "stages": 2}), 3, Events())
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"executor": "chain"}, "--stages 2: expected --executor gang, found --executor chain"),
+        ({"workers": 3}, "--stages 2: expected --workers that are a multiple of 2, found --worke"),
+        ({"threads": 2}, "--stages 2: expected --threads 1, found --threads 2"),
+        ({"runner": "inline"}, "runs one after the other"),
+        ({"stages": 0}, "--stages: expected"),
+    ],
+)
+def test_options_that_contradict_stages(given, says):
+    with pytest.raises(UsageError, match=says):
+        execution({"stages": 2, **given})
+
+
+def test_workers_without_a_number_are_whole_groups():
+    assert execution({"stages": 3}).workers % 3 == 0
+    assert execution({"stages": 3, "executor": "auto", "workers": "auto"}).workers >= 3
