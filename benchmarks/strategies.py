@@ -21,6 +21,8 @@ from mapreduce.models.context import Context
 from mapreduce.models.softmax import Softmax
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Evaluated, Events
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
 from mapreduce.support import trust
 from mapreduce.training import driver
 
@@ -236,3 +238,71 @@ def uneven(quick: bool) -> Result:
         theirs,
         (IDEAL, 1.25),
     )
+
+
+STALENESS = (0, 1, 2, 4, 8, 16, 32, 64)
+#: Learning rates that are good without staleness.
+OPTIMIZERS = {"sgd": 0.2, "momentum": 0.05, "adagrad": 0.02, "adam": 0.002}
+TRAINED = 20_000
+
+
+@dataclass
+class Curve:
+    """The accuracy of each optimizer for each staleness."""
+
+    accuracies: dict[str, list[float]] = field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def measured(self) -> bool:
+        return bool(self.accuracies)
+
+    def verdict(self) -> str:
+        return "no limit" if self.measured else f"not measured: {self.reason}"
+
+    def lines(self) -> list[str]:
+        """The curve as a Markdown section."""
+        if not self.measured:
+            return ["## What staleness does to learning", "", f"Skipped: {self.reason}.", ""]
+        rates = [f"{name}, rate {rate:g}" for name, rate in OPTIMIZERS.items()]
+        rows = zip(STALENESS, *self.accuracies.values(), strict=False)
+        return [
+            "## What staleness does to learning",
+            "",
+            f"One epoch on {TRAINED:,} rows of MNIST, `--model mlp:64 --strategy downpour "
+            f"--batch-size 32`: 625 gradients of 32 rows, one in a round. Each is computed at a "
+            f"version that is drawn from the last ones. Accuracy on the 10,000 test images.",
+            "",
+            f"| staleness | {' | '.join(rates)} |",
+            f"|---{'|---' * len(rates)}|",
+            *(f"| {late} | {' | '.join(f'{one:.4f}' for one in found)} |" for late, *found in rows),
+            "",
+        ]
+
+
+def staleness(quick: bool) -> Curve:
+    """The benchmark of gradients that are late."""
+    with folder() as path:
+        if not imported(path, "mnist"):
+            return Curve(reason=NO_DATA)
+        curve = Curve()
+        for optimizer, rate in OPTIMIZERS.items():
+            found = curve.accuracies[optimizer] = []
+            for late in STALENESS[:1] if quick else STALENESS:
+                settings = Settings(
+                    "mlp:64",
+                    strategy="downpour",
+                    staleness=late,
+                    optimizer=optimizer,
+                    learning_rate=rate,
+                    batch_size=32,
+                    limit_rows=TRAINED,
+                )
+                evaluation = path / "test"
+                run = driver.create(
+                    path / f"{optimizer}{late}", settings, path / "train", evaluation
+                )
+                gang = Execution("parallel", 1, executor="gang")
+                driver.train(run, gang, 1, Events())
+                found.append(run.summary()["accuracy"])
+        return curve

@@ -149,8 +149,8 @@ class Settings:
     )
     staleness: int | None = _set(
         None,
-        "most gradients of other replicas that are applied while a replica computes its own, for "
-        "--strategy downpour (default: --replicas - 1, which is the least)",
+        "with --strategy downpour, most gradients that are applied after a replica has read the "
+        "model and before its own gradient is (default: --replicas - 1, which is the least)",
         Bound(
             f"a number from 0 to {MOST_STALENESS:,}", lambda number: 0 <= number <= MOST_STALENESS
         ),
