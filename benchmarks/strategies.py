@@ -21,7 +21,6 @@ from mapreduce.models.context import Context
 from mapreduce.models.softmax import Softmax
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.events import Evaluated, Events
-from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.support import trust
 from mapreduce.training import driver
