@@ -34,6 +34,7 @@ NAMES = (
     "gang.epoch",
     "strategies.mnist",
     "strategies.uneven",
+    "strategies.staleness",
     "full_batch",
     "memory",
     "growth",

@@ -42,6 +42,8 @@ FOLDERS = [
     "strategies",
     "strategies.sync",
     "strategies.averaging",
+    "strategies.tournament",
+    "strategies.downpour",
     "executors",
     "algorithms",
     "inference",

@@ -18,13 +18,28 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve()
 PRELOAD = (
-    *(f"mapreduce.cli.{name}" for name in ("main", "data", "inference", "run", "runs", "train")),
+    *(f"mapreduce.cli.{name}" for name in ("main", "data", "explain", "inference", "run", "runs")),
+    "mapreduce.cli.train",
     *(f"mapreduce.data.readers.{name}" for name in ("csv", "idx", "libsvm", "parquet")),
     *(
+        "mapreduce.training.console",
         "mapreduce.training.driver",
+        "mapreduce.training.start",
         "mapreduce.inference.predict",
+        "mapreduce.inference.raw",
+        "mapreduce.inference.report",
         "mapreduce.algorithms.standardise",
+        "mapreduce.launch.run",
+        "mapreduce.mrjob_patches.conf",
+        "mapreduce.optim.members",
+        "mapreduce.runners.inline",
+        "mapreduce.runners.parallel.traits",
+        "mapreduce.strategies.sync",
+        "mapreduce.tracing.notebook",
+        "mapreduce.tracing.page",
+        "mapreduce.tracing.terminal",
     ),
+    *(f"mapreduce.models.{name}" for name in ("linear", "mlp", "softmax")),
     *("kernels.cpu.dense", "kernels.cpu.linear", "kernels.cpu.softmax", "kernels.cpu.sparse"),
 )
 #: One BLAS thread: a command that finds NumPy loaded without these would start itself anew.
@@ -65,6 +80,11 @@ def _serve() -> list[str]:
     before = set(os.environ)
     for name in PRELOAD:
         import_module(name)
+    from numba.core.registry import cpu_target
+
+    # What Numba imports at the first call of a kernel, which takes as long as many a command.
+    cpu_target.typing_context.refresh()
+    cpu_target.target_context.refresh()
     # Where compiled kernels are kept, for example.
     own = {name: value for name, value in os.environ.items() if name not in before}
     for line in sys.stdin:

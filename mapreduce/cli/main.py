@@ -28,6 +28,7 @@ COMMANDS = {
     "runs": ("mapreduce.cli.runs:runs", "List, show, compare, plot and prune runs."),
     "cluster": ("mapreduce.cli.cluster:cluster", "Run a real Hadoop on this machine."),
     "models": ("mapreduce.cli.models:models", "List models, or show the layers of a network."),
+    "strategies": ("mapreduce.cli.strategies:strategies", "List ways to share a training's work."),
     "logs": ("mapreduce.cli.logs:logs", "Show what the tasks of a job on Hadoop wrote."),
     "doctor": ("mapreduce.cli.doctor:doctor", "Check that everything needed is in place."),
 }

@@ -16,6 +16,8 @@ MOST_STEPS = 1000
 
 #: Most replicas: each may keep a state of its own.
 MOST_REPLICAS = 4096
+#: Most applications that a gradient may be late: a version of the model is kept for each.
+MOST_STALENESS = 10_000
 #: Most local steps of a round.
 MOST_LOCAL_STEPS = 100_000
 
@@ -128,10 +130,30 @@ class Settings:
         "in which they differ",
         choices=("mean", "adasum"),
     )
+    held_out: int | None = _set(
+        None,
+        "number of rows that are never trained on, on which replicas compete (default for "
+        "tournament: 5 % of the rows)",
+        Bound("a number of rows", is_count),
+    )
+    spread: float = _set(
+        1.0,
+        "the learning rates of the replicas of a tournament lie between --learning-rate / SPREAD "
+        "and --learning-rate * SPREAD",
+        Bound("a finite number from 1 on", lambda number: 1 <= number < math.inf),
+    )
     compress: str | None = _set(
         None,
         "how replicas send their updates in fewer bytes: fp16, onebit, or topk:RATIO such as "
         "topk:0.001; what a round leaves out is sent later",
+    )
+    staleness: int | None = _set(
+        None,
+        "with --strategy downpour, most gradients that are applied after a replica has read the "
+        "model and before its own gradient is (default: --replicas - 1, which is the least)",
+        Bound(
+            f"a number from 0 to {MOST_STALENESS:,}", lambda number: 0 <= number <= MOST_STALENESS
+        ),
     )
     optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
     init_from: str | None = _set(

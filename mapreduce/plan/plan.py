@@ -24,6 +24,11 @@ from mapreduce.models.context import Key
 from mapreduce.plan import augmentation, strategies
 from mapreduce.reduction import compression
 
+#: Streams of the orders of :mod:`mapreduce.data.order`: of the slices that are held out, and from
+#: the second on, for each round, of those of them that are used. Stream 0 is that of the rows of an
+#: import, and those of epochs follow it.
+_HELD_OUT, _MEASURED = 1 << 61, (1 << 61) + 1
+
 
 class Slice(NamedTuple):
     """Consecutive rows of a shard, for which one gradient is computed."""
@@ -88,6 +93,8 @@ class Plan:
         toolkit's own.
     initial_sha256 : str or None
         Digest of the initial parameters, if they are not the model's own for the seed.
+    held_out : int
+        Rows that are never trained on, in whole slices. The seed chooses the slices.
 
     Notes
     -----
@@ -129,7 +136,10 @@ class Plan:
     replica_state: str = "average"
     elastic: float | None = None
     combine: str = "mean"
+    held_out: int = 0
+    spread: float = 1.0
     compress: str | None = None
+    staleness: int | None = None
 
     # What follows from the attributes
 
@@ -159,9 +169,18 @@ class Plan:
     def slices_per_round(self) -> int:
         return min(self.slices_per_step * self.local_steps, self.slices_per_epoch)
 
+    @property
+    def steps_per_round(self) -> int:
+        """Steps of the optimizer that a round counts: local steps, or one for each replica."""
+        return self.local_steps if self.staleness is None else self.replicas
+
     @cached_property
     def slices_per_epoch(self) -> int:
-        return self._ends[-1]
+        return self._ends[-1] - self.held_out_slices
+
+    @property
+    def held_out_slices(self) -> int:
+        return -(-self.held_out // self.slice_rows)
 
     @cached_property
     def rounds_per_epoch(self) -> int:
@@ -187,17 +206,32 @@ class Plan:
         drawn = _epoch_order(self, epoch)[first : first + self.slices_per_round]
         return Slices(self, np.sort(drawn))
 
+    def held_out_for(self, round_number: int, count: int) -> "Slices":
+        """Some of the slices that are held out, drawn for a round, sorted by shard and row."""
+        drawn = order.permutation(self.seed, _MEASURED + round_number, self.held_out_slices)
+        return Slices(self, np.sort(self._divided[1][drawn[:count]]))
+
+    @cached_property
+    def _divided(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The numbers of the slices that are trained on, and of those that are held out."""
+        drawn = order.permutation(self.seed, _HELD_OUT, self._ends[-1])
+        held_out, trained_on = np.split(drawn, [self.held_out_slices])
+        return np.sort(trained_on), np.sort(held_out)
+
     def create_model(self) -> Model:
         """The model, for the shape of the data."""
         shape = self.data.shape or self.data.features
         return models.create(self.model, shape, self.data.classes, self.dtype, self.device)
 
-    def create_schedule(self) -> optim.Schedule:
-        """From the round to its learning rate; from the local step, if a round has several."""
-        return optim.schedule(self.schedule, self.learning_rate, self.rounds * self.local_steps)
+    def create_schedule(self, factor: float = 1.0) -> optim.Schedule:
+        """From the round to its learning rate; from the step, if a round has several."""
+        rate, steps = self.learning_rate * factor, self.rounds * self.steps_per_round
+        return optim.schedule(self.schedule, rate, steps)
 
-    def create_optimizer(self) -> optim.Transformation | optim.GlobalTransformation:
-        """The optimizer, with its schedule."""
+    def create_optimizer(
+        self, factor: float = 1.0
+    ) -> optim.Transformation | optim.GlobalTransformation:
+        """The optimizer, with its schedule, of which a replica may take a multiple."""
         options = optim.Options(
             momentum=self.momentum,
             weight_decay=self.weight_decay,
@@ -208,7 +242,7 @@ class Plan:
             rounds=self.rounds,
             tol=self.tol,
         )
-        return optim.find(self.optimizer).create(self.create_schedule(), options)
+        return optim.find(self.optimizer).create(self.create_schedule(factor), options)
 
     def initial_arrays(self, params: npt.NDArray[Any]) -> dict[str, npt.NDArray[Any]]:
         """The strategy's arrays before the first round, in addition to the parameters.
@@ -219,6 +253,12 @@ class Plan:
         found: dict[str, npt.NDArray[Any]] = dict(kind.initial_arrays(self, params))
         for name, array in kind.own_arrays(self, params).items():
             found |= {strategies.owned(name, at): array for at in range(kind.units(self, 0))}
+        return found
+
+    @cached_property
+    def notes(self) -> int:
+        """Numbers that the strategy notes of a round, beside its rows and their loss."""
+        found: int = strategies.find(self.strategy).notes(self)
         return found
 
     @cached_property
@@ -322,8 +362,8 @@ class Slices(Sequence[Slice]):
 
 @lru_cache(maxsize=2)
 def _epoch_order(plan: Plan, epoch: int) -> npt.NDArray[np.int64]:
-    # Stream 0 is that of the rows of an import.
-    return order.permutation(plan.seed, epoch + 1, plan.slices_per_epoch)
+    drawn = order.permutation(plan.seed, epoch + 1, plan.slices_per_epoch)
+    return plan._divided[0][drawn] if plan.held_out else drawn
 
 
 def _slice(plan: Plan, number: int) -> Slice:

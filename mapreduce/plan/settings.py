@@ -31,6 +31,8 @@ LEAST_SLICES = 4
 LEAST_SLICE_ROWS = 16
 #: Default of the rounds between checkpoints.
 CHECKPOINT_EVERY = 500
+#: Share of the rows that a strategy whose replicas compete holds out by default.
+HELD_OUT = 0.05
 
 
 def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None) -> Plan:
@@ -100,14 +102,18 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             "dtype": dtype(settings.optimizer, settings.dtype),
             "batch_size": batch_size,
             "slice_rows": _slice_rows(settings, batch_size, full, data),
+            "staleness": _staleness(settings),
             "rounds": 1,
             "device": _device(settings.device),
             "eval_every": 1,
             "checkpoint_every": 1,
+            "held_out": 0,
         },
     )
     if full and settings.slice_rows is None:
         plan = replace(plan, slice_rows=_bounded(plan.slice_rows, plan.create_model()))
+    plan = replace(plan, held_out=_held_out(settings, plan))
+    _check_held_out(plan)
     rounds = settings.rounds or (settings.epochs or defaults.epochs) * plan.rounds_per_epoch
     plan = replace(
         plan,
@@ -157,6 +163,7 @@ def check(plan: Plan) -> None:
     expect(len(weights) in (0, data.classes), "--class-weight", "one of each class", len(weights))
     parts = size == plan.rows or (size < plan.rows and size % plan.slice_rows == 0)
     expect(parts, "--batch-size", f"slices of {plan.slice_rows} of {plan.rows} rows", size)
+    _check_held_out(plan)
     _check_plan(plan)
 
 
@@ -173,6 +180,26 @@ def _check_plan(plan: Plan) -> None:
         strategies.find(plan.strategy).check(plan)
     with contextlib.suppress(UntrustedError):
         _check_same_losses(plan)
+
+
+def _held_out(settings: Settings, plan: Plan) -> int:
+    """Rows that are held out: by default whole slices, if the strategy uses them."""
+    is_default = settings.held_out is None
+    if is_default and "held_out" in strategies.find(settings.strategy).takes:
+        return max(1, round(HELD_OUT * plan.rows / plan.slice_rows)) * plan.slice_rows
+    return settings.held_out or 0
+
+
+def _check_held_out(plan: Plan) -> None:
+    """Refuse to hold out rows without which there would not be one step of training."""
+    slices = plan.slices_per_epoch + plan.held_out_slices
+    least = 1 if plan.batch_size >= plan.rows else plan.slices_per_step
+    if plan.held_out and slices - plan.held_out_slices < least:
+        raise UsageError(
+            f"--held-out {plan.held_out}: {plan.held_out_slices} of {slices} slices of "
+            f"{plan.slice_rows} rows are held out, and a step of training takes {least}. Hold out "
+            f"fewer rows, or take a smaller --batch-size or --slice-rows"
+        )
 
 
 def _check_memory(plan: Plan) -> None:
@@ -495,6 +522,13 @@ def _slice_rows(settings: Settings, batch_size: int, full: bool, data: Manifest)
             f"--slice-rows {wanted}: expected a divisor of the batch size {batch_size}"
         )
     return wanted
+
+
+def _staleness(settings: Settings) -> int | None:
+    """The staleness; None if the strategy has none."""
+    if settings.staleness is None and "staleness" in strategies.find(settings.strategy).takes:
+        return settings.replicas - 1
+    return settings.staleness
 
 
 def default_batch_size(rows: int) -> int:

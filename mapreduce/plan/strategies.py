@@ -10,6 +10,8 @@ STRATEGIES = Registry(
     {
         "sync": "mapreduce.strategies.sync.sync:Sync",
         "averaging": "mapreduce.strategies.averaging.averaging:Averaging",
+        "tournament": "mapreduce.strategies.tournament.tournament:Tournament",
+        "downpour": "mapreduce.strategies.downpour.downpour:Downpour",
     },
     base="mapreduce.strategies.base:Strategy",
 )
@@ -39,8 +41,11 @@ REPLICATING = (
     "compress",
 )
 
+#: Settings of replicas that compete.
+COMPETING = ("held_out", "spread")
+
 #: What a strategy may name: :attr:`mapreduce.strategies.base.Strategy.takes`.
-OPTIONAL = (*OPTIMIZING, *REPLICATING)
+OPTIONAL = (*OPTIMIZING, *REPLICATING, *COMPETING, "staleness")
 
 
 #: Between the name of an array and the number of the unit that owns it.

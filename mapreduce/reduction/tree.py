@@ -97,6 +97,15 @@ class TreeFold(Generic[Partial]):
         self._ancestors: set[Node] = set()
         self._watcher = watcher.get()
 
+    @classmethod
+    def apart(
+        cls, leaves: int, combine: Callable[[Partial, Partial], Partial], what: str = "the sum"
+    ) -> "TreeFold[Partial]":
+        """A fold that is not observed, since its sum is no part of the round's own."""
+        fold = cls(leaves, combine, what)
+        fold._watcher = None
+        return fold
+
     def add(self, node: Node, partial: Partial) -> None:
         """Add the partial result of a node, which the fold may change.
 

@@ -83,8 +83,9 @@ class Position:
         Rounds completed.
     params : array (size,)
     state : dict of str to array (size,)
-    history : array (rounds since the last checkpoint of the plan, 3), float64
-        Number of rows, their weight and the sum of their losses in each of those rounds.
+    history : array (rounds since the last checkpoint of the plan, 3 + notes), float64
+        Number of rows, their weight and the sum of their losses in each of those rounds, and what
+        the strategy notes of it.
     scalars : array (m,), float64
         The optimizer's; called ``memory`` in files.
     """
@@ -105,7 +106,7 @@ class Position:
         expected |= {
             "params": f"{model.dtype} ({model.size},)",
             "memory": f"float64 {optimizer.first_scalars().shape}",
-            "history": f"float64 ({rounds}, 3)",
+            "history": f"float64 ({rounds}, {3 + plan.notes})",
         }
         found = {name: f"{array.dtype} {array.shape}" for name, array in arrays.items()}
         if found != expected:
@@ -380,6 +381,7 @@ class RunDir:
         end = result.completed if result else plan.rounds
         losses = {at: (one["rows"], one["loss"]) for at, one in rounds.items() if at <= end}
         warnings = outcome.warnings(plan, result, losses, recorded)
+        won = outcome.matches_won(recorded, end if result else last.get("completed", 0))
         return {
             "run": str(self.path),
             "state": state,
@@ -398,6 +400,7 @@ class RunDir:
             **{f"bytes_{name}": exchanged.get(name) for name in events.BYTES},
             "warning": warnings[0] if warnings else None,
             "warnings": warnings,
+            **({} if won is None else {"matches_won": won}),
         }
 
     # Rounds

@@ -66,12 +66,39 @@ class PhasesTimed(Event):
 
 
 @dataclass(frozen=True)
-class RoundCompleted(Event):
-    """A round is published. The loss is the mean over its rows, before the update."""
+class OfRound(Event):
+    """Base class of what is told of each round once, of which ``completed`` is the number."""
 
     completed: int
+
+
+@dataclass(frozen=True)
+class RoundCompleted(OfRound):
+    """A round is published. The loss is the mean over its rows, before the update."""
+
     rows: int
     loss: float
+
+
+@dataclass(frozen=True)
+class TournamentDecided(OfRound):
+    """Replicas competed in a round, in pairs; the numbers are those of replicas.
+
+    Attributes
+    ----------
+    best : int
+        The replica that has become the model.
+    winners, losers : tuple of int
+        Of each match: the loser goes on from the winner's parameters and state.
+    losses : tuple of float or None
+        Mean loss of each replica on the rows that were held out; None if it is not finite, or if
+        the replica did not take part.
+    """
+
+    best: int
+    winners: tuple[int, ...]
+    losers: tuple[int, ...]
+    losses: tuple[float | None, ...]
 
 
 @dataclass(frozen=True)
@@ -121,7 +148,7 @@ class Exchanged(Event):
     pulled : int
         Parameters that replicas have read.
     kept : int
-        What replicas keep of their own, which is stored with the model.
+        What replicas keep to themselves, which is not sent.
     """
 
     completed: int
@@ -194,17 +221,19 @@ class JsonLines:
         # A killed writer may have cut its last line short.
         self._waiting = b"" if content[-1:] in (b"", b"\n") else b"\n"
         self._at = time.monotonic()
-        self._recorded = max(
-            (event["completed"] for event in read(path) if event["event"] == "RoundCompleted"),
-            default=0,
-        )
+        self._recorded = {kind.__name__: 0 for kind in OfRound.__subclasses__()}
+        for event in read(path):
+            if event["event"] in self._recorded:
+                last = self._recorded[event["event"]]
+                self._recorded[event["event"]] = max(last, event["completed"])
 
     def __call__(self, event: Event) -> None:
-        if isinstance(event, RoundCompleted) and event.completed <= self._recorded:
+        if isinstance(event, OfRound) and event.completed <= self._recorded[type(event).__name__]:
             return
         if isinstance(event, RunStarted):
             # A driver that starts from an earlier round reports the following ones again.
-            self._recorded = min(self._recorded, event.completed)
+            for kind, last in self._recorded.items():
+                self._recorded[kind] = min(last, event.completed)
         record = {"event": type(event).__name__, "time": round(time.time(), 3), **asdict(event)}
         # JSON has no NaN: the loss of a skipped round is null.
         record = {
@@ -212,7 +241,7 @@ class JsonLines:
             for name, value in record.items()
         }
         self._waiting += json.dumps(record).encode() + b"\n"
-        can_wait = isinstance(self._path, RemotePath) and isinstance(event, RoundCompleted)
+        can_wait = isinstance(self._path, RemotePath) and isinstance(event, OfRound)
         # A longer file is written less often.
         if not can_wait or time.monotonic() - self._at > 1 + len(self._written) / 1e6:
             self.close()
@@ -271,5 +300,5 @@ _FIELDS = {
         for name, wanted in get_type_hints(kind).items()
         if not hasattr(kind, name)
     }
-    for kind in Event.__subclasses__()
+    for kind in (*Event.__subclasses__(), *OfRound.__subclasses__())
 }

@@ -110,3 +110,21 @@ def warnings(
     ]
     # A driver that starts again warns again.
     return [*dict.fromkeys([*([found] if found else []), *lasting])]
+
+
+def matches_won(recorded: Iterable[Mapping[str, Any]], completed: int) -> int | None:
+    """Matches of a tournament that the model after some rounds and its ancestors won.
+
+    The ancestor of a model in an earlier round is the replica whose parameters it goes on from.
+    None if the log lacks a round, as all do where nobody competes.
+    """
+    rounds = {one["completed"]: one for one in recorded if one["event"] == "TournamentDecided"}
+    if any(at not in rounds for at in range(1, completed + 1)) or not completed:
+        return None
+    replica, won = rounds[completed]["best"], 0
+    for at in range(completed, 0, -1):
+        winners, losers = rounds[at]["winners"], rounds[at]["losers"]
+        if replica in losers:
+            replica = winners[losers.index(replica)]
+        won += replica in winners
+    return won

@@ -17,6 +17,7 @@ from mapreduce.plan.plan import Plan, Slice
 from mapreduce.reduction.aggregator import VectorSum, combine, is_elementwise, joined
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold
+from mapreduce.runs.events import Event
 from mapreduce.strategies.leaf_ranges import LeafRange, block_key
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
@@ -93,8 +94,14 @@ class Traffic(NamedTuple):
 class Strategy(ABC):
     """What the tasks of a round do; one instance in a process serves many rounds."""
 
-    #: The name of what is added up over the units, for ``explain``.
+    #: The names of a unit, and of what is added up over the units, for ``explain``.
+    unit = "slice"
     summed = "gradient"
+    #: What ``gradreduce strategies`` says: what travels in a round, who waits for whom, and when to
+    #: use the strategy.
+    travels: ClassVar[str] = ""
+    waits: ClassVar[str] = ""
+    use: ClassVar[str] = ""
     #: Whether tasks can hold a model together, each a stage of it: see :meth:`split`.
     takes_stages: ClassVar[bool] = False
     #: The settings of :data:`mapreduce.plan.strategies.OPTIONAL` that it uses. The others are
@@ -144,6 +151,16 @@ class Strategy(ABC):
     def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
         """Names of the arrays that mappers read in addition to the parameters."""
         return ()
+
+    @classmethod
+    def notes(cls, plan: Plan) -> int:
+        """How many numbers the strategy notes of each round, of which :meth:`event` tells."""
+        return 0
+
+    @classmethod
+    def event(cls, plan: Plan, completed: int, notes: Array) -> Event | None:
+        """What to tell of a round, after which ``completed`` ones are over; by default nothing."""
+        return None
 
     @classmethod
     def most_messages(cls, plan: Plan, completed: int) -> int:
@@ -243,6 +260,11 @@ class Strategy(ABC):
         return fold
 
     # For explain
+
+    @classmethod
+    def is_mean(cls, plan: Plan) -> bool:
+        """Whether units send sums over rows, which are added up and divided by all rows."""
+        return True
 
     @classmethod
     def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:

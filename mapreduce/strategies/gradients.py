@@ -11,7 +11,7 @@ from mapreduce.models.context import Key
 from mapreduce.optim.contract import GlobalTransformation
 from mapreduce.plan.plan import Slice
 from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
-from mapreduce.reduction.tree import Node, TreeFold, watcher
+from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import SparseVector, dense
 from mapreduce.runs.directory import Array
 from mapreduce.strategies.leaf_ranges import LeafRange
@@ -40,8 +40,7 @@ class Gradients:
         NonFiniteError
             A sum is NaN or infinite, and the plan does not tolerate that.
         """
-        self._spare += self._lent
-        self._lent.clear()
+        self.reuse()
         for node, partial in self._fold(part).nodes():
             self._check_finite(part, node, partial)
             if not isinstance(partial.vector, SparseVector):
@@ -63,22 +62,20 @@ class Gradients:
     def total(self, completed: int, rows: Sequence[Slice], params: Array) -> VectorSum:
         """The sum over slices of a round, for parameters of one's own, along a tree over them.
 
-        Its vector is valid until the next call of this method or of :meth:`nodes`.
+        Its vector is valid until the next call of :meth:`reuse` or of :meth:`nodes`.
         """
-        self._spare += self._lent
-        self._lent.clear()
-        # Not a part of the round's own sum.
-        token = watcher.set(None)
-        try:
-            fold: TreeFold[VectorSum] = TreeFold(len(rows), self._combine, "the gradient")
-        finally:
-            watcher.reset(token)
+        fold: TreeFold[VectorSum] = TreeFold.apart(len(rows), self._combine, "the gradient")
         for leaf, partial in enumerate(self._of_slices(completed, rows, params, 1.0)):
             fold.add(Node(0, leaf), partial)
         found = fold.result()
         if not isinstance(found.vector, SparseVector):
             self._lent.append(found.vector)
         return found
+
+    def reuse(self) -> None:
+        """Use the memory of the sums that were given again."""
+        self._spare += self._lent
+        self._lent.clear()
 
     def _of_slices(
         self, completed: int, rows: Iterable[Slice], params: Array, scale: float

@@ -6,6 +6,7 @@ many even, consecutive parts as there are replicas. Where slices and replicas ar
 parts are complete subtrees of the round's tree.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from mapreduce.optim.contract import GlobalTransformation
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.reduction.aggregator import VectorSum, combine
+from mapreduce.reduction.vectors import SparseVector, Vector, dense
 from mapreduce.runs.directory import Array
 from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.state import State
@@ -97,12 +99,20 @@ class Trained(NamedTuple):
 
 
 class Replicas:
-    """The local steps of replicas."""
+    """The local steps of replicas.
 
-    def __init__(self, context: TaskContext, state: State) -> None:
+    ``factors`` are multiples of the learning rate, one for each replica; by default 1.
+    """
+
+    def __init__(
+        self, context: TaskContext, state: State, factors: Sequence[float] | None = None
+    ) -> None:
         self._context = context
         self._gradients = Gradients(context, state)
-        self._stepper = Stepper(context)
+        self._steppers = [Stepper(context)] * context.plan.replicas
+        if factors is not None:
+            optimizers = map(context.plan.create_optimizer, factors)
+            self._steppers = [Stepper(context, optimizer) for optimizer in optimizers]
 
     def train(self, completed: int, replica: int, params: Array, state: Arrays) -> Trained:
         """Take a replica's steps of a round, from some parameters (size,) and state on.
@@ -117,52 +127,66 @@ class Replicas:
         update = np.zeros_like(params)
         for number, rows in enumerate(steps_of(plan, completed, replica)):
             local = params if number == 0 else params + update
-            found, state, total = self.step(completed, number, rows, local, state)
+            found, state, total = self.step(completed, number, rows, local, state, replica)
             with np.errstate(all="ignore"):
                 update = found if number == 0 else update + found
-            self._check(completed, replica, number, rows, update, total.loss)
+            where = f"round {completed}, replica {replica}, local step {number}"
+            cure = "fewer --local-steps"
+            check_finite(self._context, where, rows, "update", update, total.loss, cure)
             part = VectorSum(total.count, total.weight, total.loss, seen.vector, total.extras)
             seen = combine(seen, part) if number else part
         return Trained(update, state, seen)
 
     def step(
-        self, completed: int, number: int, rows: list[Slice], params: Array, state: Arrays
+        self,
+        completed: int,
+        number: int,
+        rows: list[Slice],
+        params: Array,
+        state: Arrays,
+        replica: int = 0,
     ) -> tuple[Array, Arrays, VectorSum]:
         """One local step: what it adds to the parameters, the state, and the sum over its rows."""
-        context = self._context
+        context, stepper = self._context, self._steppers[replica]
         optimizer = context.optimizer
         part = Part(0, len(params), params, state, optimizer.first_scalars())
+        self._gradients.reuse()
         total = self._gradients.total(completed, rows, params)
-        mean = self._stepper.mean(part, total)
+        mean = stepper.mean(part, total)
         sums = None
         if isinstance(optimizer, GlobalTransformation):
-            sums = self._stepper.scalars(completed, part, mean).result()
+            sums = stepper.scalars(completed, part, mean).result()
         step = completed * context.plan.local_steps + number
-        stepped = self._stepper.step(step, part, mean, sums)
+        stepped = stepper.step(step, part, mean, sums)
         updates = stepped.updates
         with np.errstate(all="ignore"):
             found = stepped.params - params if updates is None else updates
         return found, stepped.state, total
 
-    def _check(
-        self,
-        completed: int,
-        replica: int,
-        number: int,
-        rows: list[Slice],
-        update: Array,
-        loss: float,
-    ) -> None:
-        index = _first_non_finite(update)
-        if index < 0 and np.isfinite(loss):
-            return
-        where = ", ".join(f"shard {each.shard} rows {each.start}-{each.stop - 1}" for each in rows)
-        context = self._context
-        what = f"its loss is {loss}"
-        if index >= 0:
-            what = f"its update of parameter {context.model.parameter_at(index)} is {update[index]}"
-            what += context.feature(index)
-        raise NonFiniteError(
-            f"round {completed}, replica {replica}, local step {number} ({where:.200}): {what}. "
-            f"The replica diverged: {context.plan.cures}, or fewer --local-steps"
-        )
+
+def check_finite(
+    context: TaskContext,
+    where: str,
+    rows: list[Slice],
+    what: str,
+    vector: Vector,
+    loss: float,
+    cure: str,
+) -> None:
+    """Raise a NonFiniteError if what a replica has made of some slices is NaN or infinite.
+
+    ``where`` is the round and the replica, ``what`` the name of the vector (size,), and ``cure``
+    is one more thing to try.
+    """
+    values = vector.values if isinstance(vector, SparseVector) else vector
+    if _first_non_finite(values) < 0 and np.isfinite(loss):
+        return
+    found = dense(vector)
+    index = _first_non_finite(found)
+    places = ", ".join(f"shard {each.shard} rows {each.start}-{each.stop - 1}" for each in rows)
+    shown = f"its loss is {loss}"
+    if index >= 0:
+        shown = f"its {what} of parameter {context.model.parameter_at(index)} is {found[index]}"
+        shown += context.feature(index)
+    cures = f"{context.plan.cures}, or {cure}"
+    raise NonFiniteError(f"{where} ({places:.200}): {shown}. The replica diverged: {cures}")

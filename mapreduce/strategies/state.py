@@ -145,7 +145,8 @@ class State:
             ``params``, and the strategy's arrays by name, all of the block's length. An array is
             not written again if it is the very array of the block before.
         rows : sequence of float
-            Number of rows, their weight and the sum of their losses in this round.
+            Number of rows, their weight and the sum of their losses in this round, and what the
+            strategy notes of it.
         scalars : array, optional
             The optimizer's scalars; by default those of the block before.
 

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mapreduce.optim.contract import PAGE, GlobalTransformation, Shared
+from mapreduce.optim.contract import PAGE, GlobalTransformation, Shared, Transformation
 from mapreduce.reduction.aggregator import CURVATURE, MOMENTS, VectorSum
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import dense
@@ -37,12 +37,16 @@ class Stepped(NamedTuple):
 
 
 class Stepper:
-    """The plan's steps."""
+    """The plan's steps, with its optimizer or another one with the same state."""
 
-    def __init__(self, context: TaskContext) -> None:
+    def __init__(
+        self,
+        context: TaskContext,
+        optimizer: Transformation | GlobalTransformation | None = None,
+    ) -> None:
         self._context = context
         self._masks: dict[tuple[int, int], Array] = {}
-        optimizer = context.optimizer
+        self._optimizer = optimizer = optimizer or context.optimizer
         self._global = optimizer if isinstance(optimizer, GlobalTransformation) else None
 
     def mean(self, part: Part, total: VectorSum) -> VectorSum:
@@ -53,7 +57,7 @@ class Stepper:
         gradient = total.mean()
         l2 = self._context.plan.l2
         if self._context.plan.is_mixed:
-            scale = self._context.optimizer.loss_scale(part.scalars)
+            scale = self._optimizer.loss_scale(part.scalars)
             gradient = gradient / gradient.dtype.type(scale)
         if l2:
             gradient = gradient + gradient.dtype.type(l2) * self._penalised(part) * part.params
@@ -118,7 +122,7 @@ class Stepper:
         """
         trained, arrays, scalars = self._trained(part), self._state(part, mean), part.scalars
         gradient = dense(mean.vector)
-        plan, optimizer = self._context.plan, self._context.optimizer
+        plan, optimizer = self._context.plan, self._optimizer
         updates = None
         with np.errstate(all="ignore"):
             if isinstance(optimizer, GlobalTransformation):

@@ -120,9 +120,10 @@ class Run:
         rounds, evaluated = self._recorded("RoundCompleted"), self._recorded("Evaluated")
         has_rate = "learning_rate" in optim.find(self.plan.optimizer).takes
         rate = self.plan.create_schedule() if has_rate else lambda step: None
+        steps = self.plan.steps_per_round
         for at, event in rounds.items():
             scores = {f"eval_{name}": value for name, value in evaluated.get(at, {}).items()}
-            event |= {"learning_rate": rate(at - 1), **scores}
+            event |= {"learning_rate": rate((at - 1) * steps), **scores}
         return _table(rounds, "loss", *_NUMBERS)
 
     @property

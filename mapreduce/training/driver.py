@@ -241,6 +241,7 @@ class _Training:
         self._plan = run.config.plan
         self._model = self._plan.create_model()
         self._optimizer = self._plan.create_optimizer()
+        self._strategy = strategies.find(self._plan.strategy)
         self._given = execution.for_paths(run.path, path_of(run.config.data))
         self._execution = self._given.with_blocks_for(self._model)
         self._blocks = len(block_bounds(self._model.size, self._execution.blocks))
@@ -538,10 +539,13 @@ class _Training:
     def _report(self, position: Position) -> None:
         """Emit the rounds up to a position that were not emitted yet."""
         first = position.completed - len(position.history) + 1
-        for completed, (rows, weight, loss) in enumerate(position.history, first):
+        for completed, (rows, weight, loss, *notes) in enumerate(position.history, first):
             if completed > self._completed:
                 mean = float(loss / weight) if weight else 0.0
                 self._events.emit(RoundCompleted(completed, int(rows), mean))
+                event = self._strategy.event(self._plan, completed, np.array(notes))
+                if event is not None:
+                    self._events.emit(event)
                 self._completed = completed
 
     def _report_latest(self) -> None:
@@ -583,8 +587,8 @@ def initial(plan: Plan, run: RunDir | None = None) -> Position:
             raise UsageError(
                 f"--strategy {plan.strategy}: expected a method for the phase {phase.name!r}"
             )
-    optimizer = plan.create_optimizer()
-    return Position(0, params, plan.initial_arrays(params), scalars=optimizer.first_scalars())
+    history, scalars = np.empty((0, 3 + plan.notes)), plan.create_optimizer().first_scalars()
+    return Position(0, params, plan.initial_arrays(params), history, scalars)
 
 
 def _check_stages(plan: Plan, count: int) -> None:

@@ -32,7 +32,7 @@ def data(cluster, tmp_path_factory):
 
 
 def train(data, name, place, execution, events=None):
-    settings = replace(PLANS[name], batch_size=32, slice_rows=8, rounds=3)
+    settings = replace(PLANS[name], batch_size=32, slice_rows=8, rounds=2)
     if execution.executor == "gang":
         settings = replace(settings, rounds=40, checkpoint_every=10)
     run = driver.create(data / f"{place}-{name}", settings, data / "train", data / "train")

@@ -18,10 +18,12 @@ SETTINGS = Settings(
 KEPT = replace(SETTINGS, replica_state="keep")
 CHAINS = {
     "compressed": replace(KEPT, compress="topk:0.05", local_steps=2),
+    "downpour": replace(SETTINGS, strategy="downpour", staleness=4),
 }
 GANGS = {
     "compressed": replace(KEPT, compress="onebit"),
     "adasum": replace(KEPT, combine="adasum", learning_rate=0.01),
+    "tournament": replace(SETTINGS, strategy="tournament", spread=2.0),
 }
 
 
@@ -40,7 +42,7 @@ def train(data, settings, name, execution, events=None):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHAINS)
 def test_a_chain_has_the_bits_of_inline(name, data):
-    settings = replace(CHAINS[name], rounds=3)
+    settings = replace(CHAINS[name], rounds=2)
     expected = train(data, settings, f"{name}-chain-inline", Execution("inline"))
     assert train(data, settings, f"{name}-chain", Execution("hadoop", 2)) == expected
 

@@ -22,8 +22,10 @@ def blocks(language: str, text: str = README) -> list[str]:
 
 
 def shell(command: str, folder: Path) -> str:
-    if command.startswith("gradreduce ") and not set(command) & set("|&;<>$*\n"):
-        return programs.succeed(*shlex.split(command)[1:], cwd=folder)
+    lines = command.replace("\\\n", " ").strip().splitlines()
+    if all(line.startswith("gradreduce ") and not set(line) & set("|&;<>$*#") for line in lines):
+        # Without the seconds that a shell's Python takes for its imports.
+        return "".join(programs.succeed(*shlex.split(line)[1:], cwd=folder) for line in lines)
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=folder,

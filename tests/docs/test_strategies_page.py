@@ -20,7 +20,10 @@ def test_commands_in_order(tmp_path):
     found = {
         run: json.loads(programs.succeed("runs", "show", tmp_path / run, "--json")) for run in runs
     }
-    assert min(run["accuracy"] for run in found.values()) > 0.9
+    # Of the bad learning rate a tournament makes a good one.
+    assert found.pop("runs/slow")["accuracy"] < 0.6
+    assert min(run["accuracy"] for run in found.values()) > 0.85
+    assert found["runs/won"]["matches_won"] > 15
     # An epoch of 1,437 digits is 12 rounds of 128 rows.
     assert (found["runs/sync"]["rounds"], found["runs/local"]["rounds"]) == (120, 30)
 

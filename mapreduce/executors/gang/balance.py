@@ -13,8 +13,8 @@ from mapreduce.strategies.leaf_ranges import EVEN, Split, alignment, shares
 #: Rounds of which a median is taken, or fewer if they take so many seconds.
 _ROUNDS, _LEAST, _SECONDS = 16, 3, 1.0
 
-#: The even split is kept where it takes at most this much longer than that by speed; and a split is
-#: replaced by one that takes less by more than this share, and by more than these seconds.
+#: The even split is as good as that by speed if it takes longer by at most the first share. A
+#: split is replaced if it takes longer than the best by more than the second, and than the seconds.
 _EQUAL, _GAIN, _WORTH = 0.1, 0.2, 1e-4
 
 #: A rank without units is measured again after these seconds, and after so many times of what a

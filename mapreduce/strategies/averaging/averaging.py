@@ -52,8 +52,11 @@ from mapreduce.strategies.task_context import TaskContext
 class Averaging(Strategy):
     """Averaging, whose units are the replicas."""
 
-    summed = "update"
+    unit, summed = "replica", "update"
     takes = (*replicas.TAKES, *REPLICATING)
+    travels = "what replicas have learned in --local-steps steps, compressed by --compress"
+    waits = "all wait for the last replica, but only once in --local-steps steps"
+    use = "a round costs more than a gradient: on a cluster, with a large model, on a slow network"
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
         super().__init__(context, state, layout)
@@ -101,6 +104,11 @@ class Averaging(Strategy):
     def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:
         """The slices of a replica."""
         return replicas.slices_of(plan, completed, unit)
+
+    @classmethod
+    def is_mean(cls, plan: Plan) -> bool:
+        """Not if updates are combined by adasum, or are shares of differences."""
+        return plan.elastic is None and plan.combine == "mean"
 
     @classmethod
     def phases(cls, plan: Plan, completed: int, layout: Layout) -> tuple[Phase, ...]:
@@ -211,7 +219,7 @@ class Averaging(Strategy):
         arrays |= {name: extras[STATE + name] for name in self._averaged}
         before = arrays["params"]
         part = Part(*self.state.bounds[number], before, {}, scalars)
-        is_mean = plan.elastic is None and plan.combine == "mean"
+        is_mean = self.is_mean(plan)
         with np.errstate(all="ignore"):
             params = before + (total.mean() if is_mean else dense(total.vector))
         steps = -(-plan.leaves(completed) // plan.slices_per_step)

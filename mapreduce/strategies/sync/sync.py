@@ -38,6 +38,9 @@ class Sync(Strategy):
     """Synchronous training, whose units are the slices of a round."""
 
     takes = OPTIMIZING
+    travels = "sums of gradients to the owners of the blocks, and the new parameters back"
+    waits = "all wait for the last slice of each batch"
+    use = "the default, and the only one that takes L-BFGS and mixed precision"
     takes_stages = True
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:

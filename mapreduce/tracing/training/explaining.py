@@ -69,12 +69,14 @@ def traced(
         found = tracing.trace_round(scratch, number - 1, layout, Path(folder))
         after = scratch.read_round(number, layout.blocks)
         blocks = _blocks(scratch, number, model.size, layout)
-        _, weight, loss = after.history[-1].tolist()
+        _, weight, loss, *_ = after.history[-1].tolist()
         loss = float(loss / weight) if weight else 0.0
         checks = [replay.compare_loss(run, number, loss)]
         checks += replay.compare_states(run, scratch, after, layout.blocks, tell)
         convolution = filters.noted(context, number - 1, before.params, after.params)
-    scale = tracing.scale_of(plan, before.scalars) * (weight or 1.0)
+    kind = strategies.find(plan.strategy)
+    is_mean = kind.is_mean(plan)
+    scale = tracing.scale_of(plan, before.scalars) * (weight or 1.0 if is_mean else 1.0)
     with np.errstate(all="ignore"):
         mean = found.total.astype(np.float64) / scale
     recorded, now = run.read_json("profile.json"), numeric.describe() | model.libraries
@@ -91,15 +93,18 @@ def traced(
             "model": plan.model,
             "parameters": model.size,
             "optimizer": plan.optimizer,
-            "learning rate": float(plan.create_schedule()(number - 1)),
+            "learning rate": float(plan.create_schedule()((number - 1) * plan.steps_per_round)),
             "L1": plan.l1,
             "L2": plan.l2,
             "state before from": start.place,
             "rounds run again from there": number - 1 - start.position.completed,
             "loss before the update": loss,
-            "norm of the gradient": norm(mean),
+            f"norm of the {kind.summed}": norm(mean),
         },
-        summed=strategies.find(plan.strategy).summed,
+        unit=kind.unit,
+        summed=kind.summed,
+        is_mean=is_mean,
+        story=f"What travels: {kind.travels}. {kind.waits.capitalize()}." * (kind.unit != "slice"),
         norm=norm(mean),
         skipped=optimizer.skipped(after.scalars) > optimizer.skipped(before.scalars),
         sha256_before=checkpoint.model_sha256(model.named(before.params)),

@@ -32,6 +32,9 @@ class SliceNote(_Sum):
         Its rows in the data.
     loss : float
         Sum over its rows.
+    parts : int
+        Slices that it consists of: several, if it is a replica. The rows after the first slice may
+        be elsewhere then.
     """
 
     leaf: int
@@ -40,6 +43,7 @@ class SliceNote(_Sum):
     start: int
     stop: int
     loss: float
+    parts: int = 1
 
     @property
     def rows(self) -> int:
@@ -171,10 +175,14 @@ class RoundTrace(Trace):
         From 1.
     facts : dict
         The run, its model and its optimizer, and where the state before the round is from.
-    summed : str
-        What is added up, such as gradients.
+    unit, summed : str
+        What a leaf is, and what is added up, such as gradients.
+    is_mean : bool
+        Whether sums over rows are added up, and divided by all rows.
+    story : str
+        What travels, and who waits for whom, if that is not as in synchronous training.
     norm : float
-        Of the mean gradient of the round's rows.
+        Of the mean gradient of the round's rows, or of what else was made of the units.
     skipped : bool
         Whether the optimizer left the model as it was, since the gradient was not finite.
     sha256_before, sha256_after : str
@@ -187,7 +195,10 @@ class RoundTrace(Trace):
 
     number: int
     facts: dict[str, Any]
+    unit: str
     summed: str
+    is_mean: bool
+    story: str
     norm: float
     skipped: bool
     sha256_before: str
@@ -200,6 +211,10 @@ class RoundTrace(Trace):
     checks: list[Check]
     profile: list[str]
     convolution: ConvolutionNote | None
+
+    def norm_of(self, one: _Sum) -> float:
+        """The norm of a mean; of the vector itself, if that is no sum over rows."""
+        return one.mean_norm if self.is_mean else one.norm
 
     @property
     def rows(self) -> int:

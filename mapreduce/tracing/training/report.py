@@ -16,7 +16,7 @@ from mapreduce.tracing.blocks import (
 )
 from mapreduce.tracing.picture import picture
 from mapreduce.tracing.training import filters
-from mapreduce.tracing.training.model import NodeNote, RoundTrace, span
+from mapreduce.tracing.training.model import NodeNote, RoundTrace, SliceNote, span
 
 #: Rows of a table; of more, those at equal distances are shown.
 ROWS = 24
@@ -51,14 +51,15 @@ def _round(trace: RoundTrace) -> Section:
     if len(trace.steps[0].maps) == 1:
         blocks.append(
             Note(
-                "One map task has all slices here. Try --maps 4 to see several, and --round for "
-                "another round: the bits do not depend on it"
+                f"One map task has all {trace.unit}s here. Try --maps 4 to see several, and "
+                "--round for another round: the bits do not depend on it"
             )
         )
-    text = (
+    text = trace.story or (
         "A round is one map/reduce: mappers compute gradients of slices of the data, reducers add "
-        "them up and make one step. Without --round N, the last round of several slices is shown."
+        "them up and make one step."
     )
+    text += f" Without --round N, the last round of several {trace.unit}s is shown."
     return Section("round", "The round", text, blocks)
 
 
@@ -85,40 +86,45 @@ def checks(trace: RoundTrace) -> Section:
 
 def slices(trace: RoundTrace) -> Section:
     """The leaves of the tree: rows, loss and gradient of each."""
-    most = max(one.mean_norm for one in trace.slices) or 1.0
+    most = max(map(trace.norm_of, trace.slices)) or 1.0
+    norm = "norm of mean" if trace.is_mean else "norm"
     columns = {
-        "slice": lambda one: f"slice {one.leaf}",
+        trace.unit: lambda one: f"{trace.unit} {one.leaf}",
         "computed by": lambda one: f"map task {one.task}",
-        "rows": lambda one: Cell(
-            f"{one.start:,} to {one.stop - 1:,}", note=f"of shard {one.shard}"
-        ),
+        "rows": lambda one: Cell(_rows(one), note=f"of shard {one.shard}"),
         "number": lambda one: one.rows,
         "mean loss": lambda one: one.mean_loss,
-        "norm of mean": lambda one: Cell(
-            f"{one.mean_norm:.4g}", heat=part(one.mean_norm, most), is_number=True
+        norm: lambda one: Cell(
+            f"{trace.norm_of(one):.4g}", heat=part(trace.norm_of(one), most), is_number=True
         ),
-        "norm of sum": lambda one: one.norm,
     }
-    blocks: list[Block] = [
-        table("Gradients of the slices", "slice", trace.slices, columns, ROWS, spread=True)
-    ]
-    if len(trace.slices) > 1:
+    if trace.is_mean:
+        columns["norm of sum"] = lambda one: one.norm
+    title = f"{trace.summed.capitalize()}s of the {trace.unit}s"
+    blocks: list[Block] = [table(title, trace.unit, trace.slices, columns, ROWS, spread=True)]
+    if len(trace.slices) > 1 and trace.is_mean:
         blocks.append(_cancelled(trace))
     text = (
-        f"{count(len(trace.slices), 'slice')} of {trace.rows:,} rows give "
+        f"{count(len(trace.slices), trace.unit)} of {trace.rows:,} rows give "
         f"{count(len(trace.slices), trace.summed)} of {trace.facts['parameters']:,} elements, "
         "whichever tasks compute them."
     )
-    return Section("slices", "The slices", text, blocks, _ask_rows(trace), "input")
+    return Section("slices", f"The {trace.unit}s", text, blocks, _ask_rows(trace), "input")
+
+
+def _rows(one: SliceNote) -> str:
+    if one.parts > 1:
+        return f"{count(one.parts, 'slice')} from {one.start:,}"
+    return f"{one.start:,} to {one.stop - 1:,}"
 
 
 def _cancelled(trace: RoundTrace) -> Note:
     mean = sum(one.norm for one in trace.slices) / (trace.weight or 1.0)
     if not mean > 0:
-        return Note("All gradients are zero")
+        return Note(f"All {trace.summed}s are zero")
     return Note(
-        f"The slices do not agree: if their gradients were parallel, the mean would have the norm "
-        f"{mean:.4g}. {1 - trace.norm / mean:.0%} of it cancels, as noise does, and "
+        f"The {trace.unit}s do not agree: if their {trace.summed}s were parallel, the mean would "
+        f"have the norm {mean:.4g}. {1 - trace.norm / mean:.0%} of it cancels, as noise does, and "
         f"{trace.norm:.4g} is left"
     )
 
@@ -126,22 +132,27 @@ def _cancelled(trace: RoundTrace) -> Note:
 def tree(trace: RoundTrace) -> Section:
     """All additions, in the order of the tree."""
     by_map = sum(1 for node in trace.nodes if node.task >= 0)
+    what, done, verb = ("addition", "added", "adds")
+    if not trace.is_mean:
+        what, done, verb = ("combination", "combined", "combines")
     text = (
-        f"{count(len(trace.nodes), 'addition')}, {by_map:,} of them in map tasks. Only neighbours "
-        "are added, the left one on the left, so the sum has the same bits whichever task adds "
+        f"{count(len(trace.nodes), what)}, {by_map:,} of them in map tasks. Only neighbours are "
+        f"{done}, the left one on the left, so the result has the same bits whichever task {verb} "
         "which part of it."
     )
-    note = "Each sum, the task that adds it, and the norm of its mean gradient"
+    mean = "mean " if trace.is_mean else ""
+    note = f"Each part, the task that {verb} it, and the norm of its {mean}{trace.summed}"
     blocks: list[Block] = [Note(note, code=drawn(trace))]
-    if trace.in_row and trace.in_row.differing:
+    in_row = trace.in_row if trace.is_mean else None
+    if in_row and in_row.differing:
         found = (
-            f"Added from left to right instead, {trace.in_row.differing:,} of "
-            f"{trace.in_row.elements:,} elements of the sum would have other last bits, by at most "
-            f"{trace.in_row.largest:.2g}: additions of floats may not be regrouped. Sums in the "
+            f"Added from left to right instead, {in_row.differing:,} of "
+            f"{in_row.elements:,} elements of the sum would have other last bits, by at most "
+            f"{in_row.largest:.2g}: additions of floats may not be regrouped. Sums in the "
             "order of arrival change from run to run"
         )
         blocks.append(Note(found))
-    elif trace.in_row:
+    elif in_row:
         blocks.append(Note("Added from left to right, this sum happens to have the same bits"))
     title = f"The tree of partial {trace.summed}s"
     last = len(trace.steps) - 1
@@ -157,9 +168,13 @@ def drawn(trace: RoundTrace) -> str:
         node = nodes.get((start, stop))
         if node is None:
             leaf = trace.slices[start]
-            lines.append(f"{prefix}slice {start}, map task {leaf.task}: {leaf.mean_norm:.3g}")
+            lines.append(
+                f"{prefix}{trace.unit} {start}, map task {leaf.task}: {trace.norm_of(leaf):.3g}"
+            )
             return
-        lines.append(f"{prefix}{span(start, stop)}, {_who_adds(trace, node)}: {node.mean_norm:.3g}")
+        lines.append(
+            f"{prefix}{span(start, stop)}, {_who_adds(trace, node)}: {trace.norm_of(node):.3g}"
+        )
         if depth < _DEPTH:
             draw(start, node.middle, prefix + "   ", depth + 1)
             draw(node.middle, stop, prefix + "   ", depth + 1)
@@ -196,15 +211,19 @@ def model(trace: RoundTrace) -> Section:
         ]
         for one in trace.parameters
     ]
-    head = ["parameter", "shape", "gradient", "before", "after", "change", "of it"]
+    head = ["parameter", "shape", trace.summed, "before", "after", "change", "of it"]
     blocks: list[Block] = [table("Blocks", "block", trace.blocks, columns, ROWS, spread=True)]
     blocks.append(Table("Norms, by named array", head, rows))
     if trace.skipped:
         found = "The gradient was not finite: the round was skipped, the model is as it was"
         blocks.append(Note(found, "warning"))
+    how = f"divides the sum once by {trace.weight:,.6g}, the weight of all rows"
+    if trace.unit == "slice":
+        how += f", and lets {trace.facts['optimizer']} step"
+    elif not trace.is_mean:
+        how = "changes the model by its result"
     text = (
-        "The owner of a block completes the tree, divides the sum once by "
-        f"{trace.weight:,.6g}, the weight of all rows, and lets {trace.facts['optimizer']} step. "
+        f"The owner of a block completes the tree, and {how}. "
         "It publishes the block with the optimizer's state. The digest of the model was "
         f"{trace.sha256_before[:16]}… before, and is {trace.sha256_after[:16]}… after it."
     )
@@ -218,15 +237,16 @@ def model(trace: RoundTrace) -> Section:
 
 def _ask_rows(trace: RoundTrace) -> Question:
     return Question(
-        f"The round takes {count(len(trace.slices), 'slice')}. How many gradients are computed, "
-        f"on {count(len(trace.steps[0].maps), 'map task')}?",
+        f"The round takes {count(len(trace.slices), trace.unit)}. How many {trace.summed}s are "
+        f"computed, on {count(len(trace.steps[0].maps), 'map task')}?",
         str(len(trace.slices)),
-        "One for each slice, whichever task computes it: so the work can be divided in any way.",
+        f"One for each {trace.unit}, whichever task computes it: so the work can be divided in any "
+        "way.",
     )
 
 
 def _ask_tree(trace: RoundTrace) -> Question | None:
-    if not trace.in_row:
+    if not trace.in_row or not trace.is_mean:
         return None
     return Question(
         "Would the sum have the same bits if the slices were added from left to right?",
@@ -236,11 +256,13 @@ def _ask_tree(trace: RoundTrace) -> Question | None:
     )
 
 
-def _ask_mean(trace: RoundTrace) -> Question:
+def _ask_mean(trace: RoundTrace) -> Question | None:
+    if not trace.is_mean:
+        return None
     weights = "rows" if trace.weight == trace.rows else "weights of the rows"
     return Question(
-        "The gradients are sums over rows. By what is their sum divided?",
+        f"The {trace.summed}s are sums over rows. By what is their sum divided?",
         f"{trace.weight:.0f}" if trace.weight == trace.rows else f"{trace.weight:.6g}",
         f"By all {weights} of the round, once and at the end: a mean of means would be wrong "
-        "where slices differ in length.",
+        f"where {trace.unit}s differ in length.",
     )

@@ -105,7 +105,8 @@ def trace_round(run: RunDir, completed: int, layout: Layout, folder: Path) -> Tr
         task = next(number for number, each in enumerate(tasks) if leaf < each.stop)
         start, rows = parts[0].start, sum(part.stop - part.start for part in parts)
         place = parts[0].shard, start, start + rows
-        slices.append(SliceNote(weight, float(np.sqrt(squares)), leaf, task, *place, loss))
+        norm_ = float(np.sqrt(squares))
+        slices.append(SliceNote(weight, norm_, leaf, task, *place, loss, len(parts)))
     nodes = sorted(seen.nodes.values(), key=lambda node: (node.level, node.start))
     return Traced(steps, slices, nodes, total, in_row)
 
@@ -136,7 +137,7 @@ def _shown(item: Any, strategy: type[Strategy], units: int) -> Shown:
         node = Node(*item.meta["node"])
         is_sum = not item.arrays.keys().isdisjoint(("vector", "values"))
         stop = min(node.stop, units) if is_sum else node.stop
-        text += f" of {'slices' if is_sum else 'pages'} {span(node.start, stop)}"
+        text += f" of {strategy.unit if is_sum else 'page'}s {span(node.start, stop)}"
     return Shown(text, "Message")
 
 

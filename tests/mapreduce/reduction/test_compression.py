@@ -83,8 +83,13 @@ class TestFormats:
         assert found.values.dtype == update.dtype
         assert sent.tolist() == found.indices.tolist() == naive.largest(update, count)
         np.testing.assert_array_equal(found.values, update[sent].astype(np.float32))
-        # Sums of sparse vectors are those of dense ones but for this.
-        assert not np.signbit(found.values[found.values == 0]).any()
+
+    def test_topk_sends_no_negative_zero(self):
+        """It is all that sums of sparse and of dense vectors differ by."""
+        found, residual, _ = first("topk:1", np.array([-1e-60, 1.0]))
+        assert found.values.tolist() == [0, 1]
+        assert not np.signbit(found.values[0])
+        assert residual.tolist() == [-1e-60, 0]
 
     def test_of_equal_magnitudes_the_first_are_sent(self):
         update = np.array([1, -3, 2, 3, -2, 2, -3], np.float32)

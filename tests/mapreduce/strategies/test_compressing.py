@@ -8,10 +8,11 @@ import pytest
 
 import datasets
 import naive
+import programs
 from mapreduce.errors import Interrupted, NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
-from mapreduce.runs.events import Events, Exchanged, RoundCompleted
+from mapreduce.runs.events import Evaluated, Events, Exchanged, RoundCompleted
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.averaging.averaging import Averaging
 from mapreduce.strategies.averaging.compressing import Compressor
@@ -162,7 +163,7 @@ def test_a_stopped_run_goes_on_with_other_workers(data, expected, tmp_path):
     "change",
     [
         {"compress": "fp16", "combine": "adasum"},
-        {"compress": "onebit", "optimizer": "momentum"},
+        pytest.param({"compress": "onebit", "optimizer": "momentum"}, marks=pytest.mark.slow),
         {"compress": "topk:0.05", "optimizer": "adam", "replica_state": "keep", "local_steps": 2},
     ],
 )
@@ -256,3 +257,23 @@ class TestBytes:
 def test_what_does_not_fit_together(data, tmp_path, change, message):
     with pytest.raises(UsageError, match=message):
         driver.create(tmp_path / "run", replace(SETTINGS, **change), data, None)
+
+
+@pytest.mark.slow
+def test_accuracy_on_digits_is_within_a_point(tmp_path):
+    programs.succeed("data", "digits", tmp_path / "data")
+    settings = replace(
+        SETTINGS, model="mlp:64", optimizer="sgd", learning_rate=0.5, replicas=4, rounds=None
+    )
+    settings = replace(settings, epochs=20, batch_size=128, slice_rows=None, eval_every=10**6)
+    scores = {}
+    for text in (None, *FORMATS):
+        found = []
+        changed = replace(settings, compress=text)
+        run = driver.create(
+            tmp_path / f"{text}", changed, tmp_path / "data/train", tmp_path / "data/test"
+        )
+        driver.train(run, replace(GANG, workers=1), 0, Events(found.append))
+        scores[text] = [one.accuracy for one in found if isinstance(one, Evaluated)][-1]
+    assert scores[None] > 0.95
+    assert min(scores.values()) >= scores[None] - 0.01

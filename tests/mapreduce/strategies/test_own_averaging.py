@@ -122,14 +122,7 @@ def remote(cluster, data):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "execution",
-    [
-        Execution("hadoop", workers=2, blocks=2),
-        Execution("hadoop", workers=2, blocks=2, executor="gang", gang_wait=120),
-    ],
-    ids=lambda one: one.executor,
-)
-def test_on_hadoop(remote, expected, execution):
+def test_on_hadoop(remote, expected):
     """Tasks get the strategy's file from the driver."""
-    assert train(remote / f"run-{execution.executor}", remote, execution) == expected
+    gang = Execution("hadoop", workers=2, blocks=2, executor="gang", gang_wait=120)
+    assert train(remote / "run", remote, gang) == expected

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -190,6 +191,20 @@ SETTINGS = Settings(
 )
 
 
+#: Also replicas with what each keeps of its own, whoever trains it in a round.
+PLANS = {
+    "sync": SETTINGS,
+    "averaging": replace(
+        SETTINGS,
+        strategy="averaging",
+        replicas=5,
+        local_steps=2,
+        replica_state="keep",
+        compress="topk:0.1",
+    ),
+}
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("balance")
@@ -198,39 +213,45 @@ def data(tmp_path_factory):
     return folder
 
 
-def create(data, path):
-    return driver.create(path, SETTINGS, data / "train", data / "test")
+def create(data, path, plan="sync"):
+    return driver.create(path, PLANS[plan], data / "train", data / "test")
 
 
 @pytest.fixture(scope="module")
 def expected(data):
-    run = create(data, data / "inline")
-    driver.train(run, Execution("inline"), 0, Events())
-    return run
+    """A run of each plan."""
+    runs = {plan: create(data, data / plan, plan) for plan in PLANS}
+    for run in runs.values():
+        driver.train(run, Execution("inline"), 0, Events())
+    return runs
 
 
 def test_no_split_changes_a_bit(data, expected, tmp_path, monkeypatch):
     """Another one in each round: ranks without units, probes, and back to even."""
     monkeypatch.setattr(Balance, "decide", lambda *_: next(others))
+    others = iter(())
     number = itertools.count()
 
-    @settings(max_examples=6)
-    @given(st.integers(2, 4), st.integers(1, 3), st.data())
-    def check(ranks, blocks, drawn):
+    @settings(max_examples=8)
+    @given(st.sampled_from([*PLANS]), st.integers(2, 4), st.integers(1, 3), st.data())
+    def check(plan, ranks, blocks, drawn):
         nonlocal others
         speeds = st.lists(st.sampled_from([1e-3, 1.0, 7.0]), min_size=ranks, max_size=ranks)
         split = st.builds(Split, speeds.map(tuple), st.integers(-1, ranks - 1))
         told = st.lists(split | st.just(EVEN) | st.none(), min_size=8, max_size=8)
         others = iter(drawn.draw(told))
-        run = create(data, tmp_path / f"run-{next(number)}")
+        run, inline = create(data, tmp_path / f"run-{next(number)}", plan), expected[plan]
         gang = Gang(run, ranks, initial(run, blocks))
         gang.start()
         assert gang.join() == {}
-        assert run.latest_round().params.tobytes() == expected.latest_round().params.tobytes()
+        found, wanted = run.latest_round(), inline.latest_round()
+        assert found.params.tobytes() == wanted.params.tobytes()
+        assert found.state.keys() == wanted.state.keys()
+        for name, array in wanted.state.items():
+            assert found.state[name].tobytes() == array.tobytes(), name
         for completed in (4, 8):
-            assert run.evaluation(completed) == expected.evaluation(completed)
+            assert run.evaluation(completed) == inline.evaluation(completed)
 
-    others = iter(())
     check()
 
 
@@ -238,7 +259,7 @@ def test_a_slow_worker_has_the_hash_of_the_others(data, expected, tmp_path):
     run = create(data, tmp_path / "run")
     how = Execution("parallel", 3, executor="gang", slow_worker="1:9")
     ended = driver.train(run, how, 0, Events())
-    assert ended.model_sha256 == expected.result().model_sha256
+    assert ended.model_sha256 == expected["sync"].result().model_sha256
 
 
 @pytest.mark.parametrize(("factor", "slept"), [(1.0, 0.0), (4.0, 6.0)])

@@ -1,11 +1,13 @@
 """A network in stages, each in another rank, is trained to the bits of the whole network."""
 
 import json
+import os
 import random
 import re
 import subprocess
 import sys
 from itertools import combinations, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -175,6 +177,8 @@ def test_ranks_train_what_one_process_has_no_memory_for(data, tmp_path):
                     json.dumps({**role, "rank": rank}),
                     str(270 << 20),
                 ],
+                # Beside that file there is a folder with the package's name.
+                env={**os.environ, "PYTHONPATH": str(Path(gang_rank.__file__).parent.parent)},
                 stderr=subprocess.PIPE,
                 text=True,
             )

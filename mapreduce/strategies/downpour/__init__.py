@@ -1,0 +1,1 @@
+"""Downpour: replicas push gradients of earlier versions of the model."""

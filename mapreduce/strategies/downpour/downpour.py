@@ -1,0 +1,179 @@
+"""Downpour: replicas push gradients that were computed at earlier versions of the model.
+
+One round, as map/reduce::
+
+    range of replicas  --map-->    each replica computes the gradient of its slices at its base, a
+                                   version that is some applications old, and sends it to the blocks
+                       --apply-->  the optimizer takes a step for each gradient, one by one, which
+                                   makes as many versions; publish the block
+
+J. Dean et al., Large Scale Distributed Deep Networks, 2012. There, a replica does not wait for the
+others, and the model changes while it computes. How many gradients of others are applied meanwhile
+is the *staleness* of its gradient. It depends on how fast the machines are, so that no training is
+like another. Here the plan draws it (:mod:`mapreduce.strategies.downpour.schedule`): what
+asynchrony does to learning can be repeated, and compared.
+
+A block keeps ``params``, the newest version; ``version.N``, where version v has the number
+N = v % staleness, so that a round only writes those that it makes; and ``base.N``, the base of
+replica N in the next round. So mappers read one vector for each replica. With one replica and
+staleness 0 the bits are those of ``sync``.
+"""
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from mapreduce.errors import UsageError
+from mapreduce.optim.contract import State as Arrays
+from mapreduce.plan.plan import Plan, Slice
+from mapreduce.reduction.aggregator import VectorSum
+from mapreduce.reduction.message import Array, Message
+from mapreduce.reduction.tree import Node
+from mapreduce.strategies import replicas
+from mapreduce.strategies.base import Layout, Pair, Phase, Strategy, Traffic
+from mapreduce.strategies.downpour.schedule import begin, pushes
+from mapreduce.strategies.gradients import Gradients
+from mapreduce.strategies.leaf_ranges import LeafRange, block_of
+from mapreduce.strategies.state import State
+from mapreduce.strategies.stepping import Part, Stepper
+from mapreduce.strategies.task_context import TaskContext
+
+
+class Downpour(Strategy):
+    """Downpour, whose units are the replicas."""
+
+    unit = "replica"
+    travels = "gradients of replicas, computed at versions up to --staleness steps old"
+    waits = "all wait for the last replica of a round; how late each gradient is, the plan draws"
+    use = "to see what asynchrony does to a training, and repeat it"
+    takes = ("optimizer", "momentum", "l1", "l2", "weight_decay", "replicas", "staleness")
+
+    def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
+        super().__init__(context, state, layout)
+        self._gradients = Gradients(context, state)
+        self._stepper = Stepper(context)
+        self._optimizers = tuple(context.optimizer.init(np.empty(0)))
+
+    # As data
+
+    @classmethod
+    def check(cls, plan: Plan) -> None:
+        """Refuse replicas without slices, impossible staleness, and steps over all blocks."""
+        replicas.check(plan)
+        if plan.needs_scalars:
+            raise UsageError(
+                f"--optimizer {plan.optimizer}: its steps need sums over the whole model, and the "
+                f"servers of --strategy downpour do not wait for each other. Take sgd, momentum, "
+                f"adagrad, adam or adamw, and leave out --clip-norm, --non-finite and --precision"
+            )
+        least = plan.replicas - 1
+        if plan.staleness is None or plan.staleness < least:
+            raise UsageError(
+                f"--staleness {plan.staleness}: expected at least {least} for {plan.replicas} "
+                f"replicas. The gradients of a round are computed at versions that exist when it "
+                f"begins, so the last of them is {least} applications late"
+            )
+
+    @classmethod
+    def units(cls, plan: Plan, completed: int) -> int:
+        """The replicas that have a slice."""
+        return replicas.count(plan, completed)
+
+    @classmethod
+    def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:
+        """The slices of a replica."""
+        return replicas.slices_of(plan, completed, unit)
+
+    @classmethod
+    def phases(cls, plan: Plan, completed: int, layout: Layout) -> tuple[Phase, ...]:
+        """One phase."""
+        return (Phase("apply", layout.blocks),)
+
+    @classmethod
+    def initial_arrays(cls, plan: Plan, params: Array) -> Arrays:
+        """The optimizer's state, and as many vectors as staleness and replicas together."""
+        versions = [_version(number) for number in range(plan.staleness or 0)]
+        kept = dict.fromkeys([*versions, *cls.mapped_arrays(plan)], params)
+        return {**plan.create_optimizer().init(params), **kept}
+
+    @classmethod
+    def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
+        """The bases."""
+        return tuple(_base(replica) for replica in range(plan.replicas))
+
+    @classmethod
+    def traffic(cls, plan: Plan, completed: int, size: int) -> Traffic:
+        """Each replica reads its base, and sends its gradient."""
+        vectors = cls.units(plan, completed) * size * np.dtype(plan.dtype).itemsize
+        return Traffic(vectors, vectors, vectors, 0)
+
+    # Map
+
+    def map(self, part: LeafRange) -> Iterator[Pair]:
+        """The sums of gradients of some replicas, each at its base."""
+        plan, completed = self.context.plan, part.completed
+        self._gradients.reuse()
+        bases = {push.replica: push.base for push in pushes(plan, completed)}
+        for replica in range(part.start, part.stop):
+            rows = replicas.slices_of(plan, completed, replica)
+            params = self.state.vector(completed, _base(replica))
+            total = self._gradients.total(completed, rows, params)
+            where = f"round {completed}, replica {replica} at version {bases[replica]}"
+            cure = "a smaller --staleness, or fewer --replicas"
+            loss, vector = total.loss, total.vector
+            replicas.check_finite(self.context, where, rows, "gradient", vector, loss, cure)
+            yield from self.cut(Node(0, replica), total)
+
+    # Reduce
+
+    def apply(self, completed: int, key: str, messages: Iterable[Message]) -> Iterable[Pair]:
+        """Apply the pushes of a round to a block one by one, and publish it."""
+        number, plan, messages = block_of(key), self.context.plan, [*messages]
+        bounds = self.state.bounds[number]
+        arrays = dict(self.state.block(completed, number).arrays)
+        scalars, _ = arrays.pop("memory"), arrays.pop("history", None)
+        # Before the sum, which may use the memory of the gradients.
+        means = {}
+        for message in messages:
+            replica = Node(*message.meta["node"]).number
+            if replica not in means:
+                base = Part(*bounds, arrays[_base(replica)], {}, scalars)
+                means[replica] = self._stepper.mean(base, VectorSum.from_message(message))
+        totals = self.fold(completed, number, messages).result().totals
+        state = {name: arrays[name] for name in self._optimizers}
+        versions = [arrays["params"]]
+        for push in pushes(plan, completed):
+            part, mean = Part(*bounds, versions[-1], state, scalars), means[push.replica]
+            params, state, _, _ = self._stepper.step(push.position, part, mean, None)
+            versions.append(self._stepper.update_buffers(part, params, mean.extras))
+        arrays |= state
+        arrays["params"] = versions[-1]
+        self._keep(completed, arrays, versions)
+        self.state.advance(completed, number, arrays, totals)
+        return ()
+
+    def _keep(self, completed: int, arrays: Arrays, versions: list[Array]) -> None:
+        """Put the versions that a round began with and made in the place of older ones.
+
+        Then take the bases of the next round from them. An array is that of before only if the
+        plan says so, and never by chance, so that a repeated task writes the same file.
+        """
+        plan, first = self.context.plan, begin(self.context.plan, completed)
+        newest = begin(plan, completed + 1)
+        size = plan.staleness or 0
+        for version in range(first, newest) if size else ():
+            arrays[_version(version % size)] = versions[min(version - first, len(versions) - 1)]
+        before = {push.replica: push.base for push in pushes(plan, completed)}
+        for push in pushes(plan, completed + 1):
+            if push.base != before.get(push.replica):
+                name = "params" if push.base == newest else _version(push.base % size)
+                # Another array, though it may have the same memory.
+                arrays[_base(push.replica)] = arrays[name][:]
+
+
+def _version(number: int) -> str:
+    return f"version.{number}"
+
+
+def _base(replica: int) -> str:
+    return f"base.{replica}"

@@ -1,0 +1,1 @@
+"""Tournaments between replicas that train apart."""

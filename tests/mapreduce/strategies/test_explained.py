@@ -1,0 +1,49 @@
+"""``explain`` shows a round of each strategy, and says nothing that is true of ``sync`` alone."""
+
+import json
+
+import pytest
+
+import datasets
+from mapreduce.cli.main import main
+from mapreduce.plan.settings import Settings
+from mapreduce.runs.events import Events
+from mapreduce.runs.execution import Execution
+from mapreduce.support import numeric
+from mapreduce.training import driver
+
+RUNS = {
+    "averaging": ({"replicas": 3, "local_steps": 2, "compress": "onebit"}, "update", True),
+    "adasum": ({"replicas": 3, "combine": "adasum"}, "update", False),
+    "elastic": ({"replicas": 3, "elastic": 0.2, "replica_state": "keep"}, "update", False),
+    "downpour": ({"strategy": "downpour", "replicas": 3, "staleness": 4}, "gradient", True),
+    "tournament": ({"strategy": "tournament", "replicas": 3}, "model", False),
+}
+
+
+@pytest.fixture(autouse=True)
+def _pinned(monkeypatch):
+    """The command would start this program again to set what is set already."""
+    for name, value in numeric.environment("native").items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_round(name, tmp_path, capsys):
+    changes, summed, is_mean = RUNS[name]
+    settings = {"model": "mlp:6", "strategy": "averaging", "batch_size": 48, "slice_rows": 8}
+    datasets.blobs(tmp_path / "data")
+    made = Settings(**{**settings, "rounds": 4, **changes})
+    run = driver.create(tmp_path / "run", made, tmp_path / "data", None)
+    driver.train(run, Execution("inline"), 0, Events())
+    assert main(["explain", str(run.path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["unit"], found["summed"], found["is_mean"]) == ("replica", summed, is_mean)
+    assert [check["is_equal"] for check in found["checks"]] == [True] * len(found["checks"])
+    assert main(["explain", str(run.path)]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    rows = sum(one["stop"] - one["start"] for one in found["slices"])
+    assert f"3 replicas of {rows} rows give 3 {summed}s" in text
+    assert ("norm of mean" in text) == is_mean
+    assert "What travels: " in text
+    assert "mappers compute gradients of slices" not in text
