@@ -502,17 +502,15 @@ class RunDir:
 
         What units own is published first. So if nothing of that is there, they own nothing.
         """
-        blocks, units = self._counted("*.block", _BLOCK_NAME), self._counted("*.unit", _UNIT_NAME)
+        # The files of each round: how many of how many.
+        blocks: dict[tuple[int, int], int] = defaultdict(int)
+        units: dict[tuple[int, int], int] = defaultdict(int)
+        for path in self.rounds.glob("*"):
+            for pattern, found in ((_BLOCK_NAME, blocks), (_UNIT_NAME, units)):
+                if match := pattern.fullmatch(path.name):
+                    found[int(match[1]), int(match[3])] += 1
         halves = {completed for (completed, of), n in units.items() if n < of}
         return [(at, of) for (at, of), n in blocks.items() if n == of and at not in halves]
-
-    def _counted(self, files: str, pattern: re.Pattern[str]) -> dict[tuple[int, int], int]:
-        """The files of each round, and how many parts of how many there are."""
-        found: dict[tuple[int, int], int] = defaultdict(int)
-        for path in self.rounds.glob(files):
-            if match := pattern.fullmatch(path.name):
-                found[int(match[1]), int(match[3])] += 1
-        return found
 
     def remove_owned(self, completed: int) -> None:
         """Delete what units own after a round."""

@@ -278,7 +278,7 @@ def test_a_slow_worker_sleeps_and_says_so(factor, slept, monkeypatch):
         rounds, "time", SimpleNamespace(perf_counter=lambda: clock.now, sleep=pass_by)
     )
     rank = SimpleNamespace(
-        _slowness=factor, _mesh=SimpleNamespace(rank=3), _strategy=SimpleNamespace(map=mapped)
+        _slowness=factor, _group=3, _stage=None, _strategy=SimpleNamespace(map=mapped)
     )
     pairs = rounds.Rounds._map(rank, LeafRange(0, 4, 9))
     assert clock.now == 2 + slept
