@@ -12,7 +12,7 @@ import programs
 from mapreduce.errors import Interrupted, NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
-from mapreduce.runs.events import Evaluated, Events, Exchanged, RoundCompleted
+from mapreduce.runs.events import CheckpointSaved, Evaluated, Events, Exchanged
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.averaging.averaging import Averaging
 from mapreduce.strategies.averaging.compressing import Compressor
@@ -146,7 +146,7 @@ def test_a_stopped_run_goes_on_with_other_workers(data, expected, tmp_path):
     """What was not sent is in the checkpoint."""
 
     def stop(event):
-        if isinstance(event, RoundCompleted) and event.completed == 3:
+        if isinstance(event, CheckpointSaved) and event.completed == 4:
             raise Interrupted(2)
 
     run = driver.create(tmp_path / "run", replace(SETTINGS, compress="topk:0.01"), data, None)

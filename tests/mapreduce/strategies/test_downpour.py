@@ -16,7 +16,7 @@ from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import WireProtocol
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs import checkpoint
-from mapreduce.runs.events import Events, RoundCompleted
+from mapreduce.runs.events import CheckpointSaved, Events
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies import replicas
 from mapreduce.strategies.base import Layout
@@ -247,7 +247,7 @@ def test_one_hash(data, tmp_path, change):
 
 def test_a_stopped_run_goes_on_with_other_workers(data, tmp_path):
     def stop(event):
-        if isinstance(event, RoundCompleted) and event.completed == 5:
+        if isinstance(event, CheckpointSaved) and event.completed == 4:
             raise Interrupted(2)
 
     settings = replace(SETTINGS, optimizer="momentum", staleness=12)

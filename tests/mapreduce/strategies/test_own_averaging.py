@@ -14,7 +14,7 @@ from mapreduce.data.copying import copy
 from mapreduce.errors import Interrupted
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.directory import RunDir
-from mapreduce.runs.events import Events, RoundCompleted
+from mapreduce.runs.events import CheckpointSaved, Events
 from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric
 from mapreduce.training import driver
@@ -76,7 +76,7 @@ def test_one_hash(data, expected, tmp_path, execution):
 
 def test_a_run_that_was_stopped(data, expected, tmp_path):
     def stop(event):
-        if isinstance(event, RoundCompleted) and event.completed == 2:
+        if isinstance(event, CheckpointSaved) and event.completed == 2:
             raise Interrupted("stopped")
 
     with pytest.raises(Interrupted):

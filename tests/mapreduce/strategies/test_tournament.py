@@ -17,7 +17,7 @@ from mapreduce.models.context import Context, Key
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs import checkpoint, outcome
-from mapreduce.runs.events import Events, RoundCompleted, TournamentDecided, read
+from mapreduce.runs.events import CheckpointSaved, Events, RoundCompleted, TournamentDecided, read
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies import replicas
 from mapreduce.strategies.task_context import TaskContext
@@ -267,7 +267,7 @@ def test_a_stopped_run_goes_on_with_other_workers(data, tmp_path):
     """Its log tells of each round once, and ``runs show`` of the matches that were won."""
 
     def stop(event):
-        if isinstance(event, RoundCompleted) and event.completed == 6:
+        if isinstance(event, CheckpointSaved) and event.completed == 4:
             raise Interrupted(2)
 
     digest, decided = train(tmp_path / "expected", data, SETTINGS)
