@@ -201,8 +201,9 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
     if is_gang and runner.why_no_gangs:
         raise UsageError(runner.why_no_gangs)
     if is_gang and not runner.runs_at_once:
+        asked = f"--stages {values['stages']}" if values["stages"] > 1 else "--executor gang"
         raise UsageError(
-            f"--executor gang needs tasks that run at once, and -r {name} runs one after the "
+            f"{asked} needs tasks that run at once, and -r {name} runs one after the "
             f"other: choose another runner"
         )
     if (slow := values["slow_worker"]) is not None:

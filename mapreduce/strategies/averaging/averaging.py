@@ -84,10 +84,14 @@ class Averaging(Strategy):
                 f"--elastic {plan.elastic}: expected at most 1 / --replicas, which is "
                 f"{1 / plan.replicas:.3g}; with more, the model overshoots the replicas"
             )
-        if plan.combine != "mean" or plan.replica_state != "keep":
+        if plan.replica_state != "keep":
             raise UsageError(
-                "--elastic: replicas keep their own parameters. Add --replica-state keep, and "
-                "leave out --combine"
+                "--elastic: replicas keep their own parameters. Add --replica-state keep"
+            )
+        if plan.combine != "mean":
+            raise UsageError(
+                f"--elastic: the model moves by the differences of all replicas, which are added. "
+                f"Leave out --combine {plan.combine}"
             )
 
     @classmethod

@@ -249,7 +249,11 @@ def test_a_stopped_run_goes_on_with_other_workers(data, tmp_path):
         ({"replicas": 2, "local_steps": 10}, "--local-steps 10: an epoch has 9 step"),
         ({"optimizer": "lbfgs", "batch_size": 0}, "--optimizer lbfgs: it compares rounds"),
         ({"replicas": 4, "elastic": 0.3, "replica_state": "keep"}, "at most 1 / --replicas"),
-        ({"replicas": 4, "elastic": 0.2}, "Add --replica-state keep"),
+        ({"replicas": 4, "elastic": 0.2}, "Add --replica-state keep$"),
+        (
+            {"replicas": 4, "elastic": 0.2, "replica_state": "keep", "combine": "adasum"},
+            "Leave out --combine adasum",
+        ),
         ({"precision": "mixed"}, "--strategy averaging does not use it"),
     ],
 )
