@@ -146,7 +146,9 @@ def _locked() -> Iterator[None]:
         yield
         return
     with file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        # A disk without locks has none for anybody.
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

@@ -1,5 +1,6 @@
 """Where compiled kernels are kept."""
 
+import errno
 import os
 import subprocess
 import sys
@@ -87,6 +88,16 @@ def test_one_process_at_a_time_keeps_or_takes_compiled_code(tmp_path):
     assert {"save held", "load held"} <= set(done.stdout.splitlines())
     assert "free" not in done.stdout
     assert list((tmp_path / "new").rglob("*.nbi"))
+
+
+def test_a_disk_without_locks_is_used_without_them(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(cpu.fcntl, "flock", refuse)
+    with cpu._locked():
+        assert (tmp_path / ".lock").exists()
 
 
 def test_numbas_own_variable_wins(tmp_path):
