@@ -252,7 +252,14 @@ class Plan:
         kind = strategies.find(self.strategy)
         found: dict[str, npt.NDArray[Any]] = dict(kind.initial_arrays(self, params))
         for name, array in kind.own_arrays(self, params).items():
-            found |= {strategies.owned(name, at): array for at in range(kind.units(self, 0))}
+            found |= {strategies.owned(name, at): array for at in range(self.owners)}
+        return found
+
+    @cached_property
+    def owners(self) -> int:
+        """Units of each round that own arrays; 0 if units own nothing."""
+        kind = strategies.find(self.strategy)
+        found: int = kind.units(self, 0) if kind.own_arrays(self, np.empty(0)) else 0
         return found
 
     @cached_property

@@ -485,8 +485,7 @@ class RunDir:
 
     def read_owned(self, completed: int, unit: int) -> dict[str, Array]:
         """The arrays that a unit owns after a round; errors are those of :meth:`read_block`."""
-        units = strategies.find(self.config.plan.strategy).units(self.config.plan, 0)
-        path = self.owned_path(completed, unit, units)
+        path = self.owned_path(completed, unit, self.config.plan.owners)
         return dict(
             self._read(path, f"the state of unit {unit} after {completed} rounds", None).arrays
         )
@@ -532,13 +531,9 @@ class RunDir:
 
     def _all_owned(self, completed: int) -> dict[str, Array]:
         """What all units own after a round, by the names of the state."""
-        plan = self.config.plan
-        kind = strategies.find(plan.strategy)
-        if not kind.own_arrays(plan, np.empty(0)):
-            return {}
         return {
             strategies.owned(name, unit): array
-            for unit in range(kind.units(plan, 0))
+            for unit in range(self.config.plan.owners)
             for name, array in self.read_owned(completed, unit).items()
         }
 

@@ -19,6 +19,7 @@ from mapreduce.plan.plan import Plan, Slice
 from mapreduce.reduction.aggregator import VectorSum, combine
 from mapreduce.reduction.vectors import SparseVector, Vector, dense
 from mapreduce.runs.directory import Array
+from mapreduce.strategies.base import Strategy
 from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.state import State
 from mapreduce.strategies.stepping import Part, Stepper
@@ -63,6 +64,11 @@ def count(plan: Plan, completed: int) -> int:
     return min(plan.replicas, plan.leaves(completed))
 
 
+def most_steps(plan: Plan, completed: int) -> int:
+    """Local steps of a round, of which a replica with few slices takes fewer."""
+    return -(-plan.leaves(completed) // plan.slices_per_step)
+
+
 def slices_of(plan: Plan, completed: int, replica: int) -> list[Slice]:
     """The slices of a replica in the round after ``completed`` ones, at least one."""
     slices, replicas = plan.slices(completed), count(plan, completed)
@@ -76,8 +82,24 @@ def steps_of(plan: Plan, completed: int, replica: int) -> list[list[Slice]]:
     With n steps each takes every n-th slice, and so rows of all shards that the replica has.
     """
     slices = slices_of(plan, completed, replica)
-    steps = min(-(-plan.leaves(completed) // plan.slices_per_step), len(slices))
+    steps = min(most_steps(plan, completed), len(slices))
     return [slices[step::steps] for step in range(steps)]
+
+
+class Replicated(Strategy):
+    """A strategy whose units are replicas."""
+
+    unit = "replica"
+
+    @classmethod
+    def units(cls, plan: Plan, completed: int) -> int:
+        """The replicas that have a slice."""
+        return count(plan, completed)
+
+    @classmethod
+    def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:
+        """The slices of a replica."""
+        return slices_of(plan, completed, unit)
 
 
 class Trained(NamedTuple):
@@ -144,7 +166,7 @@ class Replicas:
         rows: list[Slice],
         params: Array,
         state: Arrays,
-        replica: int = 0,
+        replica: int,
     ) -> tuple[Array, Arrays, VectorSum]:
         """One local step: what it adds to the parameters, the state, and the sum over its rows."""
         context, stepper = self._context, self._steppers[replica]

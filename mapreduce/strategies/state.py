@@ -1,14 +1,12 @@
 """The state after a round, which the tasks of a strategy read and publish."""
 
 from collections.abc import Sequence
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from kernels import dispatch
 from mapreduce.errors import NonFiniteError
-from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.runs.directory import Array, Block, block_bounds
 from mapreduce.strategies.task_context import TaskContext
@@ -109,14 +107,9 @@ class State:
         self._publish_owned(completed, unit, arrays)
 
     def _publish_owned(self, completed: int, unit: int, arrays: dict[str, Array]) -> None:
-        units = self._units
+        units = self._plan.owners
         self.run.publish_owned(completed + 1, unit, units, arrays)
         self.run.owned_path(completed - 1, unit, units).unlink(missing_ok=True)
-
-    @cached_property
-    def _units(self) -> int:
-        found: int = strategies.find(self._plan.strategy).units(self._plan, 0)
-        return found
 
     # Blocks, for their owners
 

@@ -171,12 +171,12 @@ class GangState(State):
     def save_owned(self) -> None:
         """Publish what this rank's units own."""
         for unit, (completed, arrays) in self._own.items():
-            self.run.publish_owned(completed, unit, self._units, arrays)
+            self.run.publish_owned(completed, unit, self._plan.owners, arrays)
 
     def remove_owned(self, completed: int) -> None:
         """Delete what this rank's units owned after a round."""
         for unit in self._own:
-            self.run.owned_path(completed, unit, self._units).unlink(missing_ok=True)
+            self.run.owned_path(completed, unit, self._plan.owners).unlink(missing_ok=True)
 
     def save(self, completed: int, number: int) -> None:
         """Publish a block in the run's folder, in one file that needs no earlier one."""
@@ -212,7 +212,6 @@ class Rounds:
         self._look = look
         found = strategies.find(self._plan.strategy)
         self._names = ("params", *found.mapped_arrays(self._plan))
-        self._owns = bool(found.own_arrays(self._plan, np.empty(0)))
         self._state = GangState(context, mesh, blocks, self._names)
         self._count = self._state.count
         self._layout = Layout(mesh.ranks, self._count)
@@ -279,7 +278,7 @@ class Rounds:
             self._state.vector(start, name)
         for number in self._mine:
             self._state.block(start, number)
-        if self._owns:
+        if self._plan.owners:
             for unit in range(*self._parts(start)[self._group]):
                 self._state.own(start, unit)
         if self._stage is None:
@@ -298,7 +297,7 @@ class Rounds:
     def _parts(self, completed: int) -> tuple[tuple[int, int], ...]:
         """The units of each group: always the same if they own something, else by speed."""
         units = self._strategy.units(self._plan, completed)
-        return shares(units, self._division.groups, EVEN if self._owns else self._split)
+        return shares(units, self._division.groups, EVEN if self._plan.owners else self._split)
 
     def _round(self, completed: int) -> tuple[bool, bool]:
         """Make one update; returns whether rank 0 wants it published, and whether all end here."""

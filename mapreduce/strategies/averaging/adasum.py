@@ -20,9 +20,8 @@ from mapreduce.reduction.aggregator import VectorSum, combine
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node, TreeFold, root
 from mapreduce.reduction.vectors import dense
+from mapreduce.strategies.base import Pair
 from mapreduce.strategies.leaf_ranges import block_key, block_of
-
-Pair = tuple[str, Message]
 
 
 def levels(units: int) -> int:

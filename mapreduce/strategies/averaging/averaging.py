@@ -31,7 +31,7 @@ import numpy as np
 
 from mapreduce.errors import UsageError
 from mapreduce.optim.contract import State as Arrays
-from mapreduce.plan.plan import Plan, Slice
+from mapreduce.plan.plan import Plan
 from mapreduce.plan.strategies import REPLICATING
 from mapreduce.reduction.aggregator import STATE, VectorSum, combine
 from mapreduce.reduction.message import Array, Message
@@ -41,18 +41,18 @@ from mapreduce.strategies import replicas
 from mapreduce.strategies.averaging import compressing
 from mapreduce.strategies.averaging.adasum import Adasum, levels
 from mapreduce.strategies.averaging.compressing import RESIDUAL, Compressor
-from mapreduce.strategies.base import Layout, Pair, Phase, Strategy, Traffic
+from mapreduce.strategies.base import Layout, Pair, Phase, Traffic
 from mapreduce.strategies.leaf_ranges import LeafRange, block_of
-from mapreduce.strategies.replicas import Replicas
+from mapreduce.strategies.replicas import Replicas, Replicated
 from mapreduce.strategies.state import State
 from mapreduce.strategies.stepping import Part, Stepper, means
 from mapreduce.strategies.task_context import TaskContext
 
 
-class Averaging(Strategy):
+class Averaging(Replicated):
     """Averaging, whose units are the replicas."""
 
-    unit, summed = "replica", "update"
+    summed = "update"
     takes = (*replicas.TAKES, *REPLICATING)
     travels = "what replicas have learned in --local-steps steps, compressed by --compress"
     waits = "all wait for the last replica, but only once in --local-steps steps"
@@ -65,7 +65,6 @@ class Averaging(Strategy):
         self._adasum = Adasum(context.model.size, layout.blocks)
         plan, nothing = context.plan, np.empty(0)
         self._averaged = tuple(self.initial_arrays(plan, nothing))
-        self._owns = bool(self.own_arrays(plan, nothing))
         self._compressor: Compressor | None = None
         if plan.compression is not None:
             self._compressor = Compressor(context, state, plan.compression)
@@ -103,11 +102,6 @@ class Averaging(Strategy):
     def leaves(cls, plan: Plan, completed: int) -> int:
         """The replicas that have a slice."""
         return replicas.count(plan, completed)
-
-    @classmethod
-    def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:
-        """The slices of a replica."""
-        return replicas.slices_of(plan, completed, unit)
 
     @classmethod
     def is_mean(cls, plan: Plan) -> bool:
@@ -160,7 +154,7 @@ class Averaging(Strategy):
         for replica in range(part.start, part.stop):
             if replica < busy:
                 yield from self._sent(at, replica)
-            elif self._owns:
+            elif self.context.plan.owners:
                 self.state.keep(at, replica, self.state.own(at, replica))
 
     def _sent(self, completed: int, replica: int) -> Iterator[Pair]:
@@ -168,7 +162,7 @@ class Averaging(Strategy):
         plan, bounds = self.context.plan, self.state.bounds
         model = self.state.params(completed)
         state = {name: self.state.vector(completed, name) for name in self._averaged}
-        own = dict(self.state.own(completed, replica)) if self._owns else {}
+        own = dict(self.state.own(completed, replica)) if plan.owners else {}
         start, residual = own.pop("params", model), own.pop(RESIDUAL, None)
         if start is not model:
             whole = Part(0, len(model), model, {}, np.empty(0))
@@ -194,7 +188,7 @@ class Averaging(Strategy):
             seen.extras |= {
                 STATE + n: array * array.dtype.type(weight) for n, array in state.items()
             }
-        if self._owns:
+        if plan.owners:
             self.state.keep(completed, replica, kept)
         total = VectorSum(seen.count, seen.weight, seen.loss, vector, seen.extras)
         for (key, message), block in zip(self.cut(Node(0, replica), total), packed, strict=False):
@@ -226,7 +220,7 @@ class Averaging(Strategy):
         is_mean = self.is_mean(plan)
         with np.errstate(all="ignore"):
             params = before + (total.mean() if is_mean else dense(total.vector))
-        steps = -(-plan.leaves(completed) // plan.slices_per_step)
+        steps = replicas.most_steps(plan, completed)
         arrays["params"] = self._stepper.update_buffers(part, params, extras, steps)
         self.state.advance(completed, number, arrays, total.totals, scalars)
         return ()

@@ -25,24 +25,24 @@ import numpy as np
 
 from mapreduce.errors import UsageError
 from mapreduce.optim.contract import State as Arrays
-from mapreduce.plan.plan import Plan, Slice
+from mapreduce.plan.plan import Plan
 from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.message import Array, Message
 from mapreduce.reduction.tree import Node
 from mapreduce.strategies import replicas
-from mapreduce.strategies.base import Layout, Pair, Phase, Strategy, Traffic
+from mapreduce.strategies.base import Layout, Pair, Phase, Traffic
 from mapreduce.strategies.downpour.schedule import begin, pushes
 from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.leaf_ranges import LeafRange, block_of
+from mapreduce.strategies.replicas import Replicated
 from mapreduce.strategies.state import State
 from mapreduce.strategies.stepping import Part, Stepper
 from mapreduce.strategies.task_context import TaskContext
 
 
-class Downpour(Strategy):
+class Downpour(Replicated):
     """Downpour, whose units are the replicas."""
 
-    unit = "replica"
     travels = "gradients of replicas, computed at versions up to --staleness steps old"
     waits = "all wait for the last replica of a round; how late each gradient is, the plan draws"
     use = "to see what asynchrony does to a training, and repeat it"
@@ -73,16 +73,6 @@ class Downpour(Strategy):
                 f"replicas. The gradients of a round are computed at versions that exist when it "
                 f"begins, so the last of them is {least} applications late"
             )
-
-    @classmethod
-    def units(cls, plan: Plan, completed: int) -> int:
-        """The replicas that have a slice."""
-        return replicas.count(plan, completed)
-
-    @classmethod
-    def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:
-        """The slices of a replica."""
-        return replicas.slices_of(plan, completed, unit)
 
     @classmethod
     def phases(cls, plan: Plan, completed: int, layout: Layout) -> tuple[Phase, ...]:

@@ -31,9 +31,9 @@ from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs.events import TournamentDecided
 from mapreduce.strategies import replicas
-from mapreduce.strategies.base import Layout, Pair, Phase, Strategy
+from mapreduce.strategies.base import Layout, Pair, Phase
 from mapreduce.strategies.leaf_ranges import LeafRange, block_of
-from mapreduce.strategies.replicas import Replicas
+from mapreduce.strategies.replicas import Replicas, Replicated
 from mapreduce.strategies.state import State
 from mapreduce.strategies.stepping import Part, Stepper, means
 from mapreduce.strategies.task_context import TaskContext
@@ -43,10 +43,10 @@ from mapreduce.strategies.tournament.matches import decide, factors, rank
 _HELD_OUT = "held_out"
 
 
-class Tournament(Strategy):
+class Tournament(Replicated):
     """Tournaments, whose units are the replicas."""
 
-    unit, summed = "replica", "model"
+    summed = "model"
     travels = "parameters and optimizer's state of each replica, and its loss on held-out rows"
     waits = "all wait for the last replica, but only once in --local-steps steps"
     use = "it is not known which learning rate is good, or a training may get stuck"
@@ -74,16 +74,6 @@ class Tournament(Strategy):
                 "--held-out 0: replicas compete on rows that none has trained on, expected at "
                 "least 1. Leave it out to hold out 5 % of the rows"
             )
-
-    @classmethod
-    def units(cls, plan: Plan, completed: int) -> int:
-        """The replicas that have a slice."""
-        return replicas.count(plan, completed)
-
-    @classmethod
-    def slices(cls, plan: Plan, completed: int, unit: int) -> list[Slice]:
-        """The slices that a replica trains on."""
-        return replicas.slices_of(plan, completed, unit)
 
     @classmethod
     def is_mean(cls, plan: Plan) -> bool:
