@@ -3,6 +3,8 @@
 import hashlib
 import json
 import math
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,38 @@ import numpy as np
 
 from mapreduce.data import shards
 from mapreduce.data.batch import Batch
-from mapreduce.data.manifest import MANIFEST, Manifest
+from mapreduce.data.manifest import MANIFEST, Manifest, ShardEntry
 from mapreduce.data.shards import Dataset
+
+
+def manifest(
+    shard_rows: Iterable[int] = (300, 300, 123),
+    features: int = 4,
+    classes: Any = (0, 1, 2),
+    seed: int = 0,
+    **changes: Any,
+) -> Manifest:
+    """A manifest: of dense rows of classes, unless ``changes`` says otherwise."""
+    shards = tuple(
+        ShardEntry(f"{i}.arrow", rows, 1000, "0" * 64, (), "0" * 64)
+        for i, rows in enumerate(shard_rows)
+    )
+    rows = sum(shard.rows for shard in shards)
+    made = Manifest(
+        rows,
+        features,
+        (features,),
+        "uint8",
+        1.0,
+        classes,
+        seed,
+        {},
+        shards,
+        nonzeros=rows * features,
+        target=None if classes is None else "class",
+        class_rows=None if classes is None else (rows, *[0] * (len(classes) - 1)),
+    )
+    return replace(made, **changes)
 
 
 def write_shard(path, x, labels, first=0):

@@ -1,8 +1,11 @@
 """Gangs whose ranks are threads of one process, each with a context of its own."""
 
 import functools
+import os
 import threading
+from pathlib import Path
 
+import programs
 from mapreduce.executors.gang.handshake import Server
 from mapreduce.executors.gang.rank import Rank, Role
 from mapreduce.executors.gang.rendezvous import Meeting
@@ -73,6 +76,20 @@ class Gang:
             thread.join(seconds)
             assert not thread.is_alive(), f"rank {rank} does not end"
         return self.errors
+
+
+def ranks() -> list[int]:
+    """The processes of the ranks: those that this process's nursery has forked, and that live."""
+    mine = children(os.getpid())
+    return [pid for nursery in mine for pid in children(nursery) if programs.lives(pid)]
+
+
+def children(pid: int) -> list[int]:
+    """The processes that one has forked."""
+    try:
+        return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
 
 
 def together(ranks, work, is_local=False):

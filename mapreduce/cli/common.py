@@ -122,13 +122,10 @@ def add_options(
             default = option.default if defaults else None
             kind: Any = click.Choice(option.choices) if option.choices else option.type
             kind = Auto(option) if option.is_auto else kind
-            command = click.option(
-                option.flag,
-                type=kind,
-                default=default,
-                show_default=default is not None,
-                help=option.help,
-            )(command)
+            more: dict[str, Any] = {"type": kind, "show_default": default is not None}
+            if option.type is bool:
+                more = {"is_flag": True}
+            command = click.option(option.flag, default=default, help=option.help, **more)(command)
         return command
 
     return decorate

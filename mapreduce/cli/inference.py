@@ -90,7 +90,7 @@ def evaluate(
         signals.interrupting(),
         raw.imported(directory, data, _warn, labelled=True, **given) as folder,
     ):
-        completed, execution = _prepare(directory, folder, values, labelled=True)
+        completed, execution = _prepare(directory, folder, values, str(data), labelled=True)
         found = report(directory, completed, folder.absolute(), execution)
     if as_json:
         print_json(found.to_dict())
@@ -136,7 +136,7 @@ def predict(
         job.parts_of(out) as parts,
     ):
         named = {**values, "out": parts}
-        completed, execution = _prepare(directory, folder, named, labelled=False)
+        completed, execution = _prepare(directory, folder, named, str(data), labelled=False)
         rows = job.predict(directory, completed, folder.absolute(), parts.absolute(), execution)
     if as_json:
         print_json({"rows": rows, "out": str(out)})
@@ -173,7 +173,10 @@ def _evaluated(
     run: AnyPath, data: AnyPath | None, moved: AnyPath | None, named: tuple[str, ...]
 ) -> AnyPath:
     """The data to report on: those given, or the run's own, compared with their digest."""
-    from mapreduce.errors import UsageError
+    from mapreduce.data.shards import Dataset
+    from mapreduce.errors import DataError, UsageError
+    from mapreduce.inference.base import trained_on
+    from mapreduce.plan.fitting import check_fits
     from mapreduce.runs.directory import RunDir
     from mapreduce.training.driver import check_data
     from mapreduce.training.start import require_named
@@ -189,6 +192,15 @@ def _evaluated(
     if moved is None:
         require_named(directory, named)
     place = path_of(config.evaluation) if moved is None else moved.absolute()
+    if moved is not None:
+        manifest = Dataset(place).manifest
+        check_fits(manifest, place, trained_on(directory), f"--data {moved}")
+        if manifest.sha256 != config.plan.eval_sha256:
+            raise DataError(
+                f"--data {moved}: expected the evaluation data of the run at another place, of the "
+                f"sha256 {config.plan.eval_sha256:.16}…, found {manifest.sha256:.16}…. To report "
+                f"on data of your own, leave --data out: gradreduce evaluate {run} {moved}"
+            )
     check_data(str(place), config.plan.eval_sha256)
     return place
 
@@ -208,10 +220,10 @@ def _opened(run: AnyPath, values: dict[str, Any]) -> "RunDir":
 
 
 def _prepare(
-    run: "RunDir", data: AnyPath, values: dict[str, Any], *, labelled: bool
+    run: "RunDir", data: AnyPath, values: dict[str, Any], shown: str, *, labelled: bool
 ) -> tuple[int, "Execution"]:
     from mapreduce.inference.base import prepare
     from mapreduce.runs import flags as options
 
     execution = options.execution(values)
-    return prepare(run, data, execution, labelled, values.get("out")), execution
+    return prepare(run, data, execution, labelled, values.get("out"), shown), execution

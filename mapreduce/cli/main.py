@@ -22,6 +22,7 @@ COMMANDS = {
     "data": ("mapreduce.cli.data:data", "Describe, split, import, show and verify data."),
     "train": ("mapreduce.cli.train:train", "Train a model as a chain of map/reduce rounds."),
     "resume": ("mapreduce.cli.train:resume", "Continue a training that was stopped."),
+    "replay": ("mapreduce.cli.replay:replay", "Repeat an asynchronous training from its log."),
     "evaluate": ("mapreduce.cli.inference:evaluate", "Report on a model: all its metrics."),
     "predict": ("mapreduce.cli.inference:predict", "Write a model's predictions into files."),
     "export": ("mapreduce.cli.inference:export", "Write a run's parameters for other programs."),

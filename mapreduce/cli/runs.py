@@ -70,18 +70,28 @@ def show(run: AnyPath, as_json: bool) -> None:
     """Show RUN: its model's digest, rounds, loss and plan, and the libraries that computed it.
 
     Of a gang it also shows which share of the work was parallel, the serial fraction by Amdahl's
-    law, and the speedup that it allows for 2, 4 and 8 workers.
+    law, and the speedup that it allows for 2, 4 and 8 workers. Of an asynchronous training it shows
+    how many gradients were applied between the reading of the model and the applying of one's own.
     """
-    from mapreduce.runs import amdahl, events
+    from hdfs_utils.errors import StorageError
+    from mapreduce.errors import DataError
+    from mapreduce.runs import amdahl, events, pushes
     from mapreduce.runs.directory import RunDir
 
     directory = RunDir(run)
+    late = None
+    if directory.config.plan.asynchronous:
+        try:
+            late = pushes.staleness(directory)
+        except (DataError, StorageError) as error:
+            click.echo(f"warning: {error}", err=True)
     content: dict[str, Any] = directory.summary() | {
         "data": directory.config.data,
         "data_sha256": directory.config.plan.data.sha256,
         "plan_sha256": directory.config.plan.sha256,
         "execution": directory.read_json("execution.json"),
         "scaling": amdahl.scaling(events.read(directory.path / "events.jsonl")),
+        "staleness": late._asdict() if late else None,
         "plan": directory.config.plan.to_dict(),
         "numeric_profile": directory.config.numeric_profile,
         "profile": directory.read_json("profile.json"),
@@ -94,7 +104,8 @@ def show(run: AnyPath, as_json: bool) -> None:
             click.echo(f"{name}:")
             for key, entry in value.items():
                 click.echo(f"  {printable(key):18}{_short(entry)}")
-        else:
+        # What this run has not.
+        elif value is not None or name not in ("scaling", "staleness"):
             click.echo(f"{name:20}{_shown(value)}")
 
 

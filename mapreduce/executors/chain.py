@@ -14,8 +14,9 @@ from mapreduce.executors.jobs import BY_LINES, WireJob, lines_of, run_lines
 from mapreduce.job import MRStep
 from mapreduce.plan import strategies
 from mapreduce.reduction.message import Message
-from mapreduce.runs.directory import RunDir, block_bounds
+from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
+from mapreduce.runs.state import block_bounds
 from mapreduce.strategies.base import Layout, Phase, Strategy
 from mapreduce.strategies.leaf_ranges import LeafRange, block_of, leaf_ranges
 from mapreduce.strategies.state import State

@@ -18,7 +18,7 @@ from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
 from mapreduce.executors.jobs import WireJob
 from mapreduce.models.context import Context
-from mapreduce.plan.settings import check_fits
+from mapreduce.plan.fitting import TrainedOn, check_fits
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
@@ -30,10 +30,12 @@ def prepare(
     execution: Execution,
     labelled: bool,
     out: AnyPath | None = None,
+    shown: str | None = None,
 ) -> int:
     """Check that a run's model can be used on a dataset; returns the rounds that it has completed.
 
-    ``labelled`` data must have labels, tasks write to ``out``.
+    ``labelled`` data must have labels, tasks write to ``out``. Errors call the data what is
+    ``shown``, if they come from elsewhere than their folder.
 
     Raises
     ------
@@ -44,25 +46,32 @@ def prepare(
     UsageError
         Tasks could not open one of the paths.
     """
-    config = run.config
+    config, shown = run.config, shown or str(data)
     manifest = Dataset(data).check_sizes()
-    trained_on = config.plan.data
-    fits = trained_on.features, config.classes, config.columns
-    digests = trained_on.standardised, trained_on.recipe
-    check_fits(manifest, *fits, *digests, trained_on.shape)
+    check_fits(manifest, data, trained_on(run), shown, takes_files=True)
     if labelled and manifest.target is None:
-        raise DataError(f"{data} has no labels to compare predictions with")
+        raise DataError(f"{shown}: expected labels to compare predictions with, found none")
     model = config.plan.create_model()
     wanted = "number" if model.regression else "class"
     if manifest.target not in (None, wanted):
         raise DataError(
-            f"the model predicts a {wanted}, but the labels of {data} are of another kind"
+            f"the model predicts a {wanted}, but the labels of {shown} are of another kind"
         )
     if manifest.layout == "sparse" and not model.takes_sparse:
-        raise DataError(f"{data} has sparse rows, but {config.plan.model} takes only dense rows")
+        raise DataError(
+            f"{shown}: expected dense rows, since {config.plan.model} takes no others, found "
+            f"sparse ones"
+        )
     completed = checkpoint.latest(run)
     execution.check_places(run.path, data.absolute(), out)
     return completed
+
+
+def trained_on(run: RunDir) -> TrainedOn:
+    """The data that the model of a run was trained on."""
+    config = run.config
+    known = config.plan.data, config.shape, config.classes, config.columns
+    return TrainedOn(config.data, *known, recipe=lambda: run.recipe)
 
 
 #: Rows that are scored at once. It is not an option, since the sum of losses depends on it.

@@ -150,10 +150,16 @@ class Settings:
     staleness: int | None = _set(
         None,
         "with --strategy downpour, most gradients that are applied after a replica has read the "
-        "model and before its own gradient is (default: --replicas - 1, which is the least)",
+        "model and before its own gradient is (default: --replicas - 1, which is the least; with "
+        "--asynchronous no limit, and the least is 0)",
         Bound(
             f"a number from 0 to {MOST_STALENESS:,}", lambda number: 0 <= number <= MOST_STALENESS
         ),
+    )
+    asynchronous: bool = _set(
+        False,
+        "with --strategy downpour, apply gradients in the order in which they arrive, so that no "
+        "worker waits; gradreduce replay repeats such a run from its log",
     )
     optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
     init_from: str | None = _set(

@@ -140,6 +140,7 @@ class Plan:
     spread: float = 1.0
     compress: str | None = None
     staleness: int | None = None
+    asynchronous: bool = False
 
     # What follows from the attributes
 
@@ -172,7 +173,8 @@ class Plan:
     @property
     def steps_per_round(self) -> int:
         """Steps of the optimizer that a round counts: local steps, or one for each replica."""
-        return self.local_steps if self.staleness is None else self.replicas
+        is_one_each = self.staleness is not None or self.asynchronous
+        return self.replicas if is_one_each else self.local_steps
 
     @cached_property
     def slices_per_epoch(self) -> int:

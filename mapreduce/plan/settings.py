@@ -2,19 +2,18 @@
 
 import contextlib
 import math
-from collections.abc import Iterable
 from dataclasses import fields, replace
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import Any
 
 from kernels import dispatch
 from mapreduce import models, optim
-from mapreduce.data.columns import Columns, misfit
-from mapreduce.data.manifest import Listed, Manifest, Standardised
+from mapreduce.data.manifest import Manifest
 from mapreduce.errors import DataError, UntrustedError, UsageError
 from mapreduce.models.base import Model
 from mapreduce.optim.contract import GlobalTransformation, Transformation
 from mapreduce.plan import augmentation, strategies
+from mapreduce.plan.fitting import digest, listed
 from mapreduce.plan.flags import PLAN, expect
 from mapreduce.plan.flags import Settings as Settings
 from mapreduce.plan.plan import DataReference, Plan
@@ -42,14 +41,14 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
     ----------
     settings : Settings
     data, evaluation : Manifest
-        The training data, and optionally the evaluation data.
+        The training data, and optionally the evaluation data, which are not compared here.
 
     Raises
     ------
     UsageError
         A setting is out of range, unknown, or contradicts another.
     DataError
-        The model cannot be trained on the training data or evaluated on the evaluation data.
+        The model cannot be trained on the training data.
     """
     _check_settings(settings)
     trust_members(settings)
@@ -57,7 +56,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
     _check_used(settings)
     _check_strategy(settings)
     kind = models.find(settings.model, data.target or "class")
-    _check_kind(kind, settings.model, data, evaluation)
+    _check_kind(kind, settings.model, data)
     if settings.precision == "mixed" and not kind.takes_mixed:
         raise UsageError(
             f"--precision mixed: the layers of --model {settings.model:.60} compute in full "
@@ -193,12 +192,15 @@ def _held_out(settings: Settings, plan: Plan) -> int:
 def _check_held_out(plan: Plan) -> None:
     """Refuse to hold out rows without which there would not be one step of training."""
     slices = plan.slices_per_epoch + plan.held_out_slices
-    least = 1 if plan.batch_size >= plan.rows else plan.slices_per_step
+    # A step of all rows has a slice for each replica, at least.
+    least = plan.replicas if plan.batch_size >= plan.rows else plan.slices_per_step
     if plan.held_out and slices - plan.held_out_slices < least:
+        most = max(slices - least, 0) * plan.slice_rows
+        advice = f"Hold out at most {most} rows, or take" if most else "Take"
         raise UsageError(
             f"--held-out {plan.held_out}: {plan.held_out_slices} of {slices} slices of "
-            f"{plan.slice_rows} rows are held out, and a step of training takes {least}. Hold out "
-            f"fewer rows, or take a smaller --batch-size or --slice-rows"
+            f"{plan.slice_rows} rows are held out, and a step of training takes {least}. {advice} "
+            f"a smaller --batch-size or --slice-rows"
         )
 
 
@@ -333,8 +335,8 @@ def _check_elements(plan: Plan, classes: tuple[int | str, ...]) -> None:
         )
 
 
-def _check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manifest | None) -> None:
-    """Refuse data that a kind of model cannot be trained or evaluated on."""
+def _check_kind(kind: type[Model], name: str, data: Manifest) -> None:
+    """Refuse data that a kind of model cannot be trained on."""
     if data.target is None:
         raise DataError("the training data have no labels. Import them with --labels or --label")
     wanted = "number" if kind.regression else "class"
@@ -352,7 +354,7 @@ def _check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manife
     if kind.binary and len(classes) != 2:
         raise DataError(
             f"{name} is for two classes, but the training data have {len(classes)}: "
-            f"{_listed(map(repr, classes))}. Train softmax"
+            f"{listed(map(repr, classes))}. Train softmax"
         )
     if data.layout == "sparse" and not kind.takes_sparse:
         own = [name for name in models.MODELS if name not in models.MODELS.carriers]
@@ -361,15 +363,6 @@ def _check_kind(kind: type[Model], name: str, data: Manifest, evaluation: Manife
             f"{name} takes only dense rows, the training data are sparse. Models that take them: "
             f"{', '.join(able)}" + "; or import the table with --layout dense" * bool(data.recipe)
         )
-    if evaluation is not None:
-        digests = digest(data.standardised), digest(data.recipe)
-        shape = data.shape if kind.takes_shape else None
-        check_fits(evaluation, data.features, classes, data.columns, *digests, shape)
-        kinds = [
-            f"{one.layout} rows with {one.target or 'no'} labels" for one in (evaluation, data)
-        ]
-        if kinds[0] != kinds[1]:
-            raise DataError(f"the evaluation data have {kinds[0]}, the training data {kinds[1]}")
 
 
 def _device(wanted: str) -> str:
@@ -400,7 +393,7 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
         if not separator or label not in weights:
             raise UsageError(
                 f"--class-weight: {part!r} is neither 'balanced' nor LABEL=WEIGHT with a label of "
-                f"the data: {_listed(weights)}"
+                f"the data: {listed(weights)}"
             )
         try:
             weights[label] = float(number)
@@ -411,76 +404,6 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
     if not any(weights.values()):
         raise UsageError("--class-weight: at least one class must have a weight above 0")
     return tuple(weights.values())
-
-
-def _listed(labels: Iterable[str]) -> str:
-    """The first of some labels, for a message."""
-    first = [*islice(labels, 6)]
-    return ", ".join(first if len(first) < 6 else [*first[:5], "…"])
-
-
-def check_fits(
-    data: Manifest,
-    features: int,
-    classes: tuple[int | str, ...],
-    columns: Columns | None,
-    standardised: str | None,
-    recipe: str | None,
-    shape: tuple[int, ...] | None = None,
-) -> None:
-    """Refuse data with a :class:`DataError` if a model cannot be used on them.
-
-    The other parameters are those of the training data; see
-    :class:`mapreduce.plan.plan.DataReference` and :class:`mapreduce.data.manifest.Manifest`.
-    """
-    wrong = misfit(data.columns, columns)
-    if digest(data.recipe) != recipe:
-        shown = f" ({wrong})" if wrong else ""
-        raise DataError(
-            f"the columns of the data became other features than those of the training data{shown}."
-            f" Import the data with --like TRAIN, or name the file that they come from, if the "
-            f"model is trained"
-            if recipe
-            else "the data were imported from a table by a recipe, and the training data were not"
-        )
-    if wrong:
-        raise DataError(
-            f"the columns of the data do not fit those that the model was trained on: {wrong}. "
-            f"Import the columns that it was trained on, in that order, with --like TRAIN"
-        )
-    if data.features != features:
-        raise DataError(
-            f"the model takes {features} features, the data have {data.features} (examples of "
-            f"shape {data.shape})"
-        )
-    if shape is not None and len(data.shape) > 1 and _image(data.shape) != _image(shape):
-        raise DataError(
-            f"the model takes rows of the shape {shape}, channels first, the data have rows of the "
-            f"shape {data.shape}. Transpose them"
-        )
-    unseen = [label for label in data.classes or () if label not in classes]
-    if unseen:
-        raise DataError(
-            f"the data have classes that were not trained on: {_listed(map(repr, unseen))}. The "
-            f"model knows {len(classes)} classes"
-        )
-    if digest(data.standardised) != standardised:
-        raise DataError(
-            "the data were not standardised as the training data were. Use "
-            "'gradreduce data standardise DATA OUT --like TRAIN'"
-            if standardised
-            else "the data are standardised, and the training data were not"
-        )
-
-
-def _image(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A row's shape without an axis for a single channel; flat rows fit every shape."""
-    return shape[1:] if len(shape) == 3 and shape[0] == 1 else shape
-
-
-def digest(file: Listed | Standardised | None) -> str | None:
-    """Digest of a file that lists how the features of a dataset were made."""
-    return file.sha256 if file else None
 
 
 def _limit(shard_rows: tuple[int, ...], limit: int | None) -> tuple[int, ...]:
@@ -525,8 +448,9 @@ def _slice_rows(settings: Settings, batch_size: int, full: bool, data: Manifest)
 
 
 def _staleness(settings: Settings) -> int | None:
-    """The staleness; None if the strategy has none."""
-    if settings.staleness is None and "staleness" in strategies.find(settings.strategy).takes:
+    """The staleness; None if the strategy has none, or sets no limit to it."""
+    has_some = "staleness" in strategies.find(settings.strategy).takes
+    if settings.staleness is None and has_some and not settings.asynchronous:
         return settings.replicas - 1
     return settings.staleness
 

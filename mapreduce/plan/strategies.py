@@ -45,7 +45,7 @@ REPLICATING = (
 COMPETING = ("held_out", "spread")
 
 #: What a strategy may name: :attr:`mapreduce.strategies.base.Strategy.takes`.
-OPTIONAL = (*OPTIMIZING, *REPLICATING, *COMPETING, "staleness")
+OPTIONAL = (*OPTIMIZING, *REPLICATING, *COMPETING, "staleness", "asynchronous")
 
 
 #: Between the name of an array and the number of the unit that owns it.

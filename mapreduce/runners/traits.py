@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mapreduce.errors import UsageError
 from mapreduce.support.registry import Registry
 
 #: Processes of one machine.
@@ -177,3 +178,19 @@ def end_left_behind(name: str, run: str, before: str | None) -> list[str]:
         if each.names_applications and str(before).startswith(each.names_applications):
             return each.end_left_behind(run, before)
     return of(name).end_left_behind(run, before)
+
+
+def require_gangs(runner: Traits, name: str, option: str) -> None:
+    """Refuse a runner without gangs, which an option needs.
+
+    Raises
+    ------
+    UsageError
+    """
+    if runner.why_no_gangs:
+        raise UsageError(runner.why_no_gangs)
+    if not runner.runs_at_once:
+        raise UsageError(
+            f"{option} needs tasks that run at once, and -r {name} runs one after the other: "
+            f"choose another runner"
+        )

@@ -28,8 +28,9 @@ from hdfs_utils.paths import AnyPath
 from mapreduce.errors import DataError, MissingInputError
 from mapreduce.models.base import Model
 from mapreduce.runs import lease
-from mapreduce.runs.directory import INITIAL, Position, RunDir
+from mapreduce.runs.directory import INITIAL, RunDir
 from mapreduce.runs.events import RunEnded
+from mapreduce.runs.state import Position
 from mapreduce.support.jsonfiles import require_file
 
 Array = npt.NDArray[Any]

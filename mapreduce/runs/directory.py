@@ -11,6 +11,7 @@
     rounds/         the parameters after a round, a file for each block; the last rounds only
     checkpoints/    one folder for each checkpoint
     evaluations/    one file for each evaluation
+    pushes/         the log of asynchronous rounds (:mod:`mapreduce.runs.pushes`)
     events.jsonl    what happened, a JSON object on each line
     result.json     digest and number of rounds, when the training has ended
     gang/           where the tasks of a gang meet, while one runs
@@ -26,15 +27,13 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from dataclasses import replace as replaced
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.folders import first_special, remove_folder, remove_leftovers
@@ -44,18 +43,17 @@ from mapreduce.data.columns import Columns
 from mapreduce.data.columns import check as check_columns
 from mapreduce.data.manifest import RECIPE, read_listed
 from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError, WireError
-from mapreduce.optim.contract import PAGE
 from mapreduce.plan import settings, strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.reduction.message import Message, encode_parts, read_message
-from mapreduce.runs import events, lease, outcome
+from mapreduce.runs import events, lease
+from mapreduce.runs.state import SHORT, Array, Block, Position, block_bounds
+from mapreduce.runs.summary import summarise
 from mapreduce.support import numeric
 from mapreduce.support.jsonfiles import build, checked, read, require_file
 
 if TYPE_CHECKING:
     from mapreduce.data.recipes.fitted import FittedRecipe
-
-Array = npt.NDArray[Any]
 
 #: The initial parameters of a run that starts from those of another.
 INITIAL = "initial.safetensors"
@@ -63,99 +61,11 @@ INITIAL = "initial.safetensors"
 FORMAT = "gradreduce-run"
 FORMAT_VERSION = 2
 
-#: Arrays of a block whose length is not the block's.
-SHORT = ("memory", "history")
-
 #: The sums of an evaluation, and their types.
 _SCORE = {"rows": int, "correct": int, "weight": float, "loss": float}
 
 _BLOCK_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.block")
 _UNIT_NAME = re.compile(r"(\d{8})\.(\d{5})-of-(\d{5})\.unit")
-
-
-@dataclass
-class Position:
-    """The parameters after some rounds, and the state that the optimizer continues with.
-
-    Attributes
-    ----------
-    completed : int
-        Rounds completed.
-    params : array (size,)
-    state : dict of str to array (size,)
-    history : array (rounds since the last checkpoint of the plan, 3 + notes), float64
-        Number of rows, their weight and the sum of their losses in each of those rounds, and what
-        the strategy notes of it.
-    scalars : array (m,), float64
-        The optimizer's; called ``memory`` in files.
-    """
-
-    completed: int
-    params: Array
-    state: dict[str, Array] = field(default_factory=dict)
-    history: Array = field(default_factory=lambda: np.empty((0, 3)))
-    scalars: Array = field(default_factory=lambda: np.empty(0))
-
-    @classmethod
-    def of(cls, completed: int, arrays: dict[str, Array], plan: Plan) -> "Position":
-        """The state that was read from files; a DataError if it is not that of the plan."""
-        model, optimizer = plan.create_model(), plan.create_optimizer()
-        state = plan.initial_arrays(np.empty(0, model.dtype))
-        rounds = len(arrays["history"]) if np.ndim(arrays.get("history", 0)) else 0
-        expected = {name: f"{array.dtype} ({model.size},)" for name, array in state.items()}
-        expected |= {
-            "params": f"{model.dtype} ({model.size},)",
-            "memory": f"float64 {optimizer.first_scalars().shape}",
-            "history": f"float64 ({rounds}, {3 + plan.notes})",
-        }
-        found = {name: f"{array.dtype} {array.shape}" for name, array in arrays.items()}
-        if found != expected:
-            raise DataError(
-                f"the state after {completed} rounds is not that of the plan's model and "
-                f"optimizer: expected {dict(sorted(expected.items() - found.items()))}, "
-                f"found {dict(sorted(found.items() - expected.items()))}"
-            )
-        state = {name: arrays[name] for name in state}
-        return cls(completed, arrays["params"], state, arrays["history"], arrays["memory"])
-
-
-@dataclass(frozen=True)
-class Block:
-    """A block of the parameters and of the optimizer's state after a round.
-
-    Attributes
-    ----------
-    arrays : dict of str to array
-        ``params``, the state's arrays by name, ``memory``, and in block 0 ``history``.
-    origins : dict of str to int
-        The round in whose file each array is. An array of the block's length that a round does not
-        change is not written again.
-    """
-
-    arrays: dict[str, Array]
-    origins: dict[str, int]
-
-    @classmethod
-    def of(cls, completed: int, arrays: dict[str, Array], before: "Block | None" = None) -> "Block":
-        """A block to be published; arrays of the previous one stay where they are, if not short."""
-        origins = dict.fromkeys(arrays, completed)
-        if before is not None:
-            for name, array in arrays.items():
-                if name not in SHORT and before.arrays.get(name) is array:
-                    origins[name] = before.origins[name]
-        return cls(arrays, origins)
-
-    def rounds(self) -> set[int]:
-        """The rounds whose files hold its arrays."""
-        return set(self.origins.values())
-
-
-def block_bounds(size: int, blocks: int) -> list[tuple[int, int]]:
-    """The (start, stop) of at most ``blocks`` blocks, which are whole pages of the parameters."""
-    pages = -(-size // PAGE)
-    blocks = min(blocks, pages)
-    edges = [pages * i // blocks * PAGE for i in range(blocks)] + [size]
-    return list(pairwise(edges))
 
 
 @dataclass(frozen=True)
@@ -360,48 +270,7 @@ class RunDir:
 
     def summary(self, warn: Callable[[str], None] | None = None) -> dict[str, Any]:
         """The run in a line: model, state, rounds, losses, digest and the like."""
-        plan, result = self.config.plan, self.result()
-        recorded = events.read(self.path / "events.jsonl", warn)
-
-        def by_round(event: str) -> dict[int, dict[str, Any]]:
-            return {one["completed"]: one for one in recorded if one["event"] == event}
-
-        state = "ended"
-        if result is None:
-            holder = lease.holder(self.path)
-            state = "running" if holder is not None and lease.is_alive(holder) else "stopped"
-        rounds, evaluations = by_round("RoundCompleted"), by_round("Evaluated")
-        checkpoints = by_round("CheckpointSaved")
-        last = rounds.get(max(rounds, default=0), {})
-        exchanged = by_round("Exchanged").get(last.get("completed", 0), {})
-        saved = vars(result) if result else checkpoints.get(max(checkpoints, default=0), {})
-        evaluation = evaluations.get(
-            result.completed if result else max(evaluations, default=0), {}
-        )
-        end = result.completed if result else plan.rounds
-        losses = {at: (one["rows"], one["loss"]) for at, one in rounds.items() if at <= end}
-        warnings = outcome.warnings(plan, result, losses, recorded)
-        won = outcome.matches_won(recorded, end if result else last.get("completed", 0))
-        return {
-            "run": str(self.path),
-            "state": state,
-            "model": plan.model,
-            "completed": last.get("completed", 0),
-            "rounds": plan.rounds,
-            "loss": last.get("loss"),
-            "pass_loss": outcome.pass_loss(plan, losses),
-            "model_sha256": saved.get("model_sha256"),
-            "model_rounds": saved.get("completed"),
-            "stopped_early": bool(result and result.stopped_early),
-            "accuracy": evaluation.get("accuracy"),
-            "eval_loss": evaluation.get("loss"),
-            "search": result.search if result else None,
-            "gradient_norm": result.gradient_norm if result else None,
-            **{f"bytes_{name}": exchanged.get(name) for name in events.BYTES},
-            "warning": warnings[0] if warnings else None,
-            "warnings": warnings,
-            **({} if won is None else {"matches_won": won}),
-        }
+        return summarise(self.path, self.config.plan, self.result(), warn)
 
     # Rounds
 

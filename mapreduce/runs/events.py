@@ -20,7 +20,7 @@ class Event:
 
 @dataclass(frozen=True)
 class RunStarted(Event):
-    """A driver starts a training or resumes it; it chooses the workers itself if they are None."""
+    """A driver starts a training or resumes it; it chooses executor or workers if they are None."""
 
     run: str
     completed: int
@@ -28,6 +28,8 @@ class RunStarted(Event):
     batch_size: int
     runner: str
     workers: int | None
+    executor: str | None = None
+    stages: int = 1
 
 
 @dataclass(frozen=True)

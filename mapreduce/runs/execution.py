@@ -3,10 +3,12 @@
 from dataclasses import dataclass, replace
 
 from hdfs_utils.paths import AnyPath, RemotePath
+from mapreduce.errors import UsageError
 from mapreduce.models.base import Model
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
+from mapreduce.plan.flags import expect
 from mapreduce.runners import traits
-from mapreduce.runs.directory import block_bounds
+from mapreduce.runs.state import block_bounds
 from mapreduce.support import numeric
 
 #: Bytes that one task of a gang receives for its block in a round, above which there are more: if
@@ -46,6 +48,28 @@ class Execution:
     def traits(self) -> traits.Traits:
         """What the runner can do."""
         return traits.of(self.runner)
+
+    def for_arrivals(self, run: AnyPath) -> "Execution":
+        """The same for asynchronous rounds, which only a gang has: nothing else is tried.
+
+        Raises
+        ------
+        UsageError
+            The user has chosen something else, or the run's log could not be synced.
+        """
+        option = "--asynchronous"
+        is_gang = self.executor == "gang" or "executor" in self.auto
+        expect(is_gang, option, "--executor gang", f"--executor {self.executor}")
+        expect(self.gang_fallback == "error", option, "a gang alone", "--gang-fallback chain")
+        traits.require_gangs(self.traits, self.runner, option)
+        if isinstance(run, RemotePath):
+            raise UsageError(
+                f"{option}: {run} is not on a disk of this machine or one that is mounted here, "
+                f"and servers sync their log before they apply a gradient. Name such a folder by "
+                f"--run, with -r parallel, or leave out {option}"
+            )
+        blocks = 0 if "blocks" in self.auto else self.blocks
+        return replace(self, executor="gang", blocks=blocks, auto=())
 
     def for_paths(self, *paths: AnyPath) -> "Execution":
         """The same for data at these paths; remote clients have threads, which forbid forks."""

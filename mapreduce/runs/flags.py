@@ -198,14 +198,9 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
     if workers is not None:
         most = up_to(runner.most_workers)
         expect(most.holds(workers), "--workers", most.text, workers)
-    if is_gang and runner.why_no_gangs:
-        raise UsageError(runner.why_no_gangs)
-    if is_gang and not runner.runs_at_once:
+    if is_gang:
         asked = f"--stages {values['stages']}" if values["stages"] > 1 else "--executor gang"
-        raise UsageError(
-            f"{asked} needs tasks that run at once, and -r {name} runs one after the "
-            f"other: choose another runner"
-        )
+        traits.require_gangs(runner, name, asked)
     if (slow := values["slow_worker"]) is not None:
         _check_slow_worker(slow, is_gang, workers)
     values |= {"auto": auto, "executor": "gang" if is_gang else "chain"}

@@ -197,6 +197,32 @@ class Strategy(ABC):
             raise TypeError(f"{what} returned None: expected pairs, or () if it sends nothing on")
         return found
 
+    def push(self, completed: int, unit: int, params: Array) -> Iterator[Pair]:
+        """The messages of a unit for parameters (size,) that it has read, one for each block.
+
+        Strategies that take the setting ``asynchronous`` have this and :meth:`arrive`, which a gang
+        calls instead of :meth:`map` and :meth:`reduce`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not map units one by one")
+
+    def arrive(
+        self, step: int, number: int, base: Array, arrays: Arrays, message: Message
+    ) -> Arrays:
+        """The arrays of a block after a message of :meth:`push` has arrived.
+
+        Parameters
+        ----------
+        step : int
+            Messages that were applied to the block before.
+        number : int
+        base : array
+            The parameters of the block for which the message was computed.
+        arrays : dict of str to array
+            ``params``, ``memory`` and the state's arrays. They are not changed.
+        message : Message
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not apply messages one by one")
+
     def split(self, stage: Stage, line: Line) -> None:
         """Compute by a stage of the model from now on, with the tasks before and after it."""
         raise NotImplementedError(f"{type(self).__name__} takes no stages")

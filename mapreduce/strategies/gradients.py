@@ -13,7 +13,7 @@ from mapreduce.plan.plan import Slice
 from mapreduce.reduction.aggregator import CURVATURE, VectorSum, combine
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import SparseVector, dense
-from mapreduce.runs.directory import Array
+from mapreduce.runs.state import Array
 from mapreduce.strategies.leaf_ranges import LeafRange
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext

@@ -18,7 +18,7 @@ from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
 from mapreduce.reduction.aggregator import VectorSum, combine
 from mapreduce.reduction.vectors import SparseVector, Vector, dense
-from mapreduce.runs.directory import Array
+from mapreduce.runs.state import Array
 from mapreduce.strategies.base import Strategy
 from mapreduce.strategies.gradients import Gradients
 from mapreduce.strategies.state import State

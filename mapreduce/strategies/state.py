@@ -8,7 +8,7 @@ import numpy.typing as npt
 from kernels import dispatch
 from mapreduce.errors import NonFiniteError
 from mapreduce.plan.plan import Plan
-from mapreduce.runs.directory import Array, Block, block_bounds
+from mapreduce.runs.state import Array, Block, block_bounds
 from mapreduce.strategies.task_context import TaskContext
 
 _first_non_finite = dispatch.get("first_non_finite")
@@ -21,7 +21,7 @@ class State:
     ----------
     context : TaskContext
     blocks : int
-        As :func:`mapreduce.runs.directory.block_bounds` takes it, which gives the attribute
+        As :func:`mapreduce.runs.state.block_bounds` takes it, which gives the attribute
         ``bounds``.
 
     Attributes
@@ -126,10 +126,11 @@ class State:
         completed: int,
         number: int,
         arrays: dict[str, Array],
-        rows: Sequence[float],
+        rows: Sequence[float] | Sequence[Sequence[float]],
         scalars: Array | None = None,
+        rounds: int = 1,
     ) -> None:
-        """Publish a block after the round that follows ``completed`` ones.
+        """Publish a block after the round that follows ``completed`` ones, or after several.
 
         Parameters
         ----------
@@ -139,9 +140,12 @@ class State:
             not written again if it is the very array of the block before.
         rows : sequence of float
             Number of rows, their weight and the sum of their losses in this round, and what the
-            strategy notes of it.
+            strategy notes of it. A sequence of such, if there are several rounds.
         scalars : array, optional
             The optimizer's scalars; by default those of the block before.
+        rounds : int
+            Rounds that are published at once. A checkpoint of the plan may be due before them, and
+            after them, but not between them.
 
         Raises
         ------
@@ -158,10 +162,11 @@ class State:
             history = before.arrays["history"]
             if self._plan.is_checkpoint(completed):
                 history = history[:0]
-            arrays["history"] = np.concatenate([history, np.array([rows], np.float64)])
-        after = Block.of(completed + 1, arrays, before)
-        self._blocks[number] = completed + 1, after
-        self._publish(completed, number, before, after)
+            arrays["history"] = np.concatenate([history, np.array(rows, np.float64, ndmin=2)])
+        completed += rounds
+        after = Block.of(completed, arrays, before)
+        self._blocks[number] = completed, after
+        self._publish(completed - 1, number, before, after)
 
     def _check_finite(self, completed: int, number: int, params: Array) -> None:
         index = _first_non_finite(params)

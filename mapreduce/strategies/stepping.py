@@ -9,7 +9,7 @@ from mapreduce.optim.contract import PAGE, GlobalTransformation, Shared, Transfo
 from mapreduce.reduction.aggregator import CURVATURE, MOMENTS, VectorSum
 from mapreduce.reduction.tree import Node, TreeFold
 from mapreduce.reduction.vectors import dense
-from mapreduce.runs.directory import Array
+from mapreduce.runs.state import Array
 from mapreduce.strategies.task_context import TaskContext
 
 

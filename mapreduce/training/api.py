@@ -46,7 +46,7 @@ from mapreduce.runs.events import Events, Subscriber, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric, signals
 from mapreduce.support import trust as trusted
-from mapreduce.training import console, start
+from mapreduce.training import console, replaying, start
 from mapreduce.training.export import export
 from mapreduce.training.given import in_a_file, specification
 
@@ -154,7 +154,7 @@ class Run:
         """
         with self._at_work(execution) as (how, place):
             folder = self._imported(data, place, label=label, weights=weights)
-            completed = prepare(self._run, folder, how, labelled=True)
+            completed = prepare(self._run, folder, how, labelled=True, shown=_shown_as(data))
             return report(self._run, completed, folder, how)
 
     def predict(
@@ -191,7 +191,8 @@ class Run:
             if probabilities and not self.classes:
                 raise UsageError(f"probabilities: {self.plan.model} predicts numbers")
             folder, out = self._imported(data, place, labelled=False, id=id), place / "out"
-            completed = prepare(self._run, folder, how, labelled=False, out=out)
+            shown = _shown_as(data)
+            completed = prepare(self._run, folder, how, labelled=False, out=out, shown=shown)
             prediction_job.predict(self._run, completed, folder, out, how)
             found = pa.concat_tables(map(pq.read_table, ordered(out.glob("part-*.parquet"))))
         if probabilities:
@@ -226,14 +227,51 @@ class Run:
             Options of ``gradreduce resume``, such as ``workers`` and ``take_over``, and the folders
             ``data`` and ``evaluation`` of data that have moved. All others keep their values.
         """
-        others = {"take_over", "remote_data", "data", "evaluation"} & execution.keys()
-        given = {name: execution.pop(name) for name in others}
-        given |= {name: _path(given[name]) for name in ("data", "evaluation") if given.get(name)}
+        given = _moving(execution)
+        if "take_over" in execution:
+            given["take_over"] = execution.pop("take_over")
         with _quiet(self._run.config.numeric_profile):
             given |= _checked(execution, flags.EXECUTION, flags.RUNNER)
             with _shown(progress, callbacks, self.path) as (bus, display):
                 start.resume(self._run, given, bus, lambda text: display(Warned(text)))
         return self
+
+    def replay(
+        self,
+        run: Any = None,
+        *,
+        callbacks: Iterable[Subscriber] = (),
+        progress: bool = True,
+        **execution: Any,
+    ) -> "Run":
+        """Repeat an asynchronous training from its log, to the same bits; returns the new run.
+
+        Parameters
+        ----------
+        run : path, optional
+            Folder of the new run, which must not exist; without one, a new folder of ``runs/``.
+        callbacks, progress
+            As :func:`train` takes them.
+        execution
+            Options of ``gradreduce replay``, such as ``workers``, and the folders ``data`` and
+            ``evaluation`` of data that have moved.
+
+        Raises
+        ------
+        UsageError
+            The run is not asynchronous, has not ended, or the folder exists.
+        DataError
+            The log is damaged, not whole, or another run's; or the models differ.
+        """
+        moved = start.moved_data(self._run, _moving(execution))
+        place = _new_folder(self.plan.model) if run is None else _path(run)
+        if isinstance(place, RemotePath):
+            raise UsageError(f"run={place}: expected a folder of this machine")
+        with _quiet(self._run.config.numeric_profile):
+            given = flags.execution(_checked(execution, flags.RUNNER))
+            with _shown(progress, callbacks, place) as (bus, _):
+                replaying.replay(self._run, place, given, bus, moved)
+        return Run(place)
 
     def export(self, path: Any, *, data: Any = None) -> dict[str, Array]:
         """Write the parameters to a file; see :func:`mapreduce.training.export.export`."""
@@ -486,6 +524,11 @@ def _imported(
             raise type(error)(str(error).replace(str(file), what)) from error
 
 
+def _shown_as(data: Any) -> str:
+    """What errors call data; not by the name of a folder that the user has never seen."""
+    return str(data) if isinstance(data, _PATHS) else "the data"
+
+
 def _task(model: str) -> str | None:
     """What the labels are for; None for a model that learns classes or numbers, as they look."""
     kind = models.find(model)
@@ -543,6 +586,12 @@ def _table(found: Mapping[int, Mapping[str, Any]], *numbers: str) -> Any:
     schema = pa.schema([*columns, *((name, pa.float64()) for name in numbers)])
     rows = [{**event, "round": at} for at, event in sorted(found.items())]
     return pa.Table.from_pylist(rows, schema)
+
+
+def _moving(given: dict[str, Any]) -> dict[str, Any]:
+    """Take out what says where the data of a run lie."""
+    found = {name: given.pop(name) for name in start.MOVING if name in given}
+    return found | {name: _path(found[name]) for name in ("data", "evaluation") if found.get(name)}
 
 
 def _path(place: Any) -> AnyPath:

@@ -118,6 +118,16 @@ def scores(accuracy: float | None, loss: float) -> str:
     return f"loss {loss:.4f}" if accuracy is None else f"accuracy {accuracy:.4f}, loss {loss:.4f}"
 
 
+def way(event: RunStarted) -> str:
+    """How the rounds are run, in words, as far as the user has chosen it."""
+    count = event.workers
+    workers = "" if count is None else f"{count} worker{'s' if count > 1 else ''}"
+    if event.executor == "gang":
+        workers = f"gang of {workers}" if workers else "gang"
+    stages = f" in {event.stages} stages" if event.stages > 1 else ""
+    return f", {workers}{stages}" if workers else ""
+
+
 def traffic(summary: Mapping[str, Any]) -> str:
     """The bytes of compressed updates, in words."""
     pushed, plain, pulled = (
@@ -206,12 +216,9 @@ class Display:
         self._last, self._pace = time.monotonic(), Pace()
         self._first, self._rounds = event.completed, event.rounds
         again = f", going on after {event.completed:,}" if event.completed else ""
-        workers = ""
-        if event.workers is not None:
-            workers = f", {event.workers} worker{'s' if event.workers > 1 else ''}"
         self.say(
             f"{event.rounds:,} rounds of {event.batch_size:,} rows{again}; runner {event.runner}"
-            f"{workers}"
+            f"{way(event)}"
         )
 
     def _round(self, event: RoundCompleted) -> None:

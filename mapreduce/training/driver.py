@@ -38,12 +38,13 @@ from mapreduce.executors.gang.segment import Segment
 from mapreduce.inference.evaluate import EvaluateJob, Score, evaluate
 from mapreduce.models.layers.stages import stages_of
 from mapreduce.plan import strategies
+from mapreduce.plan.fitting import check_evaluation, digest
 from mapreduce.plan.plan import Plan
-from mapreduce.plan.settings import Settings, digest, make
+from mapreduce.plan.settings import Settings, make
 from mapreduce.runners import traits
 from mapreduce.runners.hadoop import submissions
-from mapreduce.runs import checkpoint, lease
-from mapreduce.runs.directory import Moved, Position, RunConfig, RunDir, block_bounds
+from mapreduce.runs import checkpoint, lease, pushes
+from mapreduce.runs.directory import Moved, RunConfig, RunDir
 from mapreduce.runs.events import (
     CheckpointSaved,
     Events,
@@ -58,6 +59,7 @@ from mapreduce.runs.events import (
 )
 from mapreduce.runs.events import read as read_events
 from mapreduce.runs.execution import Execution
+from mapreduce.runs.state import Position, block_bounds
 from mapreduce.strategies.base import Layout
 from mapreduce.strategies.task_context import task_context
 from mapreduce.support import numeric, signals
@@ -83,6 +85,8 @@ def _planned(
         Dataset(path).check_sizes() for path in (data, evaluation) if path is not None
     ]
     made = make(settings, training, others[0] if others else None)
+    if evaluation is not None:
+        check_evaluation(others[0], evaluation, made, training, data)
     if settings.init_from is None:
         return made, None
     source, model = path_of(settings.init_from), made.create_model()
@@ -199,6 +203,8 @@ def train(
     # The caller's object may know an earlier run at this path.
     run = RunDir(run.path)
     config = moved.applied(run.config) if moved else run.config
+    if config.plan.asynchronous:
+        execution = execution.for_arrivals(run.path)
     execution.check_places(run.path, config.data, config.evaluation)
     if execution.stages > 1:
         _check_stages(config.plan, execution.stages)
@@ -300,6 +306,8 @@ class _Training:
             )
         content = {**vars(self._given), "keep": self._keep}
         content |= dict.fromkeys(content.pop("auto"), "auto")
+        # With stages nothing is tried, and the blocks are those that suit them.
+        content["blocks"] = content["blocks"] or "auto"
         self._run.write_json("execution.json", content, once=False)
 
     def _start(self, at_most: int | None = None) -> Position:
@@ -318,14 +326,17 @@ class _Training:
         recorded = read_events(self._run.path / "events.jsonl", self._warn)
         reported = {e["completed"] for e in recorded if e["event"] == "Evaluated"}
         self._evaluated = {completed for completed in reported if completed <= position.completed}
+        auto, execution = self._given.auto, self._execution
         self._events.emit(
             RunStarted(
                 run=str(self._run.path),
                 completed=position.completed,
                 rounds=self._plan.rounds,
                 batch_size=self._plan.batch_size,
-                runner=self._execution.runner,
-                workers=None if "workers" in self._given.auto else self._execution.workers,
+                runner=execution.runner,
+                workers=None if "workers" in auto else execution.workers,
+                executor=None if "executor" in auto else execution.executor,
+                stages=execution.stages,
             )
         )
         for earlier in unsettled:
@@ -349,6 +360,10 @@ class _Training:
         """Run one job of rounds."""
         plan, completed = self._plan, position.completed
         self._execution, segment = self._chooser.next(completed, plan.rounds - completed)
+        logged = pushes.starts(self._run, completed) if plan.asynchronous else {}
+        if completed in logged:
+            # What is in the log can be repeated in as many blocks alone.
+            self._execution = replace(self._execution, blocks=logged[completed])
         self._publish_in_blocks(position)
         if self._execution.executor == "gang":
             stop, ran = segment.until or plan.rounds, self._run_gang(completed, segment)
@@ -619,4 +634,8 @@ def check_data(path: str, expected: str, option: str = "--data") -> Manifest:
     except MissingInputError as error:
         raise MissingInputError(
             f"the run's data are gone: {error}. If they have moved, name their folder by {option}"
+        ) from error
+    except DataError as error:
+        raise DataError(
+            f"{error}. If the right ones lie elsewhere, name their folder by {option}"
         ) from error

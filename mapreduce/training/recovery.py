@@ -6,8 +6,9 @@ from hdfs_utils.errors import StorageError
 from mapreduce.errors import DataError
 from mapreduce.models.base import Model
 from mapreduce.runs import checkpoint
-from mapreduce.runs.directory import Position, RunDir
+from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import RunEnded
+from mapreduce.runs.state import Position
 
 
 class Recovery:

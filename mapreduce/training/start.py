@@ -43,6 +43,10 @@ def start(
         raise
 
 
+#: Options that say where the data of a run lie.
+MOVING = ("data", "evaluation", "remote_data")
+
+
 def resume(
     run: RunDir, given: Mapping[str, Any], events: Events, warn: Callable[[str], None]
 ) -> RunEnded:
@@ -66,9 +70,7 @@ def resume(
     # Raises an error where there is no run.
     _ = run.config
     before, arguments = flags.recorded(run)
-    places = {name: given[name].absolute() for name in ("data", "evaluation") if given.get(name)}
-    moved = Moved(**{name: str(path) for name, path in places.items()}) if places else None
-    require_named(run, given.get("remote_data", ()), moved)
+    moved = moved_data(run, given)
     runner = given.get("runner") or before.get("runner", "parallel")
     if given.get("mrjob_arguments"):
         arguments = []
@@ -95,6 +97,22 @@ def resume(
     return driver.train(
         run, flags.execution(values), values["keep"], events, take_over=take_over, moved=moved
     )
+
+
+def moved_data(run: RunDir, given: Mapping[str, Any]) -> Moved | None:
+    """Where the data of a run lie now, by the paths ``data`` and ``evaluation`` that are given.
+
+    ``remote_data`` are URIs that the user has named.
+
+    Raises
+    ------
+    UsageError
+        The run has remote data that are not named.
+    """
+    places = {name: given[name].absolute() for name in ("data", "evaluation") if given.get(name)}
+    moved = Moved(**{name: str(path) for name, path in places.items()}) if places else None
+    require_named(run, given.get("remote_data", ()), moved)
+    return moved
 
 
 def defaults(*tables: tuple[plan_flags.Option, ...]) -> dict[str, Any]:

@@ -29,6 +29,7 @@ ODD = ["-1", "0", "nan", "inf", "-inf", "1e400", "1e308", str(10**30), str(2**63
 COMMANDS = [
     ("train", ["data", "--run", "other", "--dry-run"]),
     ("resume", ["run"]),
+    ("replay", ["run"]),
     ("evaluate", ["run", "data", "-r", "inline"]),
     ("predict", ["run", "data", "predicted", "-r", "inline"]),
     ("data import", ["numbers.csv", "out", "--format", "csv"]),

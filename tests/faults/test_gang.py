@@ -12,6 +12,7 @@ import pytest
 
 import datasets
 import programs
+from gangs import ranks
 from mapreduce.executors.gang import rounds
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint, lease
@@ -53,19 +54,6 @@ def undisturbed(data):
     run = create(data, data / "undisturbed")
     execution = Execution("inline", executor="gang")
     return driver.train(run, execution, 3, Events()).model_sha256
-
-
-def ranks() -> list[int]:
-    """The processes of the ranks: those that this process's nursery has forked, and that live."""
-    mine = children(os.getpid())
-    return [pid for nursery in mine for pid in children(nursery) if programs.lives(pid)]
-
-
-def children(pid: int) -> list[int]:
-    try:
-        return [int(n) for n in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
 
 
 def generations(run: RunDir) -> int:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from hdfs_utils.errors import StorageError
 from mapreduce.executors.gang.rendezvous import DRIVER, Meeting, mixed
 from mapreduce.runs import lease
-from mapreduce.runs.directory import Position, RunDir
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.state import Position
 from mapreduce.support.periodic import every
 
 #: Seconds between two looks at what the ranks have published.

@@ -14,7 +14,7 @@ from mapreduce.executors.gang.rendezvous import Announcement, Meeting, Times, in
 from mapreduce.executors.gang.rounds import Rounds
 from mapreduce.executors.gang.segment import Segment
 from mapreduce.executors.gang.transport import Mesh
-from mapreduce.runs.directory import block_bounds
+from mapreduce.runs.state import block_bounds
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.support import numeric
 from mapreduce.support.periodic import every

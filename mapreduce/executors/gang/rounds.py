@@ -6,6 +6,8 @@ One round, between the ranks::
     reduce of my keys          --all-to-all------>  the same for each further phase
     new blocks of the state    --all-gather------>  to everybody
 
+In asynchronous rounds the first two are those of :mod:`mapreduce.executors.gang.arrivals`.
+
 The strategy maps and reduces, as in the steps of the chain. Only some rounds are published in the
 run's directory: those that a checkpoint or an evaluation is made from, and now and then another, so
 that little is lost with a task.
@@ -21,6 +23,7 @@ import numpy.typing as npt
 
 from hdfs_utils.paths import path_of
 from mapreduce.errors import GradreduceError
+from mapreduce.executors.gang.arrivals import Arrivals
 from mapreduce.executors.gang.balance import Balance
 from mapreduce.executors.gang.division import Division, Neighbours
 from mapreduce.executors.gang.segment import Segment, Stopwatch
@@ -33,8 +36,8 @@ from mapreduce.models.layers.stages import Stage, stages_of
 from mapreduce.plan import strategies
 from mapreduce.reduction.message import Message
 from mapreduce.reduction.tree import Node
-from mapreduce.runs import checkpoint
-from mapreduce.runs.directory import Array, Block
+from mapreduce.runs import checkpoint, pushes
+from mapreduce.runs.state import Array, Block
 from mapreduce.strategies.base import Layout, Pair
 from mapreduce.strategies.leaf_ranges import EVEN, LeafRange, Split, block_key, block_of, shares
 from mapreduce.strategies.state import State
@@ -104,8 +107,9 @@ class GangState(State):
         completed: int,
         number: int,
         arrays: dict[str, Array],
-        rows: Sequence[float],
+        rows: Sequence[float] | Sequence[Sequence[float]],
         scalars: Array | None = None,
+        rounds: int = 1,
     ) -> None:
         shared = self._mesh.shared
         if shared is not None:
@@ -114,7 +118,7 @@ class GangState(State):
                 name: array if shared.place(array) is None else array.copy()
                 for name, array in arrays.items()
             }
-        super().advance(completed, number, arrays, rows, scalars)
+        super().advance(completed, number, arrays, rows, scalars, rounds)
 
     def _publish(self, completed: int, number: int, before: Block, after: Block) -> None:
         arrays = {name: after.arrays[name] for name in self._names}
@@ -243,6 +247,9 @@ class Rounds:
         #: Times the rounds, and decides when the segment ends: that of rank 0 counts.
         self.watch = Stopwatch(segment or Segment(), self._plan.rounds)
         self._slowness = slowness
+        self._arrivals: Arrivals | None = None
+        if self._plan.asynchronous:
+            self._arrivals = Arrivals(self._strategy, self._state, mesh, self._division, slowness)
         #: How units are divided, and rank 0's measurements, by which it decides that.
         self._split = EVEN
         self._balance = Balance(self._division.groups, time.monotonic())
@@ -262,9 +269,14 @@ class Rounds:
         completed, over = start, self._finish_or_evaluate(start, is_evaluated)
         self.watch.start()
         while not over:
-            publish, ends = self._round(completed)
-            completed += 1
-            self.watch.lap()
+            before = completed
+            if self._arrivals is None:
+                self._round(completed)
+                completed += 1
+            else:
+                completed = self._arrivals.run(completed)
+            publish, ends = self._conclude(completed)
+            self.watch.lap(completed - before)
             if publish or ends or self._is_due(completed):
                 self._publish(completed)
             self._on_round(completed)
@@ -281,7 +293,7 @@ class Rounds:
         if self._plan.owners:
             for unit in range(*self._parts(start)[self._group]):
                 self._state.own(start, unit)
-        if self._stage is None:
+        if self._stage is None and self._arrivals is None:
             # For the gradients of slices, of which a few exist at once, and what has other memory.
             slices = -(-self._strategy.units(self._plan, start) // self._mesh.ranks)
             self._state.share(start, min(slices, _GRADIENTS) + 1)
@@ -299,10 +311,9 @@ class Rounds:
         units = self._strategy.units(self._plan, completed)
         return shares(units, self._division.groups, EVEN if self._plan.owners else self._split)
 
-    def _round(self, completed: int) -> tuple[bool, bool]:
-        """Make one update; returns whether rank 0 wants it published, and whether all end here."""
-        strategy, state = self._strategy, self._state
-        division, shared = self._division, self._mesh.shared
+    def _round(self, completed: int) -> None:
+        """Make one update of the blocks, each by its owner."""
+        strategy, division, shared = self._strategy, self._division, self._mesh.shared
         if shared is not None:
             shared.reset()
         parts = self._parts(completed)
@@ -319,17 +330,26 @@ class Rounds:
             for key, messages in received.items():
                 found += strategy.reduce(completed, phase, key, messages)
             pairs, senders = found, owners
-        wishes: dict[str, object] = {
-            "publish": time.monotonic() >= self._publish_at,
-            "ends": self.watch.is_over(completed + 1),
-        }
-        units = strategy.units(self._plan, completed)
-        split = None if self._mesh.rank else self._balance.decide(units, time.monotonic())
-        if split is not None:
-            wishes["split"] = [*split]
+
+    def _conclude(self, completed: int) -> tuple[bool, bool]:
+        """Send the new blocks to all, which have been made after some rounds.
+
+        Returns whether rank 0 wants them published, and whether all end here.
+        """
+        publish, ends = time.monotonic() >= self._publish_at, self.watch.is_over(completed)
+        wishes: dict[str, object] = {"publish": publish, "ends": ends}
+        if self._arrivals is not None:
+            blocks = pushes.starts(self._run, completed).get(completed, self._count)
+            wishes = {"publish": True, "ends": ends or blocks != self._count}
+        elif self._mesh.rank == 0:
+            units = self._strategy.units(self._plan, completed - 1)
+            split = self._balance.decide(units, time.monotonic())
+            if split is not None:
+                wishes["split"] = [*split]
+        state = self._state
         messages = [Message({**one.meta, **wishes}, one.arrays) for one in state.news]
         messages = self._spread(messages)
-        state.receive(completed + 1, messages)
+        state.receive(completed, messages)
         first = next(one.meta for one in messages if one.meta["block"] == 0)
         if "split" in first:
             speeds, probe = first["split"]

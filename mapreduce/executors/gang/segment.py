@@ -75,10 +75,10 @@ class Stopwatch:
         """What the map of each rank took in this round, if there are any figures."""
         self._maps = seconds or self._maps
 
-    def lap(self) -> None:
-        """A round is done."""
+    def lap(self, rounds: int = 1) -> None:
+        """A round is done, or several at once."""
         now = time.monotonic()
-        self._laps.append(now - self._at)
+        self._laps.append((now - self._at) / rounds)
         self._count += 1
         if self._maps and self._count > _WARM_UP:
             self.mapped += sum(self._maps)

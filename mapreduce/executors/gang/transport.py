@@ -46,6 +46,8 @@ _AWAKE_SECONDS = 1e-3
 #: Bytes that a parcel may always have.
 _ALLOWANCE = 1 << 20
 
+#: The system takes no more in one call: IOV_MAX.
+_MOST_PIECES = 1024
 
 #: Gives the place of an array in shared memory, or None.
 Placing = Callable[[Array], int | None]
@@ -81,6 +83,13 @@ def pack(messages: Sequence[Message], place: Placing | None = None) -> Parcel:
     return Parcel(header + b" " * (-len(header) % ALIGNMENT), body)
 
 
+def framed(parcel: Parcel) -> list[memoryview]:
+    """A parcel as it travels."""
+    header, body = parcel
+    start = _PREFIX.pack(MAGIC, len(header), len(body)) + header
+    return [memoryview(start), body.data]
+
+
 def unpack(parcel: Parcel, shared: Shared | None = None) -> list[Message]:
     """The messages of a parcel, whose arrays are views of its body or of shared memory.
 
@@ -110,7 +119,7 @@ def _arrays(entries: Any, body: Any, shared: Shared | None) -> Iterator[tuple[st
             yield name, shared.read(start, dtype, shape)
 
 
-class _Incoming:
+class Incoming:
     """A parcel that arrives, of at most ``most`` bytes."""
 
     def __init__(self, most: int) -> None:
@@ -167,19 +176,20 @@ class Mesh:
         self.most = _ALLOWANCE
         #: Memory that all ranks share, if there is any.
         self.shared: Shared | None = None
-        self._streams: dict[int, socket.socket] = {}
+        #: The connections, by peer.
+        self.streams: dict[int, socket.socket] = {}
         try:
             for peer in range(rank + 1, self.ranks):
-                with _losing(peer):
+                with losing(peer):
                     found = connect(addresses[peer], secret, generation, rank, _CONNECT_SECONDS)
-                self._streams[peer] = found
+                self.streams[peer] = found
         except BaseException:
             self._hang_up()
             raise
 
     def open(self, server: Server, look: Callable[[], None]) -> None:
         """Wait until the lower ranks have opened their connections."""
-        self._streams.update(server.streams(self.generation, range(self.rank), look))
+        self.streams.update(server.streams(self.generation, range(self.rank), look))
 
     def exchange(self, parcels: Mapping[int, Parcel], senders: Collection[int]) -> list[Message]:
         """Send a parcel to some peers, and receive the messages of others, in any order.
@@ -193,30 +203,29 @@ class Mesh:
         received: list[Message] = []
         outgoing, incoming = {}, {}
         # Small parcels are sent at once, and some may be here.
-        for peer, (header, body) in parcels.items():
-            start = _PREFIX.pack(MAGIC, len(header), len(body)) + header
-            left = self._send(peer, [memoryview(start), body.data])
+        for peer, parcel in parcels.items():
+            left = self.send(peer, framed(parcel))
             if left:
                 outgoing[peer] = left
         for peer in senders:
-            one = _Incoming(self.most)
+            one = Incoming(self.most)
             if not self._receive(peer, one, received):
                 incoming[peer] = one
         if not incoming and not outgoing:
             return received
-        busy = {self._streams[peer].fileno(): peer for peer in (*incoming, *outgoing)}
+        busy = {self.streams[peer].fileno(): peer for peer in (*incoming, *outgoing)}
         poll = select.poll()
         for descriptor, peer in busy.items():
-            poll.register(descriptor, _events(peer in incoming, peer in outgoing))
+            poll.register(descriptor, events(peer in incoming, peer in outgoing))
         while busy:
             for descriptor, _ in self._ready(poll):
                 peer = busy[descriptor]
-                if peer in outgoing and not self._send(peer, outgoing[peer]):
+                if peer in outgoing and not self.send(peer, outgoing[peer]):
                     del outgoing[peer]
                 if peer in incoming and self._receive(peer, incoming[peer], received):
                     del incoming[peer]
                 if peer in incoming or peer in outgoing:
-                    poll.modify(descriptor, _events(peer in incoming, peer in outgoing))
+                    poll.modify(descriptor, events(peer in incoming, peer in outgoing))
                 else:
                     poll.unregister(descriptor)
                     del busy[descriptor]
@@ -232,10 +241,10 @@ class Mesh:
             os.sched_yield()
         return poll.poll()
 
-    def _receive(self, peer: int, one: _Incoming, received: list[Message]) -> bool:
+    def _receive(self, peer: int, one: Incoming, received: list[Message]) -> bool:
         """Take what has arrived of a parcel, and its messages once it is whole."""
-        with _losing(peer):
-            parcel = one.read(self._streams[peer])
+        with losing(peer):
+            parcel = one.read(self.streams[peer])
         if parcel is None:
             return False
         received += unpack(parcel, self.shared)
@@ -258,7 +267,7 @@ class Mesh:
         WireError
             Rank 0 passed something else.
         """
-        is_local = all(stream.family == socket.AF_UNIX for stream in self._streams.values())
+        is_local = all(stream.family == socket.AF_UNIX for stream in self.streams.values())
         if not self.peers or not is_local:
             return
         size, start = common + self.ranks * each, common + self.rank * each
@@ -279,8 +288,8 @@ class Mesh:
     def _descriptors(self, size: int) -> list[int]:
         """The descriptor of the memory, which rank 0 makes and sends to all; none if it cannot."""
         if self.rank:
-            with _losing(0):
-                stream = self._streams[0]
+            with losing(0):
+                stream = self.streams[0]
                 _wait_for(stream)
                 flags = socket.MSG_CMSG_CLOEXEC
                 start, descriptors, _, _ = socket.recv_fds(stream, 1, 1, flags)
@@ -291,15 +300,15 @@ class Mesh:
         with contextlib.suppress(OSError):
             descriptors = [create(size)]
         for peer in self.peers:
-            with _losing(peer):
-                socket.send_fds(self._streams[peer], [b"M"], descriptors)
+            with losing(peer):
+                socket.send_fds(self.streams[peer], [b"M"], descriptors)
         return descriptors
 
-    def _send(self, peer: int, pieces: list[memoryview]) -> list[memoryview]:
-        """Write as much as the system takes; returns what is left."""
-        with _losing(peer), contextlib.suppress(BlockingIOError):
+    def send(self, peer: int, pieces: list[memoryview]) -> list[memoryview]:
+        """Write pieces as far as the system takes them; returns what is left."""
+        with losing(peer), contextlib.suppress(BlockingIOError):
             while pieces:
-                count = self._streams[peer].sendmsg(pieces)
+                count = self.streams[peer].sendmsg(pieces[:_MOST_PIECES])
                 while pieces and count >= len(pieces[0]):
                     count -= len(pieces.pop(0))
                 if count:
@@ -312,12 +321,12 @@ class Mesh:
         server.end(self.generation)
 
     def _hang_up(self) -> None:
-        for stream in self._streams.values():
+        for stream in self.streams.values():
             hang_up(stream)
 
 
 @contextlib.contextmanager
-def _losing(peer: int) -> Iterator[None]:
+def losing(peer: int) -> Iterator[None]:
     """Turn an error of the system into the loss of a peer."""
     try:
         yield
@@ -325,7 +334,7 @@ def _losing(peer: int) -> Iterator[None]:
         raise LostPeerError(f"rank {peer} of the gang is gone: {error}") from error
 
 
-def _events(reads: bool, writes: bool) -> int:
+def events(reads: bool, writes: bool) -> int:
     return (select.POLLIN if reads else 0) | (select.POLLOUT if writes else 0)
 
 

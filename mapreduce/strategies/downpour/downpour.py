@@ -9,14 +9,18 @@ One round, as map/reduce::
 
 J. Dean et al., Large Scale Distributed Deep Networks, 2012. There, a replica does not wait for the
 others, and the model changes while it computes. How many gradients of others are applied meanwhile
-is the *staleness* of its gradient. It depends on how fast the machines are, so that no training is
-like another. Here the plan draws it (:mod:`mapreduce.strategies.downpour.schedule`): what
+is the *staleness* of its gradient. It depends on how fast the machines are, so that training again
+gives another model. Here the plan draws it (:mod:`mapreduce.strategies.downpour.schedule`): what
 asynchrony does to learning can be repeated, and compared.
 
 A block keeps ``params``, the newest version; ``version.N``, where version v has the number
 N = v % staleness, so that a round only writes those that it makes; and ``base.N``, the base of
 replica N in the next round. So mappers read one vector for each replica. With one replica and
 staleness 0 the bits are those of ``sync``.
+
+With ``--asynchronous`` nothing is drawn. The workers of a gang take the replicas' parts of the
+rounds one after another, whoever is free, read the newest version, and send a gradient, which is
+applied when it arrives (:mod:`mapreduce.executors.gang.arrivals`).
 """
 
 from collections.abc import Iterable, Iterator
@@ -44,9 +48,15 @@ class Downpour(Replicated):
     """Downpour, whose units are the replicas."""
 
     travels = "gradients of replicas, computed at versions up to --staleness steps old"
-    waits = "all wait for the last replica of a round; how late each gradient is, the plan draws"
-    use = "to see what asynchrony does to a training, and repeat it"
-    takes = ("optimizer", "momentum", "l1", "l2", "weight_decay", "replicas", "staleness")
+    waits = (
+        "all wait for the last replica of a round; how late each gradient is, the plan draws. With "
+        "--asynchronous, in a gang, nobody waits"
+    )
+    use = "to see what asynchrony does to a training, and repeat it; or for uneven machines"
+    takes = (
+        *("optimizer", "momentum", "l1", "l2", "weight_decay"),
+        *("replicas", "staleness", "asynchronous"),
+    )
 
     def __init__(self, context: TaskContext, state: State, layout: Layout) -> None:
         super().__init__(context, state, layout)
@@ -66,8 +76,9 @@ class Downpour(Replicated):
                 f"servers of --strategy downpour do not wait for each other. Take sgd, momentum, "
                 f"adagrad, adam or adamw, and leave out --clip-norm, --non-finite and --precision"
             )
-        least = plan.replicas - 1
-        if plan.staleness is None or plan.staleness < least:
+        least = 0 if plan.asynchronous else plan.replicas - 1
+        staleness = least if plan.staleness is None and plan.asynchronous else plan.staleness
+        if staleness is None or staleness < least:
             raise UsageError(
                 f"--staleness {plan.staleness}: expected at least {least} for {plan.replicas} "
                 f"replicas. The gradients of a round are computed at versions that exist when it "
@@ -82,14 +93,14 @@ class Downpour(Replicated):
     @classmethod
     def initial_arrays(cls, plan: Plan, params: Array) -> Arrays:
         """The optimizer's state, and as many vectors as staleness and replicas together."""
-        versions = [_version(number) for number in range(plan.staleness or 0)]
-        kept = dict.fromkeys([*versions, *cls.mapped_arrays(plan)], params)
-        return {**plan.create_optimizer().init(params), **kept}
+        size = 0 if plan.asynchronous else plan.staleness or 0
+        names = [*map(_version, range(size)), *cls.mapped_arrays(plan)]
+        return {**plan.create_optimizer().init(params), **dict.fromkeys(names, params)}
 
     @classmethod
     def mapped_arrays(cls, plan: Plan) -> tuple[str, ...]:
-        """The bases."""
-        return tuple(_base(replica) for replica in range(plan.replicas))
+        """The bases, if they are planned."""
+        return () if plan.asynchronous else tuple(map(_base, range(plan.replicas)))
 
     @classmethod
     def traffic(cls, plan: Plan, completed: int, size: int) -> Traffic:
@@ -101,18 +112,26 @@ class Downpour(Replicated):
 
     def map(self, part: LeafRange) -> Iterator[Pair]:
         """The sums of gradients of some replicas, each at its base."""
-        plan, completed = self.context.plan, part.completed
+        completed = part.completed
         self._gradients.reuse()
-        bases = {push.replica: push.base for push in pushes(plan, completed)}
+        bases = {push.replica: push.base for push in pushes(self.context.plan, completed)}
         for replica in range(part.start, part.stop):
-            rows = replicas.slices_of(plan, completed, replica)
             params = self.state.vector(completed, _base(replica))
-            total = self._gradients.total(completed, rows, params)
-            where = f"round {completed}, replica {replica} at version {bases[replica]}"
-            cure = "a smaller --staleness, or fewer --replicas"
-            loss, vector = total.loss, total.vector
-            replicas.check_finite(self.context, where, rows, "gradient", vector, loss, cure)
-            yield from self.cut(Node(0, replica), total)
+            yield from self._of(completed, replica, params, f" at version {bases[replica]}")
+
+    def push(self, completed: int, unit: int, params: Array) -> Iterator[Pair]:
+        """The gradient of a replica's slices."""
+        self._gradients.reuse()
+        yield from self._of(completed, unit, params, "")
+
+    def _of(self, completed: int, replica: int, params: Array, base: str) -> Iterator[Pair]:
+        rows = replicas.slices_of(self.context.plan, completed, replica)
+        total = self._gradients.total(completed, rows, params)
+        where = f"round {completed}, replica {replica}{base}"
+        cure = "a smaller --staleness, or fewer --replicas"
+        loss, vector = total.loss, total.vector
+        replicas.check_finite(self.context, where, rows, "gradient", vector, loss, cure)
+        yield from self.cut(Node(0, replica), total)
 
     # Reduce
 
@@ -133,14 +152,30 @@ class Downpour(Replicated):
         state = {name: arrays[name] for name in self._optimizers}
         versions = [arrays["params"]]
         for push in pushes(plan, completed):
-            part, mean = Part(*bounds, versions[-1], state, scalars), means[push.replica]
-            params, state, _, _ = self._stepper.step(push.position, part, mean, None)
-            versions.append(self._stepper.update_buffers(part, params, mean.extras))
+            part = Part(*bounds, versions[-1], state, scalars)
+            params, state = self._step(push.position, part, means[push.replica])
+            versions.append(params)
         arrays |= state
         arrays["params"] = versions[-1]
         self._keep(completed, arrays, versions)
         self.state.advance(completed, number, arrays, totals)
         return ()
+
+    def arrive(
+        self, step: int, number: int, base: Array, arrays: Arrays, message: Message
+    ) -> Arrays:
+        """Apply a push to a block."""
+        bounds, scalars = self.state.bounds[number], arrays["memory"]
+        read = Part(*bounds, base, {}, scalars)
+        mean = self._stepper.mean(read, VectorSum.from_message(message))
+        state = {name: arrays[name] for name in self._optimizers}
+        params, state = self._step(step, Part(*bounds, arrays["params"], state, scalars), mean)
+        return {**arrays, **state, "params": params}
+
+    def _step(self, step: int, part: Part, mean: VectorSum) -> tuple[Array, Arrays]:
+        """The parameters and the optimizer's state of a part after a gradient."""
+        params, state, _, _ = self._stepper.step(step, part, mean, None)
+        return self._stepper.update_buffers(part, params, mean.extras), state
 
     def _keep(self, completed: int, arrays: Arrays, versions: list[Array]) -> None:
         """Put the versions that a round began with and made in the place of older ones.

@@ -2,7 +2,7 @@
 
 from mapreduce.reduction.aggregator import VectorSum
 from mapreduce.reduction.tree import TreeFold
-from mapreduce.runs.directory import Array
+from mapreduce.runs.state import Array
 from mapreduce.strategies.state import State
 from mapreduce.strategies.stepping import Part, Stepper
 from mapreduce.strategies.task_context import TaskContext

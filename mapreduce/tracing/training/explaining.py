@@ -15,7 +15,8 @@ from mapreduce.runners.parallel.partition import hash_partition
 from mapreduce.runners.traits import available_cores
 from mapreduce.runs import checkpoint
 from mapreduce.runs import flags as options
-from mapreduce.runs.directory import Array, RunDir, block_bounds
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.state import Array, block_bounds
 from mapreduce.strategies.base import Layout
 from mapreduce.strategies.leaf_ranges import block_key
 from mapreduce.strategies.task_context import task_context
@@ -55,6 +56,11 @@ def traced(
     config, plan = run.config, run.config.plan
     if data is not None:
         config = replace(config, data=str(data.absolute()))
+    if plan.asynchronous:
+        raise UsageError(
+            f"{run.path}: an asynchronous training has no rounds that one could look into, since "
+            f"each gradient is applied when it arrives. Explain one without --asynchronous"
+        )
     number = replay.chosen(run, number)
     check_training_data(config)
     model, optimizer = plan.create_model(), plan.create_optimizer()

@@ -10,7 +10,7 @@ from mapreduce.data.batch import Csr
 from mapreduce.models.context import Key
 from mapreduce.models.layers.convolution import Conv
 from mapreduce.models.layers.sequential import Sequential
-from mapreduce.runs.directory import Array
+from mapreduce.runs.state import Array
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.tracing.blocks import Gallery, Picture, Section, count
 from mapreduce.tracing.training.model import ConvolutionNote, FilterNote

@@ -15,8 +15,9 @@ import numpy as np
 from mapreduce.errors import DataError, MissingInputError, UsageError, WireError
 from mapreduce.executors.chain import run_rounds
 from mapreduce.runs import checkpoint, events
-from mapreduce.runs.directory import Array, Position, RunDir
+from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
+from mapreduce.runs.state import Array, Position
 from mapreduce.tracing.training.model import Check
 from mapreduce.training.driver import initial
 

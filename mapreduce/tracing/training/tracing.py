@@ -21,7 +21,8 @@ from mapreduce.reduction.message import Message, WireProtocol
 from mapreduce.reduction.tree import Node, TreeFold, watcher
 from mapreduce.reduction.vectors import SparseVector, Vector, dense
 from mapreduce.runners.parallel.records import Split
-from mapreduce.runs.directory import Array, RunDir
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.state import Array
 from mapreduce.strategies.base import Layout, Phase, Strategy
 from mapreduce.strategies.leaf_ranges import block_of, leaf_ranges
 from mapreduce.tracing import plans, showing, summary

@@ -1,6 +1,7 @@
 """Names of columns: kept by imports, and compared before a model takes data."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 
@@ -104,7 +105,8 @@ def plain_copy(data, out, **changes):
 def folder(tmp_path_factory):
     """A run on ``age,score``, and data in another order, with other columns, and without names.
 
-    ``like`` and ``like order`` were imported as the training data were.
+    ``like same`` and ``like order`` were imported as the training data were; the first of them was
+    evaluated by the run ``evaluated``.
     """
     folder = tmp_path_factory.mktemp("columns")
     values = np.random.default_rng(0).standard_normal((60, 2))
@@ -126,32 +128,49 @@ def folder(tmp_path_factory):
     for name in ("same", "order"):
         source = csv.source([folder / f"{name}.csv"], recipe=fitted.recipe, like=fitted)
         import_rows(source, folder / f"like {name}", 0, train.classes)
-    run = driver.create(folder / "run", Settings("logistic"), folder / "train", None)
-    driver.train(run, Execution("inline"), 0, Events())
+    for name, evaluation in (("run", None), ("evaluated", folder / "like same")):
+        run = driver.create(folder / name, Settings("logistic"), folder / "train", evaluation)
+        driver.train(run, Execution("inline"), 0, Events())
     return folder
 
 
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("other", " (missing: score; extra: height)"),
-        ("more", " (extra: height)"),
-        ("order", ""),
-        ("unnamed", " (missing: age, score; extra: 1, 2)"),
+        (
+            "other",
+            "feature 2: expected 'score', as in .*, found 'height' .missing: score; extra",
+        ),
+        ("more", "feature 2: expected 'score', as in .*, found 'height' .extra: height"),
+        ("order", "others: column 'age' has fill .*, expected "),
+        ("unnamed", "feature 1: expected 'age', as in .*, found '1' .missing: age, score; extra: "),
     ],
 )
 def test_data_with_other_columns_are_refused(folder, tmp_path, name, words):
     run, data = folder / "run", folder / name
-    for command in (
-        ["evaluate", run, data],
-        ["predict", run, data, tmp_path / "out"],
-        ["train", folder / "train", "--run", tmp_path / "run", "--eval", data],
+    for where, command in (
+        (data, ["evaluate", run, data]),
+        (f"--data {data}", ["evaluate", folder / "evaluated", "--data", data]),
+        (data, ["predict", run, data, tmp_path / "out"]),
+        (
+            f"--eval {data}",
+            ["train", folder / "train", "--run", tmp_path / "run", "--eval", data],
+        ),
     ):
         done = gradreduce(*command)
         assert done.returncode == 65, done.stderr
-        assert f"other features than those of the training data{words}. Import" in done.stderr
-        assert "with --like TRAIN" in done.stderr
+        found = re.search(rf"^error: {where}: .*{words}.*--like {folder}/train", done.stderr, re.M)
+        assert found, done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_moved_data_that_fit_and_are_others(folder):
+    data, run = folder / "like order", folder / "evaluated"
+    done = gradreduce("evaluate", run, "--data", data)
+    assert done.returncode == 65, done.stderr
+    assert f"error: --data {data}: expected the evaluation data of the run at" in done.stderr
+    assert f"leave --data out: gradreduce evaluate {run} {data}" in done.stderr
+    assert succeed("evaluate", run, "--data", folder / "like same")
 
 
 def test_tables_are_standardised_as_they_are_imported(folder, tmp_path):

@@ -214,6 +214,6 @@ def test_without_labels(folder):
     run = driver.create(folder / "run", Settings("softmax"), data.folder, None)
     manifest = replace(data.manifest, target=None, classes=None, class_rows=None)
     (folder / "data" / "manifest.json").write_text(manifest.to_json())
-    with pytest.raises(DataError, match="has no labels"):
+    with pytest.raises(DataError, match="expected labels to compare"):
         base.prepare(run, data.folder, Execution("inline"), labelled=True)
     assert gradreduce("evaluate", "run", "data", cwd=folder).returncode == 65

@@ -9,39 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from datasets import manifest as dataset
 from mapreduce.data.batch import Batch
-from mapreduce.data.manifest import Manifest, ShardEntry, Standardised
 from mapreduce.errors import DataError, UsageError
 from mapreduce.plan import settings as making
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings, default_slice_rows
 from mapreduce.support.jsonfiles import build
-
-SHARDS = (300, 300, 123)
-
-
-def dataset(shard_rows=SHARDS, features=4, classes=(0, 1, 2), seed=0, **changes):
-    """A manifest: of dense rows of classes, unless ``changes`` says otherwise."""
-    shards = tuple(
-        ShardEntry(f"{i}.arrow", rows, 1000, "0" * 64, (), "0" * 64)
-        for i, rows in enumerate(shard_rows)
-    )
-    rows = sum(shard_rows)
-    manifest = Manifest(
-        rows,
-        features,
-        (features,),
-        "uint8",
-        1.0,
-        classes,
-        seed,
-        {},
-        shards,
-        nonzeros=rows * features,
-        target=None if classes is None else "class",
-        class_rows=None if classes is None else (rows, *[0] * (len(classes) - 1)),
-    )
-    return replace(manifest, **changes)
 
 
 def make(data=None, evaluation=None, **settings):
@@ -336,6 +310,7 @@ BAD = [
     ("--local-steps: expected a number from 1 to 100,000, found 0", {"local_steps": 0}),
     ("--staleness: expected a number from 0 to 10,000, found -1", {"staleness": -1}),
     ("--strategy sync does not use it, found 0", {"staleness": 0}),
+    ("--strategy sync does not use it, found True", {"asynchronous": True}),
     ("--combine: expected one of mean, adasum", {"combine": "max"}),
     ("--held-out: expected a number of rows", {"held_out": -1}),
     ("--spread: expected a finite number from 1 on", {"spread": math.inf}),
@@ -431,31 +406,6 @@ class TestRefusal:
         data = dataset(**kind, layout=layout)
         plan = make(data, data, model=model)
         assert plan.data.classes == (0 if model == "linear" else 2)
-
-    @pytest.mark.parametrize(
-        ("data", "message"),
-        [
-            ({"features": 5}, "the model takes 4 features, the data have 5"),
-            ({"classes": (0, 3, 4)}, "not trained on: 3, 4"),
-            ({"classes": None}, "the evaluation data have dense rows with no labels"),
-            ({"classes": None, "target": "number"}, "dense rows with number labels, the training"),
-            ({"layout": "sparse"}, "evaluation data have sparse rows with class labels, the train"),
-        ],
-    )
-    def test_data_that_cannot_be_evaluated_on(self, data, message):
-        with pytest.raises(DataError, match=message):
-            make(evaluation=dataset(**data))
-
-    def test_images_of_another_shape(self):
-        images = dataset(features=24, shape=(2, 3, 4))
-        for shape in ((3, 4, 2), (6, 4)):
-            other = dataset(features=24, shape=shape)
-            with pytest.raises(DataError, match=r"shape \(2, 3, 4\), channels first, the data"):
-                make(images, other, model="conv:2x1")
-            assert make(images, other, model="softmax").rows
-        assert make(images, dataset(features=24), model="conv:2x1").rows
-        grey = [dataset(features=12, shape=shape) for shape in ((1, 3, 4), (3, 4))]
-        assert make(*grey, model="conv:2x1").rows
 
     def test_slices_that_do_not_fit_into_memory(self):
         images = dataset((10**6,), features=10**6, shape=(1000, 1000))
@@ -558,24 +508,6 @@ class TestSparseSlices:
     def test_not_of_a_part_of_the_rows(self):
         plan = make(self.data(100_000, 1_000_000, 3), model="logistic", batch_size=128)
         assert plan.slice_rows == 32
-
-
-STATISTICS, OTHERS = (Standardised("standardisation.arrow", digit * 64, True) for digit in "01")
-
-
-@pytest.mark.parametrize(
-    ("trained_on", "found", "message"),
-    [
-        (STATISTICS, OTHERS, "were not standardised as the training data"),
-        (STATISTICS, None, "were not standardised as the training data"),
-        (None, OTHERS, "the data are standardised, and the training data were not"),
-    ],
-)
-def test_data_that_were_standardised_otherwise(trained_on, found, message):
-    train, test = dataset(standardised=trained_on), dataset(standardised=found)
-    with pytest.raises(DataError, match=message):
-        making.make(Settings("softmax"), train, test)
-    assert making.make(Settings("softmax"), train, train).eval_sha256 == train.sha256
 
 
 @pytest.mark.parametrize(("classes", "found"), [((1, 2, 3), "1"), (("a", "b"), "'a'")])

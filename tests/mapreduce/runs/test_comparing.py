@@ -105,6 +105,27 @@ def test_compare(made):
     assert gradreduce("runs", "compare", "runs/slow", "data", cwd=made).returncode == 66
 
 
+def test_compare_leaves_out_the_blocks_that_stages_have_chosen(made, tmp_path):
+    """A run with stages can be resumed with what it has recorded."""
+    layers = ["--model", "dense:8,relu,dense:6,relu", "--rounds", 4, "-q"]
+    for name, more in {
+        "plain": ["-r", "inline"],
+        "stages": ["--stages", 2],
+        "given": ["--stages", 2, "--blocks", 1],
+    }.items():
+        succeed("train", made / "data", "--run", tmp_path / name, *layers, *more)
+    both = tmp_path / "plain", tmp_path / "stages"
+    found = json.loads(succeed("runs", "compare", *both, "--json"))
+    assert found["execution"]["stages"] == [1, 2]
+    assert "blocks" not in found["execution"]
+    both = tmp_path / "stages", tmp_path / "given"
+    found = json.loads(succeed("runs", "compare", *both, "--json"))
+    assert found["execution"] == {"blocks": ["auto", 1]}
+    (tmp_path / "stages/result.json").unlink()
+    again = json.loads(succeed("resume", tmp_path / "stages", "--json", "-q"))
+    assert again["model_sha256"] == RunDir(tmp_path / "plain").result().model_sha256
+
+
 def test_prune_keeps_the_result_and_asks_first(folder):
     files = {*folder.rglob("*")}
     before = succeed("evaluate", "runs/deep", "test", cwd=folder)

@@ -5,14 +5,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from trainings import GANG, INLINE, create, resumed, sha256, train, trained
 
 import datasets
 import naive
 import programs
-from mapreduce.errors import Interrupted, NonFiniteError, UsageError
+from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
-from mapreduce.runs.events import CheckpointSaved, Evaluated, Events, Exchanged
+from mapreduce.runs import checkpoint
+from mapreduce.runs.events import Evaluated, Events, Exchanged
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.averaging.averaging import Averaging
 from mapreduce.strategies.averaging.compressing import Compressor
@@ -43,16 +45,6 @@ def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("compressing")
     datasets.blobs(folder / "train", (64, 44, 32), features=50)
     return folder / "train"
-
-
-def train(path, data, settings, execution=None, *subscribers):
-    run = driver.create(path, settings, data, None)
-    driver.train(run, execution or Execution("inline"), 0, Events(*subscribers))
-    return run
-
-
-def sha256(run):
-    return run.result().model_sha256
 
 
 def naive_packed(text, update, completed, rounds_per_epoch):
@@ -97,7 +89,7 @@ def naive_params(path, plan):
 def test_the_rounds(data, tmp_path, text):
     """Some more than an epoch, so that the ratio of topk changes."""
     settings = replace(SETTINGS, model="mlp:20", dtype="float64", compress=text)
-    run = train(tmp_path / "run", data, settings)
+    run = trained(tmp_path / "run", data, settings)
     plan = run.config.plan
     assert plan.rounds > plan.rounds_per_epoch == 5
     expected = naive_params(tmp_path / "run", plan)
@@ -105,10 +97,8 @@ def test_the_rounds(data, tmp_path, text):
     np.testing.assert_allclose(run.latest_round().params, expected, rtol=1e-5, atol=1e-8)
 
 
-INLINE = Execution("inline", workers=3, blocks=3, rounds_per_job=2)
-GANG = Execution("parallel", start_method="fork", executor="gang")
 EXECUTIONS = [
-    INLINE,
+    Execution("inline", workers=3, blocks=3, rounds_per_job=2),
     *(Execution("parallel", workers=count, blocks=1 + count % 3) for count in (1, 2, 3, 5)),
     *(replace(GANG, workers=count, blocks=blocks) for count in (2, 3) for blocks in (1, 3)),
 ]
@@ -117,11 +107,10 @@ EXECUTIONS = [
 @pytest.fixture(scope="module")
 def expected(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("expected")
-    runs = {
+    return {
         text: train(folder / f"{number}", data, replace(SETTINGS, compress=text))
         for number, text in enumerate(FORMATS)
     }
-    return {text: sha256(run) for text, run in runs.items()}
 
 
 @pytest.mark.parametrize(
@@ -134,8 +123,7 @@ def expected(data, tmp_path_factory):
 )
 def test_one_hash(data, expected, tmp_path, number, text):
     settings = replace(SETTINGS, compress=text)
-    run = train(tmp_path / "run", data, settings, EXECUTIONS[number])
-    assert sha256(run) == expected[text]
+    assert train(tmp_path / "run", data, settings, EXECUTIONS[number]) == expected[text]
 
 
 def test_formats_differ(expected):
@@ -145,17 +133,9 @@ def test_formats_differ(expected):
 def test_a_stopped_run_goes_on_with_other_workers(data, expected, tmp_path):
     """What was not sent is in the checkpoint."""
 
-    def stop(event):
-        if isinstance(event, CheckpointSaved) and event.completed == 4:
-            raise Interrupted(2)
-
-    run = driver.create(tmp_path / "run", replace(SETTINGS, compress="topk:0.01"), data, None)
-    two = Execution("parallel", workers=2, blocks=2, rounds_per_job=1)
-    with pytest.raises(Interrupted):
-        driver.train(run, two, 0, Events(stop))
-    assert run.result() is None
-    assert run.latest_round().state["residual@1"].any()
-    driver.train(run, replace(GANG, workers=3, blocks=3), 0, Events())
+    run = resumed(tmp_path / "run", data, replace(SETTINGS, compress="topk:0.01"))
+    saved = checkpoint.load(run, run.config.plan.create_model(), 4)
+    assert saved.state["residual@1"].any()
     assert sha256(run) == expected["topk:0.01"]
 
 
@@ -178,7 +158,7 @@ def test_buffers_are_not_compressed(tmp_path, text):
     settings = replace(SETTINGS, model=model, rounds=1, replicas=2)
     datasets.blobs(tmp_path / "train", (64,), shape=(1, 6, 6))
     plain, packed = (
-        train(tmp_path / f"{compress}", tmp_path / "train", replace(settings, compress=compress))
+        trained(tmp_path / f"{compress}", tmp_path / "train", replace(settings, compress=compress))
         for compress in (None, text)
     )
     model = plain.config.plan.create_model()
@@ -192,7 +172,7 @@ def test_buffers_are_not_compressed(tmp_path, text):
 
 
 def test_what_is_not_finite_names_the_replica(data, tmp_path):
-    run = driver.create(tmp_path / "run", replace(SETTINGS, compress="fp16"), data, None)
+    run = create(tmp_path / "run", data, replace(SETTINGS, compress="fp16"))
     context = TaskContext(run.path, 1)
     large = np.full(context.model.size, 3e38, np.float32)
     compressor = Compressor(context, State(context, 1), context.plan.compression)
@@ -205,7 +185,7 @@ class TestBytes:
     @pytest.mark.parametrize("change", [{}, {"replica_state": "average"}, {"optimizer": "sgd"}])
     def test_are_those_of_the_messages(self, data, tmp_path, text, change):
         settings = replace(SETTINGS, compress=text, **change)
-        run = driver.create(tmp_path / "run", settings, data, None)
+        run = create(tmp_path / "run", data, settings)
         plan = run.config.plan
         run.publish_round(driver.initial(plan), 3)
         context = TaskContext(run.path, 1)
@@ -223,9 +203,8 @@ class TestBytes:
 
     def test_a_run_reports_all_rounds(self, data, tmp_path):
         found = []
-        run = train(
-            tmp_path / "run", data, replace(SETTINGS, compress="onebit"), None, found.append
-        )
+        settings = replace(SETTINGS, compress="onebit")
+        run = trained(tmp_path / "run", data, settings, INLINE, found.append)
         (event,) = [one for one in found if isinstance(one, Exchanged)]
         size = run.latest_round().params.size
         # Three replicas in each of six rounds, but two in the fifth.
@@ -256,7 +235,7 @@ class TestBytes:
 )
 def test_what_does_not_fit_together(data, tmp_path, change, message):
     with pytest.raises(UsageError, match=message):
-        driver.create(tmp_path / "run", replace(SETTINGS, **change), data, None)
+        create(tmp_path / "run", data, replace(SETTINGS, **change))
 
 
 @pytest.mark.slow

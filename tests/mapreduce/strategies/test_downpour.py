@@ -8,16 +8,24 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trainings import (
+    EXECUTIONS,
+    INLINE,
+    create,
+    params_of,
+    plan_of,
+    resumed,
+    sha256,
+    train,
+    trained,
+)
 
 import datasets
 from mapreduce.data import order
-from mapreduce.errors import Interrupted, NonFiniteError, UsageError
+from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import WireProtocol
 from mapreduce.reduction.vectors import dense
-from mapreduce.runs import checkpoint
-from mapreduce.runs.events import CheckpointSaved, Events
-from mapreduce.runs.execution import Execution
 from mapreduce.strategies import replicas
 from mapreduce.strategies.base import Layout
 from mapreduce.strategies.downpour.downpour import Downpour
@@ -40,7 +48,6 @@ SETTINGS = Settings(
     checkpoint_every=4,
     learning_rate=0.05,
 )
-INLINE = Execution("inline")
 
 
 @pytest.fixture(scope="module")
@@ -53,19 +60,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def plan(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("plan") / "run"
-    return driver.create(folder, SETTINGS, data, None).config.plan
-
-
-def train(path, data, settings, execution=INLINE):
-    run = driver.create(path, settings, data, None)
-    return driver.train(run, execution, 0, Events()).model_sha256
-
-
-def params_of(path, data, settings):
-    run = driver.create(path, settings, data, None)
-    driver.train(run, INLINE, 0, Events())
-    plan = run.config.plan
-    return plan, checkpoint.load(run, plan.create_model(), plan.rounds).params
+    return plan_of(folder, data, SETTINGS)
 
 
 class TestSchedule:
@@ -211,23 +206,9 @@ def test_one_replica_without_staleness_is_synchronous_training(tmp_path, change)
 
 
 def test_the_default_is_the_least_staleness(data, tmp_path):
-    plan = driver.create(
-        tmp_path / "run", replace(SETTINGS, staleness=None), data, None
-    ).config.plan
+    plan = plan_of(tmp_path / "run", data, replace(SETTINGS, staleness=None))
     assert plan.staleness == 2
-    assert driver.create(tmp_path / "sync", Settings(), data, None).config.plan.staleness is None
-
-
-EXECUTIONS = [
-    Execution("inline", workers=3, blocks=3, rounds_per_job=2),
-    *(
-        Execution(
-            "parallel", workers=count, blocks=min(count, 3), start_method="fork", executor=how
-        )
-        for count in (1, 2, 3, 5)
-        for how in ("chain", "gang")
-    ),
-]
+    assert plan_of(tmp_path / "sync", data, Settings()).staleness is None
 
 
 @pytest.mark.parametrize(
@@ -246,18 +227,9 @@ def test_one_hash(data, tmp_path, change):
 
 
 def test_a_stopped_run_goes_on_with_other_workers(data, tmp_path):
-    def stop(event):
-        if isinstance(event, CheckpointSaved) and event.completed == 4:
-            raise Interrupted(2)
-
     settings = replace(SETTINGS, optimizer="momentum", staleness=12)
     expected = train(tmp_path / "expected", data, settings)
-    run = driver.create(tmp_path / "run", settings, data, None)
-    two = Execution("parallel", workers=2, blocks=2)
-    with pytest.raises(Interrupted):
-        driver.train(run, replace(two, rounds_per_job=1), 0, Events(stop))
-    three = replace(two, workers=3, blocks=3, executor="gang", start_method="fork")
-    assert driver.train(run, three, 0, Events()).model_sha256 == expected
+    assert sha256(resumed(tmp_path / "run", data, settings)) == expected
 
 
 def test_batch_norm_moves_its_moments_once_a_push(tmp_path):
@@ -277,7 +249,7 @@ def test_batch_norm_moves_its_moments_once_a_push(tmp_path):
 
 def test_a_server_gets_its_share_of_the_bytes(data, tmp_path):
     """Three pages: three servers get a third of the gradients each, and publish a third."""
-    run = driver.create(tmp_path / "run", SETTINGS, data, None)
+    run = create(tmp_path / "run", data, SETTINGS)
     plan, context, protocol = run.config.plan, TaskContext(run.path, 1), WireProtocol()
     size = plan.create_model().size
     sent = {}
@@ -297,8 +269,7 @@ def test_a_server_gets_its_share_of_the_bytes(data, tmp_path):
 def test_a_round_writes_its_own_versions_alone(data, tmp_path):
     """Of 40 versions, a round of three pushes writes three, and the bases that change."""
     settings = replace(SETTINGS, staleness=40, rounds=30, model="softmax")
-    run = driver.create(tmp_path / "run", settings, data, None)
-    driver.train(run, replace(INLINE, rounds_per_job=1), 0, Events())
+    run = trained(tmp_path / "run", data, settings, replace(INLINE, rounds_per_job=1))
     plan = run.config.plan
     block = run.read_block(30, 0, 1)
     written = {name for name, at in block.origins.items() if at == 30}
@@ -314,7 +285,7 @@ def test_a_round_writes_its_own_versions_alone(data, tmp_path):
 def test_a_new_task_writes_the_files_of_one_that_goes_on(data, tmp_path):
     """Versions that are one array in memory are several in a file; a round may write neither."""
     settings = replace(SETTINGS, replicas=8, staleness=20, model="softmax")
-    run = driver.create(tmp_path / "run", settings, data, None)
+    run = create(tmp_path / "run", data, settings)
     plan, layout, context = run.config.plan, Layout(1, 1), TaskContext(run.path, 1)
     run.publish_round(driver.initial(plan), 1)
     going = Downpour(context, State(context, 1), layout)
@@ -343,7 +314,7 @@ def test_a_new_task_writes_the_files_of_one_that_goes_on(data, tmp_path):
 )
 def test_what_does_not_fit_together(data, tmp_path, change, message):
     with pytest.raises(UsageError, match=message):
-        driver.create(tmp_path / "run", replace(SETTINGS, **change), data, None)
+        create(tmp_path / "run", data, replace(SETTINGS, **change))
 
 
 @pytest.mark.parametrize(

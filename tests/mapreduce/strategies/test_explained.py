@@ -3,14 +3,12 @@
 import json
 
 import pytest
+from trainings import trained
 
 import datasets
 from mapreduce.cli.main import main
 from mapreduce.plan.settings import Settings
-from mapreduce.runs.events import Events
-from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric
-from mapreduce.training import driver
 
 RUNS = {
     "averaging": ({"replicas": 3, "local_steps": 2, "compress": "onebit"}, "update", True),
@@ -34,8 +32,7 @@ def test_a_round(name, tmp_path, capsys):
     settings = {"model": "mlp:6", "strategy": "averaging", "batch_size": 48, "slice_rows": 8}
     datasets.blobs(tmp_path / "data")
     made = Settings(**{**settings, "rounds": 4, **changes})
-    run = driver.create(tmp_path / "run", made, tmp_path / "data", None)
-    driver.train(run, Execution("inline"), 0, Events())
+    run = trained(tmp_path / "run", tmp_path / "data", made)
     assert main(["explain", str(run.path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["unit"], found["summed"], found["is_mean"]) == ("replica", summed, is_mean)

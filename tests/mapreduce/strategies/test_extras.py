@@ -4,15 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from trainings import INLINE, trained
 
 from mapreduce import models
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint
-from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
-from mapreduce.training import driver
 
 SETTINGS = Settings(
     model="running-mean",
@@ -45,14 +44,10 @@ def data(tmp_path_factory):
     return folder
 
 
-INLINE = Execution("inline")
-
-
 def train(data, path, execution=INLINE, **changes):
-    run = driver.create(path, replace(SETTINGS, **changes), data, None)
-    ended = driver.train(run, execution, 0, Events())
+    run = trained(path, data, replace(SETTINGS, **changes), execution)
     model = run.config.plan.create_model()
-    return run, checkpoint.load(run, model, ended.completed).params
+    return run, checkpoint.load(run, model, run.result().completed).params
 
 
 @pytest.fixture(scope="module")

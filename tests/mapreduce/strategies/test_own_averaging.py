@@ -6,18 +6,15 @@ import sys
 
 import pytest
 from own_averaging import REPLICAS
+from trainings import resumed, sha256, train
 
 import datasets
 from hdfs_utils.paths import RemotePath
 from mapreduce.cli.main import main
 from mapreduce.data.copying import copy
-from mapreduce.errors import Interrupted
 from mapreduce.plan.settings import Settings
-from mapreduce.runs.directory import RunDir
-from mapreduce.runs.events import CheckpointSaved, Events
 from mapreduce.runs.execution import Execution
 from mapreduce.support import numeric
-from mapreduce.training import driver
 
 SPEC = "own_averaging:Averaging"
 #: Three pages of parameters, and rounds whose replicas have one slice or two.
@@ -49,14 +46,9 @@ def data(tmp_path_factory):
     return folder
 
 
-def train(path, data, execution, *subscribers) -> str:
-    run = driver.create(path, SETTINGS, data / "train", None)
-    return driver.train(run, execution, 0, Events(*subscribers)).model_sha256
-
-
 @pytest.fixture(scope="module")
 def expected(data):
-    return train(data / "inline", data, Execution("inline"))
+    return train(data / "inline", data / "train", SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -71,20 +63,11 @@ def expected(data):
     ids=lambda one: f"{one.runner}-{one.executor}-{one.start_method}",
 )
 def test_one_hash(data, expected, tmp_path, execution):
-    assert train(tmp_path / "run", data, execution) == expected
+    assert train(tmp_path / "run", data / "train", SETTINGS, execution) == expected
 
 
 def test_a_run_that_was_stopped(data, expected, tmp_path):
-    def stop(event):
-        if isinstance(event, CheckpointSaved) and event.completed == 2:
-            raise Interrupted("stopped")
-
-    with pytest.raises(Interrupted):
-        train(tmp_path / "run", data, Execution("inline", rounds_per_job=1), stop)
-    run = RunDir(tmp_path / "run")
-    assert run.result() is None
-    gang = Execution("parallel", workers=2, blocks=2, start_method="fork", executor="gang")
-    assert driver.train(run, gang, 0, Events()).model_sha256 == expected
+    assert sha256(resumed(tmp_path / "run", data / "train", SETTINGS, after=2)) == expected
 
 
 class TestExplain:
@@ -125,4 +108,4 @@ def remote(cluster, data):
 def test_on_hadoop(remote, expected):
     """Tasks get the strategy's file from the driver."""
     gang = Execution("hadoop", workers=2, blocks=2, executor="gang", gang_wait=120)
-    assert train(remote / "run", remote, gang) == expected
+    assert train(remote / "run", remote / "train", SETTINGS, gang) == expected

@@ -5,26 +5,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from trainings import EXECUTIONS, create, params_of, plan_of, resumed, sha256, train
 
 import datasets
-from mapreduce.errors import Interrupted, NonFiniteError, UsageError
+from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
-from mapreduce.runs import checkpoint
-from mapreduce.runs.events import CheckpointSaved, Events
-from mapreduce.runs.execution import Execution
 from mapreduce.strategies import replicas
 from mapreduce.strategies.averaging.adasum import adasum
 from mapreduce.strategies.averaging.averaging import Averaging
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.testing import check_strategy
-from mapreduce.training import driver
 
 #: Three pages of parameters; rounds of eight slices, the last one of an epoch has six.
 SETTINGS = Settings(
     "mlp:700", strategy="averaging", batch_size=32, slice_rows=4, rounds=9, checkpoint_every=4
 )
-INLINE = Execution("inline")
 #: Rounds whose rows, slices and replicas are powers of two.
 EXACT = replace(SETTINGS, learning_rate=0.125, rounds=4)
 
@@ -37,22 +33,10 @@ def data(tmp_path_factory):
     return folder
 
 
-def train(path, data, settings, execution):
-    run = driver.create(path, settings, data, None)
-    return driver.train(run, execution, 0, Events()).model_sha256
-
-
-def params_of(path, data, settings):
-    run = driver.create(path, settings, data, None)
-    driver.train(run, Execution("inline"), 0, Events())
-    plan = run.config.plan
-    return plan, checkpoint.load(run, plan.create_model(), plan.rounds).params
-
-
 @pytest.fixture(scope="module")
 def plan(data):
     settings = replace(SETTINGS, replicas=3, local_steps=2)
-    return driver.create(data / "plan", settings, data / "train", None).config.plan
+    return plan_of(data / "plan", data / "train", settings)
 
 
 class TestTheSixSteps:
@@ -110,7 +94,7 @@ class TestTheSixSteps:
 
     def test_6_rounds_go_on_until_the_epochs_are_over(self, data, tmp_path):
         settings = replace(SETTINGS, replicas=4, local_steps=5, rounds=None, epochs=2)
-        plan = driver.create(tmp_path / "run", settings, data / "train", None).config.plan
+        plan = plan_of(tmp_path / "run", data / "train", settings)
         assert plan.rounds == 2 * 2
         seen = [one for completed in range(2) for one in plan.slices(completed)]
         assert len(seen) == len({*seen}) == 280 // 4
@@ -197,18 +181,6 @@ class TestOneStepIsALargeBatch:
         assert not np.array_equal(params, others)
 
 
-EXECUTIONS = [
-    Execution("inline", workers=3, blocks=3, rounds_per_job=2),
-    *(
-        Execution(
-            "parallel", workers=count, blocks=min(count, 3), start_method="fork", executor=how
-        )
-        for count in (1, 2, 3, 5)
-        for how in ("chain", "gang")
-    ),
-]
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -221,25 +193,16 @@ EXECUTIONS = [
 )
 def test_one_hash(data, tmp_path, change):
     settings = replace(SETTINGS, **change)
-    expected = train(tmp_path / "run", data / "train", settings, INLINE)
+    expected = train(tmp_path / "run", data / "train", settings)
     for number, execution in enumerate(EXECUTIONS):
         found = train(tmp_path / f"run{number}", data / "train", settings, execution)
         assert found == expected, execution
 
 
 def test_a_stopped_run_goes_on_with_other_workers(data, tmp_path):
-    def stop(event):
-        if isinstance(event, CheckpointSaved) and event.completed == 4:
-            raise Interrupted(2)
-
     settings = replace(SETTINGS, replicas=4, optimizer="momentum", replica_state="keep")
-    expected = train(tmp_path / "expected", data / "train", settings, INLINE)
-    run = driver.create(tmp_path / "run", settings, data / "train", None)
-    two = Execution("parallel", workers=2, blocks=2)
-    with pytest.raises(Interrupted):
-        driver.train(run, replace(two, rounds_per_job=1), 0, Events(stop))
-    three = replace(two, workers=3, blocks=3, executor="gang", start_method="fork")
-    assert driver.train(run, three, 0, Events()).model_sha256 == expected
+    expected = train(tmp_path / "expected", data / "train", settings)
+    assert sha256(resumed(tmp_path / "run", data / "train", settings)) == expected
 
 
 @pytest.mark.parametrize(
@@ -259,19 +222,19 @@ def test_a_stopped_run_goes_on_with_other_workers(data, tmp_path):
 )
 def test_what_does_not_fit_together(data, tmp_path, change, message):
     with pytest.raises(UsageError, match=message):
-        driver.create(tmp_path / "run", replace(SETTINGS, **change), data / "train", None)
+        create(tmp_path / "run", data / "train", replace(SETTINGS, **change))
 
 
 def test_slices_are_small_enough_for_the_replicas(data, tmp_path):
     settings = replace(SETTINGS, batch_size=64, slice_rows=None, replicas=16)
-    plan = driver.create(tmp_path / "run", settings, data / "train", None).config.plan
+    plan = plan_of(tmp_path / "run", data / "train", settings)
     assert plan.slices_per_step == 16
 
 
 def test_a_replica_that_diverges_is_named(data, tmp_path):
     settings = replace(SETTINGS, model="softmax", learning_rate=1e38, replicas=4, local_steps=2)
     with pytest.raises(NonFiniteError, match=r"round \d, replica \d, local step \d \(shard"):
-        train(tmp_path / "run", data / "train", settings, INLINE)
+        train(tmp_path / "run", data / "train", settings)
 
 
 @pytest.mark.parametrize(

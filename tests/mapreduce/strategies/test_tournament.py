@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from trainings import EXECUTIONS, INLINE, create, plan_of, resumed, sha256, trained
 
 import datasets
 from mapreduce.data import order
-from mapreduce.errors import Interrupted, NonFiniteError, UsageError
+from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.context import Context, Key
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs import checkpoint, outcome
-from mapreduce.runs.events import CheckpointSaved, Events, RoundCompleted, TournamentDecided, read
-from mapreduce.runs.execution import Execution
+from mapreduce.runs.events import RoundCompleted, TournamentDecided, read
 from mapreduce.strategies import replicas
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.strategies.tournament.matches import decide, factors, pairs
@@ -39,7 +39,6 @@ SETTINGS = Settings(
     held_out=20,
     optimizer="momentum",
 )
-INLINE = Execution("inline")
 
 
 @pytest.fixture(scope="module")
@@ -50,19 +49,15 @@ def data(tmp_path_factory):
 
 
 def train(path, data, settings, execution=INLINE):
-    run = driver.create(path, settings, data, None)
+    """The hash of a training, and what its rounds have decided."""
     found = []
-    ended = driver.train(run, execution, 0, Events(found.append))
-    return ended.model_sha256, [one for one in found if isinstance(one, TournamentDecided)]
-
-
-def plan_of(folder, data, **change):
-    return driver.create(folder / "plan", replace(SETTINGS, **change), data, None).config.plan
+    run = trained(path, data, settings, execution, found.append)
+    return sha256(run), [one for one in found if isinstance(one, TournamentDecided)]
 
 
 @pytest.fixture(scope="module")
 def plan(data, tmp_path_factory):
-    return plan_of(tmp_path_factory.mktemp("plan"), data)
+    return plan_of(tmp_path_factory.mktemp("plan") / "run", data, SETTINGS)
 
 
 class TestHeldOutRows:
@@ -89,11 +84,11 @@ class TestHeldOutRows:
         assert other != {*counts}
 
     def test_about_five_percent_in_whole_slices(self, data, tmp_path):
-        assert plan_of(tmp_path, data, held_out=None).held_out == 16
+        assert plan_of(tmp_path / "run", data, replace(SETTINGS, held_out=None)).held_out == 16
 
     def test_other_plans_are_as_before(self, data, tmp_path):
         settings = Settings(batch_size=32, slice_rows=4, rounds=9)
-        plan = driver.create(tmp_path / "run", settings, data, None).config.plan
+        plan = plan_of(tmp_path / "run", data, settings)
         assert not {"held_out", "spread"} & {*plan.to_dict()}
         drawn = np.sort(order.permutation(plan.seed, 1, 70)[:8])
         # Shards of 32, 22 and 16 slices.
@@ -226,9 +221,8 @@ def with_moments(model, params, moments, times):
 )
 def test_a_naive_loop(data, tmp_path, change):
     settings = replace(SETTINGS, dtype="float64", **change)
-    run = driver.create(tmp_path / "run", settings, data, None)
     events = []
-    driver.train(run, INLINE, 0, Events(events.append))
+    run = trained(tmp_path / "run", data, settings, INLINE, events.append)
     plan = run.config.plan
     found = checkpoint.load(run, plan.create_model(), plan.rounds).params
     params, losses, seen = naive(run.path, plan)
@@ -238,18 +232,6 @@ def test_a_naive_loop(data, tmp_path, change):
     np.testing.assert_allclose(np.array(told, float), np.array(losses, float), rtol=1e-9)
     mean = [one.loss for one in events if isinstance(one, RoundCompleted)]
     np.testing.assert_allclose(mean, seen, rtol=1e-9)
-
-
-EXECUTIONS = [
-    Execution("inline", workers=3, blocks=3, rounds_per_job=2),
-    *(
-        Execution(
-            "parallel", workers=count, blocks=min(count, 3), start_method="fork", executor=how
-        )
-        for count in (1, 2, 3, 5)
-        for how in ("chain", "gang")
-    ),
-]
 
 
 def test_one_hash_and_one_history(data, tmp_path):
@@ -266,17 +248,9 @@ def test_one_hash_and_one_history(data, tmp_path):
 def test_a_stopped_run_goes_on_with_other_workers(data, tmp_path):
     """Its log tells of each round once, and ``runs show`` of the matches that were won."""
 
-    def stop(event):
-        if isinstance(event, CheckpointSaved) and event.completed == 4:
-            raise Interrupted(2)
-
     digest, decided = train(tmp_path / "expected", data, SETTINGS)
-    run = driver.create(tmp_path / "run", SETTINGS, data, None)
-    two = Execution("parallel", workers=2, blocks=2, rounds_per_job=1, start_method="fork")
-    with pytest.raises(Interrupted):
-        driver.train(run, two, 0, Events(stop))
-    three = replace(two, workers=3, blocks=3, executor="gang")
-    assert driver.train(run, three, 0, Events()).model_sha256 == digest
+    run = resumed(tmp_path / "run", data, SETTINGS)
+    assert sha256(run) == digest
     recorded = read(run.path / "events.jsonl")
     told = [one for one in recorded if one["event"] == "TournamentDecided"]
     for one, expected in zip(told, decided, strict=True):
@@ -332,7 +306,7 @@ class TestReplicasThatDiverge:
         ({"replicas": 9}, r"--replicas 9: a local step has 8 slice\(s\) of 4 rows"),
         ({"held_out": 0}, "--held-out 0: replicas compete on rows that none has trained on"),
         ({"held_out": 252}, "--held-out 252: 63 of 70 slices of 4 rows are held out, and a step"),
-        ({"held_out": 280, "batch_size": 0}, "--held-out 280: 70 of 70 slices .* step .* takes 1"),
+        ({"held_out": 280, "batch_size": 0}, "--held-out 280: 70 of 70 slices .* step .* takes 4"),
         ({"replica_state": "keep"}, "--strategy tournament does not use it"),
         ({"strategy": "averaging"}, "--held-out: .* since --strategy averaging does not use it"),
         ({"strategy": "averaging", "held_out": None, "spread": 2.0}, "--spread: expected the def"),
@@ -342,7 +316,22 @@ class TestReplicasThatDiverge:
 )
 def test_what_does_not_fit_together(data, tmp_path, change, message):
     with pytest.raises(UsageError, match=message):
-        driver.create(tmp_path / "run", replace(SETTINGS, **change), data, None)
+        create(tmp_path / "run", data, replace(SETTINGS, **change))
+
+
+@pytest.mark.parametrize(("change", "most"), [({}, 248), ({"batch_size": 0}, 264)])
+def test_the_most_rows_that_can_be_held_out_are_named(data, change, most):
+    """Of 70 slices of 4 rows a step of 32 rows takes 8, and one of all has one for each replica."""
+    settings = replace(SETTINGS, **change)
+    with pytest.raises(UsageError, match=f"Hold out at most {most} rows, or take a smaller"):
+        driver.plan(replace(settings, held_out=most + 1), data, None)
+    assert driver.plan(replace(settings, held_out=most), data, None).held_out_slices == most // 4
+
+
+def test_a_single_slice_cannot_be_held_out(data):
+    settings = replace(SETTINGS, limit_rows=4, batch_size=0, replicas=2)
+    with pytest.raises(UsageError, match=r"of 1 slices .* takes 2\. Take a smaller --batch-size"):
+        driver.plan(settings, data, None)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -225,6 +226,22 @@ class TestRun:
         assert run.model_sha256 == expected
         assert len(run.history) == 12
 
+    def test_replays_what_was_asynchronous(self):
+        options = {"strategy": "downpour", "asynchronous": True, "replicas": 3}
+        here = {**HERE, "runner": "parallel", "workers": 2}
+        run = mapreduce.train(arrays(), batch_size=30, slice_rows=10, **options, **here)
+        again = run.replay("again", workers=1, progress=False)
+        assert again.path.name == "again"
+        assert again.model_sha256 == run.model_sha256
+        assert again.history["loss"].to_pylist() == run.history["loss"].to_pylist()
+        with pytest.raises(UsageError, match="again exists"):
+            run.replay("again")
+        with pytest.raises(UsageError, match="-r inline runs one after the other"):
+            run.replay("other", runner="inline")
+        assert not Path("other").exists()
+        with pytest.raises(UsageError, match="there is no keyword 'epochs'"):
+            run.replay(epochs=3)
+
     def test_resume_names_what_is_to_be_named_again(self, trained):
         run, *_ = trained
         path = run.path / "execution.json"
@@ -324,7 +341,7 @@ class TestErrors:
     def test_data_that_do_not_fit(self, trained):
         run, (x, y), _ = trained
         for data, message in (
-            ((x[:, 1:], y), "the model takes 5 features, the data have 4"),
+            ((x[:, 1:], y), "^the data: expected 5 features, .*, found 4"),
             ((x, y + 1), "classes that the training data do not have: '3'"),
             (x, "expected .X, y., found X alone"),
         ):

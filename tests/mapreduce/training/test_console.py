@@ -2,12 +2,13 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 import datasets
-from mapreduce.runs.events import RoundCompleted
-from mapreduce.training.console import Pace
+from mapreduce.runs.events import RoundCompleted, RunStarted
+from mapreduce.training.console import Display, Pace
 
 
 def pace(*rounds):
@@ -31,6 +32,23 @@ def test_rounds_of_the_first_burst_are_not_counted():
 @pytest.mark.parametrize("ends", [(), (3.0,), (3.0, 3.05)])
 def test_nothing_is_guessed_before_a_second_round(ends):
     assert pace(*ends).words(3.05, 100) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, ""),
+        ({"workers": 1}, ", 1 worker"),
+        ({"workers": 2, "executor": "chain"}, ", 2 workers"),
+        ({"workers": 2, "executor": "gang"}, ", gang of 2 workers"),
+        ({"workers": 4, "executor": "gang", "stages": 2}, ", gang of 4 workers in 2 stages"),
+        ({"executor": "gang"}, ", gang"),
+    ],
+)
+def test_the_first_line_says_how_rounds_are_run(changes, words, capsys):
+    start = RunStarted("run", 0, 5, 128, "parallel", None)
+    Display(quiet=False)(replace(start, **changes))
+    assert capsys.readouterr().err == f"5 rounds of 128 rows; runner parallel{words}\n"
 
 
 @pytest.mark.slow

@@ -19,9 +19,10 @@ from mapreduce.errors import DataError, MissingInputError, NonFiniteError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message, encode_parts, read_message
 from mapreduce.runs import checkpoint
-from mapreduce.runs.directory import Block, RunDir, block_bounds
+from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated, Events, RoundCompleted, RunEnded
 from mapreduce.runs.execution import Execution
+from mapreduce.runs.state import Block, block_bounds
 from mapreduce.training import driver
 
 

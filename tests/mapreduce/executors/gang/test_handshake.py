@@ -214,7 +214,7 @@ def test_no_more_is_read_than_a_round_can_need(prefix):
     mesh, other = (Mesh(rank, addresses, 1, "secret") for rank in range(2))
     mesh.open(servers[0], lambda: None)
     other.open(servers[1], lambda: None)
-    other._streams[0].sendall(prefix)
+    other.streams[0].sendall(prefix)
     with pytest.raises(WireError, match="expected b'GRP1' and lengths of at most 1048576 bytes"):
         mesh.exchange({}, [1])
     for end, server in ((mesh, servers[0]), (other, servers[1])):

@@ -126,7 +126,9 @@ def test_processes_with_stages_have_the_hash_of_a_chain(data, tmp_path):
     how = execution({"workers": 4, "stages": 2})
     assert (how.executor, how.auto) == ("gang", ())
     run = create(data, tmp_path / "run", "cnn")
-    assert driver.train(run, how, 3, Events()).model_sha256 == ended.model_sha256
+    told = []
+    assert driver.train(run, how, 3, Events(told.append)).model_sha256 == ended.model_sha256
+    assert (told[0].executor, told[0].workers, told[0].stages) == ("gang", 4, 2)
     assert run.evaluation_losses() == whole.evaluation_losses()
     assert run.read_json("execution.json")["stages"] == 2
 

@@ -3,6 +3,7 @@
 A training is run there by the commands of docs/emr.md, in ``test_emr_page.py``.
 """
 
+import gc
 import io
 import json
 import os
@@ -210,7 +211,7 @@ def started(emr):
     return emr.clusters[-1]
 
 
-# A socket that was just to be connected is closed by nobody.
+# A socket that was in use is closed by nobody.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("whose", ["own", "named", "pooled"])
@@ -234,6 +235,8 @@ def test_an_interrupt_ends_what_the_job_has_started(emr, script, text, whose):
     (cluster,) = emr.clusters
     wait_until(lambda: {step.state for step in emr.steps()} == {"CANCELLED"})
     wait_until(lambda: cluster.state == ("TERMINATED" if whose == "own" else "WAITING"))
+    # It is found here, not in the next test.
+    gc.collect()
 
 
 def wait_until(condition):

@@ -1,0 +1,153 @@
+"""Row 20: servers, workers and the driver of an asynchronous training are killed."""
+
+import json
+import os
+import random
+import signal
+import threading
+from dataclasses import replace
+
+import pytest
+
+import datasets
+import programs
+from gangs import ranks
+from mapreduce.executors.gang import arrivals
+from mapreduce.plan.settings import Settings
+from mapreduce.runs import pushes
+from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import Events, RoundCompleted
+from mapreduce.runs.execution import Execution
+from mapreduce.strategies import replicas
+from mapreduce.training import driver
+from mapreduce.training.replaying import replay
+
+pytestmark = pytest.mark.fault
+
+#: Three pages of parameters, so that there are three servers.
+SETTINGS = Settings(
+    "dense:600,batchnorm,relu,dropout:0.5",
+    strategy="downpour",
+    asynchronous=True,
+    optimizer="adam",
+    learning_rate=0.002,
+    replicas=4,
+    batch_size=32,
+    slice_rows=8,
+    rounds=300,
+    checkpoint_every=120,
+)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("asynchronous")
+    datasets.blobs(folder / "train", (64, 48, 33), features=60)
+    return folder / "train"
+
+
+def logged(run: RunDir) -> int:
+    """Gradients that were applied to the first block; there are some 1,150 in the end."""
+    return sum(path.read_bytes().count(b"\n") for path in run.path.glob("pushes/*.00000-of-*"))
+
+
+def killed(run, mark, seed):
+    """Train, and kill workers and the driver at four places of the log; returns what is left."""
+    chance, env = random.Random(seed), {**os.environ, "GRADREDUCE_TEST_MARK": mark}
+    kills = 0
+    for moment in sorted(chance.sample(range(30, 900), 4)):
+        workers = chance.randint(2, 4)
+        process = programs.start(
+            *("resume", run.path, "--executor", "gang"),
+            *("--workers", workers, "--blocks", chance.randint(1, 3)),
+            env=env,
+        )
+
+        def reached(at, process=process):
+            return logged(run) >= at or process.poll() is not None
+
+        programs.wait_until(lambda at=moment: reached(at), 90)
+        others = [pid for pid in programs.processes_of(mark) if pid != process.pid]
+        if others and process.poll() is None and chance.random() < 0.7:
+            os.kill(chance.choice(others), signal.SIGKILL)
+            kills += 1
+            programs.wait_until(lambda at=moment: reached(at + 30), 90)
+        kills += process.poll() is None
+        programs.kill(process)
+        programs.wait_until(lambda: not programs.processes_of(mark), 10)
+    assert kills >= 3
+    return json.loads(programs.succeed("resume", run.path, "--json", env=env))
+
+
+def require_each_gradient_once(run):
+    """Require that the log has each gradient once, in each block; returns their number."""
+    plan, known, applied = run.config.plan, pushes.starts(run), 0
+    for start, blocks in known.items():
+        stop = min([at for at in known if at > start] or [plan.rounds])
+        units = sum(replicas.count(plan, at) for at in range(start, stop))
+        script = pushes.read(run, start, blocks, units)
+        assert [sorted(order) for order in script.orders] == [[*range(units)]] * blocks
+        applied += units
+    assert applied == sum(replicas.count(plan, at) for at in range(plan.rounds))
+    return applied
+
+
+def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypatch):
+    """kill -9 of three ranks, where stretches end by time, and so are published, all the time."""
+    monkeypatch.setattr(arrivals, "_STRETCH_SECONDS", 0.05)
+    monkeypatch.setattr(arrivals, "_STRETCH_UNITS", 0)
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    chance, killed = random.Random(seed), []
+    run = driver.create(tmp_path / "run", SETTINGS, data, None)
+    # A task that is lost four times ends its job.
+    moments = sorted(chance.sample(range(1, 900), 3))
+
+    def kill():
+        for moment in moments:
+            programs.wait_until(lambda at=moment: logged(run) >= at and ranks(), 60)
+            victim = chance.choice(sorted(ranks()))
+            os.kill(victim, signal.SIGKILL)
+            killed.append(victim)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    execution = Execution("parallel", 3, executor="gang", blocks=3)
+    events = []
+    ended = driver.train(run, execution, 3, Events(events.append))
+    thread.join(30)
+    told = [event.completed for event in events if isinstance(event, RoundCompleted)]
+    assert told == [*range(1, SETTINGS.rounds + 1)]
+    assert len(killed) == 3
+    require_each_gradient_once(run)
+    again = replay(run, tmp_path / "again", replace(execution, workers=2), Events())
+    assert again.model_sha256 == ended.model_sha256
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_the_log_of_a_run_that_was_killed_is_whole_and_replays(data, tmp_path, number):
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    run = driver.create(tmp_path / "run", SETTINGS, data, None)
+    shown = killed(run, str(tmp_path), seed)
+    applied = require_each_gradient_once(run)
+    again = json.loads(programs.succeed("replay", run.path, "--workers", 3, "--json"))
+    assert again["model_sha256"] == shown["model_sha256"]
+    assert again["pushes"] == applied
+
+
+def test_a_full_disk_loses_nothing(data, tmp_path):
+    with programs.mounted(tmp_path / "disk", "1500k") as disk:
+        settings = replace(SETTINGS, model="softmax", replicas=8, slice_rows=4, rounds=2000)
+        run = driver.create(disk / "run", replace(settings, checkpoint_every=2000), data, None)
+        filler = disk / "filler"
+        filler.write_bytes(bytes(1400 << 10))
+        full = programs.gradreduce("resume", run.path, "--workers", 2)
+        # Mostly it is the log, seldom the state at the end of a stretch.
+        assert full.returncode in (73, 74)
+        assert ": No space left on device. Free some space there" in full.stderr
+        assert logged(run) > 100
+        filler.unlink()
+        programs.succeed("resume", run.path, "--workers", 3)
+        require_each_gradient_once(run)
+        programs.succeed("replay", run.path, "--workers", 2)
