@@ -7,8 +7,15 @@ interpreters these variables name::
         --index-url https://download.pytorch.org/whl/cpu
     export GRADREDUCE_TORCH=torch-env/bin/python
 
-    GRADREDUCE_HOROVOD: an interpreter with horovod, built with HOROVOD_WITH_PYTORCH=1,
-    HOROVOD_WITH_GLOO=1 and HOROVOD_WITHOUT_MPI=1, and with horovodrun beside it
+Horovod is built with the PyTorch of the system; these are packages of Debian 12::
+
+    apt-get install python3-torch libtorch-dev pybind11-dev python3-dev python3-venv \\
+        libopenblas0-pthread cmake g++
+    /usr/bin/python3 -m venv --system-site-packages horovod-env
+    horovod-env/bin/pip install packaging cloudpickle psutil pyyaml cffi wheel "setuptools<70"
+    HOROVOD_WITH_PYTORCH=1 HOROVOD_WITH_GLOO=1 HOROVOD_WITHOUT_MPI=1 \\
+        horovod-env/bin/pip install --no-build-isolation --no-binary horovod horovod
+    export GRADREDUCE_HOROVOD=horovod-env/bin/python
 """
 
 import json
@@ -28,7 +35,7 @@ from mapreduce.executors.gang import rank
 from mapreduce.executors.gang.rounds import Rounds
 from mapreduce.plan.settings import Settings
 from mapreduce.runners.traits import available_cores
-from mapreduce.runs.events import Events
+from mapreduce.runs.events import Event, Events, RoundCompleted
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
 
@@ -48,16 +55,25 @@ class Timed:
     data : Path
     ranks : int
     slow_worker : str, optional
-        As the option of that name.
+    stages : int
+        As the options of these names.
+
+    Attributes
+    ----------
+    losses : list of float
+        The loss of each round of the last training.
     """
 
-    def __init__(self, path: Path, data: Path, ranks: int, slow_worker: str | None = None) -> None:
+    def __init__(
+        self, path: Path, data: Path, ranks: int, slow_worker: str | None = None, stages: int = 1
+    ) -> None:
         self._path = path
         self._data = data
         self._execution = Execution(
-            "parallel", ranks, blocks=0, executor="gang", slow_worker=slow_worker
+            "parallel", ranks, blocks=0, executor="gang", stages=stages, slow_worker=slow_worker
         )
         self._runs = 0
+        self.losses: list[float] = []
 
     def seconds(self, settings: Settings, every: int) -> list[float]:
         """Seconds that each ``every`` rounds took, but for the first ones, which warm up."""
@@ -81,13 +97,18 @@ class Timed:
 
         run = driver.create(self._path / f"run-{self._runs}", settings, self._data, None)
         # The ranks are forked, and so they have it.
+        self.losses = []
         rank.Rounds = Noting  # type: ignore[misc]
         try:
-            driver.train(run, self._execution, 1, Events())
+            driver.train(run, self._execution, 1, Events(self._note))
         finally:
             rank.Rounds = Rounds  # type: ignore[misc]
         moments = json.loads(notes.read_text())
         return [after - before for before, after in pairwise(moments)]
+
+    def _note(self, event: Event) -> None:
+        if isinstance(event, RoundCompleted):
+            self.losses.append(event.loss)
 
 
 def rounds_of(model: str, features: int, parameters: str, most: float) -> Callable[[bool], Result]:
@@ -138,7 +159,9 @@ def _peer(command: list[str], threads: int = 1) -> dict[str, Any]:
         text=True,
         timeout=600,
     )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    last = done.stdout.splitlines()[-1]
+    # horovodrun writes the rank before each line.
+    found: dict[str, Any] = json.loads(last[last.index("{") :])
     return found
 
 

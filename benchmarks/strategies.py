@@ -14,6 +14,9 @@ from benchmarks.gang import Timed
 from benchmarks.learning import NO_DATA, imported
 from benchmarks.mnist import gradreduce
 from benchmarks.paired import Result, in_turn
+from benchmarks.strategy_peers import averaging as averaging
+from benchmarks.strategy_peers import horovod as horovod
+from benchmarks.strategy_peers import stages as stages
 from mapreduce.data.batch import Batch
 from mapreduce.executors.gang.balance import Balance
 from mapreduce.models.base import Array
@@ -113,6 +116,10 @@ class Accuracies:
     #: The rounds after which an accuracy of 0.99 was first measured, or None.
     reached: dict[str, list[int | None]] = field(default_factory=dict)
     skipped: str = ""
+
+    @property
+    def measured(self) -> bool:
+        return bool(self.found)
 
     def note(self, name: str, evaluations: list[Evaluated]) -> None:
         """Note the evaluations of a seed."""
@@ -224,8 +231,7 @@ def uneven(quick: bool) -> Result:
                 return seconds()
 
         ours, theirs = in_turn(seconds, {EVEN: seconds_of_even}, repeats)
-    # Three ranks and a quarter of one.
-    theirs[IDEAL] = [SLICES * SLICE_SECONDS / (RANKS - 1 + 1 / FACTOR)] * repeats
+    theirs[IDEAL] = [SLICES * SLICE_SECONDS / _tasks()] * repeats
     return Result(
         "A round of four tasks, one of which is four times slower",
         "s",
@@ -237,6 +243,45 @@ def uneven(quick: bool) -> Result:
         theirs,
         (IDEAL, 1.25),
     )
+
+
+#: Rounds between two states that are published, and gradients of a round, of two slices each.
+STRETCH, UNITS = 20, 32
+
+
+def asynchronous(quick: bool) -> Result:
+    """The benchmark of gradients that are applied as they arrive, one of four ranks being slow."""
+    repeats = 1 if quick else 3
+    trust.trust(SPEC)
+    with folder() as path:
+        clouds(path / "data", 2 * SLICES * ROWS, 20, 4)
+        timed = Timed(path, path / "data", RANKS, slow_worker=f"1:{FACTOR}")
+        shared = {"batch_size": SLICES * ROWS, "slice_rows": ROWS, "replicas": UNITS}
+        settings = Settings(SPEC, strategy="downpour", rounds=3 * STRETCH, **shared)
+        settings = replace(settings, checkpoint_every=STRETCH)
+
+        def seconds(settings: Settings) -> float:
+            return statistics.median(timed.seconds(settings, STRETCH)) / STRETCH
+
+        ours = [seconds(replace(settings, asynchronous=True)) for _ in range(repeats)]
+        planned = [seconds(settings)]
+    return Result(
+        "Gradients applied as they arrive, one of four tasks being four times slower",
+        "s",
+        f"{SLICES} slices of work that sleeps {SLICE_SECONDS * 1e3:g} ms each, in {UNITS} "
+        f"gradients, `--strategy downpour --asynchronous -r parallel --executor gang --workers "
+        f"{RANKS} --slow-worker 1:{FACTOR}`: seconds of a round, with the log and with what is "
+        f"published and waited for each {STRETCH} rounds. The ideal is the work divided by "
+        f"{RANKS - 1} 1/{FACTOR} tasks.",
+        ours,
+        {"planned downpour": planned, IDEAL: [SLICES * SLICE_SECONDS / _tasks()] * repeats},
+        (IDEAL, 1.1),
+    )
+
+
+def _tasks() -> float:
+    """Tasks that are worth the ranks, one of which is slow."""
+    return RANKS - 1 + 1 / FACTOR
 
 
 STALENESS = (0, 1, 2, 4, 8, 16, 32, 64)

@@ -1,0 +1,244 @@
+"""Strategies and stages beside PyTorch and Horovod, which train by the same plan.
+
+The peers get the first parameters of the plan, and its rows of every step for each process or
+micro-batch. So their losses must be ours but for rounding, and only times differ. Environments are
+those of :mod:`benchmarks.gang`; ``GRADREDUCE_DATA`` names a folder with ``mnist/``.
+"""
+
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.common import folder
+from benchmarks.gang import BATCH, LEARNING_RATE, Timed, _interpreter, _peer
+from benchmarks.learning import described, imported, rows_of
+from benchmarks.networks import BATCH as SMALL
+from benchmarks.networks import CNN, PEERS
+from benchmarks.paired import Result, in_turn
+from mapreduce.data.shards import Dataset
+from mapreduce.models.layers.sequential import Sequential
+from mapreduce.models.layers.stages import stages_of
+from mapreduce.plan.plan import Plan, Slice
+from mapreduce.plan.settings import Settings, make
+from mapreduce.strategies import replicas
+
+PROCESSES, LOCAL_STEPS = 2, 4
+PERCEPTRON = "dense:128,relu"
+LOCAL_SGD, PIPELINE = "PyTorch, post-local SGD, Gloo", "PyTorch, a pipeline by hand, Gloo"
+HOROVOD = "Horovod, Gloo"
+NO_MNIST = "GRADREDUCE_DATA names no folder with mnist/"
+#: How far the mean loss of an epoch may be from the peer's, as a part of it.
+NEAR = 0.05
+VERSIONS = ("torch", "horovod")
+
+
+def averaging(quick: bool) -> Result:
+    """The benchmark of replicas that take local steps, beside post-local SGD."""
+    settings = Settings(
+        CNN,
+        strategy="averaging",
+        replicas=PROCESSES,
+        local_steps=LOCAL_STEPS,
+        batch_size=SMALL,
+        learning_rate=LEARNING_RATE,
+        epochs=3,
+        limit_rows=5_120 if quick else 30_720,
+    )
+    return _beside(
+        LOCAL_SGD,
+        "averaging",
+        settings,
+        f"An epoch of averaging: {PROCESSES} replicas on two processes, {LOCAL_STEPS} local steps",
+        f"Each local step takes {SMALL} rows, half of them on each process. The peer is "
+        f"`PostLocalSGDOptimizer` with `post_localSGD_hook`, which never adds up gradients.",
+        quick,
+    )
+
+
+def stages(quick: bool) -> Result:
+    """The benchmark of a network in two stages, beside a pipeline of two processes."""
+    settings = Settings(
+        CNN,
+        batch_size=SMALL,
+        learning_rate=LEARNING_RATE,
+        epochs=3,
+        limit_rows=5_120 if quick else 30_720,
+    )
+    return _beside(
+        PIPELINE,
+        "stages",
+        settings,
+        "An epoch of a network in two stages, each on a process",
+        f"Batches of {SMALL} rows; our slices are the peer's micro-batches, and the network is cut "
+        f"at the same place. The peer sends and receives activations and their gradients without "
+        f"waiting, and goes back with one micro-batch after it has sent the next (1F1B).",
+        quick,
+        stages=2,
+    )
+
+
+def horovod(quick: bool) -> Result:
+    """The benchmark of synchronous training on two processes, beside Horovod."""
+    settings = Settings(
+        PERCEPTRON,
+        batch_size=BATCH,
+        learning_rate=LEARNING_RATE,
+        epochs=3 if quick else 6,
+        # All but 40: they make 60 rounds, since the last of three shards has whole slices then.
+        limit_rows=6_000 if quick else 59_960,
+    )
+    return _beside(
+        HOROVOD,
+        "horovod",
+        settings,
+        "An epoch of a perceptron 784-128-10 on two processes, MNIST, beside Horovod",
+        f"Batches of {BATCH:,} rows. The peer is `horovod.torch.DistributedOptimizer`, started by "
+        f"`horovodrun --gloo`.",
+        quick,
+    )
+
+
+def _beside(
+    peer: str,
+    kind: str,
+    settings: Settings,
+    title: str,
+    note: str,
+    quick: bool,
+    stages: int = 1,
+) -> Result:
+    """Our training of some settings, and the peer's by the same plan, in turn."""
+    skipped: dict[str, str] = {}
+    theirs: dict[str, Callable[[], float]] = {}
+    found: dict[str, Any] = {}
+    with folder() as path:
+        if not imported(path, "mnist"):
+            return Result(title, "s", "", [], skipped={peer: NO_MNIST})
+        data = path / "train"
+        plan = make(settings, Dataset(data).manifest)
+        timed = Timed(path, data, PROCESSES, stages=stages)
+
+        def ours() -> float:
+            return statistics.median(timed.seconds(settings, plan.rounds_per_epoch))
+
+        command = command_of(kind, path)
+        if isinstance(command, str):
+            skipped[peer] = command
+        else:
+            export(path, plan, data, kind)
+
+            def their_seconds() -> float:
+                found.update(_peer(command))
+                return float(found["seconds"])
+
+            theirs[peer] = their_seconds
+        times, others = in_turn(ours, theirs, 2 if quick else 7)
+        learned = ""
+        if found:
+            epochs = plan.rounds // plan.rounds_per_epoch
+            means = compared(peer, timed.losses, found["losses"], epochs)
+            learned = " The mean losses of the epochs: ours " + ", theirs ".join(
+                " ".join(f"{loss:.4f}" for loss in each) for each in means
+            )
+            learned += f" ({', '.join(f'{one} {found[one]}' for one in VERSIONS if one in found)})."
+    return Result(
+        title,
+        "s",
+        f"`{settings.model}`, {settings.limit_rows:,} rows of MNIST in slices of "
+        f"{plan.slice_rows}: the median epoch of a training of {settings.epochs}, without the "
+        f"first. {note} It has the same first parameters and rows of each step, as float32 and "
+        f"gathered before the time is taken, and one thread a process.{learned}",
+        times,
+        others,
+        skipped=skipped,
+    )
+
+
+def command_of(kind: str, path: Path) -> list[str] | str:
+    """The command of a peer that reads a folder, or why there is none."""
+    script = [str(PEERS / "torch_strategies.py"), kind, str(path)]
+    if kind != "horovod":
+        python = _interpreter("GRADREDUCE_TORCH", "torch")
+        return [python, *script] if python else "GRADREDUCE_TORCH names no interpreter with torch"
+    python = _interpreter("GRADREDUCE_HOROVOD", "horovod.torch")
+    if not python:
+        return "GRADREDUCE_HOROVOD names no interpreter with horovod"
+    runner = str(Path(python).parent / "horovodrun")
+    return [runner, "--gloo", "-np", "2", "-H", "localhost:2", python, *script]
+
+
+def export(path: Path, plan: Plan, data: Path, kind: str) -> None:
+    """Write what the peer reads: the plan's network, first parameters, and rows of each step."""
+    model = plan.create_model()
+    assert isinstance(model, Sequential)
+    dataset = Dataset(data)
+    images, labels = rows_of(dataset)
+    layers = described(model.stack)
+    job: dict[str, Any] = {"layers": layers, "learning_rate": plan.learning_rate}
+    job |= {"scale": dataset.manifest.scale, "local_steps": plan.local_steps}
+    job |= {"epochs": plan.rounds // plan.rounds_per_epoch}
+    parts = PROCESSES
+    if kind == "stages":
+        parts = plan.batch_size // plan.slice_rows
+        last = stages_of(model, PROCESSES)[-1].network.stack
+        job["cut"] = int(next(last.named())[0])
+        *place, channels = layers[job["cut"] - 1]["output"]
+        job["edge"] = [channels, *place]
+    (path / "job.json").write_text(json.dumps(job))
+    np.savez(
+        path / "arrays.npz",
+        images=images.reshape(-1, 1, *(plan.data.shape or ())),
+        labels=labels.astype(np.int64),
+        rows=rows_of_steps(plan, parts),
+        **model.named(model.init(plan.seed)),  # type: ignore[arg-type]
+    )
+
+
+def rows_of_steps(plan: Plan, parts: int) -> Any:
+    """The rows of each step by their numbers, (steps, parts, most rows of a part).
+
+    A part is a replica, or a share of a round's slices; -1 where it has fewer rows than others.
+    """
+    starts = np.cumsum([0, *plan.data.shard_rows])
+
+    def rows(slices: list[Slice]) -> Any:
+        each = [np.arange(one.start, one.stop) + starts[one.shard] for one in slices]
+        return np.concatenate(each)
+
+    steps: list[Any] = []
+    for number in range(plan.rounds):
+        if plan.strategy == "averaging":
+            taken = [replicas.steps_of(plan, number, replica) for replica in range(parts)]
+            steps += [[rows(each) for each in step] for step in zip(*taken, strict=True)]
+        else:
+            steps.append(np.split(rows([*plan.slices(number)]), parts))
+    found = np.full((len(steps), parts, plan.batch_size // parts), -1)
+    for step, shares in zip(found, steps, strict=True):
+        for part, share in zip(step, shares, strict=True):
+            part[: len(share)] = share
+    return found
+
+
+def compared(peer: str, ours: list[float], theirs: list[float], epochs: int) -> Any:
+    """The mean loss of each epoch, ours and theirs.
+
+    Raises
+    ------
+    RuntimeError
+        The peer did not learn, or learned something else.
+    """
+    mine, other = (np.mean(np.split(np.array(each), epochs), axis=1) for each in (ours, theirs))
+    means = mine, other
+    shown = " and ".join(", ".join(f"{loss:.4f}" for loss in each) for each in means)
+    if not other[-1] < other[0]:
+        raise RuntimeError(f"{peer}: expected a loss that falls, found {shown} (ours and theirs)")
+    if not np.allclose(mine, other, rtol=NEAR, atol=0):
+        raise RuntimeError(
+            f"{peer}: expected mean losses of each epoch within {NEAR:.0%} of ours, found {shown} "
+            f"(ours and theirs). The networks, rows or steps are not the same"
+        )
+    return means
