@@ -2,8 +2,8 @@
 
 A rank's main thread computes and asks (:meth:`Post.ask`). What others ask meanwhile its second
 thread passes to a handler, which may answer at once or later (:meth:`Post.answer`). The streams are
-those of the mesh. Before they are used for exchanges again all ranks :meth:`Post.rest`: each says
-so to all peers in its last message, behind which the thread reads no further.
+those of the mesh. Before they are used for exchanges again all ranks :meth:`Post.rest`: each tells
+its peers that it asks no more, and answers until all have said so. A thread reads no further then.
 """
 
 import contextlib
@@ -50,6 +50,9 @@ class Post:
         self._outgoing: dict[int, list[memoryview]] = defaultdict(list)
         self._error: BaseException | None = None
         self._is_over = not mesh.peers
+        self._is_resting = False
+        # Peers that ask no more, but answer.
+        self._rested: set[int] = set()
         # Wakes the thread when there is something left to send.
         self._bell, self._rope = socket.socketpair()
         self._bell.setblocking(False)
@@ -105,8 +108,14 @@ class Post:
             self._changed.wait()
 
     def rest(self) -> None:
-        """Say that no request or answer comes any more, and wait until all ranks have said so."""
+        """Say that no request comes any more, and answer those of others until all have said so.
+
+        The streams are free then.
+        """
         with self._changed:
+            self._is_resting = True
+            for peer in self._rested:
+                del self._incoming[peer]
             for peer in self._mesh.peers:
                 self._send(peer, Message({"rests": True}))
             self._wait(lambda: not self._incoming and not any(self._outgoing.values()))
@@ -181,7 +190,9 @@ class Post:
     def _take(self, peer: int, message: Message) -> None:
         meta = message.meta
         if "rests" in meta:
-            del self._incoming[peer]
+            self._rested.add(peer)
+            if self._is_resting:
+                del self._incoming[peer]
         elif "answers" in meta:
             self._answers[meta["answers"]] = message
         else:
