@@ -194,14 +194,20 @@ def _parts(kind: str, source: Any) -> tuple[int, Callable[[int], Iterable[Any]]]
 
 def _opened(path: str) -> Any:
     """A file for reading by its format's library: mapped into memory, or from far by ranges."""
-    import numpy as np
     import pyarrow as pa
 
     if is_remote(path):
         return RemotePath(path).open()
-    # An empty file cannot be mapped; and pyarrow opens none whose name is not UTF-8.
-    size = Path(path).stat().st_size
-    return pa.BufferReader(pa.py_buffer(np.memmap(path, np.uint8, "r")) if size else b"")
+    # An empty file cannot be mapped.
+    if not Path(path).stat().st_size:
+        return pa.BufferReader(b"")
+    # The memory is pyarrow's: a thread of it that is the last to use memory of Python's, while the
+    # process ends, aborts it. It opens no file whose name is not UTF-8, but each descriptor.
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return pa.memory_map(f"/dev/fd/{descriptor}")
+    finally:
+        os.close(descriptor)
 
 
 def read_records(reference: Reference) -> Iterator[Any]:
