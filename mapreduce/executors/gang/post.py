@@ -90,7 +90,8 @@ class Post:
         with self._changed:
             numbers = [self._ask(rank, message) for rank, message in asked]
             self._settle()
-            self._wait(lambda: self._answers.keys() >= {*numbers})
+            wanted = {*numbers}
+            self._wait(lambda: self._answers.keys() >= wanted)
             return [self._answers.pop(number) for number in numbers]
 
     def _ask(self, rank: int, message: Message) -> int:
@@ -151,8 +152,8 @@ class Post:
             while not self._is_over:
                 found = self._poll().poll()
                 with self._changed:
-                    for descriptor, event in found:
-                        self._attend(descriptor, event)
+                    for descriptor, _ in found:
+                        self._attend(descriptor)
                     self._settle()
                     self._changed.notify_all()
         except BaseException as error:
@@ -170,7 +171,7 @@ class Post:
                     poll.register(stream, wanted)
         return poll
 
-    def _attend(self, descriptor: int, event: int) -> None:
+    def _attend(self, descriptor: int) -> None:
         """Read from or write to a peer that is ready."""
         if descriptor == self._bell.fileno():
             self._bell.recv(1 << 12)
