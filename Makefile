@@ -6,7 +6,7 @@ export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: install demo notebook test test-all test-ladder test-torch lint docs ptx bench clean
+.PHONY: install demo notebook test test-all test-long test-torch lint docs ptx bench clean
 
 # Sets up .venv, and no more.
 install: $(VENV)/.demo
@@ -24,13 +24,13 @@ notebook: $(VENV)/.notebook
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist worksteal --quick
 
-# All tests but the ladder's, those of `make test` among them.
+# All tests but those of `make test-long`, those of `make test` among them.
 test-all: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
-# Every rung of the ladder on a real Hadoop: seven minutes.
-test-ladder: $(VENV)/.test
-	$(BIN)/python -m pytest -m "ladder or not ladder" tests/cluster/test_ladder_on_hadoop.py
+# The tests that take over a minute each, or together, as the rungs of the ladder on a real Hadoop.
+test-long: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto --dist worksteal -m long
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

@@ -1,7 +1,8 @@
 """``pytest --quick``, which is ``make test``: a few cases of each test that is not marked ``slow``.
 
 Of a test with many cases it takes the first and the last, unless the test is marked ``every_case``;
-and for each property it draws a few examples. ``make test-all`` takes all.
+and for each property it draws a few examples. ``make test-all`` takes all but those marked
+``long``, which ``make test-long`` takes.
 """
 
 import os

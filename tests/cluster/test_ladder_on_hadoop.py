@@ -1,7 +1,7 @@
 """Every rung of jobs/ on a real Hadoop: the same output as ``inline``.
 
-``make test-all`` runs those that need more of it than words and counts do, and ``make test-ladder``
-runs all of them.
+``make test-all`` runs those that need more of it than words and counts do, and ``make test-long``
+the others.
 """
 
 import pytest
@@ -35,7 +35,7 @@ def printed(capture, name, *arguments):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    [name if name in TYPICAL else pytest.param(name, marks=[pytest.mark.ladder]) for name in CASES],
+    [name if name in TYPICAL else pytest.param(name, marks=[pytest.mark.long]) for name in CASES],
 )
 def test_a_rung(name, cluster, capfdbinary, tmp_path):
     case = CASES[name]
