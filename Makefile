@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 export PIP_CACHE_DIR := $(CURDIR)/.cache/pip
 export NUMBA_CACHE_DIR := $(CURDIR)/.cache/numba
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Each start of a Python would compile the whole toolkit where byte code is not kept.
+export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: install demo notebook test test-all test-long test-torch lint docs ptx bench clean
 

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import sys
+from pathlib import Path
 
 # Before NumPy is loaded: one BLAS thread, as in every process of a run.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -11,6 +13,13 @@ from hypothesis import settings
 
 import kernels
 from mapreduce import compat
+
+# Tests start hundreds of Pythons, each of which takes three times as long where byte code is not kept.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+sys.pycache_prefix = os.environ.setdefault(
+    "PYTHONPYCACHEPREFIX", str(Path(__file__).parents[1] / ".cache" / "pycache")
+)
 
 # Test files may import mrjob before they import what makes it import on Python 3.12 and later.
 compat.install()

@@ -7,6 +7,7 @@ What is compiled is kept in ``$NUMBA_CACHE_DIR``, else in the user's cache folde
 can write: Numba executes what it finds there. Without such a folder nothing is kept.
 """
 
+import atexit
 import contextlib
 import fcntl
 import gc
@@ -81,6 +82,8 @@ try:
 finally:
     if _collecting:
         gc.enable()
+# Nor at the end, where the interpreter looks through all of it: a third of a short process's time.
+atexit.register(gc.freeze)
 
 #: The module in which Numba looks for a BLAS for ``np.dot``, which no kernel here compiles.
 _BLAS = ("scipy.linalg", "scipy.linalg.cython_blas")
