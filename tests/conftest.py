@@ -14,7 +14,7 @@ from hypothesis import settings
 import kernels
 from mapreduce import compat
 
-# Tests start hundreds of Pythons, each of which takes three times as long where byte code is not kept.
+# Tests start hundreds of Pythons; each takes three times as long where byte code is not kept.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 sys.pycache_prefix = os.environ.setdefault(
