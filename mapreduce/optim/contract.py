@@ -24,8 +24,8 @@ class Options:
     """Settings of optimizers, except the learning rate; each uses some of them.
 
     ``clip_norm``, ``skip_non_finite`` and ``loss_scale`` are those of
-    :class:`mapreduce.optim.guarded.Guarded`; ``pairs``, ``rounds`` and ``tol`` those of
-    :class:`mapreduce.optim.lbfgs.LBFGS`.
+    :class:`mapreduce.optim.guarded.Guarded`; ``pairs``, ``rounds``, ``tol`` and
+    ``relative_tol`` those of :class:`mapreduce.optim.lbfgs.LBFGS`.
     """
 
     momentum: float = 0.9
@@ -36,6 +36,7 @@ class Options:
     pairs: int = 10
     rounds: int = 1
     tol: float = 0.0
+    relative_tol: bool = False
 
 
 class Defaults(NamedTuple):
@@ -58,7 +59,7 @@ class Search(NamedTuple):
     done : int
         Rounds after which the search ended; 0 if it has not.
     norm : float
-        Euclidean norm of the gradient at the best point.
+        Norm of the gradient at the best point, which ``tol`` is compared with.
     has_failed : bool
         Whether no point was better than the first, although its gradient promised more than
         rounding.

@@ -16,9 +16,15 @@ only by rounding, the slope decides instead, whose relative precision is far bet
 H. Zhang, A New Conjugate Gradient Method with Guaranteed Descent, 2005). The search has converged
 when the gradient's norm is at most ``tol``. It has stalled when, at the parameters' precision, no
 better point can be found.
+
+A norm in the units of the data means little: targets in other units have another one. So it is
+measured by the estimate of the inverse Hessian, and compared with the square root of the loss
+(S. Boyd, L. Vandenberghe, Convex Optimization, 2004, 9.5.1: Newton's decrement). Plans of earlier
+versions compare the Euclidean norm itself.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
@@ -48,9 +54,18 @@ PLAUSIBLE = 10
 #: A pair's curvature divided by the lengths of both vectors, below which it is not stored.
 LEAST_CURVATURE = 1e-10
 
-#: The scalars before the matrix of products.
+#: The scalars before the matrix of products; a relative search has two more.
 _HEAD = 10
 _PAIRS, _NEXT, _STEP, _VALUE, _SLOPE, _TRIALS, _DONE, _NORM, _LEAST, _GAINS = range(_HEAD)
+_FIRST, _RELATIVE = _HEAD, _HEAD + 1
+
+
+class _Aim(NamedTuple):
+    """What a search asks of the gradient, and whether the Hessian's diagonal is estimated."""
+
+    tol: float
+    is_relative: bool
+    is_scaled: bool
 
 
 class LBFGS(GlobalTransformation):
@@ -63,7 +78,10 @@ class LBFGS(GlobalTransformation):
     rounds : int
         Rounds of the training; the last one ends with the best point, not with a new one.
     tol : float
-        The Euclidean norm of the gradient at which the search has converged.
+        The norm of the gradient at which the search has converged.
+    is_relative : bool
+        Whether that is the relative norm, whose square is the share of the loss by which a step
+        of length 1 promises to lower it, and not the Euclidean norm.
     """
 
     title = "L-BFGS"
@@ -73,8 +91,8 @@ class LBFGS(GlobalTransformation):
     needs_all_rows = True
     takes_curvature = True
 
-    def __init__(self, pairs: int, rounds: int, tol: float) -> None:
-        self._pairs, self._rounds, self._tol = pairs, rounds, tol
+    def __init__(self, pairs: int, rounds: int, tol: float, is_relative: bool = False) -> None:
+        self._pairs, self._rounds, self._tol, self._is_relative = pairs, rounds, tol, is_relative
         self._names = [f"{kind}{slot}" for kind in "sy" for slot in range(pairs)]
         self.width = 3 * (2 * pairs + 3) + 1
 
@@ -89,12 +107,15 @@ class LBFGS(GlobalTransformation):
         return {**state, "root": np.sqrt(known).astype(state["root"].dtype)}
 
     def first_scalars(self) -> Scalars:
-        start = np.zeros(_HEAD + (2 * self._pairs + 1) ** 2)
+        start = np.zeros(_HEAD + 2 * self._is_relative + (2 * self._pairs + 1) ** 2)
         start[_VALUE], start[_LEAST] = np.nan, np.inf
+        if self._is_relative:
+            start[_RELATIVE] = np.inf
         return start
 
     def search(self, scalars: Scalars) -> Search:
-        done, norm = int(scalars[_DONE]), float(scalars[_NORM])
+        done = int(scalars[_DONE])
+        norm = float(scalars[_RELATIVE if self._is_relative else _NORM])
         state = "converged" if norm <= self._tol else "stalled" if done else "unfinished"
         return Search(done, norm, bool(scalars[_GAINS] < 0), state)
 
@@ -122,7 +143,10 @@ class LBFGS(GlobalTransformation):
                 right = state[name].astype(np.float64)
                 products[:, column] = [left @ right for left in candidates]
         double = gradient.astype(np.float64)
-        return np.append(products, double @ double)
+        # A relative search does not ask for the gradient in the data's units, but whether there
+        # is an estimate of the Hessian.
+        last = np.count_nonzero(state["root"] != 1) if self._is_relative else double @ double
+        return np.append(products, last)
 
     def update(
         self, gradient: Array, state: State, params: Array, step: int, shared: Shared
@@ -131,7 +155,8 @@ class LBFGS(GlobalTransformation):
         if before[_DONE]:
             return params, state, before
         epsilon = float(np.finfo(params.dtype).eps)
-        after, accepted, stored = _decide(before, shared, pairs, step, self._tol, epsilon)
+        aim = _Aim(self._tol, self._is_relative, bool(shared.sums[-1] > 0))
+        after, accepted, stored = _decide(before, shared, pairs, step, aim, epsilon)
         if accepted:
             moved, change, scaled = _candidates(gradient, state, params)
             if stored is not None:
@@ -153,11 +178,12 @@ def _candidates(gradient: Array, state: State, params: Array) -> tuple[Array, Ar
 
 def _matrix(scalars: Scalars, pairs: int) -> Scalars:
     """Products of the basis: all ``s``, all ``y``, and the gradient at the base."""
-    return scalars[_HEAD:].reshape(2 * pairs + 1, 2 * pairs + 1)
+    width = 2 * pairs + 1
+    return scalars[-(width**2) :].reshape(width, width)
 
 
 def _decide(
-    before: Scalars, shared: Shared, pairs: int, step: int, tol: float, epsilon: float
+    before: Scalars, shared: Shared, pairs: int, step: int, aim: _Aim, epsilon: float
 ) -> tuple[Scalars, bool, int | None]:
     """The new scalars, whether the point is taken, and the slot that its pair is stored in."""
     after = before.copy()
@@ -172,22 +198,40 @@ def _decide(
         after[_NORM], after[_DONE], after[_GAINS] = math.inf, step + 1, -1
         return after, True, None
     if not is_first and not (is_finite and _is_enough(before, value, products[0, own], epsilon)):
-        _shorten(after, value, matrix, step, epsilon)
+        _shorten(after, value, matrix, step, aim, epsilon)
         return after, False, None
     stored = None if is_first else _store(after, matrix, products, pairs)
     matrix[-1, :-1] = matrix[:-1, -1] = _with_pair(products[2], stored, pairs)
     matrix[-1, -1] = products[2, own]
-    after[_VALUE], after[_NORM] = value, math.sqrt(sums[-1])
+    squared = matrix[-1, -1] if aim.is_relative else sums[-1]
+    after[_VALUE], after[_NORM] = value, math.sqrt(squared)
     if is_first or _is_gain(before, after, epsilon):
         after[_TRIALS] = 0
         after[_GAINS] += not is_first
     elif before[_PAIRS] or before[_STEP] >= 1:
         _count(after, NOISY_TRIAL, step)
     after[_LEAST] = min(after[_LEAST], after[_NORM])
-    if after[_NORM] <= tol:
+    _aim(after, matrix, pairs, aim, GROWTH * before[_STEP])
+    norm = after[_NORM]
+    if aim.is_relative:
+        after[_FIRST] = value if is_first else before[_FIRST]
+        norm = after[_RELATIVE] = _relative_norm(after, aim)
+    if norm <= aim.tol:
         after[_DONE] = step + 1
-    _aim(after, matrix, pairs, GROWTH * before[_STEP])
     return after, True, stored
+
+
+def _relative_norm(scalars: Scalars, aim: _Aim) -> float:
+    """The gradient's norm by the inverse Hessian, divided by the root of the loss.
+
+    It is 1 as long as nothing is known of the Hessian. Of a loss that falls to 0 there is a part of
+    the first one left in the comparison, which its own rounding cannot exceed.
+    """
+    if not scalars[_NORM]:
+        return 0.0
+    loss = max(abs(scalars[_VALUE]), aim.tol**2 * abs(scalars[_FIRST]))
+    is_known = scalars[_PAIRS] > 0 or aim.is_scaled
+    return math.sqrt(-scalars[_SLOPE] / loss) if is_known and loss else 1.0
 
 
 def _noise(scalars: Scalars, epsilon: float) -> float:
@@ -223,14 +267,16 @@ def _count(after: Scalars, trials: int, step: int) -> bool:
     return is_over
 
 
-def _shorten(after: Scalars, value: float, matrix: Scalars, step: int, epsilon: float) -> None:
+def _shorten(
+    after: Scalars, value: float, matrix: Scalars, step: int, aim: _Aim, epsilon: float
+) -> None:
     """Try a point nearer to the base: the minimum of a parabola, within bounds."""
     promised = -after[_STEP] * after[_SLOPE]
     is_noisy = math.isfinite(value) and promised <= _noise(after, epsilon)
     if _count(after, NOISY_TRIAL if is_noisy else 1, step):
         if after[_DONE] and not after[_GAINS] and not is_noisy:
             after[_GAINS] = -1
-        _aim(after, matrix, (len(matrix) - 1) // 2)
+        _aim(after, matrix, (len(matrix) - 1) // 2, aim)
         return
     length, slope = after[_STEP], after[_SLOPE]
     excess = value - after[_VALUE] - slope * length
@@ -262,7 +308,7 @@ def _with_pair(row: Scalars, stored: int | None, pairs: int) -> Scalars:
     return values
 
 
-def _aim(after: Scalars, matrix: Scalars, pairs: int, longer: float = 0.0) -> None:
+def _aim(after: Scalars, matrix: Scalars, pairs: int, aim: _Aim, longer: float = 0.0) -> None:
     """Slope and length of the first trial along the direction from the base."""
     after[_SLOPE] = matrix[-1] @ _direction(matrix, after, pairs)
     if not after[_SLOPE] < 0:
@@ -270,10 +316,12 @@ def _aim(after: Scalars, matrix: Scalars, pairs: int, longer: float = 0.0) -> No
         after[_PAIRS] = after[_NEXT] = 0
         after[_SLOPE] = -matrix[-1, -1]
     norm = math.sqrt(matrix[-1, -1])
-    if after[_PAIRS] or not norm:
-        after[_STEP] = 1.0
-    else:
-        after[_STEP] = min(1.0, max(1 / norm, longer))
+    after[_STEP] = 1.0
+    if norm and not after[_PAIRS]:
+        # A distance of 1, which is none in the data's units; with an estimate, that of the loss.
+        unit = math.sqrt(2 * abs(after[_VALUE])) if aim.is_relative and aim.is_scaled else 1.0
+        length = max(unit / norm, longer)
+        after[_STEP] = length if aim.is_relative and not aim.is_scaled else min(1.0, length)
 
 
 def _direction(matrix: Scalars, scalars: Scalars, pairs: int) -> Scalars:

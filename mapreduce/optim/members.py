@@ -66,6 +66,8 @@ adagrad = elementwise(lambda options: [scale_by_adagrad()])
 adam = elementwise(lambda options: [scale_by_adam()])
 adamw = elementwise(lambda options: [scale_by_adam()], decays_apart=True)
 search = OptimizerFactory(
-    lambda schedule, options: LBFGS(options.pairs, options.rounds, options.tol),
+    lambda schedule, options: LBFGS(
+        options.pairs, options.rounds, options.tol, options.relative_tol
+    ),
     ("history_size", "tol"),
 )

@@ -199,7 +199,9 @@ class Settings:
     history_size: int = _set(
         10, "number of steps that lbfgs remembers", up_to(MOST_STEPS, "a number from 1 to {}")
     )
-    tol: float = _set(1e-6, "lbfgs ends when the gradient's norm is at most this", _FROM_0)
+    tol: float = _set(
+        1e-6, "lbfgs ends when the gradient's norm, relative to the loss, is at most this", _FROM_0
+    )
     batch_size: int | None = _set(
         None,
         "number of rows in a round; 0 takes all rows (default: 128, more for more than 185,000 "

@@ -95,6 +95,8 @@ class Plan:
         Digest of the initial parameters, if they are not the model's own for the seed.
     held_out : int
         Rows that are never trained on, in whole slices. The seed chooses the slices.
+    relative_tol : bool
+        Whether ``tol`` is compared with the relative norm of the gradient, not the Euclidean one.
 
     Notes
     -----
@@ -141,6 +143,7 @@ class Plan:
     compress: str | None = None
     staleness: int | None = None
     asynchronous: bool = False
+    relative_tol: bool = False
 
     # What follows from the attributes
 
@@ -243,6 +246,7 @@ class Plan:
             pairs=self.history_size,
             rounds=self.rounds,
             tol=self.tol,
+            relative_tol=self.relative_tol,
         )
         return optim.find(self.optimizer).create(self.create_schedule(factor), options)
 

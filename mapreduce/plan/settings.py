@@ -107,6 +107,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             "eval_every": 1,
             "checkpoint_every": 1,
             "held_out": 0,
+            "relative_tol": "tol" in optim.find(settings.optimizer).takes,
         },
     )
     if full and settings.slice_rows is None:

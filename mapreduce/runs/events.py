@@ -175,7 +175,7 @@ class RunEnded(Event):
         For an optimizer that searches: the gradient's norm is at most the plan's ``tol``, no better
         point was found, or the rounds were over.
     gradient_norm : float or None
-        For such an optimizer, at the end.
+        For such an optimizer, at the end; relative to the loss, if the plan's ``relative_tol`` is.
     """
 
     completed: int

@@ -53,10 +53,7 @@ def warning(plan: Plan, ended: RunEnded | None, losses: Losses) -> str | None:
         how, tries = f"stalled at {plan.dtype} precision after {ended.completed:,}", plan.cures
         if search == "unfinished":
             how, tries = f"not converged within {plan.rounds:,}", "take more --rounds"
-        return (
-            f"{how} rounds: the gradient's norm is {ended.gradient_norm:.3g}, "
-            f"--tol {plan.tol:g}; {tries}, or a larger --tol"
-        )
+        return f"{how} rounds: {gradient_norm(plan, ended)}; {tries}, or a larger --tol"
     first = losses.get(1, (0, None))[1]
     if first is None or len(losses) < 2:
         return None
@@ -96,6 +93,12 @@ def _risen(plan: Plan, losses: Losses) -> str | None:
         f"the loss ended above where it began: {last:.4g} in the last pass over the rows, "
         f"{first:.4g} in the first; {plan.cures}"
     )
+
+
+def gradient_norm(plan: Plan, ended: RunEnded) -> str:
+    """The norm of the gradient at the end of a search, and what it was compared with."""
+    relative = " relative to the loss" if plan.relative_tol else ""
+    return f"the gradient's norm is {ended.gradient_norm:.3g}{relative}, --tol {plan.tol:g}"
 
 
 def warnings(

@@ -54,6 +54,8 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
 
     ``values`` holds ``run``, ``quiet`` and ``as_json``.
     """
+    from mapreduce.runs import outcome
+
     # mrjob's own log is for debugging.
     logging.getLogger("mrjob").setLevel(logging.ERROR)
     display = Display(values["quiet"])
@@ -72,10 +74,8 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
         click.echo(json.dumps(summary, indent=1, allow_nan=False))
         return
     if ended.search == "converged":
-        click.echo(
-            f"converged after {ended.completed:,} rounds: the gradient's norm is "
-            f"{ended.gradient_norm:.3g}"
-        )
+        norm = outcome.gradient_norm(run.config.plan, ended)
+        click.echo(f"converged after {ended.completed:,} rounds: {norm}")
     elif ended.stopped_early and ended.search != "stalled":
         click.echo(f"stopped early: the best evaluation was after {ended.completed:,} rounds")
     click.echo(f"trained in {seconds:.1f} s: {run.path}")

@@ -340,6 +340,16 @@ class TestRefusal:
         with pytest.raises(UsageError, match="--precision mixed: L-BFGS has no such option"):
             making.check(replace(searches, precision="mixed", dtype="float32"))
 
+    def test_plans_of_earlier_versions_end_searches_by_an_absolute_norm(self):
+        plan = make(optimizer="lbfgs", tol=0.5)
+        content = plan.to_dict()
+        assert content.pop("relative_tol")
+        earlier = build(Plan, content)
+        assert earlier.to_dict() == content
+        ends = (one.create_optimizer().first_scalars().size for one in (plan, earlier))
+        assert [*ends] == [453, 451]
+        assert "relative_tol" not in make(optimizer="adam").to_dict()
+
     def test_losses_that_change_are_not_compared(self):
         images = dataset(shape=(2, 2))
         with pytest.raises(UsageError, match="--augment flip changes from round to round"):
