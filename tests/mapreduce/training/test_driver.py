@@ -338,7 +338,8 @@ class TestBlocks:
             stored = set(read_message(created.block_path(at, 0, 1)).arrays)
             slots = {name for name in stored if name[0] in "sy" and name[1:].isdigit()}
             assert len(slots) in (0, 2)
-            assert {"params", "memory", "history"} <= stored
+            # The last round ends with a point that it may not have moved from.
+            assert {"memory", "history", *(["params"] if at < 9 else [])} <= stored
             training._checkpoint_and_evaluate(position)
             block = created.read_block(at, 0, 1)
             assert self.files(created) == sorted(block.rounds() | {at})
