@@ -67,7 +67,6 @@ class ParquetTable:
     """Parquet files of one schema."""
 
     format = "parquet"
-    has_names = True
 
     def __init__(self, paths: list[Path]) -> None:
         if not paths:

@@ -74,7 +74,6 @@ class Table(Protocol):
     paths: list[Path]
     names: list[str]
     format: str
-    has_names: bool
 
     def leaves(self) -> Iterator[Leaf]:
         """The blocks, in order."""
@@ -154,8 +153,6 @@ def roles(table: Table, recipe: Recipe) -> Roles:
         raise UsageError(f"--columns {','.join(features)}: expected columns that come once")
     if not features:
         raise DataError(f"{table.paths[0]} has no column that can be a feature: {preview(names)}")
-    if table.has_names:
-        features.sort()
     return Roles(label, recipe.weights, recipe.id, tuple(features))
 
 

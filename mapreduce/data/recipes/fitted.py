@@ -113,7 +113,7 @@ class FittedRecipe:
     recipe : Recipe
         As it was asked for, with the names of label, weights and id, and the task.
     columns : tuple of Fitted
-        In the order of their features: that of their names, or of the columns if these have none.
+        In the order of their features: that of the columns in the training data's first file.
     left_out : dict of str to str
         Other columns, and why they are no features.
     layout : {"dense", "sparse"}

@@ -9,12 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv as pa_csv
 
 from mapreduce.algorithms.standardise import standardise
 from mapreduce.data.columns import misfit
 from mapreduce.data.importer import import_rows
 from mapreduce.data.manifest import MANIFEST, RECIPE
-from mapreduce.data.readers import csv, libsvm, opening
+from mapreduce.data.readers import csv, libsvm, memory, opening
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
 from mapreduce.plan.settings import Settings
@@ -43,9 +44,19 @@ def test_columns_of_csv(tmp_path):
     assert imported(tmp_path, TABLE, drop=("colour",)) == plain("age", "score")
 
 
-def test_columns_are_the_features_in_the_order_of_the_names(tmp_path):
-    names = ["age", "colour=blue", "colour=red", "colour (other)", "score"]
-    assert imported(tmp_path, TABLE) == plain(*names)
+def test_columns_are_the_features_in_the_order_of_the_first_file(tmp_path):
+    """So a weight's place is that of its column, with ten columns and more, too."""
+    names = [f"f{i}" for i in range(11)]
+    values = {name: [1.5, 2.5] for name in names} | {"colour": ["red", "blue"], "label": [0, 1]}
+    first, second = pa.table(values), pa.table(dict(reversed(values.items())))
+    paths = [tmp_path / "first.csv", tmp_path / "second.csv"]
+    for path, table in zip(paths, (first, second), strict=True):
+        pa_csv.write_csv(table, path)
+    pq.write_table(memory.table(first), tmp_path / "a.parquet")
+    expected = plain(*names, "colour=blue", "colour=red", "colour (other)")
+    for kind, files in (("csv", paths), ("parquet", [tmp_path / "a.parquet"])):
+        import_rows(source_of(kind, files), tmp_path / kind, 0)
+        assert Dataset(tmp_path / kind).manifest.columns == expected
 
 
 def test_columns_of_hashed_csv(tmp_path):
@@ -69,7 +80,7 @@ def test_columns_of_parquet(tmp_path):
 
     assert columns_of("b") == plain("b")
     assert columns_of("c") is None
-    assert columns_of("b", "a") == plain("a=x", "a=y", "a (other)", "b")
+    assert columns_of("b", "a") == plain("b", "a=x", "a=y", "a (other)")
 
 
 def test_libsvm_has_no_names(tmp_path):
@@ -115,7 +126,7 @@ def folder(tmp_path_factory):
         ("same", "age,score,label"),
         ("order", "score,age,label"),
         ("other", "age,height,label"),
-        ("more", "age,score,height,label"),
+        ("more", "age,height,score,label"),
         ("unnamed", None),
     ):
         table = np.column_stack([values, values[:, :1]]) if name == "more" else values
@@ -142,7 +153,7 @@ def folder(tmp_path_factory):
             "feature 2: expected 'score', as in .*, found 'height' .missing: score; extra",
         ),
         ("more", "feature 2: expected 'score', as in .*, found 'height' .extra: height"),
-        ("order", "others: column 'age' has fill .*, expected "),
+        ("order", "feature 1: expected 'age', as in .*, found 'score' .in another order: score, a"),
         ("unnamed", "feature 1: expected 'age', as in .*, found '1' .missing: age, score; extra: "),
     ],
 )

@@ -222,8 +222,8 @@ def test_an_error_in_the_middle_ends_all_threads(write, tmp_path, monkeypatch):
 def test_columns_that_say_nothing_are_left_out(write):
     rows = [f"{i},u{i},5,same,,{'ab'[i % 2]}" for i in range(60)]
     fitted, features = fitted_of(write(lines("x,id,five,word,none,label", *rows)))
-    assert fitted.features == ("five", "x")
-    assert set(features[:, 0]) == {0}
+    assert fitted.features == ("x", "five")
+    assert set(features[:, 1]) == {0}
     assert fitted.left_out == {
         "id": "60 different: it looks like an id. Say --id id, or --category id to use it",
         "word": "it is the same in all rows: 'same'",
@@ -305,10 +305,10 @@ TRAIN = lines(
 
 @pytest.fixture
 def trained(write):
-    """A recipe of ``colour``, ``day``, ``flag`` and ``size``, and the features of its rows."""
+    """A recipe of ``size``, ``colour``, ``day`` and ``flag``, and the features of its rows."""
     path = write(TRAIN, "train.csv")
     fitted, features = fitted_of(path, id="name")
-    assert [column.name for column in fitted.columns] == ["colour", "day", "flag", "size"]
+    assert [column.name for column in fitted.columns] == ["size", "colour", "day", "flag"]
     return fitted, features
 
 
@@ -325,7 +325,7 @@ def test_a_new_category_counts_as_other(trained, write):
     features = read(source).features
     other = fitted.features.index("colour (other)")
     assert features[:, other].tolist() == [1, 0, 1]
-    assert features[:, :other].sum(axis=1).tolist() == [0, 1, 0]
+    assert features[:, 1:other].sum(axis=1).tolist() == [0, 1, 0]
     notes = source.chunks.notes()
     assert notes[0] == (
         "column colour: 2 of the fields are none of the names in the training data, and count as "

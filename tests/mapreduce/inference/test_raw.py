@@ -187,5 +187,5 @@ def test_a_recipe_may_be_a_dictionary(tmp_path):
         progress=False,
         runner="inline",
     )
-    assert [column.name for column in run.recipe.columns] == ["seen", "size", "town"]
+    assert [column.name for column in run.recipe.columns] == ["size", "town", "seen"]
     assert "size (missing)" not in run.recipe.features

@@ -23,7 +23,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def imported(load, names=None, *options):
-    """The raw features, in the order of their names, as an import has them, and these."""
+    """The raw features, and their names."""
     bunch = load()
     columns = [name.replace(" ", "_") for name in bunch.feature_names]
     labels = bunch.target if names is None else np.array(names)[bunch.target]
@@ -32,8 +32,7 @@ def imported(load, names=None, *options):
         lines.append(",".join([*(repr(float(value)) for value in row), str(label)]))
     Path("table.csv").write_text("\n".join(lines) + "\n")
     succeed("data", "import", "--dtype", "float64", *options, "table.csv", "data")
-    order = np.argsort(columns)
-    return bunch.data[:, order], [columns[i] for i in order]
+    return bunch.data, columns
 
 
 def predictions(run="run"):

@@ -80,7 +80,7 @@ def test_numbers_to_be_predicted_weights_and_chosen_columns(write):
         }
     )
     found = decode([path], label="y", weights="w", task="regression", only=("c", "a"))
-    assert found[0].tolist() == [[1, 5], [2, 6]]
+    assert found[0].tolist() == [[5, 1], [6, 2]]
     assert found[1].tolist() == [0.1, -2.5]
     assert found[2].tolist() == [0, 2]
     found = decode([path], labelled=False, only=("y",))
