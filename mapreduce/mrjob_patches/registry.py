@@ -10,6 +10,7 @@ import io
 import logging
 import os
 import re
+import subprocess
 import sys
 from functools import wraps
 from importlib import import_module
@@ -27,7 +28,7 @@ from hdfs_utils.paths import local_matching
 from mapreduce.errors import MemberError, UsageError
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, GIVING_WAY, OPTIONS
 from mapreduce.runners import traits
-from mapreduce.support import signals
+from mapreduce.support import parents, signals
 
 
 def runner_class(alias: str, is_warm: bool = False) -> Any:
@@ -67,6 +68,8 @@ def install() -> None:
         found = theirs(alias)
         if not traits.of(alias).runs_at_once:
             _take_text_on_stderr(found)
+        if alias == "local":
+            _end_with_driver(sys.modules[found.__module__])
         return found
 
     mrjob.runner._runner_class = mrjob.job._runner_class = ours
@@ -176,6 +179,21 @@ def _take_text_on_stderr(inline: Any) -> None:
         return invoke_task
 
     inline._invoke_task_func = ours
+
+
+def _end_with_driver(local: Any) -> None:
+    """Have the processes of mrjob's pool end with the driver, and their tasks with them."""
+    from multiprocessing import get_context
+
+    def pool(processes: int | None) -> Any:
+        # mrjob is tested with forks, which were the default up to Python 3.13.
+        context = get_context("fork" if sys.platform == "linux" else None)
+        return context.Pool(processes, parents.end_group_with, [os.getpid()])
+
+    def check_call(arguments: list[str], **options: Any) -> int:
+        return subprocess.check_call(arguments, preexec_fn=parents.ending_here(), **options)
+
+    local.Pool, local.check_call = pool, check_call
 
 
 def _check_configurations() -> None:

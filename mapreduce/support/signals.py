@@ -54,7 +54,8 @@ def interrupting() -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal first, came
         if os.getpid() != owner:
-            _end_forked(number, frame)
+            # A process of mrjob's pool that has not begun: nothing would catch an exception.
+            os._exit(128 + number)
         if first is not None:
             if time.monotonic() - came > _ECHO_SECONDS:
                 os._exit(first.exit_code)
@@ -93,16 +94,6 @@ def interrupting() -> Iterator[None]:
             timer.cancel()
         for number, old in zip(NUMBERS, before, strict=True):
             signal.signal(number, old)
-
-
-def _end_forked(number: int, frame: FrameType | None) -> None:
-    """End a process of mrjob's pool: first its task, which is another process."""
-    while frame is not None:
-        if frame.f_code.co_name == "_bootstrap":
-            raise SystemExit(128 + number)
-        frame = frame.f_back
-    # It has not begun to work, and nothing would catch the exception.
-    os._exit(128 + number)
 
 
 @contextlib.contextmanager

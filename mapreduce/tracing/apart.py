@@ -18,7 +18,8 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from mapreduce.errors import GradreduceError
-from mapreduce.runners.parallel.worker import LOG_BYTES, end_with_parent, noted
+from mapreduce.runners.parallel.worker import LOG_BYTES, noted
+from mapreduce.support import parents
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -80,7 +81,7 @@ def _serve(
     """The child: work, answer, and end without what the parent has registered for its end."""
     # Else the pipe would never break, and a process with a long answer would wait forever.
     ours.close()
-    end_with_parent(parent)
+    parents.end_with(parent)
     try:
         os.setpgid(0, 0)
         for descriptor, target in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):

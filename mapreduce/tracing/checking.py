@@ -12,6 +12,7 @@ from typing import Any
 
 from mapreduce.errors import DataError, GradreduceError, UsageError
 from mapreduce.job.mistyped import mistyped
+from mapreduce.support import parents
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.tracing import summary
 from mapreduce.tracing.engine import TracingRunner, tracing
@@ -306,6 +307,7 @@ def _run_seeded(seed: str, *given: Any) -> Outcome:
 
 def run_reference() -> None:
     """Run the reference as the parent process asks, and send it the outcome."""
+    parents.end_with(os.getppid())
     target, arguments, lines, seconds = pickle.load(sys.stdin.buffer)  # noqa: S301
     with os.fdopen(os.dup(1), "wb") as reply:
         # What the job's module prints goes aside.

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from hdfs_utils.cluster import Cluster, compiled
+from mapreduce.support import parents
 
 
 class Program:
@@ -23,6 +24,7 @@ class Program:
             env=dict(environment),
             # Ctrl-C is for the driver, which then ends both.
             start_new_session=True,
+            preexec_fn=parents.ending_here(),
         )
 
     def lines(self) -> Iterator[bytes]:

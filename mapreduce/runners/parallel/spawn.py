@@ -14,9 +14,11 @@ import socket
 import struct
 import sys
 from multiprocessing.connection import Connection
+from types import FrameType
 
 from mapreduce.errors import GradreduceError
 from mapreduce.runners.parallel import worker
+from mapreduce.support import parents
 
 
 def kill_group(pid: int) -> None:
@@ -123,20 +125,32 @@ class Process:
 
 def nurse(control: socket.socket, driver: int) -> None:
     """Fork a worker, or wait for one, whenever the driver asks for it; never returns."""
-    worker.end_with_parent(driver)
-    worker.leave_signals_to_driver()
-    gc.freeze()
     own = os.getpid()
+    workers: set[int] = set()
+
+    def end(number: int = 0, frame: FrameType | None = None) -> None:
+        # Signals from a terminal are for the driver.
+        if os.getpid() == own and (not number or os.getppid() != driver):
+            for pid in workers:
+                kill_group(pid)
+            os._exit(0)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    # No signal that kills: what the tasks have started ends, too.
+    parents.end_with(driver, signal.SIGTERM)
+    gc.freeze()
     while True:
         head, descriptors, _, _ = socket.recv_fds(control, 5, 1)
         if not head:
-            # The driver closed the pool or ended; the kernel ends the workers with this process.
-            os._exit(0)
+            # The driver closed the pool or ended.
+            end()
         while len(head) < 5:
             head += control.recv(5 - len(head))
         command, number = struct.unpack("<cI", head)
         if command == b"w":
             _, status = os.waitpid(number, 0)
+            workers.discard(number)
             control.sendall(struct.pack("<i", os.waitstatus_to_exitcode(status)))
             continue
         stderr_path = b""
@@ -149,5 +163,6 @@ def nurse(control: socket.socket, driver: int) -> None:
                 worker.main(Connection(descriptors[0]), own, stderr_path.decode())
             finally:
                 os._exit(1)
+        workers.add(pid)
         os.close(descriptors[0])
         control.sendall(struct.pack("<i", pid))

@@ -6,7 +6,6 @@ connection ends the worker, and so does the end of its parent.
 """
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import json
@@ -29,11 +28,11 @@ from mapreduce.errors import GradreduceError, Interrupted
 from mapreduce.job import calls
 from mapreduce.job.tracebacks import text_of
 from mapreduce.runners.parallel import comparator, gathered, partition, records, shuffle, tasks
+from mapreduce.support import parents
 
 #: Job classes that the process had before it was forked, by :func:`job_name`.
 known_jobs: dict[str, type] = {}
 
-_PR_SET_PDEATHSIG = 1
 LOG_BYTES = 1 << 16
 SHOWN_BYTES = 1 << 10
 
@@ -44,15 +43,6 @@ _LINES, _LINE_BYTES = 256, 1 << 12
 def job_name(job_class: type) -> str:
     """How a message names a class."""
     return f"{job_class.__module__}:{job_class.__qualname__}"
-
-
-def end_with_parent(parent: int) -> None:
-    """Have the kernel kill this process when its parent ends (Linux)."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            # The parent ended before it could be asked for.
-            os._exit(1)
 
 
 def leave_signals_to_driver() -> None:
@@ -67,7 +57,7 @@ def leave_signals_to_driver() -> None:
 
 def main(connection: Connection, parent: int, stderr_path: str) -> None:
     """Serve tasks until the connection ends."""
-    end_with_parent(parent)
+    parents.end_with(parent)
     leave_signals_to_driver()
     # What a task starts ends with its worker: the driver kills the whole group.
     os.setpgid(0, 0)

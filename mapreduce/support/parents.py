@@ -1,0 +1,38 @@
+"""Processes that end with the one that has started them, however that ends (Linux)."""
+
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+_PR_SET_PDEATHSIG = 1
+
+# Loaded before any fork: a child of a process with threads may not be able to.
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def end_with(parent: int, number: int = signal.SIGKILL) -> None:
+    """Have the kernel send this process a signal when its parent ends.
+
+    It also does when the parent's thread ends that has started this process.
+    """
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, number)
+        if os.getppid() != parent:
+            # The parent ended before it could be asked for.
+            os._exit(1)
+
+
+def ending_here() -> Callable[[], None]:
+    """What a program that this process starts calls first (``preexec_fn``), to end with it."""
+    parent = os.getpid()
+    return lambda: end_with(parent)
+
+
+def end_group_with(parent: int) -> None:
+    """Lead a group of processes that all end with the parent, or when one of them is asked to."""
+    os.setpgid(0, 0)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, frame: os.killpg(0, signal.SIGKILL))
+    end_with(parent, signal.SIGTERM)
