@@ -1,6 +1,7 @@
 """Fields of columns: numbers, texts, and what stands for a missing number."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ _MISSING = pa.array(MISSING, pa.string())
 NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?i:nan|inf|infinity)"
 
 
-def texts(column: Any) -> Any:
-    """A column as texts without white space around them; null where nothing is left."""
+def texts(column: Any, words: Sequence[str] = ()) -> Any:
+    """A column as texts without white space around them; null where nothing is left, or a word."""
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     is_time = pa.types.is_timestamp(column.type) or pa.types.is_time(column.type)
@@ -40,7 +41,8 @@ def texts(column: Any) -> Any:
         # The same time is the same text, whatever the unit.
         zeros = r"(?:(\.[0-9]*[1-9])0+|\.0+)([Z+-].*)?$"
         column = pc.replace_substring_regex(column, zeros, r"\1\2")
-    return pc.if_else(pc.equal(column, ""), pa.scalar(None, pa.string()), column)
+    are = pc.is_in(column, pa.array(["", *words])) if words else pc.equal(column, "")
+    return pc.if_else(are, pa.scalar(None, pa.string()), column)
 
 
 def parsed(column: Any, dtype: np.dtype[Any]) -> tuple[Array, Array]:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv
 
 from mapreduce.data.fields import MISSING, texts
@@ -120,10 +119,7 @@ class CsvTable:
         raise AssertionError("there is a first block")
 
     def _plain(self, column: Any) -> Any:
-        column = texts(column)
-        if self._recipe.na:
-            words = pc.is_in(column, pa.array(self._recipe.na, pa.string()))
-            column = pc.if_else(words, pa.scalar(None, pa.string()), column)
+        column = texts(column, self._recipe.na)
         if self._recipe.thousands:
             column = kinds.without_thousands(column, self._recipe.thousands)
         return kinds.pointed(column, self._recipe.decimal)

@@ -129,8 +129,6 @@ class ParquetTable:
             if pa.types.is_dictionary(column.type):
                 column = column.dictionary_decode()
             self._check(name, leaf.path)
-            if expected.get(name) == "text" and not tables.is_text(column.type):
-                column = texts(column)
             found[name] = column
         return found
 
@@ -175,15 +173,10 @@ def _rows(path: Path) -> int:
         return int(file.metadata.num_rows)
 
 
-def _is_number(kind: Any) -> bool:
-    types = pa.types
-    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
-
-
 def _kind(kind: Any) -> str:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if _is_number(kind):
+    if tables.is_number(kind):
         return "number"
     if pa.types.is_boolean(kind):
         return "boolean"
@@ -202,8 +195,10 @@ def _is_list(kind: Any) -> bool:
 def _lists(table: ParquetTable, recipe: Recipe, found: tables.Roles) -> Source:
     """Rows whose features are the numbers of one column of lists, as they are."""
     path, wrong = table.paths[0], [n for n in found.features if _is_list(table.types[n])]
+    if recipe.na:
+        raise UsageError(f"--na: {path} has lists of numbers, in which none may be missing")
     kind = table.types[wrong[0]]
-    if len(found.features) > 1 or not _is_number(kind.value_type):
+    if len(found.features) > 1 or not tables.is_number(kind.value_type):
         raise DataError(
             f"{path}: column {wrong[0]} is of type {kind}: expected numbers; name it alone with "
             f"--columns, if it holds the features"

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -247,7 +248,7 @@ class Reader:
 
     def _column(self, name: str, kind: str, column: Any) -> tuple[Any, str]:
         """A column as numbers or texts, and its kind as its fields show it."""
-        if not is_text(column.type):
+        if kind != "text" and not is_text(column.type):
             is_date = kind.startswith("date:")
             if is_date != pa.types.is_temporal(column.type) and kind != "empty":
                 what = "dates" if is_date else f"a {kind}".rstrip("?")
@@ -257,7 +258,7 @@ class Reader:
                 row = int((~np.isnan(values) & ~np.isin(values, (0.0, 1.0))).argmax())
                 raise BadField(row, name, f"expected a boolean, found {values[row]:g}")
         elif kind == "text":
-            values, found = self._trimmed(column), kind
+            values, found = fields.texts(self.given(column), self.recipe.na), kind
             broken = pc.match_substring_regex(values, "[\r\n]")
             if pc.any(broken).as_py():
                 row = pc.index(broken, True).as_py()
@@ -275,6 +276,7 @@ class Reader:
                 return values, kinds.join(kind, kinds.kind_of(self.plain(name, column)))
             # Other rows may tell which of several formats it is.
             found = kinds.join(kind, kinds.kind_of(column)) if "|" in kind else kind
+        values = self._without_na(kind, values)
         # A sum is finite only if all numbers are.
         with np.errstate(over="ignore", invalid="ignore"):
             is_plain = isinstance(values, np.ndarray) and bool(np.isfinite(values.sum()))
@@ -288,26 +290,47 @@ class Reader:
                 found = "number?"
         return values, found
 
+    def given(self, column: Any) -> Any:
+        """A column that is null where a field is missing, its texts without white space around."""
+        if is_text(column.type):
+            return fields.texts(column, self.recipe.na)
+        if self.recipe.na and is_number(column.type):
+            words = pa.array(self._na_values["number"])
+            missing = pc.is_in(column.cast(pa.float64(), safe=False), words)
+            column = pc.if_else(missing, pa.scalar(None, column.type), column)
+        return column
+
     def plain(self, name: str, column: Any) -> Any:
         """Texts as numbers are written in a program, if the recipe says how they are here."""
+        column = self.given(column)
         if not is_text(column.type):
             return column
-        column = self._trimmed(column)
         if self.recipe.columns.get(name, Rule()).kind == "number":
             column = kinds.cleaned(column, "")
         return self._signed(column)
+
+    def numbers(self, name: str, column: Any) -> tuple[Array, Array]:
+        """The numbers of a column, NaN where one is missing, and which fields are neither."""
+        values, bad = fields.parsed(self.plain(name, column), np.dtype(np.float64))
+        return self._without_na("number", values), bad
+
+    def _without_na(self, kind: str, values: Array) -> Array:
+        """Numbers, or seconds of dates, NaN where the recipe's words stand for the same."""
+        if self.recipe.na and kind != "boolean":
+            values = np.where(np.isin(values, self._na_values[kind]), np.nan, values)
+        return values
+
+    @cached_property
+    def _na_values(self) -> dict[str, Array]:
+        """For each kind the numbers, or the seconds, that the recipe's words stand for."""
+        words = self._signed(pa.array(self.recipe.na, pa.string()))
+        found = {kind: self._parsed(kind, words)[0] for kind in {"number", *self.kinds.values()}}
+        return {kind: values[~np.isnan(values)] for kind, values in found.items()}
 
     def _signed(self, column: Any) -> Any:
         if self.recipe.thousands:
             column = kinds.without_thousands(column, self.recipe.thousands)
         return kinds.pointed(column, self.recipe.decimal)
-
-    def _trimmed(self, column: Any) -> Any:
-        column = fields.texts(column)
-        if not self.recipe.na:
-            return column
-        words = pc.is_in(column, pa.array(self.recipe.na, pa.string()))
-        return pc.if_else(words, pa.scalar(None, pa.string()), column)
 
     def _is_said(self, name: str) -> bool:
         return self.recipe.columns.get(name, Rule()).kind is not None
@@ -326,9 +349,9 @@ class Reader:
         label = self.roles.label
         if label is not None and self.recipe.missing_label == "drop":
             given = self.plain(label, parsed[label])
-            if is_text(given.type) and kinds.kind_of(given) == "number?":
+            if is_text(given.type) and kinds.kind_of(given).startswith("number"):
                 # Among numbers, NA is missing.
-                given, _ = kinds.numbers(given)
+                given, _ = self.numbers(label, given)
             keep &= _is_given(given)
         for name, column in columns.items():
             rule = self.recipe.missing_rule(name)
@@ -349,8 +372,7 @@ class Reader:
     def _weights(self, others: Mapping[str, Any]) -> Array | None:
         if self.roles.weights is None:
             return None
-        column = self.plain(self.roles.weights, others[self.roles.weights])
-        values, bad = fields.parsed(column, np.dtype(np.float64))
+        values, bad = self.numbers(self.roles.weights, others[self.roles.weights])
         # They are refused later, with the row's number in the file.
         return np.where(bad | np.isnan(values) | (values < 0), 0.0, values)
 
@@ -367,6 +389,12 @@ def is_text(kind: Any) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def is_number(kind: Any) -> bool:
+    """Whether an Arrow type is one of numbers."""
+    types = pa.types
+    return bool(types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind))
 
 
 def _typed(column: Any, kind: str) -> tuple[Any, str]:
@@ -565,7 +593,7 @@ class Reading:
         weights = column(self._roles.weights)
         if weights is not None:
             name = self._roles.weights or ""
-            weights = _numbers(self._reader.plain(name, weights), *place, name)
+            weights = self._numbers(name, weights, place)
         labels = column(self._roles.label)
         if labels is not None:
             labels = self._labels(labels, place)
@@ -586,8 +614,23 @@ class Reading:
         if self._task is None:
             self._task = _task_of(plain, path, name)
         if self._task == "regression":
-            return _numbers(plain, path, first, numbers, name, is_label=True)
-        return fields.classes(column, path, first, name, numbers)
+            return self._numbers(name, column, place, fields.NO_LABEL)
+        return fields.classes(self._reader.given(column), path, first, name, numbers)
+
+    def _numbers(
+        self, name: str, column: Any, place: tuple[Path, int, Array], advice: str = ""
+    ) -> Array:
+        values, bad = self._reader.numbers(name, column)
+        missing = np.isnan(values)
+        if (bad | missing).any():
+            path, first, rows = place
+            at = int((bad | missing).argmax())
+            value = "nothing" + advice
+            if bad[at]:
+                value = fields.shown(column[at].as_py(), np.dtype(np.float64))
+            found = f"expected a finite number, found {value}"
+            raise fields.bad_value(path, first, name, int(rows[at]), found)
+        return values
 
     def notes(self) -> list[str]:
         """What a user should know about data for a model, once they are read."""
@@ -637,21 +680,6 @@ class Reading:
         if fitted.layout == "sparse":
             row_bytes = sparse_row_bytes(1, fitted.row_entries, size)
         return Finished(fitted.to_bytes(), fitted.width, row_bytes, columns, features)
-
-
-def _numbers(
-    column: Any, path: Path, first: int, rows: Array, name: str, *, is_label: bool = False
-) -> Array:
-    values, bad = fields.parsed(column, np.dtype(np.float64))
-    bad |= np.isnan(values)
-    if bad.any():
-        at = int(bad.argmax())
-        value = fields.shown(column[at].as_py(), np.dtype(np.float64))
-        advice = fields.NO_LABEL if value == "nothing" and is_label else ""
-        raise fields.bad_value(
-            path, first, name, int(rows[at]), f"expected a finite number, found {value}{advice}"
-        )
-    return values
 
 
 def _task_of(column: Any, path: Path, name: str) -> str:

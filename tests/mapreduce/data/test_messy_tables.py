@@ -619,3 +619,46 @@ def test_a_recipe_lists_columns_by_kind():
     recipe = Recipe.parse({"number": ["a"], "category": "b", "drop": "c", "columns": {}})
     assert recipe.drop == ("c",)
     assert recipe.columns == {"a": Rule("number"), "b": Rule("category")}
+
+
+@pytest.mark.parametrize("word", ["-999", "-999.0", "-9.99e2"])
+@pytest.mark.parametrize("kind", [None, pa.int64(), pa.float32(), pa.decimal128(5, 1)])
+def test_a_number_that_stands_for_nothing(write, tmp_path, kind, word):
+    """However it is spelled, here and in the file, whether text or typed; also in new data."""
+    values = [-999, 3, -999, 7, 8]
+
+    def made(marked, name):
+        shown = [value if marked or value != -999 else None for value in values]
+        if kind is None:
+            return write(lines("x,label", *(f"{'' if v is None else v},1.5" for v in shown)), name)
+        return typed(tmp_path / name, {"x": pa.array(shown, kind), "label": [1.5] * 5})
+
+    suffix = "csv" if kind is None else "parquet"
+    plain, expected = fitted_of(made(False, f"plain.{suffix}"))
+    path = made(True, f"marked.{suffix}")
+    for rules in ({}, numbers(x="number")):
+        found, features = fitted_of(path, na=(word,), columns=rules)
+        assert found.columns == plain.columns
+        assert np.array_equal(features, expected)
+    again = read(like(found, path))
+    assert np.array_equal(again.features, expected)
+    if kind is not None:
+        names, _ = fitted_of(path, na=(word,), columns=numbers(x="category"))
+        assert [*map(float, names.columns[0].levels)] == [3, 7, 8]
+
+
+def test_a_word_for_nothing_is_no_date_label_or_weight(write, tmp_path):
+    days = pa.array(["1900-01-01", "2024-05-01"]).cast(pa.timestamp("s"))
+    path = typed(tmp_path / "a.parquet", {"day": days, "label": [1.5, 2.5]})
+    fitted, _ = fitted_of(path, na=("1900-01-01",))
+    assert fitted.columns[0].note.startswith("2024-05-01 to 2024-05-01, 1 missing")
+    for labels, task in (("?,2,1", None), ("-9,2,1", "classification"), ("-9.0,2,1.5", None)):
+        path = write(lines("x,label", *(f"1,{label}" for label in labels.split(","))))
+        source = opening.table([path], "csv", Recipe(na=("?", "-9"), task=task))
+        with pytest.raises(DataError, match=r"row 1, column label: expected .* found nothing"):
+            read(source)
+        kept = opening.table([path], "csv", Recipe(na=("?", "-9"), missing_label="drop"))
+        assert len(read(kept).features) == 2
+    path = write(lines("x,w,label", "1,-9,a", "2,1,b"))
+    with pytest.raises(DataError, match="row 1, column w: expected a finite number, found nothing"):
+        read(opening.table([path], "csv", Recipe(na=("-9.0",), weights="w")))
