@@ -75,7 +75,7 @@ class GangState(State):
         super().__init__(context, blocks)
         self._mesh = mesh
         self._names = vectors
-        #: The vectors of two rounds, in turn: a vector that has changed must be another object.
+        #: Memory of the vectors of two rounds, in turn.
         self._memory: dict[tuple[int, str], Array] = {}
         #: Blocks of this round, for the other ranks.
         self.news: list[Message] = []
@@ -144,10 +144,11 @@ class GangState(State):
                 if name != "memory" and len(array) < self.part[1] - self.part[0]:
                     vector = self._vector(completed, name, array)
                     vector[here] = array
-                self._vectors[name] = completed, vector
+                self._vectors[name] = completed, vector[:]
         if self._mesh.shared is not None:
             for name in self._names:
-                self._vectors[name] = completed, self._memory[completed % 2, name]
+                # A new view: a task without units in a round still has its copy of the one before.
+                self._vectors[name] = completed, self._memory[completed % 2, name][:]
         self.news = []
 
     def _vector(self, completed: int, name: str, like: Array) -> Array:

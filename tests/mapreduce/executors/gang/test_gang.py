@@ -261,6 +261,18 @@ def test_mixed_profiles_are_told_and_noted(data, tmp_path, monkeypatch):
             assert "rank 1: cpu: cpu-of-rank-0, now cpu-of-rank-1" in found[0]
 
 
+def test_a_rank_without_units_in_a_round_has_the_next_parameters(data, tmp_path):
+    """The vectors of all other rounds lie at the same place; of mixed precision there are copies.
+
+    The last round of an epoch of 41 slices has one.
+    """
+    run, other = (create(data, tmp_path / name, precision="mixed", rounds=8) for name in "ab")
+    driver.train(run, Execution("inline"), 0, Events())
+    assert [run.config.plan.leaves(completed) for completed in (4, 5, 6)] == [8, 1, 8]
+    driver.train(other, Execution("parallel", 2, blocks=2, executor="gang"), 0, Events())
+    assert other.result() == run.result()
+
+
 # Options
 
 VALUES = {
