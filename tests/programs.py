@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -30,13 +30,24 @@ class Count(MRJob):
 """
 
 
-def gradreduce(*arguments: object, **options) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end; ``options`` are those of :func:`subprocess.run`."""
+def gradreduce(
+    *arguments: object,
+    cwd: Path | str = ".",
+    env: Mapping[str, str] = os.environ,
+    input: str = "",
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, in a folder, with variables and standard input."""
     texts = [*map(str, arguments)]
-    if options.keys() <= {"cwd"}:
-        return warm.run(texts, str(options.get("cwd", Path.cwd())), 120)
+    if warm.fits(env):
+        return warm.run(texts, str(Path(cwd).resolve()), 120, env, input)
     return subprocess.run(
-        [*GRADREDUCE, *texts], capture_output=True, text=True, timeout=120, **options
+        [*GRADREDUCE, *texts],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        cwd=cwd,
+        env=env,
+        input=input,
     )
 
 

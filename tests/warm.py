@@ -8,11 +8,12 @@ asked, and tells it what to do, a line of JSON for each command.
 import atexit
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 
@@ -44,12 +45,25 @@ PRELOAD = (
 )
 #: One BLAS thread: a command that finds NumPy loaded without these would start itself anew.
 PINNED = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+#: What variables begin with that count when Python or a library is loaded, and not afterwards.
+LOADED = ("PYTHON", "NUMBA_", "OPENBLAS_", "OMP_", "MKL_", "LD_")
 
 _ancestor: "subprocess.Popen[str] | None" = None
 
 
-def run(arguments: list[str], folder: str, seconds: float) -> "subprocess.CompletedProcess[str]":
-    """Run ``gradreduce`` in a folder, to its end."""
+def fits(env: Mapping[str, str]) -> bool:
+    """Whether a fork of the ancestor is what a new process with these variables would be."""
+    ours, theirs = (
+        {name: value for name, value in variables.items() if name.startswith(LOADED)}
+        for variables in (os.environ, env)
+    )
+    return ours == theirs
+
+
+def run(
+    arguments: list[str], folder: str, seconds: float, env: Mapping[str, str], input: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run ``gradreduce`` in a folder, with variables and standard input, to its end."""
     global _ancestor
     if _ancestor is None:
         variables = {**dict.fromkeys(PINNED, "1"), "PYTHONPATH": str(HERE.parents[1])}
@@ -63,8 +77,9 @@ def run(arguments: list[str], folder: str, seconds: float) -> "subprocess.Comple
         atexit.register(_ancestor.communicate)
     stdin, stdout = _ancestor.stdin, _ancestor.stdout
     assert stdin is not None and stdout is not None
-    environment = {**os.environ, **dict.fromkeys(PINNED, "1")}
+    environment = {**env, **dict.fromkeys(PINNED, "1")}
     with tempfile.TemporaryDirectory() as place:
+        Path(place, "in").write_text(input)
         request = [arguments, environment, folder, place, seconds]
         stdin.write(json.dumps(request) + "\n")
         stdin.flush()
@@ -95,11 +110,12 @@ def _serve() -> list[str]:
             os.chdir(folder)
             os.environ.clear()
             os.environ.update({**own, **environment})
+            tempfile.tempdir = None
             with Path(place, "out").open("wb") as out, Path(place, "err").open("wb") as err:
                 os.dup2(out.fileno(), 1)
                 os.dup2(err.fileno(), 2)
-            with Path(os.devnull).open("rb") as nothing:
-                os.dup2(nothing.fileno(), 0)
+            with Path(place, "in").open("rb") as given:
+                os.dup2(given.fileno(), 0)
             sys.orig_argv = [sys.executable, "-m", "mapreduce.cli.main", *arguments]
             sys.argv = ["gradreduce", *arguments]
             return sys.argv[1:]
@@ -108,14 +124,11 @@ def _serve() -> list[str]:
 
 
 def _ended(child: int, seconds: float) -> int:
-    end = time.monotonic() + seconds
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > end:
-            os.killpg(child, signal.SIGKILL)
-        time.sleep(0.002)
+    ended = os.pidfd_open(child)
+    if not select.select([ended], [], [], seconds)[0]:
+        os.killpg(child, signal.SIGKILL)
+    os.close(ended)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 if __name__ == "__main__":
