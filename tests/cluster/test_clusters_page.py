@@ -73,8 +73,3 @@ def test_ports_are_those_of_the_default_folder():
         cluster.historyserver_url,
     ):
         assert f"`{url}`" in SECTION
-
-
-def test_links_point_to_files():
-    for target in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
-        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target

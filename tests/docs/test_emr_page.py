@@ -61,11 +61,6 @@ def test_the_dry_run_needs_no_credentials(tmp_path, monkeypatch):
     assert "pip install -q numpy==" in found
 
 
-def test_links_point_to_files():
-    for target in re.findall(r"\]\(([^)h#][^)]*)\)", TEXT):
-        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target
-
-
 def test_defaults_are_those_of_the_runner():
     from mapreduce.runners.emr.runner import RELEASE, EmrMRJobRunner
 

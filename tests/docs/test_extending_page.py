@@ -116,8 +116,3 @@ def reference(folder, request):
 def test_one_hash(folder, reference, tmp_path, how):
     part, expected = reference
     assert sha256(folder, tmp_path / "run", part, how) == expected
-
-
-def test_links_point_to_files():
-    for target in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
-        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target

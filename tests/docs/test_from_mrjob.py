@@ -75,8 +75,3 @@ def test_thirty_jobs(folder):
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder, check=True)
     (expected,) = blocks("text", TEXT)
     assert done.stdout == expected
-
-
-def test_links_point_to_files():
-    for target in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
-        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target

@@ -81,8 +81,3 @@ def test_names_of_recipes_are_the_programs():
     assert recipe.columns["day"].format == "YYYY-MM-DD"
     for name in (*KINDS, *MISSING_RULES):
         assert f"`{name}`" in BEFORE or f"| {name} |" in BEFORE, name
-
-
-def test_links_point_to_files():
-    for target in re.findall(r"\]\(([^)h][^)]*)\)", TEXT):
-        assert (ROOT / "docs" / target.partition("#")[0]).exists(), target

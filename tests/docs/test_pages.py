@@ -1,0 +1,175 @@
+"""The commands and tables of short pages of docs/: they work as they stand there, and are true."""
+
+import json
+import math
+import re
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+from test_readme import ROOT, blocks, shell
+
+import programs
+from mapreduce import models
+from mapreduce.cli.main import main
+from mapreduce.data.shards import Dataset
+from mapreduce.models.layers.spec import parse
+from mapreduce.support import numeric
+from mapreduce.tracing.laws import LAWS
+
+
+def text(page):
+    return (ROOT / "docs" / f"{page}.md").read_text()
+
+
+def typed(page, folder):
+    """What each command of a page prints, in order."""
+    return [shell(line, folder) for one in blocks("sh", text(page)) for line in one.splitlines()]
+
+
+def shown(folder, run):
+    return json.loads(programs.succeed("runs", "show", folder / "runs" / run, "--json"))
+
+
+def cells(page):
+    """What the first cells of a page's tables name as code."""
+    rows = re.findall(r"^\| (`[^|]+) \|", text(page), re.M)
+    return [name for row in rows for name in re.findall(r"`([^`]+)`", row)]
+
+
+@pytest.mark.slow
+def test_batches(tmp_path):
+    names = re.findall(r"`(\w+\.py)`:\n", text("batches"))
+    for name, program in zip(names, blocks("python", text("batches")), strict=True):
+        (tmp_path / name).write_text(program)
+    found = [Counter(printed.splitlines()) for printed in typed("batches", tmp_path)]
+    assert found[3:] == [
+        Counter(['"to"\t2', '"be"\t2', '"or"\t1', '"not"\t1']),
+        Counter(['"Rome"\t301', '"Oslo"\t5020']),
+        Counter(['"Rome"\t301', '"Oslo"\t20']),
+    ]
+
+
+@pytest.mark.slow
+def test_gang(tmp_path):
+    """A slow worker changes no bit."""
+    differing, told = typed("gang", tmp_path)[3:5]
+    assert "plan: the same" in differing
+    assert re.search(r"slow_worker +– +1:4", differing)
+    assert "sha256" not in differing
+    names = re.findall(r"^\| `(\w+)`", text("gang"), re.M)
+    assert {*names} <= {*shown(tmp_path, "even")["scaling"]}
+    assert all(name in told for name in names)
+
+
+@pytest.mark.slow
+def test_levels(tmp_path):
+    """All trainings have one digest; a test of its own runs the benchmark that comes first."""
+    benchmark, trainings = blocks("sh", text("levels"))
+    assert benchmark == "python -m benchmarks levels --quick\n"
+    *_, listed = [shell(line, tmp_path) for line in trainings.splitlines()]
+    assert len({line.split()[-1] for line in listed.splitlines()}) == 1
+    assert len(listed.splitlines()) == 2
+
+
+class TestNetworks:
+    def test_commands_and_program(self, tmp_path, monkeypatch, capsys):
+        (told,) = (shell(block, tmp_path) for block in blocks("sh", text("networks")))
+        total = re.search(r"^all +([\d,]+) ", told, re.M)
+        run = shown(tmp_path, "network")
+        assert total[1] == f"{models.create(run['model'], (8, 8), 10, 'float32').size:,}"
+        assert run["accuracy"] > 0.95
+        monkeypatch.chdir(tmp_path)
+        (program,) = blocks("python", text("networks"))
+        exec(program, {})
+        assert float(capsys.readouterr().out.splitlines()[-1]) > 0.95
+
+    def test_the_tables_name_every_layer_and_network(self):
+        written = {*cells("networks")}
+        networks = written & {*models.NETWORKS}
+        assert networks == {*models.NETWORKS}
+        layers = written - networks - {"--model", "residual(...)"}
+        assert {parse(spec)[0].name() for spec in layers} | {"residual"} == {*models.LAYERS}
+
+    @pytest.mark.parametrize("name", models.NETWORKS)
+    def test_numbers_of_parameters(self, name):
+        shape = {"lenet5": (28, 28), "char-gru": (64,)}.get(name, (3, 32, 32))
+        size = models.create(name, shape, 256 if name == "char-gru" else 10, "float32").size
+        assert re.search(rf"^\| `{name}` .* {size:,} \|$", text("networks"), re.M)
+
+
+@pytest.mark.slow
+def test_rounds(tmp_path):
+    """The naive job and the trainer give one model."""
+    (tmp_path / "jobs").symlink_to(ROOT / "jobs")
+    *_, one, two = typed("rounds", tmp_path)
+    (program,) = blocks("python", text("rounds"))
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+    assert one.splitlines()[-1] == two.splitlines()[-1]
+    assert one.splitlines()[-1].startswith("model_sha256 ")
+
+
+class TestSequences:
+    def test_commands(self, tmp_path):
+        (tmp_path / "docs").symlink_to(ROOT / "docs")
+        typed("sequences", tmp_path)
+        assert shown(tmp_path, "text")["eval_loss"] / math.log(2) < 4
+        assert shown(tmp_path, "rows")["accuracy"] > 0.9
+
+    def test_numbers_and_table(self):
+        assert f"`{models.NETWORKS['char-gru']}`" in text("sequences")
+        assert f"ln 256, about {math.log(256):.2f}" in text("sequences")
+        assert f"ln 2, about {math.log(2):.3f}" in text("sequences")
+        names = {parse(spec)[0].name() for spec in cells("sequences")}
+        assert names == {"embedding", "rnn", "lstm", "gru", "last", "layernorm"}
+
+
+@pytest.mark.slow
+def test_strategies(tmp_path):
+    for block in blocks("sh", text("strategies")):
+        shell(block, tmp_path)
+    runs = re.findall(r"--run runs/(\S+)", "".join(blocks("sh", text("strategies"))))
+    found = {run: shown(tmp_path, run) for run in runs}
+    # Of the bad learning rate a tournament makes a good one.
+    assert found.pop("slow")["accuracy"] < 0.6
+    assert min(run["accuracy"] for run in found.values()) > 0.85
+    assert found["won"]["matches_won"] > 15
+    # An epoch of 1,437 digits is 12 rounds of 128 rows.
+    assert (found["sync"]["rounds"], found["local"]["rounds"]) == (120, 30)
+    # Each shard has the rows of one digit, and the test rows have the same features.
+    uneven, test = (Dataset(tmp_path / name) for name in ("uneven", "uneven-test"))
+    entries = enumerate(uneven.manifest.shards)
+    labels = [{*uneven.shard(at).rows(0, one.rows).labels.tolist()} for at, one in entries]
+    assert labels == [{digit} for digit in range(10)]
+    assert test.manifest.recipe == uneven.manifest.recipe
+    assert (uneven.manifest.rows, test.manifest.rows) == (1438, 359)
+
+
+class TestExplain:
+    @pytest.mark.slow
+    def test_commands(self, tmp_path, monkeypatch, capsys):
+        for name in ("jobs", "README.md"):
+            (tmp_path / name).symlink_to(ROOT / name)
+        monkeypatch.chdir(tmp_path)
+        # Commands of a run would start this program again to set them.
+        for name, value in numeric.environment("native").items():
+            monkeypatch.setenv(name, value)
+        lines = [line for block in blocks("sh", text("explain")) for line in block.splitlines()]
+        assert len(lines) == 11
+        for line in lines:
+            program, *arguments = line.split()
+            assert program == "gradreduce"
+            # The law of the seeds starts two processes, which a test of its own does.
+            names = [name for law in LAWS if law.name != "seeds" for name in ("--law", law.name)]
+            if arguments[0] == "check" and "--law" not in arguments:
+                arguments += names
+            assert main(arguments) == 0, line
+            assert capsys.readouterr().out
+        for name in ("page.html", "round.html"):
+            assert (tmp_path / name).stat().st_size < 500_000
+
+    def test_the_table_names_every_law(self):
+        assert re.findall(r"^\| `(\w+)`", text("explain"), re.M) == [law.name for law in LAWS]
