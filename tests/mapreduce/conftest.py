@@ -1,5 +1,6 @@
 """Datasets and sources that the tests of ``mapreduce.data`` share."""
 
+import gzip
 import os
 import shutil
 import subprocess
@@ -18,6 +19,19 @@ from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
 
 FEATURES, CLASSES = 3, 4
+
+
+@pytest.fixture
+def write(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Path]:
+    """Writes a file, gzipped or not; its name is the module's ``FILE``, if none is given."""
+
+    def make(content: bytes | str, name: str = "", packed: bool = False) -> Path:
+        path = tmp_path / (name or getattr(request.module, "FILE", "a.csv"))
+        raw = content.encode() if isinstance(content, str) else content
+        path.write_bytes(gzip.compress(raw, mtime=0) if packed else raw)
+        return path
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ import pytest
 
 from mapreduce import optim
 from mapreduce.data.importer import Rows, Source
-from mapreduce.data.readers import digits
 from mapreduce.models.base import Parameter
 from mapreduce.models.softmax import Softmax
 from mapreduce.testing import check_model, check_optimizer, check_reader
@@ -136,10 +135,6 @@ def test_an_optimizer_that_changes_its_arguments():
 
     with pytest.raises(ValueError, match="read-only"):
         check_optimizer(optimizer(update))
-
-
-def test_readers():
-    check_reader(lambda: digits.sources()["test"])
 
 
 @pytest.mark.parametrize(

@@ -73,8 +73,8 @@ def _damaged(path: Path, error: Exception) -> DataError:
 
 def unpacked_size(path: Path) -> int:
     """An estimate of a file's size in bytes once unpacked."""
-    size = path.stat().st_size
-    with path.open("rb") as raw:
+    with storage_errors("read", path), path.open("rb") as raw:
+        size = path.stat().st_size
         return size * 4 if raw.read(2) == GZIP_MAGIC else size
 
 

@@ -26,15 +26,6 @@ from programs import gradreduce
 from reading import read
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(content, name="a.csv"):
-        (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-        return tmp_path / name
-
-    return write
-
-
 def fitted_of(path, **fields):
     """The recipe that a table gives, and its features."""
     source = opening.table([path], opening.format_of([path]), Recipe(**fields))

@@ -1,17 +1,13 @@
-import gzip
 import json
 import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from hdfs_utils.errors import IncompleteOutputError
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv
 from mapreduce.data.recipes.recipe import Recipe
-from mapreduce.errors import DataError, MissingInputError, UsageError
+from mapreduce.errors import DataError, UsageError
 from reading import rows_of, source_of
 
 
@@ -20,16 +16,6 @@ def decode(paths, label=None, labelled=True, **fields):
     labels = None if found.labels is None else found.labels.tolist()
     assert (labels is None) == (not labelled)
     return found.features.tolist(), labels
-
-
-@pytest.fixture
-def write(tmp_path):
-    def write(content, name="a.csv", packed=False):
-        raw = content if isinstance(content, bytes) else content.encode()
-        (tmp_path / name).write_bytes(gzip.compress(raw, mtime=0) if packed else raw)
-        return tmp_path / name
-
-    return write
 
 
 @pytest.fixture
@@ -100,11 +86,6 @@ def test_no_such_label(write, text, label, columns):
         source_of("csv", [write(text)], label)
     assert columns in str(caught.value)
     assert caught.value.exit_code == 2
-
-
-def test_no_files():
-    with pytest.raises(UsageError, match="name the CSV files"):
-        csv.source([])
 
 
 @pytest.mark.parametrize(
@@ -359,42 +340,6 @@ def test_other_encoding_far_into_the_file(write, row, complaint):
     path = write(b"x,y,label\n" + b"1,2,c\n" * 5000 + row)
     with pytest.raises(DataError, match=f"{path}, {complaint}"):
         decode([path])
-
-
-@settings(max_examples=200, deadline=None)
-@given(data=st.data())
-def test_flipped_bit_of_a_gzip_stream(tmp_path_factory, data):
-    rows = "".join(f"{i * 37 % 101},{i * i % 103}\n" for i in range(100))
-    content = bytearray(gzip.compress(b"x,label\n" + rows.encode(), mtime=0))
-    offset = data.draw(st.integers(0, len(content) - 1))
-    content[offset] ^= 1 << data.draw(st.integers(0, 7))
-    path = tmp_path_factory.getbasetemp() / "flipped.csv.gz"
-    path.write_bytes(content)
-    try:
-        features, _ = decode([path])
-    except DataError as error:
-        assert str(path) in str(error)
-        return
-    # Some bits, such as those of the time, mean nothing for the content.
-    assert features == [[i * 37 % 101] for i in range(100)]
-
-
-def test_truncated_gzip_stream(write):
-    path = write("x,label\n" + "".join(f"{i},{i * i}\n" for i in range(1000)), packed=True)
-    whole = path.read_bytes()
-    for end in (*range(2, 30), *range(30, len(whole), 50), *range(len(whole) - 9, len(whole))):
-        path.write_bytes(whole[:end])
-        with pytest.raises(DataError, match=f"{path}: the gzip stream is damaged or truncated"):
-            decode([path])
-
-
-def test_missing_file_folder_and_unfinished_output(write, tmp_path):
-    with pytest.raises(MissingInputError, match="none does not exist"):
-        source_of("csv", [tmp_path / "none"])
-    with pytest.raises(DataError, match="is a folder: name the files in it"):
-        source_of("csv", [write("1,2\n"), tmp_path])
-    with pytest.raises(IncompleteOutputError, match="parts but no _SUCCESS"):
-        source_of("csv", [write("1,2\n", "part-00000")])
 
 
 def decode_all(paths, **options):

@@ -1,6 +1,5 @@
 """The libsvm reader; oracle: scikit-learn's."""
 
-import gzip
 import io
 import math
 
@@ -15,17 +14,9 @@ from mapreduce.data.batch import Csr
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import libsvm
 from mapreduce.data.shards import Dataset
-from mapreduce.errors import DataError, MissingInputError, UsageError
+from mapreduce.errors import DataError, UsageError
 
-
-@pytest.fixture
-def write(tmp_path):
-    def write(content, name="a.svm", packed=False):
-        raw = content if isinstance(content, bytes) else content.encode()
-        (tmp_path / name).write_bytes(gzip.compress(raw, mtime=0) if packed else raw)
-        return tmp_path / name
-
-    return write
+FILE = "a.svm"
 
 
 def decode(paths, task="regression", dtype="float64", **options):
@@ -199,33 +190,21 @@ def test_several_files_gzipped_or_not_share_their_features(write):
     assert decode(paths, None)[1] is None
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "# 1 2:3\n"])
+@pytest.mark.parametrize("text", ["", "\n\n", "# 1 2:3\n", "1\n0 # 1:2\n"])
 def test_no_rows(write, tmp_path, text):
     path = write(text)
-    with pytest.raises(DataError, match=r"a\.svm: found no row with an index"):
+    with pytest.raises(DataError, match=r"a\.svm: found no row with an index, so that"):
         libsvm.source([path], "classification", "float32")
-    with pytest.raises(DataError, match=r"a\.svm: expected at least one row"):
-        import_rows(libsvm.source([path], "classification", "float32", 3), tmp_path / "out", seed=0)
-    assert not (tmp_path / "out").exists()
+    if text[:1] != "1":
+        with pytest.raises(DataError, match=r"a\.svm: expected at least one row"):
+            import_rows(libsvm.source([path], "classification", "float32", 3), tmp_path / "out", 0)
+        assert not (tmp_path / "out").exists()
 
 
-def test_rows_without_an_index(write):
-    with pytest.raises(DataError, match=r"a\.svm: found no row with an index, so that the number"):
-        libsvm.source([write("1\n0 # 1:2\n")], "classification", "float32")
-
-
-def test_bad_files_and_options(write, tmp_path, monkeypatch):
-    with pytest.raises(UsageError, match="name the libsvm files"):
-        libsvm.source([], "classification", "float32")
+def test_bad_options_and_a_long_line(write, monkeypatch):
     for features in (0, -1, 2**31):
         with pytest.raises(UsageError, match=f"--features: expected 1 to .*, found {features}"):
             libsvm.source([write("1 1:1\n")], "classification", "float32", features)
-    with pytest.raises(MissingInputError, match="does not exist"):
-        libsvm.source([tmp_path / "no"], "classification", "float32")
-    packed = gzip.compress(b"1 1:1\n" * 1000)
-    (tmp_path / "cut.gz").write_bytes(packed[:-10])
-    with pytest.raises(DataError, match="gzip stream is damaged or truncated"):
-        libsvm.source([tmp_path / "cut.gz"], "classification", "float32")
     monkeypatch.setattr(libsvm, "MOST_LINE_BYTES", 100)
     monkeypatch.setattr(libsvm, "BLOCK_BYTES", 10)
     with pytest.raises(DataError, match="line 2: expected at most 100 bytes in a line"):

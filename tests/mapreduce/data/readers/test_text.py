@@ -1,5 +1,3 @@
-import gzip
-
 import numpy as np
 import pytest
 
@@ -8,19 +6,12 @@ from mapreduce.data import manifest, order
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import text
 from mapreduce.data.shards import Dataset
-from mapreduce.errors import DataError, MissingInputError, UsageError
-from mapreduce.testing import check_reader
+from mapreduce.errors import DataError, UsageError
 
 CONTENT = bytes(np.random.default_rng(0).integers(0, 256, 1000, np.uint8))
 
 
-@pytest.fixture
-def write(tmp_path):
-    def write(content, name="text.txt", packed=False):
-        (tmp_path / name).write_bytes(gzip.compress(content, mtime=0) if packed else content)
-        return tmp_path / name
-
-    return write
+FILE = "text.txt"
 
 
 def pieces(content, sequence):
@@ -92,11 +83,6 @@ def test_without_labels(write, tmp_path):
     assert import_rows(source, tmp_path / "out", seed=0).classes is None
 
 
-def test_the_contract(write):
-    path = write(CONTENT)
-    check_reader(lambda: text.source([path], 64))
-
-
 @pytest.mark.parametrize("content", [b"", b"a" * 64])
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_text_that_is_too_short(write, content, packed):
@@ -108,13 +94,9 @@ def test_a_text_that_is_too_short(write, content, packed):
     assert f"found {len(content)}. Take a longer text" in str(caught.value)
 
 
-def test_bad_arguments(tmp_path):
-    with pytest.raises(UsageError, match="name the files of text"):
-        text.source([], 64)
+def test_rows_of_no_bytes(tmp_path):
     with pytest.raises(UsageError, match="--sequence: expected at least 1 byte in a row, found 0"):
         text.source([tmp_path], 0)
-    with pytest.raises(MissingInputError, match="does not exist"):
-        text.source([tmp_path / "no"], 64)
 
 
 def test_the_command(write, tmp_path, capsys):

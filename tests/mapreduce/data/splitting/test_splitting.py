@@ -25,16 +25,6 @@ NAMES = ("x", "y", "kind")
 
 
 @pytest.fixture
-def write(tmp_path):
-    def write(content, name="a.csv"):
-        raw = content if isinstance(content, bytes) else content.encode()
-        (tmp_path / name).write_bytes(raw)
-        return tmp_path / name
-
-    return write
-
-
-@pytest.fixture
 def small_blocks(monkeypatch):
     monkeypatch.setattr(records, "BLOCK_BYTES", 40)
 
