@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import naive
-from devices import DEVICES
-from kernels import dispatch
 
 pytestmark = pytest.mark.every_case
 
@@ -15,16 +13,6 @@ NAMES = ("relu", "leaky-relu", "tanh", "sigmoid", "gelu")
 SLOPE = 0.125
 #: Of an odd number of dimensions and elements, and none.
 SHAPES = [(0, 3), (1,), (3, 5, 7), (2, 3, 3, 5)]
-
-
-@pytest.fixture(params=DEVICES)
-def kernel(request):
-    return lambda name: dispatch.get(name, request.param)
-
-
-@pytest.fixture(params=["float32", "float64"])
-def dtype(request):
-    return np.dtype(request.param)
 
 
 def numbers(shape, dtype):

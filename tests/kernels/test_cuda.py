@@ -11,14 +11,11 @@ from numba.cuda.cudadrv.driver import CudaAPIError
 from numba.cuda.cudadrv.error import CudaSupportError
 
 import naive
+from arrays import normal
 from devices import DEVICES, SIMULATED
 from kernels.cuda import cublas, dense, errors, memory, reduce
 
 needs_device = pytest.mark.skipif("cuda" not in DEVICES, reason="no CUDA device, nor its simulator")
-
-
-def normal(seed, shape, dtype="float32"):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def operands(rows, columns, depth, transpose_a, transpose_b, dtype="float32"):

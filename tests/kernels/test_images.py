@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import naive
-from devices import DEVICES, SIMULATED
+from arrays import assert_sums, differences, normal
+from devices import SIMULATED
 from kernels import dispatch
 
 pytestmark = pytest.mark.every_case
@@ -43,40 +44,6 @@ POOLS = [
 ]
 if not SIMULATED:
     POOLS += [(2, 9, 8, 17, 2, 2), (3, 8, 8, 32, 3, 1)]
-
-
-@pytest.fixture(params=DEVICES)
-def kernel(request):
-    return lambda name: dispatch.get(name, request.param)
-
-
-@pytest.fixture(params=["float32", "float64"])
-def dtype(request):
-    return np.dtype(request.param)
-
-
-def normal(seed, shape, dtype):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-def assert_sums(found, expected, magnitude, terms):
-    """Any order of additions stays within ``terms`` roundings of the sum of magnitudes."""
-    bound = (terms + 2) * np.finfo(found.dtype).eps * magnitude
-    assert np.all(np.abs(found - expected) <= bound)
-
-
-def differences(function, x, epsilon=1e-4):
-    """The gradient of a function of an array, by central differences."""
-    gradient = np.zeros(x.shape)
-    for place in np.ndindex(x.shape):
-        kept = x[place]
-        x[place] = kept + epsilon
-        above = function()
-        x[place] = kept - epsilon
-        below = function()
-        x[place] = kept
-        gradient[place] = (above - below) / (2 * epsilon)
-    return gradient
 
 
 class TestConvolution:

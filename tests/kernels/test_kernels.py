@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import naive
+from arrays import assert_sums, normal
 from devices import DEVICES, SIMULATED
-from kernels import dispatch, scalar
+from kernels import dispatch
 
 pytestmark = pytest.mark.every_case
 
@@ -19,26 +20,6 @@ if SIMULATED:
     SHAPES = [(1, 1, 1), (1, 7, 3), (5, 1, 2), (13, 7, 1), (13, 14, 7), (3, 40, 2)]
 LABEL_DTYPES = ("uint8", "int32", "int64")
 LF, CR = b"\n\r"
-
-
-@pytest.fixture(params=DEVICES)
-def kernel(request):
-    return lambda name: dispatch.get(name, request.param)
-
-
-@pytest.fixture(params=DTYPES)
-def dtype(request):
-    return np.dtype(request.param)
-
-
-def normal(seed, shape, dtype):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-def assert_product(found, expected, magnitude, terms):
-    """Any order of additions stays within ``terms`` roundings of the sum of magnitudes."""
-    bound = (terms + 2) * np.finfo(found.dtype).eps * np.abs(magnitude)
-    assert np.all(np.abs(found - expected) <= bound)
 
 
 def assert_same_bits(found, expected):
@@ -76,7 +57,7 @@ class TestDense:
         bias, out = normal(3, outputs, dtype), np.full((rows, outputs), np.nan, dtype)
         assert kernel("affine")(x, weight, bias, out, relu=relu) is out
         magnitude = naive.affine(abs(x), abs(weight), abs(bias))
-        assert_product(out, naive.affine(x, weight, bias, relu), magnitude, inputs)
+        assert_sums(out, naive.affine(x, weight, bias, relu), magnitude, inputs)
 
     @pytest.mark.parametrize("relu", [False, True])
     @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
@@ -98,7 +79,7 @@ class TestDense:
         kernel("affine_gradient")(x, delta, weight_grad, bias_grad)
         expected, _ = naive.affine_gradient(x, delta)
         magnitude, _ = naive.affine_gradient(abs(x), abs(delta))
-        assert_product(weight_grad, expected, magnitude, rows)
+        assert_sums(weight_grad, expected, magnitude, rows)
         assert_same_bits(bias_grad, naive.column_sums(delta))
 
     def test_gradient_of_no_rows_is_zero(self, kernel, dtype):
@@ -116,7 +97,7 @@ class TestDense:
         assert kernel("relu_backward")(delta, weight, activation, out) is out
         expected = naive.relu_backward(delta, weight, activation)
         magnitude = naive.relu_backward(abs(delta), abs(weight), activation)
-        assert_product(out, expected, magnitude, outputs)
+        assert_sums(out, expected, magnitude, outputs)
 
     @pytest.mark.parametrize(("rows", "inputs", "outputs"), SHAPES)
     def test_affine_input_gradient(self, kernel, dtype, rows, inputs, outputs):
@@ -125,7 +106,7 @@ class TestDense:
         assert kernel("affine_input_gradient")(delta, weight, out) is out
         no_bias = np.zeros(inputs)
         expected = naive.affine(delta, weight.T, no_bias)
-        assert_product(out, expected, naive.affine(abs(delta), abs(weight.T), no_bias), outputs)
+        assert_sums(out, expected, naive.affine(abs(delta), abs(weight.T), no_bias), outputs)
 
     def test_relu_backward_keeps_the_gradient_of_a_nan(self, kernel, dtype):
         activation = np.array([[math.nan, 0.0, -0.0, 5e-45, math.inf]], dtype)
@@ -158,7 +139,7 @@ class TestHalf:
         # The outputs of a network, which are not stored as float16.
         wide = np.full((rows, outputs), np.nan, "float32")
         kernel("affine")(x, weight, bias, wide, relu=relu)
-        assert_product(wide, exact, magnitude, inputs)
+        assert_sums(wide, exact, magnitude, inputs)
         assert_same_bits(wide.astype("float16"), out)
 
     @pytest.mark.parametrize(("rows", "inputs", "outputs"), [*SHAPES, (0, 3, 2)])
@@ -298,116 +279,6 @@ class TestSoftmax:
     def test_shapes_that_do_not_match(self, kernel, dtype, name, logits, labels):
         with pytest.raises(ValueError, match=f"{name}: logits .* do not match"):
             kernel(name)(np.zeros(logits, dtype), np.zeros(labels, np.int32))
-
-
-LOSSES = ("squared", "logistic", "squared_hinge", "hinge")
-
-
-class TestLinear:
-    """The scalar functions, tested on their own, are the oracle of their loops."""
-
-    @staticmethod
-    def one(loss, score, target):
-        if loss != "logistic":
-            return getattr(scalar, loss)(score, target)
-        small = math.exp(-abs(score))
-        return scalar.logistic(score, target, small, math.log1p(small))
-
-    @pytest.mark.parametrize("weighted", [False, True])
-    @pytest.mark.parametrize("rows", [0, 1, 9, 75])
-    @pytest.mark.parametrize("loss", LOSSES)
-    def test_losses(self, kernel, dtype, loss, rows, weighted):
-        scores = normal(1, rows, dtype) * 5
-        targets = np.random.default_rng(2).integers(0, 2, rows)
-        weights = abs(normal(3, rows, "float64"))
-        expected = [
-            self.one(loss, float(score), float(target))
-            for score, target in zip(scores, targets, strict=True)
-        ]
-        factors = weights if weighted else np.ones(rows)
-        found = scores.copy()
-        got = kernel("linear_loss")(loss, found, targets, weights if weighted else None)
-        assert type(got) is float
-        total = math.fsum(value * w for (value, _), w in zip(expected, factors, strict=True))
-        assert got == pytest.approx(total, rel=1e-13)
-        eps = np.finfo(dtype).eps
-        derivatives = [d * w for (_, d), w in zip(expected, factors, strict=True)]
-        np.testing.assert_allclose(found, derivatives, rtol=2 * eps, atol=eps)
-
-    @pytest.mark.parametrize("loss", LOSSES)
-    def test_nan_is_seen(self, kernel, dtype, loss):
-        scores = np.array([0.5, math.nan, -2], dtype)
-        assert math.isnan(kernel("linear_loss")(loss, scores, np.array([0, 1, 1])))
-        assert np.isnan(scores).tolist() == [False, True, False]
-
-    def test_certain_scores(self, kernel, dtype):
-        scores = np.array([3e4, -3e4, 3e4, -3e4], dtype)
-        loss = kernel("linear_loss")("logistic", scores, np.array([1, 0, 0, 1]))
-        assert loss == 6e4
-        np.testing.assert_array_equal(scores, [0, 0, 1, -1])
-
-    def test_shapes_that_do_not_match(self, kernel, dtype):
-        scores = np.zeros(3, dtype)
-        with pytest.raises(ValueError, match=r"linear_loss: scores \(3,\) and targets \(2,\) do"):
-            kernel("linear_loss")("hinge", scores, np.zeros(2, np.int64))
-        with pytest.raises(ValueError, match=r"linear_loss: weights have shape \(4,\), expected"):
-            kernel("linear_loss")("hinge", scores, np.zeros(3, np.int64), np.ones(4))
-
-    @pytest.mark.parametrize("rows", [0, 1, 50])
-    def test_sigmoid(self, kernel, dtype, rows):
-        scores = normal(1, rows, dtype) * 9
-        expected = [1 / (1 + math.exp(-float(score))) for score in scores]
-        assert kernel("sigmoid")(scores) is scores
-        np.testing.assert_allclose(scores, expected, rtol=4 * np.finfo(dtype).eps)
-
-    def test_sigmoid_of_what_is_not_finite(self, kernel, dtype):
-        scores = np.array([math.inf, -math.inf, math.nan, 0], dtype)
-        np.testing.assert_array_equal(kernel("sigmoid")(scores), [1, 0, math.nan, 0.5])
-
-
-class TestSparse:
-    """Against the same products of dense rows."""
-
-    @staticmethod
-    def rows(seed, rows, columns, dtype, first=0):
-        generator = np.random.default_rng(seed)
-        dense = generator.standard_normal((rows, columns)).astype(dtype)
-        dense[generator.random((rows, columns)) < 0.6] = 0
-        before = np.zeros(first, int)
-        places = [np.flatnonzero(row) for row in dense]
-        indptr = first + np.cumsum([0, *map(len, places)])
-        indices = np.concatenate([before, *places]).astype(np.int32)
-        return dense, indptr, indices, np.concatenate([before, dense[dense != 0]]).astype(dtype)
-
-    SHAPES = ((0, 3), (1, 1), (5, 1), (1, 20), (23, 31))
-
-    @pytest.mark.parametrize("first", [0, 4])
-    @pytest.mark.parametrize(("rows", "columns"), SHAPES)
-    def test_products(self, kernel, dtype, rows, columns, first):
-        dense, indptr, indices, values = self.rows(1, rows, columns, dtype, first)
-        weight, delta = normal(2, columns, dtype), normal(3, rows, dtype)
-        out = np.full(rows, np.nan, dtype)
-        assert kernel("csr_scores")(indptr, indices, values, weight, 0.5, out) is out
-        bias, column = np.full(1, 0.5), weight[:, None]
-        magnitude = naive.affine(abs(dense), abs(column), bias)[:, 0]
-        assert_product(out, naive.affine(dense, column, bias)[:, 0], magnitude, columns)
-        out = np.full(columns, np.nan, dtype)
-        assert kernel("csr_gradient")(indptr, indices, values, delta, out) is out
-        expected, _ = naive.affine_gradient(dense, delta[:, None])
-        magnitude, _ = naive.affine_gradient(abs(dense), abs(delta[:, None]))
-        assert_product(out, expected[:, 0], magnitude[:, 0], rows)
-        touched, sums = kernel("csr_gradient_sparse")(indptr, indices, values, delta, columns)
-        assert touched.dtype == np.int32
-        assert touched.tolist() == np.flatnonzero(dense.any(axis=0)).tolist()
-        assert_same_bits(sums, out[touched])
-
-    def test_columns_out_of_range(self, kernel, dtype):
-        _, indptr, indices, values = self.rows(1, 5, 7, dtype)
-        delta = np.ones(5, dtype)
-        with pytest.raises(ValueError, match="csr_gradient: columns 0 to 6, expected 0 to 5"):
-            kernel("csr_gradient")(indptr, indices, values, delta, np.zeros(6, dtype))
-        with pytest.raises(ValueError, match="csr_scores: indptr has shape"):
-            kernel("csr_scores")(indptr[1:], indices, values, np.ones(7, dtype), 0.0, delta)
 
 
 class TestReduce:

@@ -51,6 +51,7 @@ def test_losses_and_derivatives(device, loss, dtype, drawn):
     total, derivatives = expected_of(loss, scores, targets, weights)
     found = scores.copy()
     got = dispatch.get("linear_loss", device)(loss, found, targets, weights)
+    assert type(got) is float
     # Terms are not negative: nothing cancels, but for 1 - m near the kink.
     assert got == pytest.approx(total, rel=1e-13, abs=1e-14)
     eps = np.finfo(dtype).eps
@@ -149,3 +150,11 @@ def test_two_sigmoids_add_up_to_one(device, scores):
     kernel = dispatch.get("sigmoid", device)
     both = kernel(np.array(scores)) + kernel(-np.array(scores))
     np.testing.assert_allclose(both, 1, rtol=0, atol=4e-16)
+
+
+def test_shapes_that_do_not_match(device):
+    kernel, scores = dispatch.get("linear_loss", device), np.zeros(3)
+    with pytest.raises(ValueError, match=r"linear_loss: scores \(3,\) and targets \(2,\) do"):
+        kernel("hinge", scores, np.zeros(2, np.int64))
+    with pytest.raises(ValueError, match=r"linear_loss: weights have shape \(4,\), expected"):
+        kernel("hinge", scores, np.zeros(3, np.int64), np.ones(4))

@@ -6,27 +6,13 @@ import numpy as np
 import pytest
 
 import naive
-from devices import DEVICES
+from arrays import normal
 from kernels import dispatch
 
 pytestmark = pytest.mark.every_case
 
 SHAPES = [(0, 3), (2, 0), (1, 1), (5, 3), (3, 4), (2, 13), (1, 70)]
 PLACES = [(0, 0), (1, 2**32 - 2), (2**64 - 1, 2**62), (0x0123456789ABCDEF, 41)]
-
-
-@pytest.fixture(params=DEVICES)
-def kernel(request):
-    return lambda name: dispatch.get(name, request.param)
-
-
-@pytest.fixture(params=["float32", "float64"])
-def dtype(request):
-    return np.dtype(request.param)
-
-
-def normal(seed, shape, dtype):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 class TestUniform:

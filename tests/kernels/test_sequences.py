@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import naive
+from arrays import differences
 from kernels import dispatch
 from kernels.cpu.recurrent import GATES, KEPT
 
@@ -15,30 +16,10 @@ pytestmark = pytest.mark.every_case
 
 #: Rows, steps, inputs, units.
 SHAPES = [(1, 1, 1, 1), (3, 1, 2, 4), (1, 5, 3, 1), (2, 4, 1, 3), (5, 7, 6, 11)]
-EPS = {"float32": 1.2e-7, "float64": 2.3e-16}
-
-
-@pytest.fixture(params=EPS)
-def dtype(request):
-    return request.param
 
 
 def normal(seed, shape, dtype="float64"):
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
-
-
-def slopes(loss, at, h=1e-6):
-    """Derivatives of a function of an array by each of its elements, by central differences."""
-    found = np.empty(at.shape)
-    for place in np.ndindex(at.shape):
-        kept = at[place]
-        ends = []
-        for change in (h, -h):
-            at[place] = kept + change
-            ends.append(loss())
-        at[place] = kept
-        found[place] = (ends[0] - ends[1]) / (2 * h)
-    return found
 
 
 class Layer:
@@ -76,7 +57,7 @@ class TestRecurrent:
         assert layer.forward() is layer.out
         expected = naive.recurrent(kind, layer.x, *layer.parameters)
         # States lie within (-1, 1); a step's rounding errors go on into the steps after it.
-        np.testing.assert_allclose(layer.out, expected, atol=400 * EPS[dtype], rtol=0)
+        np.testing.assert_allclose(layer.out, expected, atol=400 * np.finfo(dtype).eps, rtol=0)
 
     @pytest.mark.parametrize("shape", SHAPES)
     def test_gradients_by_differences(self, kind, shape):
@@ -84,7 +65,7 @@ class TestRecurrent:
         delta = normal(9, layer.out.shape)
         found = layer.backward(delta)
         for got, at in zip(found, [*layer.parameters, layer.x], strict=True):
-            expected = slopes(lambda: float((layer.forward() * delta).sum()), at)
+            expected = differences(lambda: float((layer.forward() * delta).sum()), at)
             np.testing.assert_allclose(got, expected, atol=1e-6, rtol=1e-6)
 
     @pytest.mark.parametrize("shape", SHAPES)
@@ -164,7 +145,7 @@ class TestEmbedding:
         delta, found = normal(2, (2, 3, 5), dtype), np.full((4, 5), np.nan, dtype)
         dispatch.get("embed_gradient")(self.TOKENS, delta, found)
         expected = naive.embed_gradient(self.TOKENS, delta, 4)
-        np.testing.assert_allclose(found, expected, atol=8 * EPS[dtype])
+        np.testing.assert_allclose(found, expected, atol=8 * np.finfo(dtype).eps)
         assert not found[2].any()
 
     @pytest.mark.parametrize("token", [-1, 4])
@@ -192,7 +173,9 @@ class TestLayerNorm:
     def test_against_naive(self, shape, dtype):
         x, weight, bias = (normal(i, shape[i > 0 :], dtype) for i in range(3))
         expected = naive.layer_norm(x, weight, bias)
-        np.testing.assert_allclose(self.run(x, weight, bias)[0], expected, atol=20 * EPS[dtype])
+        np.testing.assert_allclose(
+            self.run(x, weight, bias)[0], expected, atol=20 * np.finfo(dtype).eps
+        )
 
     @pytest.mark.parametrize("shape", SHAPES)
     def test_gradients_by_differences(self, shape):
@@ -204,7 +187,7 @@ class TestLayerNorm:
         kernel = dispatch.get("layer_norm_backward")
         assert kernel(below, x, weight, *moments, *grads, below) is below
         for got, at in zip((below, *grads), (x, weight, bias), strict=True):
-            expected = slopes(lambda: float((self.run(x, weight, bias)[0] * delta).sum()), at)
+            expected = differences(lambda: float((self.run(x, weight, bias)[0] * delta).sum()), at)
             np.testing.assert_allclose(got, expected, atol=1e-6, rtol=1e-6)
 
     def test_a_large_mean_costs_no_digits(self):

@@ -6,14 +6,11 @@ from itertools import chain
 import numpy as np
 import pytest
 
+from arrays import normal
 from kernels import dispatch
 from kernels.cpu import tiles
 
 pytestmark = pytest.mark.every_case
-
-
-def normal(seed, shape, dtype="float32"):
-    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def looped(x, b, out, x_rows, out_rows, job, step):
