@@ -85,6 +85,18 @@ def processes_of(text: str) -> list[int]:
     return found
 
 
+def processes_in(folder: Path) -> list[int]:
+    """Processes that work in a folder, also after it was deleted."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if str((process / "cwd").readlink()).startswith(str(folder)) and lives(
+                int(process.name)
+            ):
+                found.append(int(process.name))
+    return found
+
+
 def lives(pid: int) -> bool:
     """Whether there is more of a process than its exit status."""
     try:

@@ -63,7 +63,10 @@ def fits(env: Mapping[str, str]) -> bool:
 def run(
     arguments: list[str], folder: str, seconds: float, env: Mapping[str, str], input: str
 ) -> "subprocess.CompletedProcess[str]":
-    """Run ``gradreduce`` in a folder, with variables and standard input, to its end."""
+    """Run ``gradreduce`` in a folder, with variables and standard input, to its end.
+
+    What is returned has the number of the process, too, as ``pid``.
+    """
     global _ancestor
     if _ancestor is None:
         variables = {**dict.fromkeys(PINNED, "1"), "PYTHONPATH": str(HERE.parents[1])}
@@ -83,11 +86,13 @@ def run(
         request = [arguments, environment, folder, place, seconds]
         stdin.write(json.dumps(request) + "\n")
         stdin.flush()
-        code = int(stdout.readline())
+        pid, code = map(int, stdout.readline().split())
         out, err = (Path(place, name).read_text() for name in ("out", "err"))
     if code == -signal.SIGKILL:
         raise subprocess.TimeoutExpired(arguments, seconds, out, err)
-    return subprocess.CompletedProcess(arguments, code, out, err)
+    done = subprocess.CompletedProcess(arguments, code, out, err)
+    done.pid = pid
+    return done
 
 
 def _serve() -> list[str]:
@@ -119,7 +124,7 @@ def _serve() -> list[str]:
             sys.orig_argv = [sys.executable, "-m", "mapreduce.cli.main", *arguments]
             sys.argv = ["gradreduce", *arguments]
             return sys.argv[1:]
-        print(_ended(child, seconds), flush=True)
+        print(child, _ended(child, seconds), flush=True)
     os._exit(0)
 
 

@@ -1,6 +1,5 @@
 """Every block of docs/extending.md works as it stands there, and each part has one hash."""
 
-import json
 import os
 import re
 import subprocess
@@ -10,8 +9,6 @@ import pytest
 from safetensors.numpy import load_file
 from test_readme import PATH, ROOT, blocks, shell
 
-import datasets
-import programs
 from mapreduce.runs.directory import RunDir
 
 TEXT = (ROOT / "docs" / "extending.md").read_text()
@@ -76,43 +73,3 @@ def test_blocks_in_order(tmp_path):
     assert "vote" in told
     (tested,) = [text for line, text in found.items() if line.startswith("python")]
     assert "4 passed" in tested
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("extending")
-    datasets.blobs(folder / "train")
-    for name, content in FILES.items():
-        (folder / name).write_text(content)
-    return folder
-
-
-PARTS = {
-    "model": "--model centres:Centres --optimizer lion:lion --learning-rate 0.01",
-    "strategy": "--strategy voting:Voting --learning-rate 0.01",
-}
-
-
-def sha256(folder, run, part, how):
-    options = f"{PARTS[part]} --batch-size 96 --rounds 2 --json {how}".split()
-    done = programs.succeed("train", "train", "--run", run, *options, cwd=folder)
-    return json.loads(done)["model_sha256"]
-
-
-@pytest.fixture(scope="module", params=PARTS)
-def reference(folder, request):
-    return request.param, sha256(folder, folder / request.param, request.param, "-r inline")
-
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        "-r parallel --workers 2 --start-method fork",
-        "-r parallel --workers 2 --threads 2 --start-method forkserver",
-        "-r local --workers 1",
-        "-r parallel --workers 2 --executor gang",
-    ],
-)
-def test_one_hash(folder, reference, tmp_path, how):
-    part, expected = reference
-    assert sha256(folder, tmp_path / "run", part, how) == expected

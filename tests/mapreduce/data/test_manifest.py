@@ -59,7 +59,7 @@ def load_changed(content, folder):
         inner = changed
         for step in place[:-1]:
             inner = inner[step]
-        assert place[-1] in inner
+        assert place[-1] in inner or place[-1] == "new"
         inner[place[-1]] = value
         if place == ("sha256",):
             (folder / MANIFEST).write_text(json.dumps(changed))
@@ -156,68 +156,50 @@ def test_value_of_the_wrong_kind(load_changed, folder, place, value):
     assert_damaged(caught, folder)
 
 
+SHA256 = "0" * 64
+NONSENSE = {
+    ("rows",): [49, 2**70],
+    ("features",): [4],
+    ("shape",): [[3, 2], [-1, -3], "3", [3] + [1] * 1000, [2**31]],
+    ("dtype",): ["int8"],
+    ("scale",): [0, -1.0, math.inf, 10**400],
+    ("classes",): [
+        *([0, 2, 1, 3], [0, 1, 1, 2], [0, 1, 2, 2**63], [-(2**63) - 1, 0, 1, 2]),
+        *([0, "1"], [0.0, 1.0], "0123", ["a", "b", "c", "\ud800"]),
+    ],
+    ("layout",): ["csr"],
+    ("nonzeros",): [149],
+    ("target",): ["number", None],
+    ("class_rows",): [None, [50], [50, 0, 0, -1, 1], [20, 10, 10, 11], [51, -1, 0, 0]],
+    ("weighted",): [1],
+    ("columns",): [
+        *([], ["ab"], [["a"]], [["a", "odd"]], [["\ud800", "number"]]),
+        [["a", "number"], ["a", "number"]],
+    ],
+    ("standardised",): [
+        {"file": "x", "sha256": SHA256},
+        {"file": "x", "sha256": SHA256[1:], "centred": True},
+        {"file": "../x", "sha256": SHA256, "centred": True},
+        {"file": "x", "sha256": SHA256, "centred": 1},
+    ],
+    ("seed",): ["1"],
+    ("shards", 1, "rows"): [21],
+    ("shards", 1, "bytes"): [10],
+    ("shards", 1, "file"): [
+        *("", ".", "..", "../shard-00001.arrow", "/etc/passwd", "shard-00001.arrow/"),
+        *("shard\0", "shard-00000.arrow"),
+    ],
+    ("shards", 1, "sha256"): [SHA256[1:], "G" * 64],
+    ("shards", 1, "batches"): [[{}]],
+    ("shards", 1, "batches", 2, "rows"): [3],
+    ("shards", 1, "batches", 2, "offset"): [0],
+    ("shards", 1, "batches", 4, "length"): [10**9],
+}
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
-    [
-        (("rows",), 49),
-        (("features",), 4),
-        (("shape",), [3, 2]),
-        (("shape",), [-1, -3]),
-        (("shape",), "3"),
-        (("dtype",), "int8"),
-        (("scale",), 0),
-        (("scale",), -1.0),
-        (("scale",), math.inf),
-        (("classes",), [0, 2, 1, 3]),
-        (("classes",), [0, 1, 1, 2]),
-        (("classes",), [0, 1, 2, 2**63]),
-        (("classes",), [-(2**63) - 1, 0, 1, 2]),
-        (("classes",), [0, "1"]),
-        (("classes",), [0.0, 1.0]),
-        (("classes",), "0123"),
-        (("layout",), "csr"),
-        (("nonzeros",), 149),
-        (("target",), "number"),
-        (("target",), None),
-        (("class_rows",), None),
-        (("class_rows",), [50]),
-        (("class_rows",), [50, 0, 0, -1, 1]),
-        (("class_rows",), [20, 10, 10, 11]),
-        (("weighted",), 1),
-        (("rows",), 2**70),
-        (("shape",), [3] + [1] * 1000),
-        (("shape",), [2**31]),
-        (("scale",), 10**400),
-        (("classes",), ["a", "b", "c", "\ud800"]),
-        (("class_rows",), [51, -1, 0, 0]),
-        (("columns",), []),
-        (("columns",), ["ab"]),
-        (("columns",), [["a"]]),
-        (("columns",), [["a", "odd"]]),
-        (("columns",), [["a", "number"], ["a", "number"]]),
-        (("columns",), [["\ud800", "number"]]),
-        (("shards", 1, "file"), "shard\0"),
-        (("standardised",), {"file": "x", "sha256": "0" * 64}),
-        (("standardised",), {"file": "x", "sha256": "0" * 63, "centred": True}),
-        (("standardised",), {"file": "../x", "sha256": "0" * 64, "centred": True}),
-        (("standardised",), {"file": "x", "sha256": "0" * 64, "centred": 1}),
-        (("seed",), "1"),
-        (("shards", 1, "rows"), 21),
-        (("shards", 1, "bytes"), 10),
-        (("shards", 1, "file"), ""),
-        (("shards", 1, "file"), "."),
-        (("shards", 1, "file"), ".."),
-        (("shards", 1, "file"), "../shard-00001.arrow"),
-        (("shards", 1, "file"), "/etc/passwd"),
-        (("shards", 1, "file"), "shard-00001.arrow/"),
-        (("shards", 1, "file"), "shard-00000.arrow"),
-        (("shards", 1, "sha256"), "0" * 63),
-        (("shards", 1, "sha256"), "G" * 64),
-        (("shards", 1, "batches"), [{}]),
-        (("shards", 1, "batches", 2, "rows"), 3),
-        (("shards", 1, "batches", 2, "offset"), 0),
-        (("shards", 1, "batches", 4, "length"), 10**9),
-    ],
+    [(place, value) for place, values in NONSENSE.items() for value in values],
     ids=name,
 )
 def test_values_that_make_no_sense(load_changed, folder, place, value):
@@ -240,13 +222,9 @@ def test_missing_field(content, folder, place):
 
 
 @pytest.mark.parametrize("place", [("new",), ("shards", 0, "new")], ids=name)
-def test_unknown_field(content, folder, place):
-    changed = json.loads(content)
-    inner = changed["shards"][0] if len(place) > 1 else changed
-    inner["new"] = 1
-    (folder / MANIFEST).write_text(json.dumps(changed))
+def test_unknown_field(load_changed, folder, place):
     with pytest.raises(DataError, match="new") as caught:
-        manifests.load(folder)
+        load_changed(place, 1)
     assert_damaged(caught, folder)
 
 
@@ -263,19 +241,13 @@ def test_other_format_version(load_changed, folder, version):
     [
         *("", " ", "{", "null", "3", '"gradreduce-dataset"', "[]", "[1]", "{}", "NaN", "true"),
         *('{"format": "other"}', "[" * 100_000, '{"a":' * 100_000, "\ufeff{}", "1" * 5000),
+        b"\xff\xfe{}",
     ],
     ids=lambda text: text[:10],
 )
 def test_file_that_is_no_manifest(folder, text):
-    (folder / MANIFEST).write_text(text)
+    (folder / MANIFEST).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(DataError, match="is damaged: ") as caught:
-        manifests.load(folder)
-    assert_damaged(caught, folder)
-
-
-def test_file_that_is_no_text(folder):
-    (folder / MANIFEST).write_bytes(b"\xff\xfe{}")
-    with pytest.raises(DataError, match="UnicodeDecodeError") as caught:
         manifests.load(folder)
     assert_damaged(caught, folder)
 
@@ -303,12 +275,9 @@ def test_damaged_text_is_found_or_harmless(dataset, content, folder, data):
     assert damaged.manifest == original
 
 
-@pytest.mark.parametrize("cut", [0, 1, 10, 500, -2])
+@pytest.mark.parametrize("cut", [1, 10, 500, -2])
 def test_truncated(content, folder, cut):
-    (folder / MANIFEST).write_text(content[:cut])
-    with pytest.raises(DataError, match="is damaged") as caught:
-        manifests.load(folder)
-    assert_damaged(caught, folder)
+    test_file_that_is_no_manifest(folder, content[:cut])
 
 
 @pytest.mark.parametrize(
