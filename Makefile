@@ -51,7 +51,7 @@ ptx: .venv-ptx/.ptx
 # A few cases of what needs PyTorch, in an environment of its own: 3 GB.
 test-torch: .venv-torch/.torch
 	.venv-torch/bin/python -m pytest -n auto --dist worksteal --quick tests/mapreduce/models/test_torch_module.py \
-	    tests/test_bits_networks.py tests/docs/test_pytorch_page.py -k torch
+	    tests/test_bits.py tests/docs/test_pytorch_page.py -k torch
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks

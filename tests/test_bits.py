@@ -3,187 +3,351 @@
 import json
 import os
 import random
+import signal
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import datasets
 import programs
+from builders import INLINE, forget_rounds, imported, left_by, stopped
+from mapreduce.data.batch import Csr
+from mapreduce.data.importer import import_rows
+from mapreduce.data.readers import text
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.plan.settings import Settings
-from mapreduce.runs.directory import RunDir
+from mapreduce.runs import checkpoint, events
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
 
-# Five pages of parameters, so that there can be several blocks; eight slices a round, the last
-# round of an epoch has fewer, and so have the last slices of the shards.
-SETTINGS = Settings(
-    model="mlp:190,50",
-    optimizer="momentum",
-    learning_rate=0.05,
-    schedule="warmup:5+cosine",
-    weight_decay=1e-4,
-    batch_size=96,
-    slice_rows=12,
-    rounds=23,
-    checkpoint_every=9,
+CNN = (
+    "conv:8x3:padding=1,batchnorm,relu,residual(conv:8x3:padding=1,batchnorm),pool:2,"
+    "dropout:0.25,dense:250,batchnorm,relu,dropout:0.5"
 )
+ADAM = {"optimizer": "adam", "learning_rate": 0.003}
+#: Eight slices a step, and so up to eight replicas; the last round of an epoch has six slices.
+REPLICAS = {"model": CNN, "optimizer": "momentum", "learning_rate": 0.01, "replicas": 5}
+REPLICAS |= {"batch_size": 32, "slice_rows": 4, "strategy": "averaging"}
+KEEP = {**REPLICAS, "replica_state": "keep"}
+SPARSE = {"model": "logistic", "batch_size": 600, "slice_rows": 60}
+#: The rows and the settings of each plan: with all kinds of state that a run may have, in two pages
+#: of parameters or more, so that there can be several blocks. The last round of an epoch has fewer
+#: slices than the others, and the last slice of a shard fewer rows.
+PLANS = {
+    "rows": {"model": "mlp:190,50", "optimizer": "momentum", "schedule": "warmup:5+cosine"}
+    | {"weight_decay": 1e-4, "batch_size": 96, "slice_rows": 12, "learning_rate": 0.05},
+    "rows-mixed": {"model": "mlp:190,50", "optimizer": "momentum", "precision": "mixed"}
+    | {"learning_rate": 0.01, "batch_size": 96, "slice_rows": 12, "non_finite": "skip"},
+    "sparse-sgd": {**SPARSE, "learning_rate": 2.0},
+    "sparse-clip": {**SPARSE, "optimizer": "momentum", "clip_norm": 0.05, "l1": 1e-5}
+    | {"class_weight": "balanced"},
+    "sparse-skip": {**SPARSE, "optimizer": "adagrad", "non_finite": "skip", "l2": 1e-4}
+    | {"dtype": "float64"},
+    "sparse-search": {"model": "logistic", "optimizer": "lbfgs", "slice_rows": 300, "l2": 1e-3}
+    | {"tol": 1e-3, "rounds": 14, "checkpoint_every": 4},
+    "images-cnn": {"model": CNN, **ADAM, "clip_norm": 5.0, "weight_decay": 1e-4}
+    | {"batch_size": 32, "slice_rows": 8},
+    "images-torch": {"model": "torch:torch_networks:coloured_cnn", **ADAM, "clip_norm": 5.0}
+    | {"batch_size": 32, "slice_rows": 8},
+    # Its buffer follows extra sums, and its dropout is its own.
+    "images-own-model": {"model": "running_mean:RunningMean", "optimizer": "momentum", "l2": 0.1}
+    | {"weight_decay": 0.1, "clip_norm": 0.5, "class_weight": "0=2,1=1,2=0.5,3=1"}
+    | {"augment": "flip,crop:2", "batch_size": 24, "slice_rows": 6},
+    "images-averaging": {**REPLICAS, "local_steps": 2},
+    "images-adasum": {**KEEP, "combine": "adasum"},
+    "images-elastic": {**KEEP, "elastic": 0.2},
+    "images-fp16": {**REPLICAS, "compress": "fp16", "replicas": 3},
+    "images-onebit": {**KEEP, "compress": "onebit", "local_steps": 2},
+    "images-topk": {**KEEP, "compress": "topk:0.01"},
+    "images-downpour": {**REPLICAS, "strategy": "downpour", "staleness": 9},
+    "images-tournament": {**REPLICAS, "strategy": "tournament", "local_steps": 2, "spread": 2.0},
+    "images-own-strategy": {"model": CNN, "strategy": "own_averaging:Averaging"}
+    | {"optimizer": "momentum", "batch_size": 24, "slice_rows": 4},
+    "text-gru": {"model": "embedding:8,gru:96,dropout:0.2,layernorm", **ADAM, "clip_norm": 5.0}
+    | {"batch_size": 32, "slice_rows": 8},
+}
+_NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
+NAMES = [pytest.param(name, marks=[_NEEDS_TORCH] * ("torch" in name)) for name in PLANS]
+
 OTHER_START_METHOD = "forkserver" if DEFAULT_START_METHOD == "fork" else "fork"
+#: Each plan has one of these. Any two of their values occur together, chains and gangs in turn.
+EXECUTIONS = [
+    Execution("inline", 3, blocks=3, fan_in=2, rounds_per_job=2),
+    Execution("parallel", 2, threads=2, blocks=2, executor="gang"),
+    Execution("parallel", 1, threads=2, blocks=3),
+    Execution("parallel", 3, blocks=1, executor="gang", start_method=OTHER_START_METHOD),
+    Execution("parallel", 5, blocks=1, fan_in=8, rounds_per_job=1),
+    Execution("inline", 1, blocks=3, executor="gang"),
+    Execution("parallel", 2, blocks=2, rounds_per_job=3, start_method=OTHER_START_METHOD),
+    Execution("parallel", 5, blocks=2, executor="gang"),
+    Execution("parallel", 3, threads=2, blocks=3, fan_in=2, rounds_per_job=50),
+]
+#: A run that is stopped twice goes on in the next of these.
+RELAY = [
+    Execution("parallel", 2, blocks=2, rounds_per_job=1),
+    Execution("inline", 3, blocks=3, fan_in=2, rounds_per_job=2),
+    Execution("parallel", 3, blocks=3, executor="gang"),
+]
+EXECUTION_OF = {name: EXECUTIONS[at % len(EXECUTIONS)] for at, name in enumerate(PLANS)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _forgotten():
+    """What these tests trust is forgotten when they end."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"):
+            patch.setenv(name, "")
+        yield
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bits")
-    datasets.blobs(folder / "train", (200, 170, 97), features=300, classes=4)
-    datasets.blobs(folder / "test", (60, 31), features=300, classes=4, seed=1)
+    images = {"shape": (3, 8, 8), "classes": 4, "dtype": "uint8"}
+    words = random.Random(0).choices(["map ", "reduce ", "shuffle ", "sort\n"], k=400)
+    for part, several, one in (("train", (200, 170, 97), 0), ("test", (60, 31), 1)):
+        datasets.blobs(folder / "rows" / part, several, features=300, classes=4, seed=one)
+        shards = (40, 31) if one else (60, 49, 40)
+        datasets.blobs(folder / "images" / part, shards, seed=one, **images)
+        sparse(folder / "sparse" / part, 300 if one else 3000, seed=one)
+        (file := folder / f"{part}.txt").write_text("".join(words[300 * one :][:300]))
+        (folder / "text").mkdir(exist_ok=True)
+        import_rows(text.source([file], 12), folder / "text" / part, 0)
     return folder
+
+
+def sparse(folder, rows, features=40_000, seed=0):
+    """Rows of two classes whose columns are as words: few are in most rows, most in few.
+
+    So gradients of slices are sparse, some sums of them dense, and not at the same nodes in blocks.
+    """
+    generator = np.random.default_rng(seed)
+    columns = [
+        np.unique((features * generator.random(length) ** 4).astype(np.int32))
+        for length in generator.integers(0, 60, rows)
+    ]
+    indptr = np.concatenate([[0], np.cumsum([*map(len, columns)])]).astype(np.int32)
+    values = generator.exponential(size=indptr[-1]).astype(np.float32)
+    matrix = Csr(indptr, np.concatenate(columns), values, features)
+    weight = np.random.default_rng(5).standard_normal(features)
+    parts = zip(columns, np.split(values, indptr[1:-1]), strict=True)
+    sums = np.array([part @ weight[places] for places, part in parts])
+    labels = (sums + generator.standard_normal(rows) > 0).astype(np.int64)
+    assert imported(folder, matrix, labels).manifest.layout == "sparse"
+
+
+def create(data, path, name, **changes):
+    """A run of a plan that has not begun; two checkpoints come before its end."""
+    given = {"rounds": 7, "checkpoint_every": 2, "eval_every": 3, **PLANS[name], **changes}
+    folder = data / name.partition("-")[0]
+    return driver.create(path, Settings(**given), folder / "train", folder / "test")
+
+
+def ended(run, execution=INLINE):
+    """What a run has in the end: its hash, state and evaluations, and what its log tells."""
+    result = driver.train(run, execution, 0, Events())
+    told = [
+        {**event, "time": 0}
+        for event in events.read(run.path / "events.jsonl")
+        if event["event"] in ("RoundCompleted", "TournamentDecided", "Evaluated")
+    ]
+    return {"hash": result.model_sha256, "told": told, **left_by(run)}
 
 
 @pytest.fixture(scope="module")
 def reference(data):
-    return train(data, data / "reference", Execution("inline"))
+    """What one process leaves of a plan, with one worker and one block; each is trained once."""
+    found = {}
+
+    def of(name):
+        if name not in found:
+            found[name] = ended(create(data, data / "runs" / name, name))
+        return found[name]
+
+    return of
 
 
-def train(data: Path, run: Path, execution: Execution, evaluation: bool = False, **changes) -> str:
-    settings = Settings(**{**vars(SETTINGS), **changes})
-    created = driver.create(run, settings, data / "train", data / "test" if evaluation else None)
-    return driver.train(created, execution, 3, Events()).model_sha256
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", NAMES)
+def test_an_execution_changes_nothing(name, data, reference, tmp_path):
+    run = create(data, tmp_path / "run", name)
+    assert ended(run, EXECUTION_OF[name]) == reference(name)
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_that_is_stopped_goes_on_elsewhere(name, data, reference, tmp_path):
+    """With other workers, blocks and executor: from its last round, and from a checkpoint alone."""
+    run = create(data, tmp_path / "run", name)
+    after = run.config.plan.checkpoint_every
+    stopped(run, RELAY[0], after)
+    stopped(run, RELAY[1], 2 * after)
+    forget_rounds(run)
+    assert ended(run, RELAY[2]) == reference(name)
+
+
+def test_the_plans_do_what_they_are_for(data, reference):
+    """Else equal hashes would say little."""
+    found = {}
+    names = [name for name in PLANS if "torch" not in name]
+    assert len({reference(name)["hash"] for name in names}) == len(names)
+    for name in names:
+        run = driver.RunDir(data / "runs" / name)
+        model = run.config.plan.create_model()
+        assert model.size > 2 * 16_384
+        found[name] = checkpoint.load(run, model, checkpoint.saved(run)[-1])
+    zeros = {name: (found[f"sparse-{name}"].params[:-1] == 0).sum() for name in ("clip", "sgd")}
+    assert 0 < zeros["sgd"] < zeros["clip"]
+    # Not only what was never moved.
+    assert np.count_nonzero(found["sparse-sgd"].params) > 40_000 // 4
+    assert found["sparse-skip"].scalars.tolist() == [0]
+    assert 3 <= found["sparse-search"].scalars[0] <= 10
+    skipped, _, _ = found["rows-mixed"].scalars
+    assert 0 < skipped < 7
+    # What was not sent is in the checkpoint.
+    assert all(found["images-topk"].state[f"residual@{replica}"].any() for replica in range(5))
 
 
 @pytest.mark.parametrize(
-    ("workers", "threads", "blocks", "fan_in", "rounds_per_job", "evaluation"),
+    ("name", "change"),
     [
-        (1, 1, 1, 0, 50, False),
-        (3, 2, 4, 2, 10, False),
-        (5, 1, 1, 8, 1, False),
-        (2, 2, 4, 2, 50, True),
-        (2, 1, 2, 0, 7, False),
+        ("rows", {"slice_rows": 24}),
+        ("rows", {"rounds": 6}),
+        ("rows", {"weight_decay": 0.0}),
+        ("rows", {"batch_size": 48}),
+        ("rows-mixed", {"precision": "full", "non_finite": "error"}),
+        ("images-own-model", {"augment": None}),
+        ("images-own-model", {"augment": "flip"}),
+        # A batch norm has other statistics.
+        ("images-cnn", {"slice_rows": 16}),
+        ("text-gru", {"seed": 1}),
     ],
 )
-def test_parallel_has_the_bits_of_inline(
-    data, reference, tmp_path, workers, threads, blocks, fan_in, rounds_per_job, evaluation
-):
-    execution = Execution("parallel", workers, threads, blocks, fan_in, rounds_per_job)
-    assert train(data, tmp_path / "run", execution, evaluation, eval_every=5) == reference
-
-
-@pytest.mark.parametrize(
-    ("ranks", "threads", "blocks", "evaluation"),
-    [(1, 1, 2, True), (2, 2, 4, True), (3, 1, 1, False)],
-)
-def test_a_gang_has_the_bits_of_inline(
-    data, reference, tmp_path, ranks, threads, blocks, evaluation
-):
-    execution = Execution("parallel", ranks, threads, blocks, executor="gang")
-    assert train(data, tmp_path / "run", execution, evaluation, eval_every=5) == reference
-
-
-def test_a_gang_started_by_the_fork_server_has_the_same_bits(data, reference, tmp_path):
-    execution = Execution("parallel", 2, blocks=2, executor="gang", start_method=OTHER_START_METHOD)
-    assert train(data, tmp_path / "run", execution) == reference
-
-
-def test_the_other_start_method_has_the_same_bits(data, reference, tmp_path):
-    execution = Execution("parallel", 2, blocks=2, start_method=OTHER_START_METHOD)
-    assert train(data, tmp_path / "run", execution) == reference
-
-
-def test_inline_has_the_same_bits_in_blocks(data, reference, tmp_path):
-    execution = Execution("inline", workers=3, blocks=4, fan_in=2, rounds_per_job=5)
-    assert train(data, tmp_path / "run", execution) == reference
+def test_other_plans_have_other_bits(name, change, data, reference, tmp_path):
+    """The hash means something: what is in the plan changes it."""
+    assert ended(create(data, tmp_path / "run", name, **change))["hash"] != reference(name)["hash"]
 
 
 @pytest.mark.slow
-def test_local_has_the_bits_of_inline(data, tmp_path):
-    few = {"rounds": 2}
-    expected = train(data, tmp_path / "inline", Execution("inline"), **few)
-    execution = Execution("local", workers=2)
-    assert train(data, tmp_path / "local", execution, **few) == expected
-    execution = Execution("local", workers=3, blocks=2, executor="gang")
-    assert train(data, tmp_path / "gang", execution, **few) == expected
+@pytest.mark.parametrize(
+    ("name", "execution"),
+    [
+        ("sparse-clip", Execution("local", workers=1, blocks=2)),
+        ("images-own-strategy", Execution("local", rounds_per_job=2)),
+        ("images-cnn", Execution("local", workers=3, blocks=2, executor="gang")),
+    ],
+)
+def test_local_has_the_bits_of_inline(name, execution, data, tmp_path):
+    few = {"rounds": 2, "checkpoint_every": 9}
+    expected = ended(create(data, tmp_path / "inline", name, **few))
+    assert ended(create(data, tmp_path / "local", name, **few), execution) == expected
 
 
-def test_other_plans_have_other_bits(data, reference, tmp_path):
-    """The hash means something: what is in the plan changes it."""
-    for number, change in enumerate(
-        ({"seed": 1}, {"slice_rows": 24}, {"rounds": 22}, {"weight_decay": 0.0}, {"batch_size": 48})
-    ):
-        assert train(data, tmp_path / str(number), Execution("inline"), **change) != reference
+class TestRoundsInSeveralFiles:
+    """A file of an earlier round has what later ones have not changed; one of them is lost."""
 
+    EXECUTION = Execution("parallel", 1, blocks=3, rounds_per_job=4)
 
-def arguments(data: Path, run: Path, *more: object) -> list[object]:
-    plan = [
-        text
-        for name in ("model", "optimizer", "learning_rate", "schedule", "weight_decay")
-        for text in (f"--{name.replace('_', '-')}", getattr(SETTINGS, name))
-    ]
-    plan += ["--batch-size", 96, "--slice-rows", 12, "--checkpoint-every", 9]
-    return ["train", data / "train", "--run", run, *plan, *more]
+    def run(self, data, path, name, jobs=1, checkpoints=True):
+        """A run after some jobs of four rounds, of which the driver was then killed."""
+        run = create(data, path, name, checkpoint_every=9, eval_every=99)
+        for job in range(jobs):
+            training = driver._Training(run, self.EXECUTION, 0, Events(), driver.ChainJob)
+            with training._workers():
+                position = training._advance(training._start())
+            if checkpoints and not job:
+                checkpoint.save(run, run.config.plan.create_model(), position)
+                run.prune_rounds(4, 3)
+        return run
 
+    def resumed(self, run, reference, name):
+        """Where a run goes on, and what it warns of; it must end as without the loss."""
+        seen = []
+        found = driver.train(run, self.EXECUTION, 0, Events(seen.append)).model_sha256
+        assert found == reference(name)["hash"]
+        starts = [event.completed for event in seen if isinstance(event, events.RunStarted)]
+        return starts, [event.message for event in seen if isinstance(event, events.Warned)]
 
-def starts_of(run):
-    return [event for event in read_events(run) if event["event"] == "RunStarted"]
+    @pytest.mark.parametrize("name", ["sparse-search", "sparse-clip"])
+    @pytest.mark.parametrize("lost", [0, 2])
+    def test_a_block_of_the_last_round(self, data, reference, tmp_path, name, lost):
+        """The round before is whole still, with the files that its arrays lie in."""
+        run = self.run(data, tmp_path / "run", name, checkpoints=False)
+        run.block_path(4, lost, 3).unlink()
+        assert self.resumed(run, reference, name) == ([3], [])
+
+    @pytest.mark.parametrize("jobs", [1, 2])
+    def test_a_file_that_a_round_needs(self, data, reference, tmp_path, jobs):
+        """It is told, and the run goes on from a checkpoint: of the same round, or an older."""
+        run = self.run(data, tmp_path / "run", "sparse-search", jobs)
+        needed = min(run.read_block(4 * jobs, 1, 3).rounds())
+        assert needed < 4 * jobs
+        missing = run.block_path(needed, 1, 3)
+        missing.unlink()
+        starts, warnings = self.resumed(run, reference, "sparse-search")
+        assert starts == [4]
+        # Rounds before it need the file as well, as far as they are there.
+        assert warnings
+        assert all(f"{missing} does not exist" in warning for warning in warnings)
+
+    def test_damage_of_a_round_with_a_checkpoint(self, data, reference, tmp_path):
+        run = self.run(data, tmp_path / "run", "sparse-clip")
+        path = run.block_path(4, 1, 3)
+        path.write_bytes(path.read_bytes()[:-9])
+        starts, warnings = self.resumed(run, reference, "sparse-clip")
+        assert (starts, len(warnings)) == ([4], 1)
 
 
 @pytest.mark.fault
 @pytest.mark.slow
-def test_kill_9_at_ten_moments_and_resume(data, tmp_path):
-    """The driver is killed ten times in one training; nothing is lost, and nobody is left."""
-    rounds = 400
+@pytest.mark.parametrize(
+    ("name", "rounds", "kills", "executors"),
+    [("rows", 400, 10, ["chain"]), ("images-topk", 100, 5, ["chain", "gang"])],
+)
+def test_kill_9_at_any_moment_and_resume(name, rounds, kills, executors, data, tmp_path):
+    """Of the driver, and of a task while the driver goes on; nothing is lost, nobody is left."""
+    many = {"rounds": rounds, "checkpoint_every": 9, "eval_every": rounds}
     # The tests above hold it equal to inline.
-    expected = train(data, tmp_path / "undisturbed", Execution("parallel", 1), rounds=rounds)
+    expected = ended(create(data, tmp_path / "undisturbed", name, **many), Execution("parallel", 1))
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
-    moments = sorted(random.Random(seed).sample(range(1, rounds - 10), 10))
-    run = RunDir(tmp_path / "run")
-    mark = {**os.environ, "GRADREDUCE_TEST_MARK": str(tmp_path)}
-    command = arguments(data, run.path, "--rounds", rounds, "--workers", 2, "--rounds-per-job", 30)
-    for number, moment in enumerate(moments):
-        process = programs.start(*command, env=mark)
-        programs.wait_until(
-            lambda number=number, moment=moment, process=process: (
-                process.poll() is not None
-                # Rounds of the one before may be enough already.
-                or (
-                    max(run.complete_rounds(), default=0) >= moment and len(starts_of(run)) > number
-                )
-            )
-        )
-        before = max(run.complete_rounds(), default=0)
+    chance = random.Random(seed)
+    run = create(data, tmp_path / "run", name, **many)
+    mark = str(tmp_path)
+    env = {**os.environ, "GRADREDUCE_TEST_MARK": mark}
+    reached = [0]
+    for moment in sorted(chance.sample(range(1, rounds - 10), kills)):
+        how = ["--executor", chance.choice(executors), "--workers", chance.randint(2, 3)]
+        process = programs.start("resume", run.path, *how, "--rounds-per-job", 30, env=env)
+
+        def has_come(at, process=process):
+            is_new = len(events_of(run, "RunStarted")) == len(reached)
+            is_there = is_new and max(run.complete_rounds(), default=0) >= at
+            return is_there or process.poll() is not None
+
+        programs.wait_until(lambda at=moment, has_come=has_come: has_come(at))
+        tasks = [pid for pid in programs.processes_of(mark) if pid != process.pid]
+        if tasks and chance.random() < 0.5:
+            os.kill(chance.choice(tasks), signal.SIGKILL)
+            programs.wait_until(lambda at=moment + 5, has_come=has_come: has_come(at))
+        reached.append(max(run.complete_rounds(), default=0))
         programs.kill(process)
-        programs.wait_until(lambda: not programs.processes_of(str(tmp_path)), 10)
-        assert max(run.complete_rounds()) >= before
-        command = ["resume", run.path]
+        programs.wait_until(lambda: not programs.processes_of(mark))
     shown = json.loads(programs.succeed("resume", run.path, "--json"))
-    assert shown["model_sha256"] == expected
-    starts = starts_of(run)
-    assert len(starts) == 11
-    resumed = [event["completed"] for event in starts]
-    assert all(at >= moment for at, moment in zip(resumed[1:], moments, strict=True))
-    done = [e["completed"] for e in read_events(run) if e["event"] == "RoundCompleted"]
-    assert done == list(range(1, rounds + 1))
+    assert shown["model_sha256"] == expected["hash"]
+    starts = [event["completed"] for event in events_of(run, "RunStarted")]
+    assert len(starts) == kills + 1
+    assert all(at >= before for at, before in zip(starts, reached, strict=True))
+    done = [event["completed"] for event in events_of(run, "RoundCompleted")]
+    assert done == [*range(1, rounds + 1)]
 
 
-def read_events(run: RunDir) -> list[dict]:
-    return [json.loads(line) for line in (run.path / "events.jsonl").read_text().splitlines()]
-
-
-def test_resume_on_other_workers_and_blocks(data, reference, tmp_path):
-    """What a run is resumed with need not be what it was started with."""
-    run = tmp_path / "run"
-    created = driver.create(run, SETTINGS, data / "train", None)
-    executions = [
-        Execution("parallel", workers=2, blocks=4, rounds_per_job=3),
-        Execution("inline", workers=1, blocks=1, rounds_per_job=4),
-        Execution("parallel", workers=3, blocks=2, rounds_per_job=5),
-        Execution("inline", workers=2, blocks=3),
-    ]
-    for execution in executions[:-1]:
-        training = driver._Training(created, execution, 3, Events(), driver.ChainJob)
-        with training._workers():
-            training._advance(training._start())
-    assert driver.train(created, executions[-1], 3, Events()).model_sha256 == reference
+def events_of(run, kind):
+    path = run.path / "events.jsonl"
+    return [one for one in events.read(path) if one["event"] == kind] if path.exists() else []
 
 
 @pytest.mark.skipif(
@@ -195,12 +359,11 @@ def test_portable_has_the_same_bits_on_two_blas_cores(data, tmp_path):
     hashes = {}
     for profile in ("native", "portable"):
         for core in ("SkylakeX", "Sandybridge"):
+            folder = data / "rows"
+            path, settings = tmp_path / f"{profile}-{core}", Settings(**PLANS["rows"], rounds=10)
+            driver.create(path, settings, folder / "train", None, profile)
             env = {**os.environ, "OPENBLAS_CORETYPE": core}
-            command = arguments(
-                data,
-                tmp_path / f"{profile}-{core}",
-                *("--rounds", 10, "--numeric-profile", profile, "--json", "-q"),
-            )
-            hashes[profile, core] = json.loads(programs.succeed(*command, env=env))["model_sha256"]
+            shown = json.loads(programs.succeed("resume", path, "--json", "-q", env=env))
+            hashes[profile, core] = shown["model_sha256"]
     assert hashes["portable", "SkylakeX"] == hashes["portable", "Sandybridge"]
     assert hashes["native", "SkylakeX"] != hashes["native", "Sandybridge"]

@@ -6,18 +6,14 @@ import numpy as np
 import pytest
 
 import naive
+from builders import imported, params_of, trained
 from mapreduce.data.batch import Batch, Csr
-from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, UsageError
 from mapreduce.models.context import Context, Key
 from mapreduce.plan import augmentation, settings
 from mapreduce.plan.settings import Settings
-from mapreduce.runs import checkpoint
-from mapreduce.runs.events import Events
-from mapreduce.runs.execution import Execution
 from mapreduce.tracing.training.explaining import traced
-from mapreduce.training import driver
 
 KEY = Key(seed=3, round=5, shard=1, row=40)
 
@@ -101,20 +97,15 @@ SETTINGS = Settings(
 def data(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("images") / "data"
     x = images(77, request.param)
-    import_rows(Source([Rows(x, x[:, 5] % 3)], request.param, 1 / 255, 0, {}), folder, 0)
+    imported(folder, x.reshape(-1, *request.param), x[:, 5] % 3, scale=1 / 255)
     return folder
-
-
-def train(data, path, execution=None, **changes):
-    run = driver.create(path, replace(SETTINGS, **changes), data, data)
-    ended = driver.train(run, execution or Execution("inline"), 0, Events())
-    model = run.config.plan.create_model()
-    return run, checkpoint.load(run, model, ended.completed).params
 
 
 def test_gradients_are_of_changed_rows_and_evaluations_are_not(data, tmp_path):
     changes = {"optimizer": "sgd", "rounds": 2, "epochs": None, "class_weight": None, "seed": 9}
-    run, params = train(data, tmp_path / "run", **changes, eval_every=2)
+    settings = replace(SETTINGS, **changes, eval_every=2)
+    run = trained(tmp_path / "run", data, settings, evaluation=data)
+    params = params_of(run)
     plan, dataset = run.config.plan, Dataset(data)
     model, wanted = plan.create_model(), augmentation.parse(plan.augment)
     expected = model.init(9)
@@ -136,26 +127,8 @@ def test_gradients_are_of_changed_rows_and_evaluations_are_not(data, tmp_path):
     assert found["accuracy"] == correct / 77
 
 
-def test_the_same_bits(data, tmp_path):
-    run, params = train(data, tmp_path / "run")
-    for number, execution in enumerate(
-        (
-            Execution("inline", workers=3, blocks=3, fan_in=2, rounds_per_job=2),
-            Execution("parallel", workers=2, threads=2, blocks=2, start_method="fork"),
-            Execution("parallel", workers=2, blocks=3, start_method="fork", executor="gang"),
-        )
-    ):
-        other, found = train(data, tmp_path / f"run{number}", execution)
-        assert found.tobytes() == params.tobytes()
-        assert other.config.plan.sha256 == run.config.plan.sha256
-    _, plain = train(data, tmp_path / "plain", augment=None)
-    assert plain.tobytes() != params.tobytes()
-    _, flipped = train(data, tmp_path / "flipped", augment="flip")
-    assert flipped.tobytes() not in (params.tobytes(), plain.tobytes())
-
-
 def test_a_round_is_explained_with_its_augmentation(data, tmp_path):
-    run, _ = train(data, tmp_path / "run")
+    run = trained(tmp_path / "run", data, SETTINGS)
     trace = traced(run.path, 3, None, None, None)
     assert trace.checks
     assert not trace.is_other

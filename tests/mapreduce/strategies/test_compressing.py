@@ -1,28 +1,25 @@
-"""Compressed updates of replicas: against a naive loop, and one hash wherever they are sent."""
+"""Compressed updates of replicas: against a naive loop, and the bytes that are sent."""
 
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from trainings import GANG, INLINE, create, resumed, sha256, train, trained
 
 import datasets
 import naive
 import programs
+from builders import GANG, INLINE, create, trained
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
-from mapreduce.runs import checkpoint
 from mapreduce.runs.events import Evaluated, Events, Exchanged
-from mapreduce.runs.execution import Execution
 from mapreduce.strategies.averaging.averaging import Averaging
 from mapreduce.strategies.averaging.compressing import Compressor
 from mapreduce.strategies.base import Layout
 from mapreduce.strategies.leaf_ranges import LeafRange
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.testing import check_strategy
 from mapreduce.training import driver
 
 #: Three pages of parameters, and nine rounds in an epoch, of which the last one has fewer slices.
@@ -95,60 +92,6 @@ def test_the_rounds(data, tmp_path, text):
     expected = naive_params(tmp_path / "run", plan)
     # A mean of one bit is a float32, and its last bit may be another.
     np.testing.assert_allclose(run.latest_round().params, expected, rtol=1e-5, atol=1e-8)
-
-
-EXECUTIONS = [
-    Execution("inline", workers=3, blocks=3, rounds_per_job=2),
-    *(Execution("parallel", workers=count, blocks=1 + count % 3) for count in (1, 2, 3, 5)),
-    *(replace(GANG, workers=count, blocks=blocks) for count in (2, 3) for blocks in (1, 3)),
-]
-
-
-@pytest.fixture(scope="module")
-def expected(data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("expected")
-    return {
-        text: train(folder / f"{number}", data, replace(SETTINGS, compress=text))
-        for number, text in enumerate(FORMATS)
-    }
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        pytest.param(number, text, marks=[pytest.mark.slow] * (number % 3 != place))
-        for number in range(len(EXECUTIONS))
-        for place, text in enumerate(FORMATS)
-    ],
-)
-def test_one_hash(data, expected, tmp_path, number, text):
-    settings = replace(SETTINGS, compress=text)
-    assert train(tmp_path / "run", data, settings, EXECUTIONS[number]) == expected[text]
-
-
-def test_formats_differ(expected):
-    assert len({*expected.values()}) == len(FORMATS)
-
-
-def test_a_stopped_run_goes_on_with_other_workers(data, expected, tmp_path):
-    """What was not sent is in the checkpoint."""
-
-    run = resumed(tmp_path / "run", data, replace(SETTINGS, compress="topk:0.01"))
-    saved = checkpoint.load(run, run.config.plan.create_model(), 4)
-    assert saved.state["residual@1"].any()
-    assert sha256(run) == expected["topk:0.01"]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"compress": "fp16", "combine": "adasum"},
-        pytest.param({"compress": "onebit", "optimizer": "momentum"}, marks=pytest.mark.slow),
-        {"compress": "topk:0.05", "optimizer": "adam", "replica_state": "keep", "local_steps": 2},
-    ],
-)
-def test_the_contract(change):
-    check_strategy(Averaging, Settings(replicas=3, **change))
 
 
 @pytest.mark.parametrize("text", FORMATS)

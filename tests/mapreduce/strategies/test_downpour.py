@@ -1,4 +1,4 @@
-"""Downpour: its schedule, its rounds against a naive loop, and one hash wherever it runs."""
+"""Downpour: its schedule, and its rounds against a naive loop."""
 
 import copy
 from collections import defaultdict
@@ -8,19 +8,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainings import (
-    EXECUTIONS,
-    INLINE,
-    create,
-    params_of,
-    plan_of,
-    resumed,
-    sha256,
-    train,
-    trained,
-)
 
 import datasets
+from builders import INLINE, create, plan_and_params, train, trained
 from mapreduce.data import order
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
@@ -33,7 +23,6 @@ from mapreduce.strategies.downpour.schedule import Push, pushes
 from mapreduce.strategies.leaf_ranges import LeafRange
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.testing import check_strategy
 from mapreduce.training import driver
 
 #: Three pages of parameters; rounds of eight slices, the last one of an epoch has two.
@@ -58,9 +47,8 @@ def data(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def plan(data, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("plan") / "run"
-    return plan_of(folder, data, SETTINGS)
+def plan(data):
+    return driver.plan(SETTINGS, data, None)
 
 
 class TestSchedule:
@@ -186,7 +174,7 @@ def naive(path, plan):
 )
 def test_the_steps_of_a_naive_loop(data, tmp_path, change):
     settings = replace(SETTINGS, model="mlp:20", dtype="float64", **change)
-    plan, params = params_of(tmp_path / "run", data, settings)
+    plan, params = plan_and_params(tmp_path / "run", data, settings)
     np.testing.assert_allclose(params, naive(tmp_path / "run", plan), rtol=1e-10, atol=1e-12)
 
 
@@ -205,38 +193,16 @@ def test_one_replica_without_staleness_is_synchronous_training(tmp_path, change)
     assert train(tmp_path / "run", tmp_path / "data", settings) == expected
 
 
-def test_the_default_is_the_least_staleness(data, tmp_path):
-    plan = plan_of(tmp_path / "run", data, replace(SETTINGS, staleness=None))
-    assert plan.staleness == 2
-    assert plan_of(tmp_path / "sync", data, Settings()).staleness is None
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"replicas": 5, "staleness": 9, "optimizer": "momentum"},
-        {"model": "dense:900,batchnorm,relu"},
-    ],
-    ids=lambda change: "-".join(map(str, change.values())),
-)
-def test_one_hash(data, tmp_path, change):
-    settings = replace(SETTINGS, **change)
-    expected = train(tmp_path / "run", data, settings)
-    for number, execution in enumerate(EXECUTIONS):
-        assert train(tmp_path / f"run{number}", data, settings, execution) == expected, execution
-
-
-def test_a_stopped_run_goes_on_with_other_workers(data, tmp_path):
-    settings = replace(SETTINGS, optimizer="momentum", staleness=12)
-    expected = train(tmp_path / "expected", data, settings)
-    assert sha256(resumed(tmp_path / "run", data, settings)) == expected
+def test_the_default_is_the_least_staleness(data):
+    assert driver.plan(replace(SETTINGS, staleness=None), data, None).staleness == 2
+    assert driver.plan(Settings(), data, None).staleness is None
 
 
 def test_batch_norm_moves_its_moments_once_a_push(tmp_path):
     """The running mean of a layer that gets the rows themselves, which do not change."""
     datasets.blobs(tmp_path / "data", (56, 48), features=3, dtype="float32")
     settings = replace(SETTINGS, model="batchnorm", replicas=2, staleness=3, rounds=1)
-    plan, params = params_of(tmp_path / "run", tmp_path / "data", settings)
+    plan, params = plan_and_params(tmp_path / "run", tmp_path / "data", settings)
     context, mean = TaskContext(tmp_path / "run", 1), np.zeros(3)
     for push in pushes(plan, 0):
         rows = [context.batch(one) for one in replicas.slices_of(plan, 0, push.replica)]
@@ -346,11 +312,3 @@ def _given(settings, **more):
     given = {name: value for name, value in vars(settings).items() if value is not None}
     default = vars(Settings())
     return {name: value for name, value in given.items() if value != default[name]} | more
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"replicas": 3, "staleness": 4}, {"replicas": 2, "optimizer": "adam", "l2": 0.1}],
-)
-def test_the_contract(change):
-    check_strategy(Downpour, Settings(**change))

@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from trainings import trained
 
 import datasets
+from builders import trained
 from mapreduce.cli.main import main
 from mapreduce.plan.settings import Settings
 from mapreduce.support import numeric

@@ -1,17 +1,14 @@
-"""Random numbers, extra sums and buffers: the same bits however a training is divided."""
+"""Random numbers, extra sums and buffers of a model."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from trainings import INLINE, trained
 
+from builders import imported, params_of, trained
 from mapreduce import models
-from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
 from mapreduce.plan.settings import Settings
-from mapreduce.runs import checkpoint
-from mapreduce.runs.execution import Execution
 
 SETTINGS = Settings(
     model="running-mean",
@@ -40,14 +37,13 @@ def data(tmp_path_factory):
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 3, 77)
     x = (generator.standard_normal((77, 64)) + labels[:, None]).astype("float32")
-    import_rows(Source([Rows(x, labels)], (64,), 1.0, 0, {"format": "test"}), folder, 0)
+    imported(folder, x, labels)
     return folder
 
 
-def train(data, path, execution=INLINE, **changes):
-    run = trained(path, data, replace(SETTINGS, **changes), execution)
-    model = run.config.plan.create_model()
-    return run, checkpoint.load(run, model, run.result().completed).params
+def train(data, path, **changes):
+    run = trained(path, data, replace(SETTINGS, **changes))
+    return run, params_of(run)
 
 
 @pytest.fixture(scope="module")
@@ -85,19 +81,6 @@ def test_a_search_goes_on_beside_a_buffer(data, tmp_path):
     ]
     assert found[0][-found[1].size :].tobytes() == found[1].tobytes()
     assert found[0][0] != 0
-
-
-@pytest.mark.parametrize(
-    "execution",
-    [
-        Execution("inline", workers=3, blocks=3, fan_in=2, rounds_per_job=2),
-        Execution("parallel", workers=2, threads=2, blocks=2, start_method="fork"),
-        Execution("parallel", workers=2, blocks=3, start_method="fork", executor="gang"),
-    ],
-)
-def test_the_same_bits(data, reference, tmp_path, execution):
-    _, params = train(data, tmp_path / "run", execution)
-    assert params.tobytes() == reference[1].tobytes()
 
 
 def test_extras_that_are_not_declared(data, tmp_path, monkeypatch):

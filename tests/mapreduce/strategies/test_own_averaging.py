@@ -1,4 +1,4 @@
-"""Averaging of replicas, a strategy of one's own: one hash wherever it runs, also after a stop."""
+"""Averaging of replicas, a strategy of one's own: it is explained, and it is sent to a cluster."""
 
 import json
 import secrets
@@ -6,9 +6,9 @@ import sys
 
 import pytest
 from own_averaging import REPLICAS
-from trainings import resumed, sha256, train
 
 import datasets
+from builders import train
 from hdfs_utils.paths import RemotePath
 from mapreduce.cli.main import main
 from mapreduce.data.copying import copy
@@ -49,25 +49,6 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(data):
     return train(data / "inline", data / "train", SETTINGS)
-
-
-@pytest.mark.parametrize(
-    "execution",
-    [
-        Execution("inline", workers=3, blocks=3, rounds_per_job=2),
-        Execution("parallel", workers=2, blocks=2, start_method="fork"),
-        Execution("parallel", workers=2, start_method="forkserver"),
-        pytest.param(Execution("local", rounds_per_job=2), marks=pytest.mark.slow),
-        Execution("parallel", workers=2, blocks=3, start_method="fork", executor="gang"),
-    ],
-    ids=lambda one: f"{one.runner}-{one.executor}-{one.start_method}",
-)
-def test_one_hash(data, expected, tmp_path, execution):
-    assert train(tmp_path / "run", data / "train", SETTINGS, execution) == expected
-
-
-def test_a_run_that_was_stopped(data, expected, tmp_path):
-    assert sha256(resumed(tmp_path / "run", data / "train", SETTINGS, after=2)) == expected
 
 
 class TestExplain:

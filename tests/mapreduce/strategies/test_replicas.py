@@ -1,13 +1,13 @@
-"""Averaging: the steps of its rounds against a naive loop, and one hash wherever it runs."""
+"""Averaging: the steps of its rounds against a naive loop."""
 
 import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from trainings import EXECUTIONS, create, params_of, plan_of, resumed, sha256, train
 
 import datasets
+from builders import create, plan_and_params, train
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
@@ -15,7 +15,7 @@ from mapreduce.strategies import replicas
 from mapreduce.strategies.averaging.adasum import adasum
 from mapreduce.strategies.averaging.averaging import Averaging
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.testing import check_strategy
+from mapreduce.training import driver
 
 #: Three pages of parameters; rounds of eight slices, the last one of an epoch has six.
 SETTINGS = Settings(
@@ -36,7 +36,7 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="module")
 def plan(data):
     settings = replace(SETTINGS, replicas=3, local_steps=2)
-    return plan_of(data / "plan", data / "train", settings)
+    return driver.plan(settings, data / "train", None)
 
 
 class TestTheSixSteps:
@@ -65,7 +65,7 @@ class TestTheSixSteps:
     def test_4_updates_count_as_their_rows(self, data, tmp_path):
         """Six steps on fourteen slices: parts of four and of five slices."""
         settings = replace(SETTINGS, replicas=3, rounds=5, dtype="float64")
-        plan, params = params_of(tmp_path / "run", data / "train", settings)
+        plan, params = plan_and_params(tmp_path / "run", data / "train", settings)
         np.testing.assert_allclose(params, naive(tmp_path / "run", plan), rtol=1e-12, atol=1e-14)
 
     @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ class TestTheSixSteps:
     )
     def test_5_updates_become_one(self, data, tmp_path, change):
         settings = replace(SETTINGS, dtype="float64", **change)
-        plan, params = params_of(tmp_path / "run", data / "train", settings)
+        plan, params = plan_and_params(tmp_path / "run", data / "train", settings)
         np.testing.assert_allclose(params, naive(tmp_path / "run", plan), rtol=1e-10, atol=1e-12)
 
     def test_6_rounds_go_on_until_the_epochs_are_over(self, data, tmp_path):
         settings = replace(SETTINGS, replicas=4, local_steps=5, rounds=None, epochs=2)
-        plan = plan_of(tmp_path / "run", data / "train", settings)
+        plan = driver.plan(settings, data / "train", None)
         assert plan.rounds == 2 * 2
         seen = [one for completed in range(2) for one in plan.slices(completed)]
         assert len(seen) == len({*seen}) == 280 // 4
@@ -164,45 +164,23 @@ class TestOneStepIsALargeBatch:
     """What one local step of plain SGD has in common with synchronous training."""
 
     def sync(self, folder, data, settings):
-        return params_of(folder / "sync", data, replace(settings, strategy="sync", replicas=1))[1]
+        return plan_and_params(
+            folder / "sync", data, replace(settings, strategy="sync", replicas=1)
+        )[1]
 
     @pytest.mark.parametrize("count", [1, 2, 4, 8])
     def test_to_the_bit_with_powers_of_two(self, data, tmp_path, count):
         settings = replace(EXACT, replicas=count)
-        _, params = params_of(tmp_path / "run", data / "even", settings)
+        _, params = plan_and_params(tmp_path / "run", data / "even", settings)
         assert np.array_equal(params, self.sync(tmp_path, data / "even", EXACT))
 
     @pytest.mark.parametrize("change", [{"replicas": 3}, {"replicas": 4, "learning_rate": 0.1}])
     def test_nearly_with_others(self, data, tmp_path, change):
         settings = replace(SETTINGS, dtype="float64", **change)
-        _, params = params_of(tmp_path / "run", data / "train", settings)
+        _, params = plan_and_params(tmp_path / "run", data / "train", settings)
         others = self.sync(tmp_path, data / "train", settings)
         assert np.abs(params - others).max() < 1e-6
         assert not np.array_equal(params, others)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"replicas": 5, "local_steps": 2},
-        {"replicas": 4, "local_steps": 2, "optimizer": "momentum", "replica_state": "keep"},
-        {"replicas": 4, "elastic": 0.2, "replica_state": "keep"},
-        {"replicas": 5, "combine": "adasum", "replica_state": "keep", "optimizer": "momentum"},
-    ],
-    ids=lambda change: "-".join(map(str, change.values())),
-)
-def test_one_hash(data, tmp_path, change):
-    settings = replace(SETTINGS, **change)
-    expected = train(tmp_path / "run", data / "train", settings)
-    for number, execution in enumerate(EXECUTIONS):
-        found = train(tmp_path / f"run{number}", data / "train", settings, execution)
-        assert found == expected, execution
-
-
-def test_a_stopped_run_goes_on_with_other_workers(data, tmp_path):
-    settings = replace(SETTINGS, replicas=4, optimizer="momentum", replica_state="keep")
-    expected = train(tmp_path / "expected", data / "train", settings)
-    assert sha256(resumed(tmp_path / "run", data / "train", settings)) == expected
 
 
 @pytest.mark.parametrize(
@@ -227,7 +205,7 @@ def test_what_does_not_fit_together(data, tmp_path, change, message):
 
 def test_slices_are_small_enough_for_the_replicas(data, tmp_path):
     settings = replace(SETTINGS, batch_size=64, slice_rows=None, replicas=16)
-    plan = plan_of(tmp_path / "run", data / "train", settings)
+    plan = driver.plan(settings, data / "train", None)
     assert plan.slices_per_step == 16
 
 
@@ -235,20 +213,6 @@ def test_a_replica_that_diverges_is_named(data, tmp_path):
     settings = replace(SETTINGS, model="softmax", learning_rate=1e38, replicas=4, local_steps=2)
     with pytest.raises(NonFiniteError, match=r"round \d, replica \d, local step \d \(shard"):
         train(tmp_path / "run", data / "train", settings)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"replicas": 3},
-        {"replicas": 3, "local_steps": 2, "optimizer": "adam"},
-        {"replicas": 2, "clip_norm": 0.5, "replica_state": "keep", "optimizer": "momentum"},
-        {"replicas": 3, "combine": "adasum"},
-        {"replicas": 3, "elastic": 0.3, "replica_state": "keep"},
-    ],
-)
-def test_the_contract(change):
-    check_strategy(Averaging, Settings(**change))
 
 
 class TestAdasum:

@@ -6,6 +6,7 @@ from own_averaging import Averaging
 
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.softmax import Softmax
+from mapreduce.plan import strategies
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message
 from mapreduce.strategies.base import Phase
@@ -21,17 +22,35 @@ def _forgotten(monkeypatch):
         monkeypatch.setenv(name, "")
 
 
-@pytest.mark.parametrize(
-    ("kind", "settings"),
-    [
-        (Sync, Settings()),
-        (Sync, Settings(optimizer="momentum", l2=0.1)),
-        (Averaging, Settings()),
-        (Averaging, Settings(optimizer="momentum", weight_decay=0.1)),
+#: Of each strategy the settings that give its rounds other phases, or its units what they own.
+CONFORMING = {
+    "sync": [{}, {"optimizer": "momentum", "l2": 0.1}, {"clip_norm": 0.5}],
+    "averaging": [
+        {"replicas": 3, "local_steps": 2, "optimizer": "adam"},
+        {"replicas": 2, "clip_norm": 0.5, "replica_state": "keep", "optimizer": "momentum"},
+        {"replicas": 3, "elastic": 0.3, "replica_state": "keep"},
+        {"replicas": 3, "combine": "adasum", "compress": "fp16"},
+        {"replicas": 3, "compress": "topk:0.05", "replica_state": "keep", "local_steps": 2},
     ],
+    "downpour": [{"replicas": 3, "staleness": 4}, {"replicas": 2, "optimizer": "adam", "l2": 0.1}],
+    "tournament": [
+        {"replicas": 3, "optimizer": "momentum"},
+        {"replicas": 2, "local_steps": 2, "spread": 2.0},
+    ],
+    Averaging: [{"optimizer": "momentum", "weight_decay": 0.1}],
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"), [(name, change) for name, each in CONFORMING.items() for change in each]
 )
-def test_strategies(kind, settings):
-    check_strategy(kind, settings)
+def test_strategies(name, change):
+    kind = strategies.STRATEGIES.find(name) if isinstance(name, str) else name
+    check_strategy(kind, Settings(**change))
+
+
+def test_every_strategy_is_tested():
+    assert {*strategies.STRATEGIES} < {*CONFORMING}
 
 
 @pytest.mark.parametrize(
@@ -77,10 +96,6 @@ class Diverges(Averaging):
 def test_parameters_that_are_not_finite_end_a_training():
     with pytest.raises(NonFiniteError, match=r"round 0: the update makes parameter .* diverged"):
         check_strategy(Diverges)
-
-
-def test_scalars_of_all_blocks():
-    check_strategy(Sync, Settings(clip_norm=0.5))
 
 
 class ByArrival(Averaging):

@@ -1,4 +1,4 @@
-"""Tournaments: their rounds against a naive loop, and one hash wherever they run."""
+"""Tournaments: their matches, and their rounds against a naive loop."""
 
 import collections
 import json
@@ -9,21 +9,19 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from trainings import EXECUTIONS, INLINE, create, plan_of, resumed, sha256, trained
 
 import datasets
+from builders import CHAIN, GANG, INLINE, create, sha256, stopped, trained
 from mapreduce.data import order
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.context import Context, Key
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs import checkpoint, outcome
-from mapreduce.runs.events import RoundCompleted, TournamentDecided, read
+from mapreduce.runs.events import Events, RoundCompleted, TournamentDecided, read
 from mapreduce.strategies import replicas
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.strategies.tournament.matches import decide, factors, pairs
-from mapreduce.strategies.tournament.tournament import Tournament
-from mapreduce.testing import check_strategy
 from mapreduce.training import driver
 
 #: Three pages of parameters. Of 70 slices 5 are held out; rounds have eight slices a local step,
@@ -56,8 +54,8 @@ def train(path, data, settings, execution=INLINE):
 
 
 @pytest.fixture(scope="module")
-def plan(data, tmp_path_factory):
-    return plan_of(tmp_path_factory.mktemp("plan") / "run", data, SETTINGS)
+def plan(data):
+    return driver.plan(SETTINGS, data, None)
 
 
 class TestHeldOutRows:
@@ -83,12 +81,11 @@ class TestHeldOutRows:
         other = {*replace(plan, seed=1).held_out_for(0, 99)}
         assert other != {*counts}
 
-    def test_about_five_percent_in_whole_slices(self, data, tmp_path):
-        assert plan_of(tmp_path / "run", data, replace(SETTINGS, held_out=None)).held_out == 16
+    def test_about_five_percent_in_whole_slices(self, data):
+        assert driver.plan(replace(SETTINGS, held_out=None), data, None).held_out == 16
 
-    def test_other_plans_are_as_before(self, data, tmp_path):
-        settings = Settings(batch_size=32, slice_rows=4, rounds=9)
-        plan = plan_of(tmp_path / "run", data, settings)
+    def test_other_plans_are_as_before(self, data):
+        plan = driver.plan(Settings(batch_size=32, slice_rows=4, rounds=9), data, None)
         assert not {"held_out", "spread"} & {*plan.to_dict()}
         drawn = np.sort(order.permutation(plan.seed, 1, 70)[:8])
         # Shards of 32, 22 and 16 slices.
@@ -234,23 +231,11 @@ def test_a_naive_loop(data, tmp_path, change):
     np.testing.assert_allclose(mean, seen, rtol=1e-9)
 
 
-def test_one_hash_and_one_history(data, tmp_path):
-    """An odd number of replicas; in the last round of an epoch there is a slice for one only."""
-    settings = replace(SETTINGS, replicas=5, local_steps=2, spread=2.0, rounds=6)
-    expected = train(tmp_path / "run", data, settings)
-    assert len(expected[1]) == 6
-    assert {len(one.winners) for one in expected[1]} == {2, 0}
-    for number, execution in enumerate(EXECUTIONS):
-        found = train(tmp_path / f"run{number}", data, settings, execution)
-        assert found == expected, execution
-
-
-def test_a_stopped_run_goes_on_with_other_workers(data, tmp_path):
-    """Its log tells of each round once, and ``runs show`` of the matches that were won."""
-
+def test_a_run_that_was_stopped_tells_of_each_round_once(data, tmp_path):
+    """Also ``runs show``, of the matches that were won."""
     digest, decided = train(tmp_path / "expected", data, SETTINGS)
-    run = resumed(tmp_path / "run", data, SETTINGS)
-    assert sha256(run) == digest
+    stopped(run := create(tmp_path / "run", data, SETTINGS), CHAIN, 4)
+    assert driver.train(run, GANG, 0, Events()).model_sha256 == digest
     recorded = read(run.path / "events.jsonl")
     told = [one for one in recorded if one["event"] == "TournamentDecided"]
     for one, expected in zip(told, decided, strict=True):
@@ -332,11 +317,3 @@ def test_a_single_slice_cannot_be_held_out(data):
     settings = replace(SETTINGS, limit_rows=4, batch_size=0, replicas=2)
     with pytest.raises(UsageError, match=r"of 1 slices .* takes 2\. Take a smaller --batch-size"):
         driver.plan(settings, data, None)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"replicas": 3, "optimizer": "momentum"}, {"replicas": 2, "local_steps": 2, "spread": 2.0}],
-)
-def test_the_contract(change):
-    check_strategy(Tournament, Settings(**change))
