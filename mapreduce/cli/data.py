@@ -258,7 +258,8 @@ def _show_recipe(recipe: Any, classes: Sequence[object] | None) -> None:
     for column in recipe.columns:
         count = column.width
         many = f" -> {count} features" if count > 1 else ""
-        rows.append((column.name, column.kind.replace("date:", "date ") + many, column.note))
+        kind = column.kind.replace("date:", "date ").replace("@", ", ")
+        rows.append((column.name, kind + many, column.note))
     rows += [(name, "left out", why) for name, why in sorted(recipe.left_out.items())]
     widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
     most = 60

@@ -181,7 +181,8 @@ def _kind(kind: Any) -> str:
     if pa.types.is_boolean(kind):
         return "boolean"
     if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
-        return "date:YYYY-MM-DD"
+        zone = tables.zone_of(kind)
+        return "date:YYYY-MM-DD" + f"@{zone}" * bool(zone)
     if pa.types.is_null(kind):
         return "empty"
     return "text" if tables.is_text(kind) else "unknown"

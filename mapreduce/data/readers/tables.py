@@ -177,6 +177,8 @@ class Piece:
     others : dict
         Arrow arrays of label, weights and id, by the names of their columns.
     summary : Summary or None
+    zoned : dict of str to int
+        Of dates that a model knows without a time zone, how many fields have one, by column.
     """
 
     rows: int
@@ -184,6 +186,7 @@ class Piece:
     block: Block
     others: dict[str, Any]
     summary: Summary | None
+    zoned: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -222,8 +225,10 @@ class Reader:
         """
         others = [name for name in self.roles[:3] if name is not None]
         parsed = self.table.parse(leaf, self.kinds, others)
-        found, columns = dict(self.kinds), {}
+        found, columns, zoned = dict(self.kinds), {}, {}
         for name, kind in self.kinds.items():
+            if self.fixed and kind.startswith("date:") and not kinds.of_date(kind)[1]:
+                parsed[name], zoned[name] = _without_zone(parsed[name])
             columns[name], found[name] = self._column(name, kind, parsed[name])
         if found != self.kinds:
             raise Misread(found)
@@ -244,7 +249,7 @@ class Reader:
             some = summary.of(
                 kept, self.kinds, columns, weights, detailed=self.detailed, plain=self._signed
             )
-        return Piece(rows, keep, _block(columns, kept), rest, some)
+        return Piece(rows, keep, _block(columns, kept), rest, some, zoned)
 
     def _column(self, name: str, kind: str, column: Any) -> tuple[Any, str]:
         """A column as numbers or texts, and its kind as its fields show it."""
@@ -253,6 +258,13 @@ class Reader:
             if is_date != pa.types.is_temporal(column.type) and kind != "empty":
                 what = "dates" if is_date else f"a {kind}".rstrip("?")
                 raise BadField(0, name, f"expected {what}, found the type {column.type}")
+            if is_date and kinds.of_date(kind)[1] and not zone_of(column.type):
+                raise BadField(
+                    0,
+                    name,
+                    f"expected times with a time zone, as in the training data, found the type "
+                    f"{column.type}. Give the column its zone",
+                )
             values, found = _typed(column, kind)
             if kind == "boolean" and not np.isin(values[~np.isnan(values)], (0.0, 1.0)).all():
                 row = int((~np.isnan(values) & ~np.isin(values, (0.0, 1.0))).argmax())
@@ -269,10 +281,8 @@ class Reader:
             if bad.any():
                 if self.fixed or self._is_said(name):
                     row = int(bad.argmax())
-                    what, _, form = kind.replace("?", "").partition(":")
                     value = fields.shown(column[row].as_py(), np.dtype(np.float64))
-                    wanted = f"expected a {what} {form}".rstrip()
-                    raise BadField(row, name, f"{wanted}, found {value}")
+                    raise BadField(row, name, f"expected a {kinds.shown(kind)}, found {value}")
                 return values, kinds.join(kind, kinds.kind_of(self.plain(name, column)))
             # Other rows may tell which of several formats it is.
             found = kinds.join(kind, kinds.kind_of(column)) if "|" in kind else kind
@@ -337,7 +347,8 @@ class Reader:
 
     def _parsed(self, kind: str, column: Any) -> tuple[Array, Array]:
         if kind.startswith("date:"):
-            values = kinds.dates(column, kind.removeprefix("date:").split("|")[0])
+            formats, zone = kinds.of_date(kind)
+            values = kinds.dates(column, formats[0], zone)
             return values, np.isnan(values) & kinds.is_given(column)
         if kind == "boolean":
             return kinds.booleans(column)
@@ -391,6 +402,20 @@ def is_text(kind: Any) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
+def zone_of(kind: Any) -> str:
+    """The time zone of an Arrow type; empty if it has none."""
+    return kind.tz or "" if pa.types.is_timestamp(kind) else ""
+
+
+def _without_zone(column: Any) -> tuple[Any, int]:
+    """Dates as the clock shows them, and how many of them have a time zone."""
+    if zone := zone_of(column.type):
+        return kinds.on_clock(column, zone), len(column) - column.null_count
+    if not is_text(column.type) or not (zoned := kinds.is_zoned(fields.texts(column))).any():
+        return column, 0
+    return kinds.without_zone(fields.texts(column)), int(zoned.sum())
+
+
 def is_number(kind: Any) -> bool:
     """Whether an Arrow type is one of numbers."""
     types = pa.types
@@ -403,9 +428,9 @@ def _typed(column: Any, kind: str) -> tuple[Any, str]:
         if pa.types.is_time(column.type):
             seconds = column.cast(pa.time64("us")).cast(pa.int64())
         else:
-            if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+            if zone := kinds.of_date(kind)[1]:
                 # Months and hours are those of the clock there.
-                column = pc.local_timestamp(column)
+                column = kinds.on_clock(column, zone)
             seconds = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
         values = seconds.to_numpy(zero_copy_only=False) / 1e6
         return values, kind
@@ -444,7 +469,8 @@ def expected(table: Table, recipe: Recipe, found: Roles) -> dict[str, str]:
     for name in found.features:
         rule, kind = recipe.columns.get(name, Rule()), sniffed[name]
         if rule.format is not None:
-            kind = f"date:{rule.format}"
+            _, at, zone = kind.partition("@")
+            kind = f"date:{rule.format}{at}{zone}"
         elif rule.kind is not None and rule.kind != "date":
             kind = kinds_said[rule.kind]
         elif rule.kind == "date" and not kind.startswith("date:"):
@@ -533,6 +559,7 @@ class Reading:
         self.dropped = 0
         self.unknown: dict[str, int] = {}
         self._missing: dict[str, int] = {}
+        self._zoned: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[Rows]:
         fold: TreeFold[Summary] = TreeFold(1 << 40, summary.combine, "the summary")
@@ -556,6 +583,7 @@ class Reading:
                 for counts, found in (
                     (self.unknown, self._like.unknown(piece.block)),
                     (self._missing, self._like.filled(piece.block)),
+                    (self._zoned, piece.zoned),
                 ):
                     for name, count in found.items():
                         counts[name] = counts.get(name, 0) + count
@@ -644,6 +672,12 @@ class Reading:
             f"data: {'no category' if self._like and self._like.is_text(name) else 'the mean'} "
             f"stands for them"
             for name, count in self._missing.items()
+        ]
+        found += [
+            f"column {name}: {count:,} of the fields have a time zone, and none is known of the "
+            f"training data: they are read as the clock of their own zone shows them"
+            for name, count in self._zoned.items()
+            if count
         ]
         if self.dropped:
             found.append(f"rows left out, since labels or fields are missing: {self.dropped:,}")

@@ -85,7 +85,9 @@ def _column(name: str, column: Column, kind: str, rows: int, leak: str | None) -
     }
     notes = found["notes"]
     if ":" in kind:
-        found["format"] = kind.partition(":")[2]
+        found["format"], _, zone = kind.partition(":")[2].partition("@")
+        if zone:
+            found["zone"] = zone
         if "|" in kind:
             notes.append(f"its dates may be {found['format'].replace('|', ' or ')}")
     whole = isinstance(column, Texts) or (column.whole and kind.startswith("number"))

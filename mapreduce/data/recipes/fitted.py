@@ -39,7 +39,8 @@ class Fitted:
     ----------
     name : str
     kind : str
-        ``number``, ``boolean``, ``date:FORMAT``, ``category``, ``hashed`` or ``text``.
+        ``number``, ``boolean``, ``date:FORMAT``, ``date:FORMAT@ZONE``, ``category``, ``hashed`` or
+        ``text``.
     missing : str
         What to do where a field is missing.
     fill : float or str or None
@@ -394,7 +395,7 @@ class FittedRecipe:
 
 def _makes_sense(column: Fitted, recipe: Recipe) -> bool:
     """Whether features can be made of a column, as a file describes it."""
-    kind, _, form = column.kind.partition(":")
+    kind, _, form = column.kind.partition("@")[0].partition(":")
     has_bits = kind in ("hashed", "text") and recipe.hash_bits is None
     return (
         kind in (*kinds.KINDS, "hashed")
@@ -517,8 +518,10 @@ def _fit_numbers(
     if recipe.hash_bits is not None:
         return Fitted(kind="number", note="hashed with all others", **common)
     if "|" in kind:
-        formats = kind.removeprefix("date:").replace("|", " or ")
-        raise DataError(f"its dates may be {formats}. Say which: --date-format {name}=DD/MM/YYYY")
+        raise DataError(
+            f"its dates may be {' or '.join(kinds.of_date(kind)[0])}. Say which: "
+            f"--date-format {name}=DD/MM/YYYY"
+        )
     unit = DAY if kind.startswith("date:") else 1.0
     is_scaled = recipe.standardise and not kind.startswith("boolean")
     if (is_scaled or missing == "mean") and not np.isfinite(column.squares):
@@ -565,7 +568,8 @@ def _constant(kind: str, constant: float | str | None) -> float:
     """What a user puts in the place of missing numbers or dates."""
     text = pa.array([str(constant)])
     if kind.startswith("date:"):
-        found, what = kinds.dates(text, kind.removeprefix("date:")), kind.replace("date:", "date ")
+        (form,), _ = kinds.of_date(kind)
+        found, what = kinds.dates(text, form), f"date {form}"
     elif kind == "boolean":
         (found, _), what = kinds.booleans(text), "word such as true or false"
     else:

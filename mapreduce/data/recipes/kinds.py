@@ -10,13 +10,17 @@ import pyarrow.compute as pc
 
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import MISSING, NUMBER
+from mapreduce.errors import DataError
 
-#: The kinds that a recipe can ask for. Dates are followed by their format: ``date:DD.MM.YYYY``.
+#: The kinds that a recipe can ask for. Dates are followed by their format, and by the time zone on
+#: whose clock they are read if they are instants: ``date:DD.MM.YYYY``, ``date:YYYY-MM-DD@UTC``.
 KINDS = ("number", "boolean", "date", "category", "text")
 #: Words for true and false, in lower case.
 TRUE, FALSE = ("true", "yes", "t", "y"), ("false", "no", "f", "n")
 
-_TIME = r"(?:[ T](\d{2}):(\d{2})(?::(\d{2})(?:\.\d{1,9})?)?(?:Z|[+-]00:?00)?)?"
+_OFFSET = r"Z|[+-]\d{2}(?::?\d{2})?"
+_TIME = rf"(?:[ T](\d{{2}}):(\d{{2}})(?::(\d{{2}})(?:\.\d{{1,9}})?)?(?P<z>{_OFFSET})?)?"
+_ZONED = rf"([ T]\d{{2}}:[0-9:.]*)(?:{_OFFSET})$"
 _DATES = {
     "YYYY-MM-DD": (r"(\d{4})-(\d{2})-(\d{2})" + _TIME, "ymd"),
     "YYYY/MM/DD": (r"(\d{4})/(\d{1,2})/(\d{1,2})" + _TIME, "ymd"),
@@ -48,7 +52,8 @@ def kind_of(fields: Any) -> str:
     -------
     str
         ``empty`` if all are missing, ``number``, ``number?`` if some are missing, ``boolean``,
-        ``date:FORMAT`` (``date:FORMAT|FORMAT`` if the fields do not tell), or ``text``.
+        ``date:FORMAT`` (``date:FORMAT|FORMAT`` if the fields do not tell), ``date:FORMAT@UTC`` if
+        all have an offset from UTC, or ``text``.
     """
     values = trimmed(pc.unique(fields)).drop_null()
     words = values.filter(pc.invert(pc.is_in(values, _MISSING_WORDS)))
@@ -61,8 +66,27 @@ def kind_of(fields: Any) -> str:
         return "number" if len(words) == len(values) and not _missing(fields) else "number?"
     if _all(pc.is_in(pc.utf8_lower(words), _BOOLEANS)):
         return "boolean"
-    found = [name for name in DATE_FORMATS if not np.isnan(dates(words, name)).any()]
-    return f"date:{'|'.join(found)}" if found else "text"
+    zone = "UTC" if is_zoned(words[:1]).any() else ""
+    found = [name for name in DATE_FORMATS if not np.isnan(dates(words, name, zone)).any()]
+    return _date(found, zone) if found else "text"
+
+
+def of_date(kind: str) -> tuple[list[str], str]:
+    """The formats that dates of a kind may have, and their time zone, which may be empty."""
+    formats, _, zone = kind.removeprefix("date:").partition("@")
+    return formats.split("|"), zone
+
+
+def _date(formats: Sequence[str], zone: str) -> str:
+    return f"date:{'|'.join(formats)}" + f"@{zone}" * bool(zone)
+
+
+def shown(kind: str) -> str:
+    """What fields of a kind are, for a message."""
+    if not kind.startswith("date:"):
+        return kind.rstrip("?")
+    formats, zone = of_date(kind)
+    return f"date {' or '.join(formats)}" + " with an offset from UTC, such as +00:00" * bool(zone)
 
 
 def join(left: str, right: str) -> str:
@@ -75,9 +99,10 @@ def join(left: str, right: str) -> str:
         if one == "empty":
             return "number?" if other == "number" else other
     if left.startswith("date:") and right.startswith("date:"):
-        mine, theirs = (kind.removeprefix("date:").split("|") for kind in (left, right))
-        if both := [name for name in mine if name in theirs]:
-            return f"date:{'|'.join(both)}"
+        (mine, zone), (theirs, other) = of_date(left), of_date(right)
+        both = [name for name in mine if name in theirs]
+        if both and zone == other:
+            return _date(both, zone)
     return "text"
 
 
@@ -145,18 +170,49 @@ def booleans(fields: Any) -> tuple[Array, Array]:
     return values, np.isnan(values) & is_given(fields)
 
 
-def dates(fields: Any, form: str) -> Array:
-    """Seconds since 1970 (rows,), UTC, float64, of dates; NaN where there is none of the format."""
+def is_zoned(fields: Any) -> Array:
+    """Which texts (rows,) end with a time of day and its offset from UTC."""
+    found: Array = pc.fill_null(pc.match_substring_regex(fields, _ZONED), False).to_numpy(
+        zero_copy_only=False
+    )
+    return found
+
+
+def without_zone(fields: Any) -> Any:
+    """Texts without the offsets from UTC of their times of day."""
+    return pc.replace_substring_regex(fields, _ZONED, r"\1")
+
+
+def dates(fields: Any, form: str, zone: str = "") -> Array:
+    """Seconds since 1970 (rows,), float64, of dates; NaN where there is none of the format.
+
+    They are those of the clock in a time zone, for which each must have an offset from UTC; without
+    a zone none may have one.
+    """
     pattern, order = _DATES[form]
     encoded = fields.dictionary_encode()
     parts = pc.extract_regex(encoded.dictionary, "^" + _named(pattern, order) + "$")
     values = np.full(len(encoded.dictionary) + 1, np.nan)
     are = pc.is_valid(parts).to_numpy(zero_copy_only=False)
     if are.any():
-        values[:-1][are] = _seconds(parts.filter(pa.array(are)))
+        values[:-1][are] = _seconds(parts.filter(pa.array(are)), zone)
     codes = pc.fill_null(encoded.indices, len(encoded.dictionary))
     found: Array = values[codes.to_numpy(zero_copy_only=False)]
     return found
+
+
+def on_clock(times: Any, zone: str) -> Any:
+    """Arrow's times with a time zone as those of the clock in another one.
+
+    Raises
+    ------
+    DataError
+        This machine knows no such zone.
+    """
+    try:
+        return pc.local_timestamp(times.cast(pa.timestamp("us", zone), safe=False))
+    except pa.ArrowInvalid as error:
+        raise DataError(f"the time zone {zone!r} is unknown on this machine: {error}") from error
 
 
 def _named(pattern: str, order: str) -> str:
@@ -166,7 +222,7 @@ def _named(pattern: str, order: str) -> str:
     return pattern
 
 
-def _seconds(parts: Any) -> Array:
+def _seconds(parts: Any, zone: str) -> Array:
     def part(name: str) -> Array:
         texts = pc.struct_field(parts, name)
         texts = pc.if_else(pc.equal(texts, ""), "0", texts)
@@ -182,7 +238,23 @@ def _seconds(parts: Any) -> Array:
     days = first.astype("datetime64[D]").astype(np.int64) + day - 1
     # 31 April is no date.
     valid &= days < (first + 1).astype("datetime64[D]").astype(np.int64)
-    return np.where(valid, days * 86400.0 + hour * 3600 + minute * 60 + second, np.nan)
+    offsets = pc.struct_field(parts, "z").dictionary_encode()
+    valid &= (pc.not_equal(offsets, "").to_numpy(zero_copy_only=False)) == bool(zone)
+    seconds = days * 86400 + hour * 3600 + minute * 60 + second
+    if zone:
+        known = np.array([_offset(one) for one in offsets.dictionary.to_pylist()], np.int64)
+        seconds -= known[offsets.indices.to_numpy()]
+        if zone != "UTC":
+            seconds = on_clock(pa.array(seconds, pa.timestamp("s", "UTC")), zone)
+            seconds = seconds.cast(pa.int64()).to_numpy() // 10**6
+    return np.where(valid, seconds, np.nan)
+
+
+def _offset(text: str) -> int:
+    """Seconds of ``+01:00``, ``+0100`` or ``+01``; none of others."""
+    digits = text[1:].replace(":", "").ljust(4, "0")
+    size = 3600 * int(digits[:2]) + 60 * int(digits[2:])
+    return -size if text.startswith("-") else size
 
 
 def number_advice(examples: Sequence[str], name: str) -> str | None:
@@ -207,8 +279,10 @@ def date_error(examples: Iterable[str]) -> str | None:
     by_format: dict[str, str] = {}
     for example in examples:
         one = pa.array([example])
-        formats = [name for name in DATE_FORMATS if not np.isnan(dates(one, name)).any()]
+        zone = "UTC" if is_zoned(one)[0] else ""
+        formats = [name for name in DATE_FORMATS if not np.isnan(dates(one, name, zone)).any()]
         if not formats and not _LIKE_DATE.fullmatch(example):
             return None
-        by_format.setdefault(" or ".join(formats) or "none of these", example)
+        form = " or ".join(formats) + " with an offset from UTC" * bool(formats and zone)
+        by_format.setdefault(form or "none of these", example)
     return ", ".join(f"{example!r} ({form})" for form, example in by_format.items())

@@ -75,8 +75,8 @@ REFUSED = {
     "too large": ("x,label\n1e200,a\n-1e200,b\n", {}, "too large for their variance: -1e+200 to 1"),
     "dates in two ways": ("d,label\n2024-05-01,a\n30.06.2024,b\n", {},
                           "'2024-05-01' (YYYY-MM-DD), '30.06.2024' (DD.MM.YYYY). Write all in one"),
-    "time zones": ("d,label\n2024-05-01 10:00:00+02:00,a\n2024-05-02 10:00:00+02:00,b\n", {},
-                   "with time zones: '2024-05-01 10:00:00+02:00' (none of these). Write"),
+    "time zones": ("d,label\n2024-05-01 10:00:00 CET,a\n2024-05-02 10:00:00 CET,b\n", {},
+                   "with time zones: '2024-05-01 10:00:00 CET' (none of these). Write"),
     "no date": ("d,label\n2024-02-28,a\n2024-02-30,b\n", {}, "'2024-02-30' (none of these)"),
     "no date, though said": ("d,label\n2024-02-28,a\n2024-02-30,b\n",
                              {"columns": {"d": Rule("date", format="YYYY-MM-DD")}},
@@ -572,7 +572,8 @@ def test_hours_are_those_of_the_clock(tmp_path):
         fitted_of(typed(tmp_path / f"{i}.parquet", {"t": column, "label": [0, 1]}))
         for i, column in enumerate((naive, local))
     ]
-    assert found[0][0].columns == found[1][0].columns
+    kinds = [fitted.columns[0].kind for fitted, _ in found]
+    assert kinds == ["date:YYYY-MM-DD", "date:YYYY-MM-DD@Asia/Tokyo"]
     np.testing.assert_array_equal(found[0][1], found[1][1])
 
 
@@ -653,3 +654,86 @@ def test_a_word_for_nothing_is_no_date_label_or_weight(write, tmp_path):
     path = write(lines("x,w,label", "1,-9,a", "2,1,b"))
     with pytest.raises(DataError, match="row 1, column w: expected a finite number, found nothing"):
         read(opening.table([path], "csv", Recipe(na=("-9.0",), weights="w")))
+
+
+ZONES = ["UTC", "Europe/Berlin", "+05:30", "America/New_York"]
+
+
+def zoned_tables(write, tmp_path, instants):
+    """One table, whose times are written in other zones: two text files, and Parquet."""
+    times = pa.array(instants, pa.timestamp("s", "UTC"))
+    clock = {
+        zone: pa.compute.local_timestamp(times.cast(pa.timestamp("s", zone))) for zone in ZONES
+    }
+    for name, zone, suffix in (("utc", "UTC", "Z"), ("india", "+05:30", "+05:30")):
+        rows = (f"{one.as_py().isoformat()}{suffix},0.5" for one in clock[zone])
+        yield write(lines("t,label", *rows), f"{name}.csv")
+    for i, zone in enumerate(ZONES):
+        columns = {"t": times.cast(pa.timestamp("ms", zone)), "label": [0.5] * len(times)}
+        yield typed(tmp_path / f"{i}.parquet", columns)
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.lists(st.integers(0, 2**31), min_size=2, max_size=6, unique=True))
+def test_an_instant_has_one_clock_in_whatever_zone_it_is_written(tmp_path_factory, instants):
+    folder = tmp_path_factory.mktemp("zones")
+
+    def write(content, name):
+        (folder / name).write_text(content)
+        return folder / name
+
+    paths = [*zoned_tables(write, folder, instants)]
+    for path in paths:
+        fitted, expected = fitted_of(path)
+        for other in paths:
+            source = like(fitted, other)
+            assert np.array_equal(read(source).features, expected)
+            assert not source.chunks.notes()
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_times_of_which_one_side_has_no_zone(write, tmp_path, suffix):
+    """A clock without a zone may be anywhere: it is refused, or a warning says how it is read."""
+    naive = pa.array([0, 5000, 10**8]).cast(pa.timestamp("s"))
+    tables = [
+        {"t": column, "label": [1.5] * 3}
+        for column in (naive, pa.compute.assume_timezone(naive, "Asia/Tokyo"))
+    ]
+    if suffix == "csv":
+        texts = ["1970-01-01 00:00", "1970-01-01 01:23:20", "1973-03-03T09:46:40"]
+        paths = [
+            write(lines("t,label", *(f"{text}{end},1.5" for text in texts)), f"{i}.csv")
+            for i, end in enumerate(("", "+09:00"))
+        ]
+    else:
+        paths = [typed(tmp_path / f"{i}.parquet", table) for i, table in enumerate(tables)]
+    (without, plain), (zoned, _) = (fitted_of(path) for path in paths)
+    assert without.columns[0].kind == "date:YYYY-MM-DD"
+    assert zoned.columns[0].kind == f"date:YYYY-MM-DD@{'UTC' if suffix == 'csv' else 'Asia/Tokyo'}"
+    with pytest.raises(DataError, match=r"row 1, column t: expected .*(offset from UTC|time zone)"):
+        read(like(zoned, paths[0]))
+    source = like(without, paths[1])
+    assert np.array_equal(read(source).features, plain)
+    (note,) = source.chunks.notes()
+    assert note.startswith("column t: 3 of the fields have a time zone, and none is known of the t")
+
+
+def test_times_with_and_without_a_zone_are_no_one_column(write, monkeypatch):
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 16)
+    path = write(
+        lines("t,label", "2024-05-01 10:00,a", "2024-05-02 10:00,b", "2024-05-03 10:00Z,a")
+    )
+    with pytest.raises(DataError, match=r"'2024-05-03 10:00Z' \(YYYY-MM-DD with an offset"):
+        fitted_of(path)
+
+
+def test_a_zone_that_nobody_knows(write):
+    fitted, _ = fitted_of(write(lines("t,label", "2024-05-01 10:00Z,a", "2024-05-02 10:00Z,b")))
+    column = replace(fitted.columns[0], kind="date:YYYY-MM-DD@Mars/Base")
+    with pytest.raises(DataError, match="the time zone 'Mars/Base' is unknown on this machine"):
+        read(
+            like(
+                replace(fitted, columns=(column,)),
+                write("t,label\n2024-05-01 10:00Z,a\n", "new.csv"),
+            )
+        )
