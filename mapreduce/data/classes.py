@@ -36,8 +36,9 @@ class Classes:
         if known is not None:
             self._codes = {value: code for code, value in enumerate(known)}
         self._rows = [0] * len(known or ())
+        self._weights = [0.0] * len(self._rows)
 
-    def codes(self, labels: Array | None) -> Array | None:
+    def codes(self, labels: Array | None, weights: Array | None = None) -> Array | None:
         """Numbers of labels, (rows,), int32, each given when it first came."""
         if labels is None:
             return None
@@ -47,15 +48,23 @@ class Classes:
         indices = encoded.indices.to_numpy()
         values = encoded.dictionary.to_pylist()
         codes = [self._codes.setdefault(value, len(self._codes)) for value in values]
-        self._rows += [0] * (len(self._codes) - len(self._rows))
-        for code, count in zip(codes, np.bincount(indices).tolist(), strict=True):
+        new = len(self._codes) - len(self._rows)
+        self._rows += [0] * new
+        self._weights += [0.0] * new
+        sums = np.bincount(indices, weights).tolist()
+        for code, count, weight in zip(codes, np.bincount(indices).tolist(), sums, strict=True):
             self._rows[code] += count
+            self._weights[code] += weight
         coded: Array = np.array(codes, np.int32)[indices]
         return coded
 
     def rows(self, ranks: Array) -> tuple[int, ...]:
         """How often each label came, in their sorted order."""
         return tuple(self._rows[code] for code in np.argsort(ranks).tolist())
+
+    def weights(self, ranks: Array) -> tuple[float, ...]:
+        """The sum of the weights of each label's rows, in their sorted order."""
+        return tuple(self._weights[code] for code in np.argsort(ranks).tolist())
 
     def sorted(self) -> tuple[tuple[int | str, ...] | None, Array | None]:
         """The labels in sorted order, and from the code given at first sight to the place there.

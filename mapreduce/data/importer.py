@@ -200,7 +200,9 @@ def _shuffled(
             _check_numbers(rows, buckets.read)
             if buckets.by_label:
                 _check_classes(rows.labels, source)
-            labels = rows.labels if _is_number(rows.labels) else classes.codes(rows.labels)
+            labels = rows.labels
+            if not _is_number(labels):
+                labels = classes.codes(labels, rows.weights)
             rows = replace(rows, labels=labels)
             numbers = buckets.count(rows)
             if rows.ids is not None:
@@ -246,6 +248,7 @@ def _shuffled(
         target=buckets.target,
         class_rows=None if ranks is None else classes.rows(ranks),
         weighted=buckets.weight is not None,
+        class_weights=None if ranks is None or not buckets.weight else classes.weights(ranks),
         columns=source.columns if finished is None else finished.columns,
         recipe=recipe,
         ids=listed,

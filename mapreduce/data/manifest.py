@@ -138,6 +138,9 @@ class Manifest:
         Rows of each class; None exactly if ``classes`` is.
     weighted : bool
         Whether each row has a weight.
+    class_weights : tuple of float, or None
+        Sum of the weights of each class's rows, if they have any; None in datasets of earlier
+        versions, and left out of the file then, so that its digest does not change.
     standardised : Standardised or None
         None if the features are those of the source.
     columns : tuple of Column, or None
@@ -166,6 +169,7 @@ class Manifest:
     columns: Columns | None = None
     recipe: Listed | None = None
     ids: ListedIds | None = None
+    class_weights: tuple[float, ...] | None = None
 
     def to_json(self) -> str:
         """The manifest's file, the same text for the same manifest."""
@@ -174,7 +178,10 @@ class Manifest:
 
     @property
     def _content(self) -> dict[str, Any]:
-        return {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+        content = {"format": FORMAT, "format_version": FORMAT_VERSION, **asdict(self)}
+        if self.class_weights is None:
+            del content["class_weights"]
+        return content
 
     @property
     def others(self) -> tuple[Listed | Standardised, ...]:
@@ -282,7 +289,7 @@ def _parse(content: Any, path: AnyPath) -> Manifest:
             f"{path} has format version {version}; this program reads version {FORMAT_VERSION}. "
             f"Import the data again, or use the program that wrote it"
         )
-    if missing := {field.name for field in fields(Manifest)} - content.keys():
+    if missing := {field.name for field in fields(Manifest)} - content.keys() - {"class_weights"}:
         raise KeyError(*sorted(missing))
     return build(Manifest, content)
 
@@ -351,6 +358,9 @@ def _check_target(manifest: Manifest) -> None:
         _numbers("class_rows", 0, *class_rows)
         _equal("length of class_rows", len(class_rows), "the number of classes", len(classes))
         _equal("rows", manifest.rows, "the sum of class_rows", sum(class_rows))
+    if (weights := manifest.class_weights) is not None:
+        fits = manifest.weighted and len(weights) == len(class_rows or ())
+        _expect("class_weights", weights, fits and min(weights) >= 0 < sum(weights) < math.inf)
 
 
 def _check_file(name: str, *digests: str) -> None:

@@ -31,6 +31,8 @@ class Report(Evaluated):
     ----------
     weight : float
         Sum of the rows' weights; ``rows`` if they have none.
+    is_weighted : bool
+        Whether they have weights.
     classes : tuple of int or str
         Labels of a classifier, in the order of its probabilities.
     cells : tuple of (int, int, float)
@@ -46,6 +48,7 @@ class Report(Evaluated):
     """
 
     weight: float
+    is_weighted: bool = False
     classes: tuple[int | str, ...] = ()
     cells: tuple[tuple[int, int, float], ...] = field(default=())
     log_loss: float | None = None
@@ -54,10 +57,6 @@ class Report(Evaluated):
     r2: float | None = None
     rmse: float | None = None
     mae: float | None = None
-
-    @property
-    def is_weighted(self) -> bool:
-        return self.weight != self.rows
 
     @property
     def confusion(self) -> Array:

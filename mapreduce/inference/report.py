@@ -198,23 +198,26 @@ def report(run: RunDir, completed: int, data: AnyPath, execution: Execution) -> 
     NonFiniteError
         The sum of the losses is NaN or infinite.
     """
-    leaves = first_slices(Dataset(data).manifest)[-1]
+    manifest = Dataset(data).manifest
+    leaves = first_slices(manifest)[-1]
     options = described(run, completed, data)
     tally: Tally = run_fold(ReportJob, options, leaves, execution.for_paths(run.path, data))
     check_finite(tally.score, completed, data)
-    return reported(tally, completed, run)
+    return reported(tally, completed, run, manifest.weighted)
 
 
-def reported(tally: Tally, completed: int, run: RunDir) -> Report:
+def reported(tally: Tally, completed: int, run: RunDir, is_weighted: bool) -> Report:
     """The report that follows from the sums over all rows."""
     model, classes = run.config.plan.create_model(), run.config.classes
-    common = vars(tally.score.evaluated(completed, model))
+    weights = {"weight": tally.score.weight, "is_weighted": is_weighted}
+    common = {**vars(tally.score.evaluated(completed, model)), **weights}
     if model.regression:
         found: dict[str, Any] = metrics.regression(tally.moments)
-        return Report(**common, weight=tally.score.weight, **found)
-    keys, weights = tally.pairs.keys, tally.pairs.sums[:, 1]
+        return Report(**common, **found)
+    keys = tally.pairs.keys
     labels, predictions = np.divmod(keys, len(classes))
-    cells = zip(labels.tolist(), predictions.tolist(), weights.tolist(), strict=True)
+    sums = tally.pairs.sums[:, 1].tolist()
+    cells = zip(labels.tolist(), predictions.tolist(), sums, strict=True)
     owners = tally.curves.keys >> 32
     areas = []
     for number in np.unique(owners).tolist():
@@ -227,7 +230,6 @@ def reported(tally: Tally, completed: int, run: RunDir) -> Report:
     is_log = getattr(model, "loss", "logistic") == "logistic"
     return Report(
         **common,
-        weight=tally.score.weight,
         classes=classes,
         cells=tuple(cells),
         log_loss=common["loss"] if is_log else None,

@@ -382,8 +382,15 @@ def _class_weight(spec: str | None, data: Manifest) -> tuple[float, ...] | None:
     if data.classes is None or data.class_rows is None:
         raise UsageError("--class-weight: the labels of the training data are not classes")
     if spec == "balanced":
-        present = sum(rows > 0 for rows in data.class_rows)
-        return tuple(data.rows / (present * rows) if rows else 0.0 for rows in data.class_rows)
+        sums = data.class_weights if data.weighted else data.class_rows
+        if sums is None:
+            raise DataError(
+                "--class-weight balanced: an earlier version has imported the training data, and "
+                "did not add up the weights of each class. Import them again, or give the weights "
+                "as LABEL=WEIGHT"
+            )
+        present, total = sum(one > 0 for one in sums), sum(sums)
+        return tuple(total / (present * one) if one else 0.0 for one in sums)
     weights = dict.fromkeys(map(str, data.classes), 1.0)
     named: set[str] = set()
     for part in spec.split(","):

@@ -18,6 +18,7 @@ from mapreduce.data.recipes import kinds
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.data.recipes.summary import Numbers, Summary, Texts, distinct
 from mapreduce.errors import DataError, UsageError
+from mapreduce.reduction.moments import merge
 from mapreduce.support.jsonfiles import build
 
 DAY = 86400.0
@@ -529,21 +530,17 @@ def _fit_numbers(
             f"its numbers are too large for their variance: {column.least:.6g} to "
             f"{column.most:.6g}. Say --no-standardise and --missing median, or --drop {name}"
         )
-    fill = column.mean if np.isfinite(column.mean) else 0.0
+    weight, mean, squares = column.weight, column.mean, column.squares
+    fill = mean if np.isfinite(mean) else 0.0
     if column.missing and missing in ("median", "indicator"):
         assert column.sketch is not None, "columns with missing numbers have a sketch"
-        fill = column.sketch.quantile(0.5)
+        fill = column.sketch.median() if weight else 0.0
     elif missing == "constant":
         fill = _constant(kind, rule.constant)
     # The moments once the missing numbers are filled.
-    weight, mean, squares = column.weight, column.mean, column.squares
-    if column.missing and missing != "drop" and weight:
-        filled = column.missing * weight / column.rows
-        apart = fill - mean
-        share = filled / (weight + filled)
-        squares += apart * apart * weight * share
-        mean += apart * share
-        weight += filled
+    if missing != "drop" and weight:
+        filled = (column.missing_weight, fill, 0.0)
+        weight, mean, squares = merge((weight, mean, squares), filled)
     variance = squares / weight if weight else 0.0
     rounding = (column.rows + 1) * np.finfo(np.float64).eps
     constant = variance <= rounding * variance + (rounding * mean) ** 2

@@ -13,6 +13,8 @@ import numpy as np
 from mapreduce.data.batch import Array
 
 _BITS = 52 - 10
+#: A share of all rows, or of their weight, that is rounding beside a half.
+_HALF = 1e-12
 #: The largest error of a quantile, relative to its value.
 RELATIVE_ERROR = 2.0**-10
 
@@ -25,6 +27,7 @@ class Sketch(NamedTuple):
     cells : array (n,), int32, ascending
         In the order of the numbers in them.
     counts : array (n,), int64
+        The sums of their weights, float64, if they have any.
     """
 
     cells: Array
@@ -50,8 +53,27 @@ class Sketch(NamedTuple):
         part = float(place - np.floor(place))
         return low if low == high else low * (1 - part) + high * part
 
+    def median(self) -> float:
+        """The number that half of all, or of their weight, lies below: as if rows were repeated.
 
-def sketch(values: Array) -> Sketch:
+        Raises
+        ------
+        ValueError
+            The sketch is empty.
+        """
+        if not self.counts.sum():
+            raise ValueError("an empty column has no median")
+        ends = np.cumsum(self.counts)
+        half = ends[-1] / 2
+        # Sums of weights are rounded: half is half.
+        low, high = (
+            _number(int(self.cells[np.searchsorted(ends, half + some, "left")]))
+            for some in (-_HALF * half, _HALF * half)
+        )
+        return low if low == high else low / 2 + high / 2
+
+
+def sketch(values: Array, weights: Array | None = None) -> Sketch:
     """The sketch of finite numbers (rows,), float64."""
     # Zeros have one sign.
     bits = (values + 0.0).view(np.int64) >> _BITS
@@ -61,12 +83,15 @@ def sketch(values: Array) -> Sketch:
         bits[negative] = -1 - (bits[negative] & 0x7FFFFFFFFFFFFFFF >> _BITS)
     cells = bits.astype(np.int32)
     least, most = (int(cells.min()), int(cells.max())) if len(cells) else (0, 0)
+    found: Array
+    places: Array
     if most - least < 4 * len(cells) + 1024:
-        counts = np.bincount(cells - least)
-        used = np.flatnonzero(counts)
-        return Sketch((used + least).astype(np.int32), counts[used].astype(np.int64))
-    cells, counts = np.unique(cells, return_counts=True)
-    return Sketch(cells, counts.astype(np.int64))
+        found, places = np.arange(least, most + 1, dtype=np.int32), cells - least
+    else:
+        found, places = np.unique(cells, return_inverse=True)
+    counts = np.bincount(places, weights)
+    used = np.flatnonzero(counts)
+    return Sketch(found[used], counts[used])
 
 
 def merge(left: Sketch, right: Sketch) -> Sketch:

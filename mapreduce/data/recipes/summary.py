@@ -21,7 +21,7 @@ MOST_VALUES, MOST_CHARACTERS = 10_000, 1 << 20
 #: Hashes kept to estimate how many different values there are: an error of about 2 %.
 HASHES = 2048
 _SHOWN_WORDS = 8
-_FLOATS = ("mean", "squares", "least", "most")
+_FLOATS = ("mean", "squares", "least", "most", "missing_weight")
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Numbers:
     ----------
     rows, missing : int
         Rows with and without a number.
-    weight : float
-        Sum of the weights of the rows with one.
+    weight, missing_weight : float
+        Sums of the weights of these rows.
     mean, squares : float
         Weighted mean, and weighted sum of squared differences from it.
     least, most : float
@@ -52,6 +52,7 @@ class Numbers:
     squares: float
     least: float
     most: float
+    missing_weight: float
     whole: bool
     sketch: Sketch | None
     hashes: Array | None
@@ -116,11 +117,12 @@ def numbers(
 
     ``whole`` says whether all are multiples of the ``unit``, if there is one.
     """
-    missing = 0
+    missing, missing_weight = 0, 0.0
     # The least of numbers is NaN if one of them is.
     if len(values) and np.isnan(values.min()):
         is_missing = np.isnan(values)
         missing = int(is_missing.sum())
+        missing_weight = float(missing if weights is None else weights[is_missing].sum())
         values = values[~is_missing]
         weights = None if weights is None else weights[~is_missing]
     rows = len(values)
@@ -142,8 +144,9 @@ def numbers(
     whole = unit is None or bool((np.floor(values / unit) * unit == values).all())
     # Zeros have one sign.
     own = _hashes(order.keys_of(0, 0, (values + 0.0).view(np.int64))) if hashed else None
-    found = quantiles.sketch(values) if sketched else None
-    return Numbers(rows, missing, weight, mean, squares, least, most, whole, found, own)
+    found = quantiles.sketch(values, weights) if sketched else None
+    moments = weight, mean, squares, least, most, missing_weight
+    return Numbers(rows, missing, *moments, whole, found, own)
 
 
 def texts(column: Any, plain: Callable[[Any], Any] = lambda fields: fields) -> Texts:
@@ -230,6 +233,7 @@ def _join(left: Column, right: Column) -> Column:
         squares,
         float(np.fmin(left.least, right.least)),
         float(np.fmax(left.most, right.most)),
+        left.missing_weight + right.missing_weight,
         left.whole and right.whole,
         quantiles.merge(left.sketch, right.sketch) if left.sketch and right.sketch else None,
         _hashes(np.concatenate([left.hashes, right.hashes])) if both else None,

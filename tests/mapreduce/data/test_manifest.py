@@ -59,7 +59,7 @@ def load_changed(content, folder):
         inner = changed
         for step in place[:-1]:
             inner = inner[step]
-        assert place[-1] in inner or place[-1] == "new"
+        assert place[-1] in inner or place[-1] in ("new", "class_weights")
         inner[place[-1]] = value
         if place == ("sha256",):
             (folder / MANIFEST).write_text(json.dumps(changed))
@@ -171,6 +171,7 @@ NONSENSE = {
     ("nonzeros",): [149],
     ("target",): ["number", None],
     ("class_rows",): [None, [50], [50, 0, 0, -1, 1], [20, 10, 10, 11], [51, -1, 0, 0]],
+    ("class_weights",): [[50, 0, 0, 0]],
     ("weighted",): [1],
     ("columns",): [
         *([], ["ab"], [["a"]], [["a", "odd"]], [["\ud800", "number"]]),

@@ -442,6 +442,13 @@ class TestClassWeights:
         plan = make(dataset([90], class_rows=(60, 0, 30)), class_weight="balanced")
         np.testing.assert_allclose(plan.class_weight, [0.75, 0.0, 1.5])
 
+    def test_balanced_by_the_weights_of_rows(self):
+        data = dataset([90], class_rows=(60, 20, 10), weighted=True, class_weights=(6.0, 6.0, 0.0))
+        assert make(data, class_weight="balanced").class_weight == (1.0, 1.0, 0.0)
+        # Earlier versions did not add them up.
+        with pytest.raises(DataError, match="did not add up the weights of each class"):
+            make(replace(data, class_weights=None), class_weight="balanced")
+
     def test_times_the_weights_of_rows(self):
         plan = make(class_weight="0=2,2=0.5")
         labels = np.array([2, 0, 1, 0], np.int32)

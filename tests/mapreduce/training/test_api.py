@@ -98,6 +98,29 @@ class TestTrain:
         assert rounds == [*range(1, 10)]
         assert {CheckpointSaved, Evaluated, RunEnded} <= {type(event) for event in seen}
 
+    def test_a_weight_repeats_a_row(self):
+        """In the recipe, the weights of classes, the training and the report."""
+        random = np.random.default_rng(3)
+        x = random.normal(size=60)
+        labels = (x + random.normal(size=60) > 1).astype(int)
+        table = {"x": [None if n % 7 == 3 else x[n] for n in range(60)], "label": labels}
+        table |= {"y": x * 5 + 2 + labels, "w": random.integers(1, 5, 60)}
+        weighted = pa.table(table)
+        repeated = weighted.take(np.repeat(np.arange(60), table["w"])).drop_columns("w")
+        options = {"optimizer": "lbfgs", "l2": 0.01, "class_weight": "balanced", **HERE}
+        one = mapreduce.train(weighted, "logistic", weights="w", **options)
+        other = mapreduce.train(repeated, "logistic", **options)
+        assert one.plan.class_weight == pytest.approx(other.plan.class_weight)
+        for name, array in one.parameters.items():
+            np.testing.assert_allclose(array, other.parameters[name], atol=1e-5)
+        found = [one.evaluate(weighted, runner="inline"), other.evaluate(repeated, runner="inline")]
+        assert [report.is_weighted for report in found] == [True, False]
+        said = [
+            [report.loss, report.weight, report.roc_auc, *report.confusion.ravel()]
+            for report in found
+        ]
+        assert said[0] == pytest.approx(said[1], rel=1e-4)
+
     def test_numbers_texts_weights_and_images(self):
         x, y = arrays()
         line = mapreduce.train((x, x @ np.arange(5.0)), "linear", epochs=3, **HERE)

@@ -11,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapreduce.data.recipes import quantiles, summary
+from mapreduce.data.recipes.fitted import fit
+from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.recipes.summary import Summary
 from mapreduce.reduction.message import decode, encode
 
@@ -37,7 +39,7 @@ def plain(found):
     result = {"rows": found.rows, "kinds": found.kinds}
     for name, column in found.columns.items():
         content = dict(vars(column))
-        for inexact in ("mean", "squares", "weight"):
+        for inexact in ("mean", "squares", "weight", "missing_weight"):
             content.pop(inexact, None)
         for part in ("sketch", "hashes"):
             if content.get(part) is not None:
@@ -82,6 +84,42 @@ def test_the_summaries_of_parts_make_that_of_the_whole(rows, cuts, weighted):
 
 
 @settings(max_examples=30)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([math.nan, -3.0, 0.5, 2.0, 1e3]), st.integers(0, 3)), min_size=1
+    ),
+    st.sampled_from(["mean", "median", "indicator"]),
+)
+def test_a_weight_repeats_a_row(weighted, missing):
+    """The numbers that a recipe is fitted to, and what stands for a missing one."""
+    values, weights = np.array(weighted, np.float64).T
+    repeated = np.repeat(values, weights.astype(int))
+    columns = [
+        summary.numbers(rows, given, None, sketched=True, hashed=False)
+        for rows, given in ((values, weights), (repeated, None))
+    ]
+    one, other = columns
+    sums = [(c.weight, c.missing_weight, *map(np.ndarray.tolist, c.sketch)) for c in columns]
+    assert sums[0] == sums[1]
+    assert (one.mean, one.squares) == pytest.approx((other.mean, other.squares))
+    if one.weight:
+        fitted = [
+            fit(Recipe(missing=missing), Summary(len(values), {"x": "number?"}, {"x": c}), "rows")
+            for c in columns
+        ]
+        numbers = [[f.columns[0].mean, f.columns[0].scale, f.columns[0].fill] for f in fitted]
+        assert numbers[0] == pytest.approx(numbers[1])
+
+
+def test_a_median_of_weights_is_that_of_any_multiple_of_them():
+    values = np.array([1.0, 2, 3, 4])
+    for weights, median in (([1, 1, 1, 1], 2.5), ([1, 0, 3, 1], 3), ([0.1, 0.2, 0.3, 0.6], 3.5)):
+        for times in (1, 0.1, 1e-9, 1e9):
+            found = quantiles.sketch(values, times * np.array(weights))
+            assert found.median() == median
+
+
+@settings(max_examples=30)
 @given(ROWS, st.booleans())
 def test_a_message_has_it_all(rows, detailed):
     whole = summary_of(rows, detailed=detailed)
@@ -90,7 +128,7 @@ def test_a_message_has_it_all(rows, detailed):
     assert isinstance(again, Summary)
     assert plain(again) == plain(whole)
     for name in ("n", "d"):
-        for moment in ("mean", "squares", "weight"):
+        for moment in ("mean", "squares", "weight", "missing_weight"):
             assert getattr(again.columns[name], moment) == getattr(whole.columns[name], moment)
 
 
@@ -152,6 +190,7 @@ def test_quantiles_of_small_integers_are_exact(values):
     found = quantiles.sketch(np.array(values, np.float64))
     for share in (0, 0.25, 0.5, 1):
         assert found.quantile(share) == np.quantile(values, share)
+    assert found.median() == np.median(values)
 
 
 def test_an_empty_sketch_has_no_quantiles():
