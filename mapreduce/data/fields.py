@@ -45,6 +45,21 @@ def texts(column: Any, words: Sequence[str] = ()) -> Any:
     return pc.if_else(are, pa.scalar(None, pa.string()), column)
 
 
+def plain_type(kind: Any) -> Any:
+    """An Arrow type with texts in the place of views of texts, which data frames of Polars have."""
+    if pa.types.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, plain_type(kind.value_type))
+    return pa.string() if pa.types.is_string_view(kind) else kind
+
+
+def without_views(column: Any) -> Any:
+    """An array of :func:`plain_type`."""
+    if pa.types.is_dictionary(column.type):
+        names = without_views(column.dictionary)
+        return pa.DictionaryArray.from_arrays(column.indices, names)
+    return column.cast(plain_type(column.type))
+
+
 def parsed(column: Any, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """The numbers of an Arrow column (rows,) of numbers, booleans or texts.
 

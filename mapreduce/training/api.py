@@ -515,7 +515,10 @@ def _imported(
         given["shape"] = memory.row_shape(data)
     with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
         file = Path(folder, "data")
-        pq.write_table(rows, file, compression="none", use_dictionary=False)
+        try:
+            pq.write_table(rows, file, compression="none", use_dictionary=False)
+        except pa.ArrowException as error:
+            raise DataError(f"the table has a column that no file can hold: {error}") from error
         try:
             return _made(file, "parquet", place, like, {**given, "weights": weights})
         except (DataError, UsageError) as error:

@@ -4,7 +4,7 @@ import contextlib
 import csv as csv_module
 import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,7 @@ class CsvTable:
     """CSV files of the same columns; those with a header may have them in another order."""
 
     format = "csv"
+    categories: Collection[str] = ()
 
     def __init__(self, paths: list[Path], recipe: Recipe) -> None:
         if not paths:

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from mapreduce.data.batch import Array
+from mapreduce.data.fields import plain_type, without_views
 from mapreduce.errors import DataError, UsageError
 
 
@@ -34,7 +35,10 @@ def table(data: Any, weights: Any = None) -> Any:
     """
     if is_table(data):
         try:
-            return pa.table(data)
+            found = pa.table(data)
+            return pa.table(
+                {n: _plain(found[n]) for n in found.column_names}, found.schema.metadata
+            )
         except pa.ArrowException as error:
             raise DataError(
                 f"the table has a column of which Arrow makes none: {error}. Give all its fields "
@@ -84,6 +88,14 @@ def table(data: Any, weights: Any = None) -> Any:
         except (pa.ArrowException, TypeError) as error:
             raise DataError(f"{name}: expected numbers or texts: {error}") from error
     return pa.table(columns)
+
+
+def _plain(column: Any) -> Any:
+    """A column of a type that a file can hold."""
+    kind = plain_type(column.type)
+    if kind == column.type:
+        return column
+    return pa.chunked_array([without_views(part) for part in column.chunks], kind)
 
 
 def row_shape(data: Any) -> tuple[int, ...]:

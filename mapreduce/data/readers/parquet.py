@@ -1,8 +1,9 @@
 """Parquet: tables of typed columns, or one column of lists of numbers."""
 
+import base64
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mapreduce.data.batch import Array
-from mapreduce.data.fields import bad_value, classes, numbers, parsed, shown, texts
+from mapreduce.data.fields import bad_value, classes, numbers, parsed, shown, texts, without_views
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers import tables
 from mapreduce.data.readers.files import check_source
@@ -26,6 +27,8 @@ from mapreduce.support.reading import reading
 
 _BLOCK_BYTES = 4 << 20
 _BLOCK_ROWS = 1 << 16
+#: Where Arrow keeps the schema that it has written.
+ARROW_SCHEMA = b"ARROW:schema"
 _PANDAS_INDEX = re.compile("__index_level_[0-9]+__")
 
 
@@ -74,6 +77,9 @@ class ParquetTable:
         self.paths = paths
         self.types = _types(paths[0])
         self.names = list(self.types)
+        self.categories: Collection[str] = {
+            n for n, kind in self.types.items() if pa.types.is_dictionary(kind)
+        }
         for path in paths[1:]:
             found = _types(path)
             if found != self.types:
@@ -112,7 +118,7 @@ class ParquetTable:
 
     def sniff(self) -> dict[str, str]:
         found = {name: _kind(kind) for name, kind in self.types.items()}
-        texts = [name for name, kind in found.items() if kind == "text"]
+        texts = [n for n, kind in found.items() if kind == "text" and n not in self.categories]
         # Texts may be dates and booleans, as in text files, but texts of digits are codes.
         for leaf in self.batches(texts, _BLOCK_ROWS) if texts else ():
             shown = {name: kinds.kind_of(leaf.content.column(name)) for name in texts}
@@ -126,9 +132,10 @@ class ParquetTable:
         found = {}
         for name in (*expected, *others):
             column = leaf.content.column(name)
+            self._check(name, leaf.path)
+            column = without_views(column)
             if pa.types.is_dictionary(column.type):
                 column = column.dictionary_decode()
-            self._check(name, leaf.path)
             found[name] = column
         return found
 
@@ -154,18 +161,24 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _types(path: Path) -> dict[str, Any]:
-    """Types of columns by their names, but for the numbers of rows that pandas adds."""
-    schema = _schema(path)
-    found = dict(zip(schema.names, schema.types, strict=True))
-    return {n: kind for n, kind in found.items() if not _PANDAS_INDEX.fullmatch(n)}
+    """Types of columns by their names, but for the numbers of rows that pandas adds.
 
-
-def _schema(path: Path) -> Any:
+    Dictionaries are categories; of other values than texts only the schema that Arrow writes beside
+    that of Parquet tells.
+    """
     with _opened(path) as file:
-        schema = file.schema_arrow.remove_metadata()
+        schema, stored = file.schema_arrow, (file.metadata.metadata or {}).get(ARROW_SCHEMA)
+        written = schema
+        if stored is not None:
+            written = pa.ipc.read_schema(pa.BufferReader(base64.b64decode(stored)))
     if len(set(schema.names)) != len(schema.names):
         raise DataError(f"{path}: two columns have the same name in {', '.join(schema.names)}")
-    return schema
+    found = dict(zip(schema.names, schema.types, strict=True))
+    for field in written:
+        if field.name in found and pa.types.is_dictionary(field.type):
+            # How many categories a part has decides how it counts them, and nothing else.
+            found[field.name] = pa.dictionary(pa.int32(), field.type.value_type)
+    return {n: kind for n, kind in found.items() if not _PANDAS_INDEX.fullmatch(n)}
 
 
 def _rows(path: Path) -> int:
@@ -175,7 +188,7 @@ def _rows(path: Path) -> int:
 
 def _kind(kind: Any) -> str:
     if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+        return "unknown" if _kind(kind.value_type) == "unknown" else "text"
     if tables.is_number(kind):
         return "number"
     if pa.types.is_boolean(kind):
@@ -242,7 +255,7 @@ def _chunks(table: ParquetTable, recipe: Recipe, found: tables.Roles, width: int
             labels = (
                 numbers(batch.column(found.label), np.dtype(np.float64), *place, found.label)
                 if recipe.task == "regression"
-                else classes(batch.column(found.label), *place, found.label)
+                else classes(without_views(batch.column(found.label)), *place, found.label)
             )
         if found.weights is not None:
             column = batch.column(found.weights)

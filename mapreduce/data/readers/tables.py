@@ -1,7 +1,7 @@
 """Tables: blocks of rows, their columns read by a recipe, and what they say about the columns."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -70,11 +70,12 @@ class BadField(Exception):
 
 
 class Table(Protocol):
-    """Files of rows of the same columns."""
+    """Files of rows of the same columns, of which ``categories`` are declared to be such."""
 
     paths: list[Path]
     names: list[str]
     format: str
+    categories: Collection[str]
 
     def leaves(self) -> Iterator[Leaf]:
         """The blocks, in order."""
@@ -399,7 +400,8 @@ def is_text(kind: Any) -> bool:
     """Whether an Arrow type is one of texts."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+    types = pa.types
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
 
 
 def zone_of(kind: Any) -> str:
@@ -482,6 +484,17 @@ def expected(table: Table, recipe: Recipe, found: Roles) -> dict[str, str]:
     return result
 
 
+def _with_categories(recipe: Recipe, table: Table, found: Roles) -> Recipe:
+    """The recipe, with the categories that the table itself declares."""
+    rules = {name: recipe.columns.get(name, Rule()) for name in found.features}
+    declared = {
+        name: replace(rule, kind="category")
+        for name, rule in rules.items()
+        if rule.kind is None and name in table.categories
+    }
+    return replace(recipe, columns={**recipe.columns, **declared}) if declared else recipe
+
+
 def _hashable(kind: str) -> str:
     """The kind of a column that is hashed: numbers or texts, if it is not empty as far as read."""
     return kind if kind.startswith("number") or kind == "empty" else "text"
@@ -551,6 +564,7 @@ class Reading:
         else:
             self._roles = roles(table, recipe)
             found = expected(table, recipe, self._roles) if known is None else known[1]
+            recipe = _with_categories(recipe, table, self._roles)
         self._task = recipe.task
         self._recipe = recipe
         is_fixed = like is not None or known is not None

@@ -19,6 +19,7 @@ from mapreduce.data.batch import Array
 from mapreduce.data.fields import NUMBER
 from mapreduce.data.readers.csv import check_delimiter
 from mapreduce.data.readers.files import check_source, open_source
+from mapreduce.data.readers.parquet import ARROW_SCHEMA
 from mapreduce.data.readers.tables import preview
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
@@ -203,11 +204,13 @@ class ParquetFiles:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
-        schemas = []
+        schemas, stored = [], None
         for path in paths:
             with _opened(path) as file:
                 schemas.append(file.schema_arrow)
-        self._schema = schemas[0]
+                stored = stored or (file.metadata.metadata or {}).get(ARROW_SCHEMA)
+        # Of categories that are no texts only the schema that was written first knows.
+        self._schema, self._stored = schemas[0], stored
         self.names = _common(paths, [schema.names for schema in schemas])
         for path, schema in zip(paths, schemas, strict=True):
             if not schema.equals(self._schema):
@@ -231,7 +234,9 @@ class ParquetFiles:
         """What copies record batches to a new file of the same schema."""
         pending: list[Any] = []
         with storage_errors("write", path), path.open("xb") as file:
-            writer = pq.ParquetWriter(file, self._schema)
+            writer = pq.ParquetWriter(file, self._schema, store_schema=self._stored is None)
+            if self._stored is not None:
+                writer.add_key_value_metadata({ARROW_SCHEMA: self._stored})
 
             def write(batch: Any, least: int = GROUP_ROWS) -> None:
                 pending.append(batch)

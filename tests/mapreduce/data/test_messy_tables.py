@@ -17,10 +17,12 @@ from hypothesis import strategies as st
 from mapreduce.data import ids
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv as csv_reader
-from mapreduce.data.readers import opening
+from mapreduce.data.readers import memory, opening
+from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule, load
 from mapreduce.data.shards import Dataset
+from mapreduce.data.splitting import split
 from mapreduce.errors import DataError, MissingInputError, UsageError
 from programs import gradreduce
 from reading import read
@@ -737,3 +739,83 @@ def test_a_zone_that_nobody_knows(write):
                 write("t,label\n2024-05-01 10:00Z,a\n", "new.csv"),
             )
         )
+
+
+def views(names):
+    """A column as data frames of Polars give it: views of texts, by numbers without a sign."""
+    codes = pa.array(names).dictionary_encode()
+    return pa.DictionaryArray.from_arrays(
+        codes.indices.cast(pa.uint32()), codes.dictionary.cast(pa.string_view())
+    )
+
+
+DECLARED = {
+    "numbers": (pa.array([3, 1, 3, None]), ("1", "3")),
+    "fractions": (pa.array([0.5, 1, 0.5, 1]), ("0.5", "1")),
+    "booleans": (pa.array([True, False, None, True]), ("false", "true")),
+    "days": (pa.array(["2024-05-01", "2024-05-02"] * 2), ("2024-05-01", "2024-05-02")),
+    "yes": (pa.array(["yes", "no"] * 2), ("no", "yes")),
+}
+
+
+@pytest.mark.parametrize(("column", "levels"), DECLARED.values(), ids=DECLARED)
+def test_a_category_that_a_table_declares_is_one(write, tmp_path, column, levels):
+    """In Parquet, in its parts, and in tables in memory; a rule of the recipe goes before it."""
+    table = pa.table({"x": column.dictionary_encode(), "y": range(4), "label": list("abab")})
+    path = typed(tmp_path / "a.parquet", dict(zip(table.column_names, table.columns, strict=True)))
+    split([path], tmp_path / "parts", test=0.25)
+    assert ParquetTable([tmp_path / "parts/train.parquet"]).categories == {"x"}
+    fitted, features = fitted_of(path)
+    assert (fitted.columns[0].kind, fitted.columns[0].levels) == ("category", levels)
+    # New data may hold the same as they are.
+    plain = typed(tmp_path / "b.parquet", {"x": column, "y": range(4), "label": list("abab")})
+    assert np.array_equal(read(like(fitted, plain)).features, features)
+    if pa.types.is_integer(column.type):
+        said, _ = fitted_of(path, columns=numbers(x="number"))
+        assert said.columns[0].kind == "number"
+
+
+def test_parts_may_count_their_categories_differently(tmp_path):
+    paths = [
+        typed(tmp_path / f"{i}.parquet", {"x": codes, "label": ["a", "b"]})
+        for i, codes in enumerate(
+            pa.array([i, 7]).dictionary_encode().cast(pa.dictionary(index, pa.int64()))
+            for i, index in enumerate((pa.int8(), pa.int16()))
+        )
+    ]
+    source = opening.table(paths, "parquet", Recipe())
+    assert len(read(source).features) == 4
+    assert FittedRecipe.from_bytes(source.finish().recipe).columns[0].levels == ("0", "1", "7")
+
+
+@pytest.mark.parametrize("chunks", [0, 1, 2])
+def test_texts_of_polars(chunks):
+    parts = [views(["Rome", "Oslo"]), views(["Lima", "Oslo"])][:chunks]
+    texts = [pa.array(["u", "v"], pa.string_view())] * chunks
+    kind = pa.dictionary(pa.uint32(), pa.string_view())
+    table = {
+        "town": pa.chunked_array(parts, kind),
+        "text": pa.chunked_array(texts, pa.string_view()),
+    }
+    found = memory.table(pa.table(table))
+    assert found.schema.types == [pa.dictionary(pa.uint32(), pa.string()), pa.string()]
+    assert found["town"].to_pylist() == ["Rome", "Oslo", "Lima", "Oslo"][: 2 * chunks]
+
+
+def test_a_frame_of_polars_is_a_table(tmp_path):
+    polars = pytest.importorskip("polars", reason="needs Polars: pip install polars")
+    frame = polars.DataFrame({"x": [0.1, 0.2], "town": ["Rome", "Oslo"], "label": ["a", "b"]})
+    towns = frame.with_columns(polars.col("town").cast(polars.Categorical))
+    for i, one in enumerate((frame, towns)):
+        pq.write_table(memory.table(one), tmp_path / f"{i}.parquet")
+        one.write_parquet(tmp_path / f"own-{i}.parquet")
+        for name in (f"{i}.parquet", f"own-{i}.parquet"):
+            fitted, _ = fitted_of(tmp_path / name)
+            assert fitted.columns[1].levels == ("Oslo", "Rome")
+
+
+def test_views_in_a_file(tmp_path):
+    columns = {"town": pa.array(["Rome", "Oslo"], pa.string_view()),
+               "label": pa.array(["a", "b"], pa.string_view())}  # fmt: skip
+    path = typed(tmp_path / "a.parquet", columns)
+    assert fitted_of(path)[0].columns[0].levels == ("Oslo", "Rome")
