@@ -43,7 +43,7 @@ def plain(found):
             content.pop(inexact, None)
         for part in ("sketch", "hashes"):
             if content.get(part) is not None:
-                content[part] = [np.asarray(array).tolist() for array in content[part]]
+                content[part] = [np.round(array, 6).tolist() for array in content[part]]
         result[name] = {key: repr(value) for key, value in content.items()} | {
             "values": content.get("values") and sorted(content["values"].items())
         }
