@@ -23,6 +23,8 @@ from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 
+from mapreduce.compat import beside
+
 
 class LooseVersion(list[int | str]):
     """The numbers and words of a version, to be compared: what mrjob needs of ``distutils``."""
@@ -114,6 +116,7 @@ def import_script(script: Path) -> ModuleType:
     loader = _ScriptLoader(name, str(script))
     spec = importlib.util.spec_from_file_location(name, script, loader=loader)
     assert spec is not None
+    beside.prefer(script.resolve())
     folder = str(script.resolve().parent)
     if folder not in sys.path[:1]:
         sys.path.insert(0, folder)

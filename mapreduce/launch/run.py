@@ -334,7 +334,8 @@ def _set_interpreter(runner: Any, job_class: type) -> None:
     if not options["task_python_bin"]:
         options["task_python_bin"] = [
             *([*options["python_bin"]] if options["python_bin"] else [sys.executable]),
-            *("-m", "mapreduce.compat", "--class", job_class.__qualname__),
+            # -P: what is beside the task may be called as a package of the toolkit.
+            *("-P", "-m", "mapreduce.compat", "--class", job_class.__qualname__),
         ]
     if options["bootstrap_mrjob"] is None:
         # That interpreter has mrjob; packing it for each job takes a while.

@@ -1,6 +1,7 @@
-"""Reads ``mrjob.conf`` for our runners, and says what is wrong with their sections.
+"""Reads ``mrjob.conf``, and says what is wrong with the runner's section.
 
-mrjob passes over an option that it does not know with a line in its log.
+mrjob passes over an option that it does not know with a line in its log; so it does for its own
+runners here. Values of other kinds than on the command line are refused for all.
 """
 
 from typing import Any
@@ -9,6 +10,7 @@ import mrjob.options
 from mrjob.conf import ClearedValue, combine_dicts, combine_envs, combine_jobconfs
 
 from mapreduce.errors import MissingInputError, UsageError
+from mapreduce.runners import traits
 from mapreduce.support.suggest import did_you_mean
 
 #: How mrjob combines the values of options that are mappings.
@@ -59,9 +61,31 @@ def _check(runner: Any, path: str, options: Any) -> None:
         raise UsageError(f"{where}: expected options and their values, found {options!r}")
     known = runner.OPT_NAMES | mrjob.options._deprecated_aliases(runner.OPT_NAMES).keys()
     for name, value in options.items():
-        if name not in known:
+        if name not in known and traits.of(runner.alias).runner:
             hint = did_you_mean(str(name), known, "'{}'") or f" It has {', '.join(sorted(known))}"
             raise UsageError(f"{where}: {name}: the runner has no such option.{hint}")
-        combiner = mrjob.options._RUNNER_OPTS.get(name, {}).get("combiner")
-        if combiner in _MAPPINGS and not isinstance(value, dict | ClearedValue | None):
-            raise UsageError(f"{where}: {name}: expected a mapping, found {value!r}")
+        if not isinstance(value, ClearedValue | None):
+            _check_value(f"{where}: {name}", value, mrjob.options._RUNNER_OPTS.get(name, {}))
+
+
+def _check_value(where: str, value: Any, option: dict[str, Any]) -> None:
+    """Raise a UsageError for a value of a kind that the command line would not give."""
+    ((_, switch), *_) = option.get("switches") or [((), {})]
+    expected = ""
+    if option.get("combiner") in _MAPPINGS and not isinstance(value, dict):
+        expected = "a mapping"
+    elif option.get("combiner") is combine_envs:
+        for name, text in value.items():
+            if not isinstance(text, str | ClearedValue | None):
+                raise UsageError(
+                    f"{where}: {name}: expected a text, found {text!r}. Put it in quotes"
+                )
+    elif switch.get("action") == "store_true" and not isinstance(value, bool):
+        expected = "true or false"
+    elif kind := switch.get("type"):
+        fits = isinstance(value, int if kind is int else int | float)
+        expected = "" if fits and not isinstance(value, bool) else "a number, without quotes"
+    elif (choices := switch.get("choices")) and value not in choices:
+        expected = " or ".join(choices)
+    if expected:
+        raise UsageError(f"{where}: expected {expected}, found {value!r}")

@@ -1,7 +1,13 @@
 """The options of our runners, in the form of mrjob's own table."""
 
+import argparse
 import sys
+from collections.abc import Iterator
+from functools import wraps
 from typing import Any
+
+import mrjob.options
+from mrjob.job import MRJob
 
 #: MiB for records of ``-r parallel``, by default.
 DEFAULT_MEMORY = 400
@@ -61,5 +67,70 @@ OPTIONS["uber"]["switches"] += _option(
     "--no-uber", "Give every step tasks in containers", action="store_false"
 )["switches"]
 
-#: Options whose names jobs may have for options of their own.
-GIVING_WAY = {"dry_run", "price_per_hour"}
+#: Before the name of an option, the name of the attribute that holds its value.
+_OURS = "gradreduce_"
+
+
+def give_way() -> None:
+    """Let jobs have options of their own that are called as ours, as they may without us.
+
+    Ours are added when the job has named its own. Where it has taken a name, the runner's option is
+    in ``mrjob.conf`` only.
+    """
+    configure, load, switches = MRJob.configure_args, MRJob.load_args, MRJob._kwargs_from_switches
+    names_for_help, print_help = MRJob._runner_opt_names_for_help, MRJob._print_help
+
+    @wraps(configure)
+    def configure_args(self: Any) -> None:
+        configure(self)
+        parser = self.arg_parser
+        for action in [action for action in parser._actions if action.dest in OPTIONS]:
+            parser._handle_conflict_resolve(None, [(x, action) for x in action.option_strings])
+
+    @wraps(load)
+    def load_args(self: Any, args: Any) -> None:
+        for name, flag, settings in _switches():
+            if flag not in self.arg_parser._option_string_actions:
+                ours = {"dest": _OURS + name, "default": None, "help": argparse.SUPPRESS}
+                self.arg_parser.add_argument(flag, **settings | ours)
+        load(self, args)
+
+    @wraps(switches)
+    def kwargs_from_switches(self: Any, keys: set[str]) -> dict[str, Any]:
+        ours = {name: getattr(self.options, _OURS + name, None) for name in keys & OPTIONS.keys()}
+        return {**switches(self, keys - ours.keys()), **ours}
+
+    @wraps(names_for_help)
+    def runner_opt_names_for_help(self: Any) -> set[str]:
+        names: set[str] = names_for_help(self)
+        return names - _taken(self).keys()
+
+    @wraps(print_help)
+    def print_all_help(self: Any, options: Any) -> None:
+        table = mrjob.options._RUNNER_OPTS
+        # mrjob leaves out of a job's options what is called as a runner's.
+        hidden = {} if options.runner else {name: table.pop(name) for name in OPTIONS}
+        try:
+            print_help(self, options)
+        finally:
+            table.update(hidden)
+        for name, flag in _taken(self).items():
+            print(f"{flag} is the job's own; the runner's is {name} in mrjob.conf")
+
+    MRJob.configure_args, MRJob.load_args = configure_args, load_args
+    MRJob._kwargs_from_switches = kwargs_from_switches
+    MRJob._runner_opt_names_for_help = runner_opt_names_for_help
+    MRJob._print_help = print_all_help
+
+
+def _switches() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Name, flag and settings of each switch."""
+    for name, option in OPTIONS.items():
+        for (flag,), settings in option["switches"]:
+            yield name, flag, settings
+
+
+def _taken(job: Any) -> dict[str, str]:
+    """Our options whose flags are a job's own, by their names."""
+    known = job.arg_parser._option_string_actions
+    return {name: flag for name, flag, _ in _switches() if known[flag].dest != _OURS + name}

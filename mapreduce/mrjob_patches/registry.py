@@ -26,7 +26,7 @@ from mrjob.runner import MRJobRunner
 
 from hdfs_utils.paths import local_matching
 from mapreduce.errors import MemberError, UsageError
-from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, GIVING_WAY, OPTIONS
+from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, OPTIONS, give_way
 from mapreduce.runners import traits
 from mapreduce.support import parents, signals
 
@@ -99,7 +99,7 @@ def install() -> None:
     MRJob.__init__ = with_runners
     logging.getLogger("mrjob.conf").addFilter(_is_news)
     _check_configurations()
-    _give_way()
+    give_way()
     _allow_classes_without_file()
     # mrjob takes every path for a pattern: it would find nothing in a folder such as data[1].
     mrjob.fs.local.glob = SimpleNamespace(glob=local_matching)
@@ -110,25 +110,6 @@ def install() -> None:
 def _is_news(record: logging.LogRecord) -> bool:
     """Whether a line of mrjob's log is not just that no mrjob.conf was found, which few have."""
     return not str(record.msg).startswith("No configs ")
-
-
-def _give_way() -> None:
-    """Let a job have an option of its own that is called as one that only EMR needs."""
-    theirs = MRJob.configure_args
-
-    @wraps(theirs)
-    def ours(self: Any) -> None:
-        theirs(self)
-        group = self.arg_parser._optionals
-
-        def handle(action: Any, conflicts: list[tuple[str, Any]]) -> None:
-            gives_way = all(other.dest in GIVING_WAY for _, other in conflicts)
-            kind = "resolve" if gives_way else "error"
-            getattr(group, f"_handle_conflict_{kind}")(action, conflicts)
-
-        group._handle_conflict_ours, group.conflict_handler = handle, "ours"
-
-    MRJob.configure_args = ours
 
 
 def _make_keys_unique() -> None:
@@ -201,11 +182,9 @@ def _check_configurations() -> None:
 
     @wraps(theirs)
     def ours(runner_alias: str, conf_paths: list[str] | None = None) -> Any:
-        if not traits.of(runner_alias).runner:
-            return theirs(runner_alias, conf_paths)
         from mapreduce.mrjob_patches import conf
 
-        return conf.load(theirs, runner_class(runner_alias), conf_paths)
+        return conf.load(theirs, mrjob.runner._runner_class(runner_alias), conf_paths)
 
     mrjob.runner.load_opts_from_mrjob_confs = ours
 

@@ -14,6 +14,7 @@ import socket
 import struct
 import sys
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import FrameType
 
 from mapreduce.errors import GradreduceError
@@ -54,7 +55,9 @@ class Nursery:
         else:
             theirs.set_inheritable(True)
             program = (
-                f"import socket, sys; sys.path[:] = {sys.path!r}; "
+                # What is beside a script may be called as one of our packages.
+                f"import socket, sys; sys.path.insert(0, {str(Path(__file__).parents[3])!r}); "
+                f"import hdfs_utils, kernels, mapreduce; sys.path[:] = {sys.path!r}; "
                 f"from mapreduce.runners.parallel import spawn; "
                 f"spawn.nurse(socket.socket(fileno={theirs.fileno()}), {driver})"
             )

@@ -194,6 +194,30 @@ class TestRunning:
         assert pairs(out) == {word: 7 * n for word, n in expected(text).items()}
         assert not (text.parent / "__pycache__" / "job.cpython.pyc").exists()
 
+    @pytest.mark.parametrize(
+        "arguments",
+        [["-r", "parallel"], ["-r", "local"], ["-r", "inline"], ["--start-method", "forkserver"]],
+    )
+    def test_modules_that_are_called_as_ours(self, write, text, arguments):
+        """A file, which the job uploads as mrjob wants it, and a package with parts."""
+        write("import hdfs_utils.parts\nfrom hdfs_utils import VALUE\n", name="kernels.py")
+        (text.parent / "hdfs_utils").mkdir()
+        write("from . import parts\nVALUE = parts.VALUE\n", name="hdfs_utils/__init__.py")
+        write("VALUE = 7\n", name="hdfs_utils/parts.py")
+        write("from mapreduce import nothing\n", name="mapreduce.py")
+        # -r local has what is uploaded alone.
+        local = "local" in arguments
+        if local:
+            write("VALUE = 7\n", name="kernels.py")
+        files = "class Count(MRJob):\n    FILES = ['kernels.py']\n"
+        body = COUNT.replace("class Count(MRJob):\n", files) if local else COUNT
+        script = write(
+            "import kernels\nfrom mapreduce.job import MRStep\n"
+            + body.replace("word, 1", "word, kernels.VALUE")
+        )
+        out = succeed("run", script, *arguments, text)
+        assert pairs(out) == {word: 7 * n for word, n in expected(text).items()}
+
     def test_a_file_without_the_suffix_of_python(self, write, text):
         assert pairs(succeed("run", write(name="job"), text)) == expected(text)
 
@@ -373,6 +397,11 @@ class TestConfiguration:
             ({"wrokers": 3}, "wrokers: the runner has no such option. Did you mean 'workers'?"),
             ({"hadoop_bin": "x"}, "hadoop_bin: the runner has no such option"),
             ({"cmdenv": "A=1"}, "cmdenv: expected a mapping, found 'A=1'"),
+            ({"cmdenv": {"N": 5}}, "cmdenv: N: expected a text, found 5. Put it in quotes"),
+            ({"workers": "2"}, "workers: expected a number, without quotes, found '2'"),
+            ({"workers": True}, "workers: expected a number, without quotes, found True"),
+            ({"read_logs": "no"}, "read_logs: expected true or false, found 'no'"),
+            ({"start_method": 2}, "start_method: expected fork or forkserver, found 2"),
             (["workers"], "expected options and their values, found ['workers']"),
         ],
     )
@@ -385,7 +414,6 @@ class TestConfiguration:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"workers": "three"}, "--workers: expected a number of at least 1, found three"),
             ({"workers": 0}, "--workers: expected a number of at least 1, found 0"),
         ],
     )
@@ -393,6 +421,12 @@ class TestConfiguration:
         assert message in fails(
             2, write(), "-q", "-c", conf({"runners": {"parallel": options}}), text
         )
+
+    @pytest.mark.parametrize("runner", ["inline", "local"])
+    def test_values_for_mrjobs_runners_are_looked_at_too(self, write, text, conf, runner):
+        path = conf({"runners": {runner: {"cmdenv": {"N": 5}}}})
+        said = fails(2, write(), "-q", "-r", runner, "-c", path, text)
+        assert "cmdenv: N: expected a text, found 5" in said
 
     def test_every_option_of_mrjob_is_still_taken(self, write, text, conf):
         options = {
