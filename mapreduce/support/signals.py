@@ -49,13 +49,17 @@ def interrupting() -> Iterator[None]:
     owner = os.getpid()
     first: Interrupted | None = None
     came = 0.0
-    timers: list[threading.Timer] = []
+    is_ignoring = False
+    over = threading.Event()
+    sending = threading.Lock()
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal first, came
         if os.getpid() != owner:
             # A process of mrjob's pool that has not begun: nothing would catch an exception.
             os._exit(128 + number)
+        if is_ignoring:
+            return
         if first is not None:
             if time.monotonic() - came > _ECHO_SECONDS:
                 os._exit(first.exit_code)
@@ -66,16 +70,21 @@ def interrupting() -> Iterator[None]:
         _waiting.append(first)
 
     def raise_again(swallowed: Any) -> None:
-        nonlocal first
+        nonlocal first, is_ignoring
         if first is None or swallowed.exc_value is not first:
             hook(swallowed)
             return
+        # What is raised in here would be swallowed, too.
+        is_ignoring = True
         number, first = first.signal_number, None
-        # Later: what is raised in here would be swallowed, too.
-        again = threading.Timer(_AGAIN_SECONDS, os.kill, [owner, number])
-        again.daemon = True
-        again.start()
-        timers.append(again)
+        threading.Thread(target=repeat, args=[number], daemon=True).start()
+        is_ignoring = False
+
+    def repeat(number: int) -> None:
+        while first is None and not over.wait(_AGAIN_SECONDS):
+            with sending:
+                if not over.is_set():
+                    os.kill(owner, number)
 
     hook = sys.unraisablehook
     sys.unraisablehook = raise_again
@@ -88,10 +97,10 @@ def interrupting() -> Iterator[None]:
             raise Interrupted(first.signal_number) from error
         raise
     finally:
-        _is_handling = False
+        _is_handling, is_ignoring = False, True
+        with sending:
+            over.set()
         sys.unraisablehook = hook
-        for timer in timers:
-            timer.cancel()
         for number, old in zip(NUMBERS, before, strict=True):
             signal.signal(number, old)
 

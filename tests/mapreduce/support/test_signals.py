@@ -73,7 +73,11 @@ def test_a_deferred_signal_waits_though_other_threads_may_get_it(number):
 
 
 @NUMBERS
-def test_an_interruption_that_python_swallows_is_raised_again(number):
+@pytest.mark.parametrize("seconds", [signals._AGAIN_SECONDS, 0.0])
+def test_an_interruption_that_python_swallows_is_raised_again(number, seconds, monkeypatch):
+    # Without a delay the signal comes while Python still handles what it has swallowed.
+    monkeypatch.setattr(signals, "_AGAIN_SECONDS", seconds)
+
     class Closed:
         def __del__(self):
             os.kill(os.getpid(), number)
