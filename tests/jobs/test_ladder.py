@@ -13,6 +13,7 @@ import single_process
 from ladder import CASES, HEADINGS, JOBS, README, ROOT, chain, comparable, readme, sections
 
 from jobs import inputs
+from jobs.train import Train
 from mapreduce import run
 from mapreduce.cli.main import main
 from mapreduce.launch.run import load_job
@@ -152,6 +153,14 @@ def test_the_map_is_up_to_date():
     assert README.read_text() == readme(README.read_text())
     for target in re.findall(r"\]\(([^)h#][^)]*)\)", README.read_text()):
         assert (JOBS / target).exists(), target
+
+
+def test_train_shows_its_options_and_takes_those_without_a_value(capsys):
+    with pytest.raises(SystemExit):
+        Train(["--help"])
+    assert "5 % of the" in " ".join(capsys.readouterr().out.split())
+    assert Train(["data"]).options.asynchronous is False
+    assert Train(["--asynchronous", "data"]).options.asynchronous is True
 
 
 def test_more_reducers_and_mappers_change_nothing():
