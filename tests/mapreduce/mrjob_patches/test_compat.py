@@ -1,16 +1,20 @@
-"""The modules that mrjob needs, where the standard library has them no longer."""
+"""What mrjob needs of the standard library, where later versions of Python no longer have it."""
 
 import importlib.util
+import multiprocessing
+import os
 import shlex
 import shutil
 import subprocess
 import sys
 from itertools import product
 
+import mrjob.runner
 import pytest
 
 from mapreduce import compat
 from mapreduce.compat import LooseVersion
+from mapreduce.mrjob_patches import registry
 
 # Puts an importer in front that knows none of the modules, as in later versions of Python.
 WITHOUT = """
@@ -216,3 +220,16 @@ class TestRunScript:
         )
         assert done.returncode == 1
         assert done.stderr.startswith("usage: python -m mapreduce.compat [--class NAME] SCRIPT")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere no process is forked")
+def test_local_forks_its_tasks_whatever_is_the_default():
+    default = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("forkserver", force=True)
+    try:
+        registry.install()
+        mrjob.runner._runner_class("local")
+        with mrjob.local.Pool(1) as pool:
+            assert pool.apply(os.getppid) == os.getpid()
+    finally:
+        multiprocessing.set_start_method(default, force=True)
