@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from mapreduce.cli.grouping import SHOW_ALL
 from mapreduce.cli.main import cli
 
 ROOT = Path(__file__).parent.parent
@@ -82,8 +83,9 @@ def _rungs() -> str:
 
 
 def _commands(command: click.Command, names: list[str]) -> str:
-    """The help of a command and of those within it."""
+    """The whole help of a command and of those within it."""
     context = click.Context(command, info_name=" ".join(names), max_content_width=96)
+    context.meta[SHOW_ALL] = True
     found = f"\n## {' '.join(names)}\n\n```text\n{command.get_help(context)}\n```\n"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

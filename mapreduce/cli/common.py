@@ -14,6 +14,7 @@ import click
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, path_of
 from kernels import QUIET
+from mapreduce.cli.grouping import GroupedOption
 from mapreduce.errors import DataError, UsageError
 from mapreduce.plan.flags import Option
 from mapreduce.runners.traits import RUNNERS
@@ -74,12 +75,12 @@ CSV: list[tuple[str, str, dict[str, Any]]] = [
 ]
 
 
-def with_options(options: list[tuple[str, str, dict[str, Any]]], formats: str = "csv") -> Any:
+def with_options(options: list[tuple[str, str, dict[str, Any]]], group: str = "CSV files") -> Any:
     """Give a command options of files of some formats."""
 
     def decorate(command: Any) -> Any:
         for flag, text, more in reversed(options):
-            command = click.option(flag, help=f"{formats}: {text}", **more)(command)
+            command = click.option(flag, cls=GroupedOption, group=group, help=text, **more)(command)
         return command
 
     return decorate
@@ -125,6 +126,7 @@ def add_options(
             more: dict[str, Any] = {"type": kind, "show_default": default is not None}
             if option.type is bool:
                 more = {"is_flag": True}
+            more |= {"cls": GroupedOption, "group": option.group}
             command = click.option(option.flag, default=default, help=option.help, **more)(command)
         return command
 
@@ -139,6 +141,8 @@ def runner_options(*, defaults: bool = True) -> Callable[[Command], Command]:
         return click.option(
             "-r",
             runner.flag,
+            cls=GroupedOption,
+            group=runner.group,
             type=_Runner([*RUNNERS]),
             default=runner.default if defaults else None,
             show_default=defaults,

@@ -20,6 +20,7 @@ from mapreduce.cli.common import (
     runner_options,
     with_options,
 )
+from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.data.readers import READERS
 from mapreduce.support import trust
 
@@ -148,40 +149,50 @@ _TABLE: list[tuple[str, str, dict[str, Any]]] = [
     ),
 ]
 
+_LIKE = (
+    "--like",
+    "Make the features that this dataset has, on which a model was trained.",
+    {"type": LOCATION},
+)
+
+#: Options of other formats.
+_OTHERS: list[tuple[str, str, dict[str, Any]]] = [
+    ("--labels", "idx, as of MNIST and FashionMNIST: the file of labels.", {"type": FOLDER}),
+    (
+        "--features",
+        "libsvm: how many there are.  [default: as the largest index says]",
+        {"type": int},
+    ),
+    ("--zero-based", "libsvm: the first feature has the index 0.", {"is_flag": True}),
+    ("--sequence", "text: bytes of a row.  [default: 64]", {"type": int}),
+]
+
+
+#: Options of an import that ``--help`` shows; ``--help-all`` shows all.
+_COMMON = ("recipe", "label", "id", "weights", "task", "drop", "missing", "header", "runner")
+
 
 def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
     return {flag.split("/")[0][2:].replace("-", "_") for flag, _, _ in options}
 
 
-@data.command("import")
+@data.command("import", cls=GroupedCommand, common=_COMMON)
 @click.option(
     "--format", "kind", help=f"Format of SOURCES: {READERS.known}.  [default: as their names end]"
 )
-@with_options(_TABLE, "csv, parquet")
+@with_options([*_TABLE, _LIKE], "Tables (csv, parquet)")
 @with_options(CSV)
+@with_options(_OTHERS, "Other formats")
 @click.option(
     "--unlabelled",
     is_flag=True,
-    help="Import no labels: csv, parquet: the label's column, if there is one, is left out.",
-)
-@click.option(
-    "--like",
-    type=LOCATION,
-    help="csv, parquet: make the features that this dataset has, on which a model was trained.",
-)
-@click.option(
-    "--labels", type=FOLDER, help="idx, as of MNIST and FashionMNIST: the file of labels."
+    help="Import no labels; of a table, the label's column, if there is one, is left out.",
 )
 @click.option(
     "--dtype",
     type=click.Choice(["float32", "float64"]),
-    help="csv, libsvm, parquet: how features are stored.  [default: float32]",
+    help="How features of csv, libsvm and parquet are stored.  [default: float32]",
 )
-@click.option(
-    "--features", type=int, help="libsvm: how many there are.  [default: as the largest index says]"
-)
-@click.option("--sequence", type=int, help="text: bytes of a row.  [default: 64]")
-@click.option("--zero-based", is_flag=True, help="libsvm: the first feature has the index 0.")
 @click.option(
     "--split-by",
     type=click.Choice(["label"]),
@@ -409,7 +420,7 @@ def _report(folder: AnyPath, manifest: "Manifest", as_json: bool = False, **more
     )
 
 
-@data.command()
+@data.command(cls=GroupedCommand)
 @click.option(
     "--format", "kind", help="Format of FILES: csv or parquet.  [default: as their names end]"
 )

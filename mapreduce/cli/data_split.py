@@ -6,9 +6,10 @@ from typing import Any
 import click
 
 from mapreduce.cli.common import CSV, FOLDER, output_options, print_json, with_options
+from mapreduce.cli.grouping import GroupedCommand
 
 
-@click.command("split")
+@click.command("split", cls=GroupedCommand)
 @click.argument("sources", metavar="FILE...", nargs=-1, required=True, type=FOLDER)
 @click.argument("out", type=FOLDER)
 @click.option("--test", default=0.2, show_default=True, help="Share of the rows to test on.")

@@ -18,7 +18,9 @@ from mapreduce.cli.common import (
     remote_data_option,
     runner_options,
     trust_option,
+    with_options,
 )
+from mapreduce.cli.grouping import GroupedCommand
 
 if TYPE_CHECKING:
     from mapreduce.runs.directory import RunDir
@@ -26,10 +28,10 @@ if TYPE_CHECKING:
 
 
 _READING: list[tuple[str, str, dict[str, Any]]] = [
-    ("--drop", "Columns of the file DATA to leave out, joined by commas.", {}),
+    ("--drop", "Columns to leave out, joined by commas.", {}),
     (
         "--na",
-        "Word that stands for a missing field of the file DATA; may be repeated.",
+        "Word that stands for a missing field; may be repeated.",
         {"multiple": True},
     ),
 ]
@@ -37,9 +39,8 @@ _READING: list[tuple[str, str, dict[str, Any]]] = [
 
 def _reading(command: Any) -> Any:
     """How to read a file of a table; by default as the training data."""
-    for flag, text, more in (*_READING, *CSV):
-        command = click.option(flag, help=text.partition("  [")[0], **more)(command)
-    return command
+    options = [(flag, text.partition("  [")[0], more) for flag, text, more in (*_READING, *CSV)]
+    return with_options(options, "If DATA is a file of a table")(command)
 
 
 def _given(values: dict[str, Any]) -> dict[str, Any]:
@@ -49,7 +50,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     return {**found, "drop": _names(found["drop"])}
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("run", type=LOCATION)
 @click.argument("data", type=LOCATION, required=False)
 @click.option(
@@ -98,7 +99,7 @@ def evaluate(
         click.echo(found)
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("run", type=LOCATION)
 @click.argument("data", type=LOCATION)
 @click.argument("out", type=LOCATION)

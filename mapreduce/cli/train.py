@@ -15,20 +15,34 @@ from mapreduce.cli.common import (
     runner_options,
     trust_option,
 )
+from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags as options
 
+_COMMON = (
+    "model",
+    "optimizer",
+    "learning_rate",
+    "batch_size",
+    "epochs",
+    "rounds",
+    "strategy",
+    "runner",
+    "workers",
+    "seed",
+)
 
-@click.command(context_settings={"max_content_width": 100})
+
+@click.command(cls=GroupedCommand, common=_COMMON, context_settings={"max_content_width": 100})
 @click.argument("data", type=LOCATION)
 @click.option("--run", type=LOCATION, required=True, help="Folder of the run. It must not exist.")
-@add_options(PLAN)
 @click.option(
     "--eval",
     "evaluation",
     type=LOCATION,
     help="A dataset on which the model is evaluated during the training.",
 )
+@add_options(PLAN)
 @runner_options()
 @add_options(options.EXECUTION)
 @add_options((options.PROFILE,))
@@ -41,14 +55,15 @@ def train(context: click.Context, /, **values: Any) -> None:
     Arguments after -- are passed to mrjob for every job of the training.
 
     \b
-    gradreduce train demo/data/train --run demo/run --model mlp:64 --eval demo/data/test
+    gradreduce train demo/data/train --run demo/run --model mlp:64 \\
+        --eval demo/data/test
     """
     from mapreduce.training import console
 
     console.start({**values, "mrjob_arguments": context.obj})
 
 
-@click.command(context_settings={"max_content_width": 100})
+@click.command(cls=GroupedCommand, context_settings={"max_content_width": 100})
 @click.argument("run", type=LOCATION)
 @runner_options(defaults=False)
 @add_options(options.EXECUTION, defaults=False)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple, get_args
 
 from mapreduce.errors import UsageError
@@ -47,7 +47,7 @@ class Option:
     """One option; its value may have to be one of some choices, or name a member of a family.
 
     ``default`` is None if it depends on other things, which ``help`` explains. An ``is_auto``
-    option takes "auto" for that, too.
+    option takes "auto" for that, too. ``group`` is its heading in the help.
     """
 
     flag: str
@@ -58,6 +58,7 @@ class Option:
     family: Registry | None = None
     bound: Bound | None = None
     is_auto: bool = False
+    group: str = ""
 
     def parse(self, text: str) -> Any:
         """The value of a text; a ValueError if it is none."""
@@ -84,6 +85,11 @@ class Option:
         return [self.family.code(part.strip()) for part in parts] if self.family else []
 
 
+def grouped(group: str, *options: Option) -> tuple[Option, ...]:
+    """Options under a heading."""
+    return tuple(replace(option, group=group) for option in options)
+
+
 def expect(condition: bool, option: str, expected: str, found: object) -> None:
     """Raise a UsageError unless a condition holds."""
     if not condition:
@@ -95,13 +101,103 @@ def _set(default: Any, text: str, bound: Bound | None = None, **more: Any) -> An
 
 
 @dataclass(frozen=True)
-class Settings:
-    """The user's choice of everything that decides the result.
-
-    :func:`mapreduce.plan.settings.make` makes a :class:`mapreduce.plan.plan.Plan` of it.
-    """
-
+class _Learned:
     model: str = _set("softmax", "the model to train", family=MODELS)
+    init_from: str | None = _set(
+        None, "RUN or FILE.safetensors whose parameters the training starts from"
+    )
+    class_weight: str | None = _set(
+        None, "how much the rows of each class count: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"
+    )
+    augment: str | None = _set(
+        None, "change the images of each gradient by chance: flip, crop:PIXELS, or flip,crop:PIXELS"
+    )
+    limit_rows: int | None = _set(None, "train on the first N rows only", _FROM_1)
+    seed: int = _set(
+        0,
+        "seed of the initial parameters and of the order of the slices",
+        Bound("a number from 0 to 2**63 - 1", lambda number: 0 <= number < 2**63),
+    )
+    dtype: str | None = _set(
+        None,
+        "dtype of the parameters (default: float32; lbfgs: float64)",
+        choices=("float32", "float64"),
+    )
+
+
+@dataclass(frozen=True)
+class _Learning:
+    optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
+    learning_rate: float = _set(0.1, "step size", _OVER_0)
+    momentum: float = _set(
+        0.9,
+        "share of the velocity that each step keeps, for --optimizer momentum",
+        Bound("a number in [0, 1)", lambda number: 0 <= number < 1),
+    )
+    schedule: str = _set(
+        "constant", "how the learning rate changes; join several schedules by +", family=SCHEDULES
+    )
+    batch_size: int | None = _set(
+        None,
+        "number of rows in a round; 0 takes all rows (default: 128, more for more than 185,000 "
+        "rows; lbfgs: all)",
+        Bound("a number of rows", is_count),
+    )
+    slice_rows: int | None = _set(
+        None,
+        "number of rows for which a mapper computes one gradient; it must divide the batch size",
+        _FROM_1,
+    )
+    l1: float = _set(
+        0.0, "strength of the L1 penalty on the weights, for sgd and momentum", _FROM_0
+    )
+    l2: float = _set(0.0, "strength of the L2 penalty on the weights", _FROM_0)
+    weight_decay: float = _set(
+        0.0,
+        "share of all parameters (weights and biases) that is added to the gradient; adamw "
+        "subtracts it from the parameters instead",
+        _FROM_0,
+    )
+    clip_norm: float | None = _set(None, "scale larger gradients down to this norm", _OVER_0)
+    non_finite: str = _set(
+        "error",
+        "what to do when a gradient is not finite: end with an error, or skip the round",
+        choices=("error", "skip"),
+    )
+    precision: str = _set(
+        "full",
+        "mixed computes gradients from float16 numbers; parameters and sums stay float32",
+        choices=("full", "mixed"),
+    )
+    history_size: int = _set(
+        10, "number of steps that lbfgs remembers", up_to(MOST_STEPS, "a number from 1 to {}")
+    )
+    tol: float = _set(
+        1e-6, "lbfgs ends when the gradient's norm, relative to the loss, is at most this", _FROM_0
+    )
+
+
+@dataclass(frozen=True)
+class _Length:
+    epochs: int | None = _set(
+        None, "number of passes over the data (default: 1; lbfgs: at most 1000)", _FROM_1
+    )
+    rounds: int | None = _set(None, "number of updates of the model, instead of --epochs", _FROM_1)
+    eval_every: int | None = _set(
+        None, "number of rounds between evaluations (default: an epoch; lbfgs: at the end)", _FROM_1
+    )
+    patience: int = _set(
+        0,
+        "stop after this many evaluations without a lower loss; 0 never stops",
+        Bound("a number of evaluations", is_count),
+    )
+    checkpoint_every: int | None = _set(
+        None, "number of rounds between checkpoints (default: 500)", _FROM_1
+    )
+
+
+@dataclass(frozen=True)
+class _Strategy:
     strategy: str = _set("sync", "what one round does", family=STRATEGIES)
     replicas: int = _set(
         1,
@@ -161,104 +257,44 @@ class Settings:
         "with --strategy downpour, apply gradients in the order in which they arrive, so that no "
         "worker waits; gradreduce replay repeats such a run from its log",
     )
-    optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
-    init_from: str | None = _set(
-        None, "RUN or FILE.safetensors whose parameters the training starts from"
-    )
-    learning_rate: float = _set(0.1, "step size", _OVER_0)
-    momentum: float = _set(
-        0.9,
-        "share of the velocity that each step keeps, for --optimizer momentum",
-        Bound("a number in [0, 1)", lambda number: 0 <= number < 1),
-    )
-    schedule: str = _set(
-        "constant", "how the learning rate changes; join several schedules by +", family=SCHEDULES
-    )
-    l1: float = _set(
-        0.0, "strength of the L1 penalty on the weights, for sgd and momentum", _FROM_0
-    )
-    l2: float = _set(0.0, "strength of the L2 penalty on the weights", _FROM_0)
-    weight_decay: float = _set(
-        0.0,
-        "share of all parameters (weights and biases) that is added to the gradient; adamw "
-        "subtracts it from the parameters instead",
-        _FROM_0,
-    )
-    class_weight: str | None = _set(
-        None, "how much the rows of each class count: balanced, or LABEL=WEIGHT[,LABEL=WEIGHT]"
-    )
-    augment: str | None = _set(
-        None, "change the images of each gradient by chance: flip, crop:PIXELS, or flip,crop:PIXELS"
-    )
-    clip_norm: float | None = _set(None, "scale larger gradients down to this norm", _OVER_0)
-    non_finite: str = _set(
-        "error",
-        "what to do when a gradient is not finite: end with an error, or skip the round",
-        choices=("error", "skip"),
-    )
-    history_size: int = _set(
-        10, "number of steps that lbfgs remembers", up_to(MOST_STEPS, "a number from 1 to {}")
-    )
-    tol: float = _set(
-        1e-6, "lbfgs ends when the gradient's norm, relative to the loss, is at most this", _FROM_0
-    )
-    batch_size: int | None = _set(
-        None,
-        "number of rows in a round; 0 takes all rows (default: 128, more for more than 185,000 "
-        "rows; lbfgs: all)",
-        Bound("a number of rows", is_count),
-    )
-    slice_rows: int | None = _set(
-        None,
-        "number of rows for which a mapper computes one gradient; it must divide the batch size",
-        _FROM_1,
-    )
-    epochs: int | None = _set(
-        None, "number of passes over the data (default: 1; lbfgs: at most 1000)", _FROM_1
-    )
-    rounds: int | None = _set(None, "number of updates of the model, instead of --epochs", _FROM_1)
-    limit_rows: int | None = _set(None, "train on the first N rows only", _FROM_1)
-    seed: int = _set(
-        0,
-        "seed of the initial parameters and of the order of the slices",
-        Bound("a number from 0 to 2**63 - 1", lambda number: 0 <= number < 2**63),
-    )
-    dtype: str | None = _set(
-        None,
-        "dtype of the parameters (default: float32; lbfgs: float64)",
-        choices=("float32", "float64"),
-    )
-    precision: str = _set(
-        "full",
-        "mixed computes gradients from float16 numbers; parameters and sums stay float32",
-        choices=("full", "mixed"),
-    )
+
+
+@dataclass(frozen=True)
+class _Execution:
     device: str = _set(
         "cpu",
         "where gradients are computed; auto takes cuda if a GPU can be used",
         choices=("auto", "cpu", "cuda"),
     )
-    eval_every: int | None = _set(
-        None, "number of rounds between evaluations (default: an epoch; lbfgs: at the end)", _FROM_1
-    )
-    patience: int = _set(
-        0,
-        "stop after this many evaluations without a lower loss; 0 never stops",
-        Bound("a number of evaluations", is_count),
-    )
-    checkpoint_every: int | None = _set(
-        None, "number of rounds between checkpoints (default: 500)", _FROM_1
-    )
+
+
+#: What the help calls the parts of the settings.
+_GROUPS = {
+    "What is learned": _Learned,
+    "How it is learned": _Learning,
+    "How long it is learned": _Length,
+    "Strategy": _Strategy,
+    "Execution": _Execution,
+}
+
+
+@dataclass(frozen=True)
+class Settings(_Execution, _Strategy, _Length, _Learning, _Learned):
+    """The user's choice of everything that decides the result.
+
+    :func:`mapreduce.plan.settings.make` makes a :class:`mapreduce.plan.plan.Plan` of it.
+    """
 
 
 def _table() -> tuple[Option, ...]:
     options = []
-    for one in fields(Settings):
-        kind: Any = next(iter(get_args(one.type)), one.type)
-        values = dict(one.metadata)
-        if family := values.get("family"):
-            values["help"] += f": {family.known}"
-        options.append(Option(f"--{one.name.replace('_', '-')}", kind, one.default, **values))
+    for group, part in _GROUPS.items():
+        for one in fields(part):
+            kind: Any = next(iter(get_args(one.type)), one.type)
+            values = {**one.metadata, "group": group}
+            if family := values.get("family"):
+                values["help"] += f": {family.known}"
+            options.append(Option(f"--{one.name.replace('_', '-')}", kind, one.default, **values))
     return tuple(options)
 
 

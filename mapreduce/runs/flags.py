@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from mapreduce.errors import UsageError
-from mapreduce.plan.flags import Bound, Option, checked, expect, is_count, up_to
+from mapreduce.plan.flags import Bound, Option, checked, expect, grouped, is_count, up_to
 from mapreduce.runners import traits
 from mapreduce.runners.traits import MOST_FILES, RUNNERS, Traits
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from mapreduce.runs.execution import Execution
 
 #: Options that decide how fast a result is computed. When resuming, None means as before.
-EXECUTION = (
+EXECUTION = grouped(
+    "Execution",
     Option(
         "--threads",
         int,
@@ -44,6 +45,23 @@ EXECUTION = (
         is_auto=True,
     ),
     Option(
+        "--stages",
+        int,
+        1,
+        "number of tasks of a gang that hold a network together, each some of its layers; the "
+        "number of workers is a multiple of it",
+        bound=up_to(1024),
+    ),
+    Option(
+        "--keep",
+        int,
+        3,
+        "number of checkpoints to keep; 0 keeps all",
+        bound=Bound("a number of checkpoints", is_count),
+    ),
+) + grouped(
+    "Clusters",
+    Option(
         "--fan-in",
         int,
         0,
@@ -59,14 +77,6 @@ EXECUTION = (
         50,
         "largest number of rounds in one mrjob job of a chain",
         bound=up_to(10_000),
-    ),
-    Option(
-        "--stages",
-        int,
-        1,
-        "number of tasks of a gang that hold a network together, each some of its layers; the "
-        "number of workers is a multiple of it",
-        bound=up_to(1024),
     ),
     Option(
         "--gang-wait",
@@ -94,13 +104,6 @@ EXECUTION = (
             lambda text: slow_worker(text) is not None,
         ),
     ),
-    Option(
-        "--keep",
-        int,
-        3,
-        "number of checkpoints to keep; 0 keeps all",
-        bound=Bound("a number of checkpoints", is_count),
-    ),
 )
 
 #: What a driver may choose for a training, if the user does not.
@@ -113,11 +116,13 @@ PROFILE = Option(
     "native uses every instruction of the processor; portable gives the same bits on other "
     "processors too",
     ("native", "portable"),
+    group="Execution",
 )
 
 
 #: Options that decide where a job runs. A run may name a runner that is not installed here.
-RUNNER = (
+RUNNER = grouped(
+    "Execution",
     Option("--runner", str, "parallel", "where the map and reduce tasks run"),
     Option(
         "--workers",

@@ -1,0 +1,61 @@
+"""Commands with many options: ``--help`` shows the common ones, ``--help-all`` all, in groups."""
+
+from typing import Any
+
+import click
+
+#: In the ``meta`` of a context: that help shows all options.
+SHOW_ALL = "mapreduce.cli.grouping.show_all"
+
+
+class GroupedOption(click.Option):
+    """An option that stands under a heading of the help."""
+
+    def __init__(self, *args: Any, group: str, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.group = group
+
+
+class GroupedCommand(click.Command):
+    """A command whose help has a heading for each group of options.
+
+    If it names ``common`` parameters, ``--help`` shows only these and the options without a group.
+    """
+
+    def __init__(self, *args: Any, common: tuple[str, ...] = (), **more: Any) -> None:
+        super().__init__(*args, **more)
+        self.common = common
+        if common:
+            show_all = click.Option(
+                ["--help-all"],
+                is_flag=True,
+                is_eager=True,
+                expose_value=False,
+                callback=_show_all,
+                help="Show all options, in groups, and exit.",
+            )
+            self.params.append(show_all)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        is_short = self.common and not ctx.meta.get(SHOW_ALL)
+        # Options without a group come first.
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
+            group = getattr(param, "group", "Options")
+            if is_short and (group == "Options" or param.name in self.common):
+                group = "Options"
+            elif is_short:
+                continue
+            if record:
+                groups.setdefault(group, []).append(record)
+        for heading, records in groups.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def _show_all(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
+    if is_given:
+        context.meta[SHOW_ALL] = True
+        click.echo(context.get_help())
+        context.exit()

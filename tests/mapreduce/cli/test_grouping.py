@@ -1,0 +1,88 @@
+"""The help of commands with many options."""
+
+import re
+
+import click
+import pytest
+
+from mapreduce.cli.grouping import GroupedCommand, GroupedOption
+from mapreduce.cli.main import cli, main
+
+
+def helped(capsys, *arguments):
+    assert main([*arguments]) == 0
+    return capsys.readouterr().out
+
+
+def headings(text):
+    return re.findall(r"^(\S.*):$", text, re.MULTILINE)
+
+
+def flags(text):
+    """Of each line that begins with an option, its last name."""
+    return re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)
+
+
+def commands(group=cli, names=()):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, (*names, name))
+        elif name != "run":
+            # Which gives the help of a job.
+            yield (*names, name), command
+
+
+ALL = dict(commands())
+
+
+def test_train_shows_ten_options_and_what_concerns_the_command_itself(capsys):
+    text = helped(capsys, "train", "--help")
+    assert headings(text) == ["Options"]
+    own = ["--run", "--eval", "--dry-run", "--quiet", "--json", "--help-all", "--help"]
+    common = ["model", "seed", "optimizer", "learning-rate", "batch-size", "epochs", "strategy"]
+    assert {*flags(text)} == {*own, *(f"--{n}" for n in (*common, "runner", "workers", "rounds"))}
+
+
+def test_train_shows_all_options_under_their_headings(capsys):
+    assert headings(helped(capsys, "train", "--help-all")) == [
+        "Options",
+        "What is learned",
+        "How it is learned",
+        "How long it is learned",
+        "Strategy",
+        "Execution",
+        "Clusters",
+    ]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("names", ALL, ids=" ".join)
+def test_every_option_is_shown_once_and_fits_80_columns(names, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    command = ALL[names]
+    common = getattr(command, "common", ())
+    text = helped(capsys, *names, "--help-all" if common else "--help")
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    named = [next(name for name in one.opts if name.startswith("--")) for one in options]
+    assert sorted(flags(text)) == sorted([*named, "--help"])
+    assert {*common} <= {one.name for one in options if isinstance(one, GroupedOption)}
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_a_mistyped_option_that_help_does_not_show_is_found(capsys):
+    assert main(["train", "data", "--run", "run", "--momentun", "1"]) == 2
+    assert "Did you mean" in (said := capsys.readouterr().err)
+    assert "--momentum" in said
+
+
+def test_without_common_options_all_are_shown():
+    options = [
+        GroupedOption(["--far"], group="Places", help="Not near."),
+        click.Option(["--near"], help="Not far."),
+    ]
+    command = GroupedCommand("go", params=options)
+    text = command.get_help(click.Context(command))
+    assert headings(text) == ["Options", "Places"]
+    assert flags(text) == ["--near", "--help", "--far"]
