@@ -33,10 +33,11 @@ class Train(ChainJob):
         add("--json", action="store_true", dest="as_json", help="one JSON object on stdout")
         for option in (*PLAN, *options.EXECUTION, options.PROFILE):
             if option.flag not in self.arg_parser._option_string_actions:
-                more = {"type": option.parse, "choices": option.choices or None}
-                if option.type is bool:
-                    more = {"action": "store_true"}
                 text = option.help.replace("%", "%%")
+                if option.type is bool:
+                    add(option.flag, action="store_true", help=text)
+                    continue
+                more = {"type": option.parse, "choices": option.choices or None}
                 add(option.flag, default=option.default, help=text, **more)
 
     # mapper: range of slices -> (block, partial sum of their gradients)
