@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from mapreduce.compat import beside
 
@@ -47,6 +48,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
+        if fullname in _scripts:
+            # In a process that a job has started.
+            beside.prefer(Path(_scripts[fullname]).resolve())
+            found: importlib.machinery.ModuleSpec = _spec_of(fullname)
+            return found
         if fullname not in _MODULES:
             return None
         return importlib.util.spec_from_loader(fullname, self)
@@ -113,20 +119,56 @@ def import_script(script: Path) -> ModuleType:
     """
     script = script.absolute()
     name = SCRIPT_PREFIX + re.sub(r"\W", "_", script.stem)
-    loader = _ScriptLoader(name, str(script))
-    spec = importlib.util.spec_from_file_location(name, script, loader=loader)
-    assert spec is not None
+    know({name: str(script)})
+    _tell_children()
     beside.prefer(script.resolve())
     folder = str(script.resolve().parent)
     if folder not in sys.path[:1]:
         sys.path.insert(0, folder)
+    spec = _spec_of(name)
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
-        loader.exec_module(module)
+        spec.loader.exec_module(module)
     except BaseException:
         sys.modules.pop(name, None)
         raise
     return module
+
+
+def _spec_of(name: str) -> Any:
+    loader = _ScriptLoader(name, _scripts[name])
+    return importlib.util.spec_from_file_location(name, _scripts[name], loader=loader)
+
+
+#: Where the modules are that :func:`import_script` has made, by their names.
+_scripts: dict[str, str] = {}
+
+
+def know(scripts: dict[str, str]) -> None:
+    """Let modules of scripts be imported by their names."""
+    supply()
+    _scripts.update(scripts)
+
+
+class _Scripts:
+    """Tells the process that unpickles it of the scripts of this one."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return know, (_scripts,)
+
+
+def _tell_children() -> None:
+    """Have processes that a job starts anew, by *spawn*, import what it pickles by name."""
+    from multiprocessing import spawn
+
+    theirs = spawn.get_preparation_data
+    if theirs.__module__ == __name__:
+        return
+
+    def get_preparation_data(name: str) -> dict[str, Any]:
+        return {"scripts": _Scripts(), **theirs(name)}
+
+    spawn.get_preparation_data = get_preparation_data
 
 
 def run_class(name: str, arguments: Sequence[str]) -> None:

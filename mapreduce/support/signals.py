@@ -56,7 +56,7 @@ def interrupting() -> Iterator[None]:
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal first, came
         if os.getpid() != owner:
-            # A process of mrjob's pool that has not begun: nothing would catch an exception.
+            # A fork, which has not begun.
             os._exit(128 + number)
         if is_ignoring:
             return
@@ -103,6 +103,18 @@ def interrupting() -> Iterator[None]:
         sys.unraisablehook = hook
         for number, old in zip(NUMBERS, before, strict=True):
             signal.signal(number, old)
+
+
+def _leave_to_parent() -> None:
+    """In a fork, such as a process that a job starts: have signals do what they do everywhere."""
+    global _is_handling
+    if _is_handling:
+        _is_handling = False
+        for number in NUMBERS:
+            signal.signal(number, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 from mapreduce.errors import GradreduceError
 from mapreduce.runners.parallel.worker import LOG_BYTES, noted
-from mapreduce.support import parents
+from mapreduce.support import forked, parents
 
 _FORK = multiprocessing.get_context("fork")
 
@@ -50,6 +50,7 @@ def run_apart(work: Callable[[], Any], seconds: float) -> tuple[Any, dict[str, A
     with ours, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given = os.getpid(), work, ours, theirs, out.fileno(), err.fileno()
         child = _FORK.Process(target=_serve, args=given)
+        forked.prepare()
         with warnings.catch_warnings():
             # Python 3.12 warns if there are threads: the child uses none of them.
             warnings.simplefilter("ignore", DeprecationWarning)
@@ -78,18 +79,20 @@ def _serve(
     out: int,
     err: int,
 ) -> NoReturn:
-    """The child: work, answer, and end without what the parent has registered for its end."""
+    """The child: work, answer, and end as a process of its own, whatever the parent has to do."""
     # Else the pipe would never break, and a process with a long answer would wait forever.
     ours.close()
     parents.end_with(parent)
     try:
         os.setpgid(0, 0)
+        forked.begin()
         for descriptor, target in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
             os.dup2(descriptor, target)
         sys.stdin = os.fdopen(0, "r", closefd=False)
         sys.stdout = os.fdopen(1, "w", closefd=False)
         sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
         answer = work()
+        forked.end()
         sys.stdout.flush()
         sys.stderr.flush()
         reply.send((answer, ""))

@@ -19,7 +19,7 @@ from types import FrameType
 
 from mapreduce.errors import GradreduceError
 from mapreduce.runners.parallel import worker
-from mapreduce.support import parents
+from mapreduce.support import forked, parents
 
 
 def kill_group(pid: int) -> None:
@@ -44,6 +44,7 @@ class Nursery:
         self._control, theirs = socket.socketpair()
         driver = os.getpid()
         if method == "fork":
+            forked.prepare()
             self._pid = os.fork()
             if self._pid == 0:
                 # The child never returns from here, whatever happens.

@@ -6,11 +6,9 @@ connection ends the worker, and so does the end of its parent.
 """
 
 import contextlib
-import gc
 import importlib
 import json
 import os
-import signal
 import sys
 import traceback
 from itertools import islice
@@ -28,7 +26,7 @@ from mapreduce.errors import GradreduceError, Interrupted
 from mapreduce.job import calls
 from mapreduce.job.tracebacks import text_of
 from mapreduce.runners.parallel import comparator, gathered, partition, records, shuffle, tasks
-from mapreduce.support import parents
+from mapreduce.support import forked, parents
 
 #: Job classes that the process had before it was forked, by :func:`job_name`.
 known_jobs: dict[str, type] = {}
@@ -45,24 +43,13 @@ def job_name(job_class: type) -> str:
     return f"{job_class.__module__}:{job_class.__qualname__}"
 
 
-def leave_signals_to_driver() -> None:
-    """Ignore SIGINT and SIGTERM.
-
-    They reach every process of a terminal's group; the driver decides what they mean and kills its
-    workers. Handlers, unlike SIG_IGN, are not passed on to programs that a task starts.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: None)
-
-
 def main(connection: Connection, parent: int, stderr_path: str) -> None:
     """Serve tasks until the connection ends."""
     parents.end_with(parent)
-    leave_signals_to_driver()
     # What a task starts ends with its worker: the driver kills the whole group.
     os.setpgid(0, 0)
     _redirect(stderr_path)
-    gc.freeze()
+    forked.begin()
     worker = _Worker()
     while True:
         try:
@@ -117,10 +104,17 @@ class _Worker:
             # A copy of this process, which a task made and let return: it is nobody's worker.
             os._exit(1)
         if not self._definition["warm"]:
-            # Files that the job left open are written when the job goes.
-            self._job = None
-            gc.collect()
+            reply = self._end() | reply
         return reply | _take_log()
+
+    def _end(self) -> dict[str, Any]:
+        """End as a process of the task's own would; returns an error, if that fails."""
+        self._job = None
+        try:
+            forked.end()
+        except BaseException as error:
+            return {"error": _describe(error)}
+        return {}
 
     def _attempt(self, spec: dict[str, Any]) -> dict[str, Any]:
         task = tasks.Task(spec, lambda mrc: self._instance(spec, mrc), _sign_of_life)
@@ -161,7 +155,7 @@ def _find(definition: dict[str, Any]) -> Any:
     return known_jobs[name]
 
 
-def _describe(error: BaseException, task: tasks.Task) -> dict[str, Any]:
+def _describe(error: BaseException, task: tasks.Task | None = None) -> dict[str, Any]:
     """The description of an exception for the driver."""
     frames = [
         frame
@@ -171,7 +165,7 @@ def _describe(error: BaseException, task: tasks.Task) -> dict[str, Any]:
     lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
     lines += traceback.format_exception_only(error)
     where = None
-    if not isinstance(error, StorageError):
+    if task and not isinstance(error, StorageError):
         # No record is to blame for a full disk.
         with contextlib.suppress(Exception):  # the input may have gone meanwhile
             where = task.where()

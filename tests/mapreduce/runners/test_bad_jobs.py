@@ -1,6 +1,7 @@
 """``gradreduce run`` of jobs that go wrong: what is said, and that nothing is left."""
 
 import gzip
+import json
 import os
 import re
 import signal
@@ -393,6 +394,53 @@ def test_what_a_killed_task_has_started_ends_with_it(bad, text, how):
 """
     said = bad(body + MAPPER + REDUCER, text).stderr
     assert re.search(r"map task \d failed: its worker was killed 4 times, last by signal 9", said)
+
+
+SQUARES = """
+
+def square(number):
+    return number * number
+
+
+def sleeping():
+    process = multiprocessing.Process(target=time.sleep, args=[100])
+    process.start()
+    process.terminate()
+    process.join()
+    return process.exitcode
+
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+"""
+
+
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+def test_a_task_may_start_processes(bad, text, runner):
+    """Those of a new Python import the script as a module, by its name."""
+    body = """
+    def mapper_init(self):
+        self.executor = ProcessPoolExecutor(1)
+        yield "fork", list(self.executor.map(square, [2, 3]))
+
+    def mapper_final(self):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            yield "spawn", pool.map(square, [2, 3])
+
+    def reducer(self, key, values):
+        yield key, list(values)[0]
+
+    def reducer_final(self):
+        with multiprocessing.get_context("forkserver").Pool(1) as pool:
+            yield "forkserver", pool.map(square, [2, 3])
+            yield "exit code", sleeping()
+"""
+    options = "-D", "mapreduce.job.maps=1", "-D", "mapreduce.job.reduces=1", "-r", runner
+    out = bad(body, *options, text, code=0, end=SQUARES).stdout
+    found = {name: json.loads(value) for name, value in (x.split("\t") for x in out.splitlines())}
+    assert found.pop("null") == "word0 line0"
+    assert found.pop('"exit code"') in (-15, 143)[: 1 + (runner == "inline")]
+    assert found == {key: [4, 9] for key in ('"fork"', '"spawn"', '"forkserver"')}
 
 
 def test_a_task_that_closes_everything(bad, text):

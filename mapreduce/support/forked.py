@@ -1,0 +1,138 @@
+"""A fork that does somebody's work begins and ends as a Python of its own would.
+
+It has what its parent had: handlers of signals, what is to be done at the end of the parent, the
+state of random numbers, and what files have not written yet. And it ends by ``os._exit``, at which
+Python waits for no thread and writes nothing.
+"""
+
+import atexit
+import contextlib
+import gc
+import io
+import logging
+import multiprocessing.process
+import multiprocessing.util
+import random
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Iterable
+from functools import cache, wraps
+from typing import Any
+
+#: Private parts of the standard library, which has no others for this.
+_atexit: Any = atexit
+_finalize: Any = weakref.finalize
+_logging: Any = logging
+_process: Any = multiprocessing.process
+_threading: Any = threading
+_util: Any = multiprocessing.util
+
+#: Of the parent: handlers of log records, files that its modules have open, and its random numbers
+#: if somebody has seeded them.
+_handlers: list[Any] = []
+_files: list[Any] = []
+_state: Any = None
+_is_seeded = False
+
+
+def watch_seeds() -> None:
+    """Note whether :func:`random.seed` is called: Python has every fork draw other numbers."""
+    theirs = random.seed
+
+    @wraps(theirs)
+    def seed(*arguments: Any, **options: Any) -> None:
+        global _is_seeded
+        _is_seeded = True
+        theirs(*arguments, **options)
+
+    random.seed = seed
+
+
+def prepare() -> None:
+    """In the parent: leave nothing in its files that a fork would write once more."""
+    global _state
+    _state = random.getstate() if _is_seeded else None
+    _handlers[:] = _logging._handlerList
+    modules = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]
+    _files[:] = [one for own in modules for one in list(own.values()) if isinstance(one, _BUFFERED)]
+    with contextlib.suppress(OSError):
+        _write(_files)
+
+
+def begin() -> None:
+    """In the fork: take leave of the parent.
+
+    Unless a seed was given, random numbers are others than those of the parent's other forks.
+    """
+    signal.set_wakeup_fd(-1)
+    for number in signal.valid_signals():
+        if callable(signal.getsignal(number)):
+            default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+            signal.signal(number, default)
+    _atexit._clear()
+    for finalizer in list(_finalize._registry):
+        finalizer.atexit = False
+    _process._children = set()
+    _util._finalizer_registry.clear()
+    _util._run_after_forkers()
+    if _state is not None:
+        random.setstate(_state)
+    numpy: Any = sys.modules.get("numpy.random")
+    if numpy is not None and numpy.mtrand._rand._bit_generator.seed_seq is not None:
+        numpy.seed()
+    # What is made from now on is the fork's own.
+    gc.freeze()
+
+
+def end() -> None:
+    """In the fork: wait for threads and processes, call what is to be called, write all files.
+
+    Raises
+    ------
+    OSError
+        A file cannot be written.
+    """
+    _threading._shutdown()
+    _atexit._run_exitfuncs()
+    _util._exit_function()
+    _finalize._exitfunc()
+    logging.shutdown([one for one in _logging._handlerList if one not in _handlers])
+    gc.collect()
+    own = gc.get_objects()
+    _write(own)
+    # An archive or a compressed file has an end, which it writes when it is closed.
+    for one in reversed(own):
+        kind: Any = type(one)
+        if _ends_by_closing(kind):
+            with contextlib.suppress(BrokenPipeError, *_REFUSALS):
+                one.close()
+    _write([*_files, *own])
+
+
+def _write(found: Iterable[Any]) -> None:
+    """Have handlers and files write what they hold back."""
+    for reference in _handlers:
+        with contextlib.suppress(*_REFUSALS):
+            reference().flush()
+    for kind in _BUFFERED:
+        for one in found:
+            if isinstance(one, kind):
+                with contextlib.suppress(BrokenPipeError, *_REFUSALS):
+                    one.flush()
+
+
+@cache
+def _ends_by_closing(kind: type) -> bool:
+    """Whether objects are archives or compressed files, which Python closes when they go."""
+    is_builtin = kind.__module__ in ("builtins", "_io")
+    has_all = hasattr(kind, "__del__") and hasattr(kind, "close")
+    return has_all and not is_builtin and (hasattr(kind, "write") or hasattr(kind, "sync"))
+
+
+#: What files raise that are closed, or detached, or somebody's own.
+_REFUSALS = (ValueError, TypeError, AttributeError)
+
+#: In the order in which they pass on what was written.
+_BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
