@@ -455,7 +455,8 @@ def describe(
         if label is not None:
             first = summarise.first_rows(paths, kind, recipe, kinds, label)
             leaks = description.leaks(first, label)
-        found = description.describe(total, kinds, leaks)
+        signs = recipe.decimal, recipe.thousands
+        found = description.describe(total, kinds, leaks, signs)
     if as_json:
         print_json(found)
     else:

@@ -121,9 +121,7 @@ class CsvTable:
 
     def _plain(self, column: Any) -> Any:
         column = texts(column, self._recipe.na)
-        if self._recipe.thousands:
-            column = kinds.without_thousands(column, self._recipe.thousands)
-        return kinds.pointed(column, self._recipe.decimal)
+        return kinds.signed(column, self._recipe.decimal, self._recipe.thousands)
 
     def parse(
         self, leaf: Leaf, expected: Mapping[str, str], others: Sequence[str]

@@ -282,7 +282,11 @@ class Reader:
             if bad.any():
                 if self.fixed or self._is_said(name):
                     row = int(bad.argmax())
-                    value = fields.shown(column[row].as_py(), np.dtype(np.float64))
+                    field, signs = column[row].as_py(), (self.recipe.decimal, self.recipe.thousands)
+                    value = fields.shown(field, np.dtype(np.float64))
+                    advice = kinds.number_advice([field], name, *signs) or "--number"
+                    if kind.startswith("number") and "--number" not in advice:
+                        value += f". Say {advice} if it is one"
                     raise BadField(row, name, f"expected a {kinds.shown(kind)}, found {value}")
                 return values, kinds.join(kind, kinds.kind_of(self.plain(name, column)))
             # Other rows may tell which of several formats it is.
@@ -317,7 +321,7 @@ class Reader:
         if not is_text(column.type):
             return column
         if self.recipe.columns.get(name, Rule()).kind == "number":
-            column = kinds.cleaned(column, "")
+            column = kinds.cleaned(column)
         return self._signed(column)
 
     def numbers(self, name: str, column: Any) -> tuple[Array, Array]:
@@ -339,9 +343,7 @@ class Reader:
         return {kind: values[~np.isnan(values)] for kind, values in found.items()}
 
     def _signed(self, column: Any) -> Any:
-        if self.recipe.thousands:
-            column = kinds.without_thousands(column, self.recipe.thousands)
-        return kinds.pointed(column, self.recipe.decimal)
+        return kinds.signed(column, self.recipe.decimal, self.recipe.thousands)
 
     def _is_said(self, name: str) -> bool:
         return self.recipe.columns.get(name, Rule()).kind is not None

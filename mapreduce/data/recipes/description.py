@@ -24,7 +24,10 @@ _FREQUENT = 3
 
 
 def describe(
-    summary: Summary, kinds: Mapping[str, str], leaks: Mapping[str, str] | None = None
+    summary: Summary,
+    kinds: Mapping[str, str],
+    leaks: Mapping[str, str] | None = None,
+    signs: tuple[str, str] = (".", ""),
 ) -> dict[str, Any]:
     """Types, missing and different values, ranges and most frequent values of all columns.
 
@@ -36,6 +39,8 @@ def describe(
         The columns' kinds.
     leaks : mapping, optional
         What :func:`leaks` has found.
+    signs : (str, str)
+        Decimal sign and separator of thousands that are said of text files.
 
     Returns
     -------
@@ -45,7 +50,7 @@ def describe(
         value.
     """
     columns = {
-        name: _column(name, column, kinds[name], summary.rows, (leaks or {}).get(name))
+        name: _column(name, column, kinds[name], summary.rows, (leaks or {}).get(name), signs)
         for name, column in summary.columns.items()
     }
     notes = [f"{name}: {note}" for name, column in columns.items() for note in column["notes"]]
@@ -69,7 +74,9 @@ def describe(
     }
 
 
-def _column(name: str, column: Column, kind: str, rows: int, leak: str | None) -> dict[str, Any]:
+def _column(
+    name: str, column: Column, kind: str, rows: int, leak: str | None, signs: tuple[str, str]
+) -> dict[str, Any]:
     hashes = column.hashes if column.hashes is not None else np.empty(0, np.uint64)
     count, exact = distinct(hashes)
     if isinstance(column, Texts) and column.values is not None:
@@ -91,7 +98,7 @@ def _column(name: str, column: Column, kind: str, rows: int, leak: str | None) -
         if "|" in kind:
             notes.append(f"its dates may be {found['format'].replace('|', ' or ')}")
     whole = isinstance(column, Texts) or (column.whole and kind.startswith("number"))
-    advice = _number_advice(name, column) if isinstance(column, Texts) else None
+    advice = _number_advice(name, column, signs) if isinstance(column, Texts) else None
     found["suspected_id"] = bool(many and whole and column.rows and advice is None)
     if not column.rows:
         notes.append("all of its fields are missing")
@@ -118,16 +125,16 @@ def _column(name: str, column: Column, kind: str, rows: int, leak: str | None) -
     return found
 
 
-def _number_advice(name: str, column: Texts) -> str | None:
+def _number_advice(name: str, column: Texts, signs: tuple[str, str]) -> str | None:
     """What to say if nearly all fields, or those known, are numbers with other signs in them."""
     words = column.values or dict.fromkeys(column.words, 1)
     texts, counts = pa.array([*words], pa.string()), np.array([*words.values()])
-    values, others = kinds_of.numbers(texts)
-    bare = kinds_of.cleaned(texts, "")
-    like = pc.match_substring_regex(bare, "^[+-]?[0-9][0-9.,]*$").to_numpy(zero_copy_only=False)
+    values, others = kinds_of.numbers(kinds_of.signed(texts, *signs))
+    bare = kinds_of.cleaned(texts)
+    like = pc.match_substring_regex(bare, "^[+-]?[0-9][0-9.,_]*$").to_numpy(zero_copy_only=False)
     examples = texts.filter(pa.array(others & like)).to_pylist()
     is_given = others | ~np.isnan(values)
-    advice = kinds_of.number_advice(examples, shlex.quote(name))
+    advice = kinds_of.number_advice(examples, shlex.quote(name), *signs)
     if advice is None or counts[like].sum() < _NUMBERS_SHARE * counts[is_given].sum():
         return None
     rest = texts.filter(pa.array(others & ~like)).to_pylist()[:3]

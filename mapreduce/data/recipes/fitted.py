@@ -507,7 +507,7 @@ def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Ru
         return _fit_numbers(recipe, kind, column, rule, common)
     if recipe.hash_bits is not None:
         if rule.kind not in ("category", "text"):
-            _check_numbers(shlex.quote(name), column)
+            _check_numbers(recipe, shlex.quote(name), column)
         return Fitted(kind="text", note="hashed with all others", **common)
     return _fit_texts(recipe, column, rule, common)
 
@@ -586,28 +586,29 @@ def _range(kind: str, column: Numbers) -> str:
     return f"{column.least:.6g} to {column.most:.6g}"
 
 
-def _check_numbers(name: str, column: Texts) -> None:
+def _check_numbers(recipe: Recipe, name: str, column: Texts) -> None:
     """Refuse a column that mostly holds numbers, but not in all fields."""
     shown = ", ".join(map(repr, column.words))
+    advice = kinds.number_advice(column.words, name, recipe.decimal, recipe.thousands)
     rows = column.rows - column.absent
     if column.words and 2 * column.numeric > rows:
         raise DataError(
             f"{column.numeric:,} of its {rows:,} fields are numbers, others are not: "
-            f"{shown}. Say {kinds.number_advice(column.words, name) or f'--number {name}'} if "
+            f"{shown}. Say {advice or f'--number {name}'} if "
             f"these are numbers with other signs in them, --na {column.words[0]!r} if that stands "
             f"for a missing number, --category {name} if all are names, or --drop {name}"
         )
 
 
-def _check_words(name: str, column: Texts) -> None:
+def _check_words(recipe: Recipe, name: str, column: Texts) -> None:
     """Refuse a column that mostly holds numbers, or dates, but not in all fields."""
-    _check_numbers(name, column)
-    if advice := kinds.number_advice(column.words, name):
+    _check_numbers(recipe, name, column)
+    if advice := kinds.number_advice(column.words, name, recipe.decimal, recipe.thousands):
         raise DataError(
             f"its fields look like numbers: {', '.join(map(repr, column.words))}. Say {advice} if "
             f"they are, or --category {name} or --drop {name}"
         )
-    if column.words and (found := kinds.date_error(column.words)):
+    if found := kinds.date_error(column.forms, column.rows - column.absent):
         raise DataError(
             f"its fields look like dates, but not all are, or they are written in different ways "
             f"or with time zones: {found}. Write all in one way, such as {kinds.DATE_FORMATS[0]}, "
@@ -620,7 +621,7 @@ def _fit_texts(
 ) -> Fitted | str:
     name, missing = shlex.quote(common["name"]), common["missing"]
     if rule.kind is None:
-        _check_words(name, column)
+        _check_words(recipe, name, column)
     count, exact = distinct(column.hashes)
     count = min(count, column.rows)
     about = f"{'' if exact else 'about '}{count:,} different"

@@ -1,7 +1,6 @@
 """Kinds of columns: what the fields of a text file look like, and how they are read."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mapreduce.data.batch import Array
-from mapreduce.data.fields import MISSING, NUMBER
+from mapreduce.data.fields import MISSING, MOST_CHARACTERS, NUMBER
 from mapreduce.errors import DataError
 
 #: The kinds that a recipe can ask for. Dates are followed by their format, and by the time zone on
@@ -31,12 +30,14 @@ _DATES = {
 #: The formats of dates that are recognised.
 DATE_FORMATS = tuple(_DATES)
 
-_LIKE_DATE = re.compile(r"\d{1,4}([-/.])\d{1,2}\1\d{1,4}([ T]\d.*)?")
+_LIKE_DATE = "|".join(rf"[0-9]{{1,4}}{s}[0-9]{{1,2}}{s}[0-9]{{1,4}}" for s in ("-", "/", "[.]"))
+#: Decimal signs and separators of thousands, the more likely first.
+_SIGNS = ((".", ""), (".", ","), (",", ""), (",", "."), (".", "_"))
 
 _MISSING_WORDS = pa.array(MISSING, pa.string())
 _BOOLEANS = pa.array(TRUE + FALSE)
 #: What a number may have around and in it that is not part of it: units of money, spaces, percent.
-_ORNAMENT = r"[\s%€$£¥' ]|EUR|USD|GBP|CHF"
+_ORNAMENT = r"[\s%€$£¥'’\x{a0}\x{2007}\x{2009}\x{202f}]|EUR|USD|GBP|CHF"
 
 
 def trimmed(column: Any) -> Any:
@@ -114,8 +115,13 @@ def _all(found: Any) -> bool:
     return bool(pc.all(found, min_count=0).as_py())
 
 
-def pointed(fields: Any, decimal: str) -> Any:
-    """Texts with a point where those of numbers have another decimal sign."""
+def signed(fields: Any, decimal: str, thousands: str = "") -> Any:
+    """Texts in which numbers that are written with other signs are as a program writes them."""
+    if thousands:
+        groups = f"(?:[{thousands}][0-9]{{3}})+|(?:[{thousands}][0-9]{{2}})+[{thousands}][0-9]{{3}}"
+        pattern = rf"^[+-]?[0-9]{{1,3}}(?:{groups})(?:[{decimal}][0-9]*)?$"
+        are = pc.match_substring_regex(fields, pattern)
+        fields = pc.if_else(are, pc.replace_substring(fields, thousands, ""), fields)
     if decimal == ".":
         return fields
     are = pc.match_substring_regex(fields, rf"^[+-]?[0-9]*\{decimal}[0-9]+(?:[eE][+-]?[0-9]+)?$")
@@ -124,22 +130,14 @@ def pointed(fields: Any, decimal: str) -> Any:
     return pc.if_else(are, pc.replace_substring(fields, decimal, "."), others)
 
 
-def without_thousands(fields: Any, sign: str) -> Any:
-    """Texts without separators of thousands where those of numbers have them."""
-    pattern = rf"^[+-]?[0-9]{{1,3}}(?:[{sign}][0-9]{{3}})+(?:[.,][0-9]*)?$"
-    are = pc.match_substring_regex(fields, pattern)
-    return pc.if_else(are, pc.replace_substring(fields, sign, ""), fields)
-
-
-def cleaned(fields: Any, thousands: str) -> Any:
-    """Texts of numbers without signs of money, per cent, spaces and separators of thousands.
+def cleaned(fields: Any) -> Any:
+    """Texts of numbers without signs of money, per cent, and spaces.
 
     An amount in brackets, as accountants write it, is negative.
     """
-    fields = pc.replace_substring(fields, "\u00a0", "")
     fields = pc.replace_substring_regex(fields, _ORNAMENT, "")
-    fields = pc.replace_substring_regex(fields, r"^\(([0-9.,]+)\)$", r"-\1")
-    return without_thousands(fields, thousands) if thousands else fields
+    fields = pc.replace_substring(fields, "−", "-")
+    return pc.replace_substring_regex(fields, r"^\(([0-9.,]+)\)$", r"-\1")
 
 
 def numbers(fields: Any) -> tuple[Array, Array]:
@@ -257,32 +255,75 @@ def _offset(text: str) -> int:
     return -size if text.startswith("-") else size
 
 
-def number_advice(examples: Sequence[str], name: str) -> str | None:
-    """Options by which fields of the column ``name``, quoted for a shell, are numbers, or None."""
+def number_advice(
+    examples: Sequence[str], name: str, decimal: str = ".", thousands: str = ""
+) -> str | None:
+    """Options by which fields of the column ``name``, quoted for a shell, are numbers, or None.
+
+    The fields are no numbers with the signs that are said already.
+    """
     found = pa.array(examples, pa.string())
-    bare, number = cleaned(found, ""), f"--number {name}"
-    if not examples or not np.isnan(numbers(bare)[0]).any():
-        return number if examples else None
-    for pattern, advice in (
-        (r"^[+-]?[0-9]{1,3}(,[0-9]{3})*$", "--thousands , (or --decimal ,)"),
-        (r"^[+-]?[0-9]{1,3}(,[0-9]{3})*(\.[0-9]+)?$", "--thousands ,"),
-        (r"^[+-]?([0-9]+|[0-9]*,[0-9]+)$", "--decimal ,"),
-        (r"^[+-]?[0-9]{1,3}(\.[0-9]{3})*,[0-9]+$", "--decimal , --thousands ."),
-    ):
-        if _all(pc.match_substring_regex(bare, pattern)):
-            return advice if bare.equals(found) else f"{number} and {advice}"
+
+    def are_read(fields: Any, decimal: str, thousands: str) -> bool:
+        values, _ = numbers(signed(fields, decimal, thousands))
+        return bool(len(values)) and not np.isnan(values).any()
+
+    def options(signs: tuple[str, str]) -> str:
+        said = (("--decimal", signs[0], decimal), ("--thousands", signs[1], thousands))
+        return " ".join(f"{option} {new or repr(new)}" for option, new, old in said if new != old)
+
+    for fields, own in ((found, ""), (cleaned(found), f"--number {name}")):
+        if are_read(fields, decimal, thousands):
+            return own
+        ways = [
+            options(signs)
+            for signs in _SIGNS
+            if are_read(fields, *signs) and (not signs[1] or _any_has(fields, signs[1]))
+        ]
+        if ways:
+            advice = ways[0] if len(ways) == 1 else f"{ways[0]} (or {ways[1]})"
+            return f"{own} and {advice}" if own else advice
     return None
 
 
-def date_error(examples: Iterable[str]) -> str | None:
-    """What is wrong with fields that look like dates of several formats; None if not all do."""
-    by_format: dict[str, str] = {}
-    for example in examples:
-        one = pa.array([example])
-        zone = "UTC" if is_zoned(one)[0] else ""
-        formats = [name for name in DATE_FORMATS if not np.isnan(dates(one, name, zone)).any()]
-        if not formats and not _LIKE_DATE.fullmatch(example):
-            return None
-        form = " or ".join(formats) + " with an offset from UTC" * bool(formats and zone)
-        by_format.setdefault(form or "none of these", example)
-    return ", ".join(f"{example!r} ({form})" for form, example in by_format.items())
+def _any_has(fields: Any, sign: str) -> bool:
+    return bool(pc.any(pc.match_substring(fields, sign)).as_py())
+
+
+def date_forms(fields: Any, counts: Array) -> dict[str, tuple[int, str]]:
+    """How often different texts (n,), with their counts, are dates of each format, and which first.
+
+    Those that look like a date and are none are ``none of these``, and all others ``""``.
+    """
+    like = pc.match_substring_regex(fields, f"^(?:{_LIKE_DATE})(?:[ T][0-9].*)?$")
+    are_like = like.to_numpy(zero_copy_only=False)
+    found: dict[str, tuple[int, str]] = {}
+    rest = fields.filter(pc.invert(like))
+    if len(rest):
+        found[""] = int(counts[~are_like].sum()), _first(rest)
+    texts, counts = fields.filter(like), counts[are_like]
+    zoned, forms = is_zoned(texts), np.full(len(texts), "", object)
+    for zone in ("", "UTC"):
+        for name in DATE_FORMATS:
+            are = ~np.isnan(dates(texts, name, zone))
+            forms[are] = [f"{form} or {name}" if form else name for form in forms[are]]
+    forms[zoned & (forms != "")] += " with an offset from UTC"
+    forms[forms == ""] = "none of these"
+    for form in np.unique(forms.astype(str)):
+        are = forms == form
+        found[str(form)] = int(counts[are].sum()), _first(texts.filter(pa.array(are)))
+    return found
+
+
+def _first(texts: Any) -> str:
+    """The first of texts in sorted order, as far as messages show it."""
+    first: str = pc.min_max(texts)["min"].as_py()
+    return first[:MOST_CHARACTERS]
+
+
+def date_error(forms: Mapping[str, tuple[int, str]], rows: int) -> str | None:
+    """What is wrong with fields most of which look like dates of :func:`date_forms`; else None."""
+    if 2 * sum(count for form, (count, _) in forms.items() if form) <= rows:
+        return None
+    shown = sorted((text, form) for form, (_, text) in forms.items())
+    return ", ".join(f"{text!r} ({form or 'none of these'})" for text, form in shown)

@@ -76,6 +76,8 @@ class Texts:
         Rows whose text has a space in it.
     words : tuple of str
         The first texts in sorted order that are not numbers.
+    forms : dict of str to (int, str)
+        See :func:`mapreduce.data.recipes.kinds.date_forms`; of texts that stand for no missing one.
     """
 
     rows: int
@@ -86,6 +88,7 @@ class Texts:
     absent: int
     spaced: int
     words: tuple[str, ...]
+    forms: dict[str, tuple[int, str]]
 
 
 Column = Numbers | Texts
@@ -173,6 +176,7 @@ def texts(column: Any, plain: Callable[[Any], Any] = lambda fields: fields) -> T
         int(counts[absent].sum()),
         int(counts[spaced].sum()),
         tuple(sorted(distinct.filter(pa.array(others)).to_pylist())[:_SHOWN_WORDS]),
+        kinds.date_forms(distinct.filter(pa.array(~absent)), counts[~absent]),
     )
 
 
@@ -219,6 +223,7 @@ def _join(left: Column, right: Column) -> Column:
             left.absent + right.absent,
             left.spaced + right.spaced,
             tuple(sorted({*left.words, *right.words})[:_SHOWN_WORDS]),
+            _forms(left.forms, right.forms),
         )
     assert isinstance(left, Numbers) and isinstance(right, Numbers), "columns of one kind"
     weight, mean, squares = merge(
@@ -250,6 +255,14 @@ def _added(left: dict[str, int] | None, right: dict[str, int] | None) -> dict[st
     return total if few else None
 
 
+def _forms(
+    left: dict[str, tuple[int, str]], right: dict[str, tuple[int, str]]
+) -> dict[str, tuple[int, str]]:
+    both = {form: (left[form], right[form]) for form in left if form in right}
+    joined = {form: (a[0] + b[0], min(a[1], b[1])) for form, (a, b) in both.items()}
+    return {**left, **right, **joined}
+
+
 def to_message(summary: Summary) -> Message:
     """A summary as a message."""
     columns: dict[str, Any] = {}
@@ -277,8 +290,9 @@ def from_message(message: Message) -> Summary:
 
         floats, cells = array("floats"), array("sketch.0")
         if floats is None:
-            words = tuple(content["words"])
-            columns[name] = Texts(**{**content, "words": words, "hashes": array("hashes.0")})
+            content["words"] = tuple(content["words"])
+            content["forms"] = {form: tuple(found) for form, found in content["forms"].items()}
+            columns[name] = Texts(**content, hashes=array("hashes.0"))  # type: ignore[arg-type]
         else:
             found = None if cells is None else Sketch(cells, array("sketch.1"))  # type: ignore[arg-type]
             given = dict(zip(_FLOATS, floats.tolist(), strict=True))

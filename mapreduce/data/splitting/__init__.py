@@ -26,7 +26,7 @@ from mapreduce.data.copying import check_absent
 from mapreduce.data.fields import NUMBER, bad_value, texts
 from mapreduce.data.readers.opening import recipe_of
 from mapreduce.data.readers.tables import preview
-from mapreduce.data.recipes.kinds import pointed
+from mapreduce.data.recipes.kinds import signed
 from mapreduce.data.splitting.records import CsvFiles, ParquetFiles, copy, open_files
 from mapreduce.errors import DataError, UsageError
 from mapreduce.support.suggest import did_you_mean
@@ -219,7 +219,7 @@ def _times(column: Any, place: Place, name: str, kinds: list[Any], decimal: str)
     ``kinds`` gets the type that texts are to be read as, which the first of them decides.
     """
     if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        column = pointed(_words(column, place, name), decimal)
+        column = signed(_words(column, place, name), decimal)
         if not kinds and len(column):
             first = column[0].as_py()
             zone = "UTC" if re.search(_ZONE, first) else None
