@@ -21,6 +21,7 @@ from mapreduce.cli.common import (
     with_options,
 )
 from mapreduce.cli.grouping import GroupedCommand
+from mapreduce.support.commands import command
 
 if TYPE_CHECKING:
     from mapreduce.runs.directory import RunDir
@@ -200,7 +201,8 @@ def _evaluated(
             raise DataError(
                 f"--data {moved}: expected the evaluation data of the run at another place, of the "
                 f"sha256 {config.plan.eval_sha256:.16}…, found {manifest.sha256:.16}…. To report "
-                f"on data of your own, leave --data out: gradreduce evaluate {run} {moved}"
+                f"on data of your own, leave --data out: "
+                f"{command('gradreduce', 'evaluate', run, moved)}"
             )
     check_data(str(place), config.plan.eval_sha256)
     return place

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from mapreduce.errors import OutputError, UsageError
+from mapreduce.support.commands import command
 
 #: Names that a job's file would hide.
 _TAKEN = {*sys.stdlib_module_names, "hdfs_utils", "jobs", "kernels", "mapreduce", "mrjob", "pytest"}
@@ -54,7 +55,7 @@ def new(path: Path) -> None:
         except OSError as error:
             raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
     job, test, lines = targets
-    click.echo(
-        f"{job}, {test} and {lines} are written. Next:\n\n"
-        f"gradreduce run {job} {lines}\ngradreduce check {job} {lines}\npython -m pytest {test}"
-    )
+    click.echo(f"{job}, {test} and {lines} are written. Next:\n")
+    for words in (("gradreduce", "run", job, lines), ("gradreduce", "check", job, lines)):
+        click.echo(command(*words))
+    click.echo(command("python", "-m", "pytest", test))

@@ -10,6 +10,7 @@ import pyarrow as pa
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import MISSING
 from mapreduce.errors import DataError
+from mapreduce.support.commands import command
 
 _INTEGER = re.compile("0|-?[1-9][0-9]{0,18}")
 _INT64 = range(-(2**63), 2**63)
@@ -80,8 +81,9 @@ class Classes:
             integers = not odd
             if odd and len(odd) < len(values) and {*odd} <= {*MISSING}:
                 raise DataError(
-                    f"{odd[0]!r} stands among labels that are whole numbers. Say --na {odd[0]} "
-                    f"--missing-label drop to leave these rows out, or give the class a name"
+                    f"{odd[0]!r} stands among labels that are whole numbers. Say "
+                    f"{command('--na', odd[0])} --missing-label drop to leave these rows out, "
+                    f"or give the class a name"
                 )
         else:
             known = set(map(str, self._like))

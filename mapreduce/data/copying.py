@@ -65,7 +65,7 @@ def check_absent(target: AnyPath) -> None:
 
 
 def _exists(target: AnyPath) -> OutputError:
-    return OutputError(f"{target} exists already. Name another folder, or remove it first")
+    return OutputError(f"{target} exists already. Name another folder")
 
 
 @contextlib.contextmanager

@@ -171,7 +171,7 @@ def parts_of(out: AnyPath) -> Iterator[AnyPath]:
         return
     with storage_errors("create", out):
         if out.exists():
-            raise OutputError(f"{out} exists already. Name another file, or remove it first")
+            raise OutputError(f"{out} exists already. Name another file")
     with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
         parts = Path(folder, "parts")
         yield parts
@@ -204,7 +204,7 @@ def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
     if found is not None:
         raise OutputError(
             f"{found[0]} is {found[1]}: expected files only, since predictions are written there. "
-            f"Remove it, or name another folder"
+            f"Name another folder"
         )
     with storage_errors("create", out):
         out.mkdir(parents=True, exist_ok=True)

@@ -43,6 +43,7 @@ from mapreduce.launch.load import load_job as load_job
 from mapreduce.runners import traits
 from mapreduce.runners.parallel import partition
 from mapreduce.support import signals
+from mapreduce.support.commands import command, or_remove
 from mapreduce.support.suggest import did_you_mean, missing, names_in
 
 log = logging.getLogger(__name__)
@@ -280,8 +281,8 @@ def _instance(job_class: Any, arguments: list[str], place: str = "") -> Any:
             unknown, known = choice, re.findall(r"[\w-]+", choice[2])
         hint = did_you_mean(unknown[1], known) if unknown else ""
         raise UsageError(
-            f"{place}: {error}.{hint} gradreduce run {place} --help shows the job's options, with "
-            f"-r RUNNER the runner's"
+            f"{place}: {error}.{hint} {command('gradreduce', 'run', place)} --help shows the "
+            f"job's options, with -r RUNNER the runner's"
         ) from error
 
 
@@ -396,8 +397,8 @@ def _output_folder(job: Any) -> Iterator[list[Any]]:
         raise OutputError(f"the output {folder} exists and is not a folder. Name another with -o")
     if folder.is_dir() and any(folder.iterdir()):
         raise OutputError(
-            f"the output folder {folder} exists and is not empty. Name another with -o, or "
-            f"remove it first: rm -r {folder}"
+            f"the output folder {folder} exists and is not empty. Name another with -o"
+            f"{or_remove(folder, 'rm', '-r')}"
         )
     is_new = not folder.exists()
     try:

@@ -10,6 +10,7 @@ from mapreduce.data.columns import Columns, misfit
 from mapreduce.data.manifest import Listed, Manifest, Standardised
 from mapreduce.errors import DataError
 from mapreduce.plan.plan import DataReference, Plan
+from mapreduce.support.commands import command
 
 if TYPE_CHECKING:
     from mapreduce.data.recipes.fitted import FittedRecipe
@@ -86,7 +87,7 @@ def _other_features(
 ) -> str | None:
     """How the features are others than those of the training data, by name or by origin."""
     place, recipe = trained_on.place, trained_on.reference.recipe
-    alike = f"Import the table with --like {place}" + ", or name its file" * takes_files
+    alike = f"Import the table with {command('--like', place)}" + ", or name its file" * takes_files
     if wrong := misfit(data.columns, trained_on.columns):
         pairs = zip_longest(data.columns or (), trained_on.columns or ())
         number, (found, expected) = next(
@@ -158,7 +159,7 @@ def _other_scales(data: Manifest, trained_on: TrainedOn) -> str | None:
     found = "others" if data.standardised else "none"
     return (
         f"expected the means and deviations of the training data {place}, found {found}. Use "
-        f"'gradreduce data standardise DATA OUT --like {place}'"
+        f"'gradreduce data standardise DATA OUT {command('--like', place)}'"
     )
 
 

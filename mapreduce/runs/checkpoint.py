@@ -31,6 +31,7 @@ from mapreduce.runs import lease
 from mapreduce.runs.directory import INITIAL, RunDir
 from mapreduce.runs.events import RunEnded
 from mapreduce.runs.state import Position
+from mapreduce.support.commands import resume
 from mapreduce.support.jsonfiles import require_file
 
 Array = npt.NDArray[Any]
@@ -218,7 +219,7 @@ def latest(run: RunDir) -> int:
     result, known = run.result(), saved(run)
     if result is None and not known:
         raise MissingInputError(
-            f"{run.path} has no checkpoint yet. Continue with 'gradreduce resume {run.path}'"
+            f"{run.path} has no checkpoint yet. Continue with '{resume(run.path)}'"
         )
     completed = known[-1] if result is None else result.completed
     model = run.config.plan.create_model()
@@ -227,7 +228,7 @@ def latest(run: RunDir) -> int:
         if result is not None:
             check_result(model, position, result)
     except DataError as error:
-        raise DataError(f"{error}. 'gradreduce resume {run.path}' computes it again") from error
+        raise DataError(f"{error}. '{resume(run.path)}' computes it again") from error
     return completed
 
 

@@ -50,6 +50,7 @@ from mapreduce.runs import events, lease
 from mapreduce.runs.state import SHORT, Array, Block, Position, block_bounds
 from mapreduce.runs.summary import summarise
 from mapreduce.support import numeric
+from mapreduce.support.commands import resume
 from mapreduce.support.jsonfiles import build, checked, read, require_file
 
 if TYPE_CHECKING:
@@ -131,12 +132,10 @@ class RunDir:
         if (self.path / "run.json").exists():
             raise OutputError(
                 f"{self.path} already contains a run. Continue it with "
-                f"'gradreduce resume {self.path}', or choose another folder"
+                f"'{resume(self.path)}', or choose another folder"
             )
         if self.path.exists() and not self._is_leftover():
-            raise OutputError(
-                f"{self.path} exists and is not a run. Name another folder, or remove it first"
-            )
+            raise OutputError(f"{self.path} exists and is not a run. Name another folder")
         self.make_folders()
         if recipe is not None:
             replace(self.path / RECIPE, recipe.to_bytes())
@@ -252,7 +251,7 @@ class RunDir:
         except (DataError, ValueError) as error:
             what = error if isinstance(error, DataError) else f"{path} is damaged: {error}"
             raise DataError(
-                f"{what}. Remove {path}; 'gradreduce resume {self.path}' computes it again"
+                f"{what}. Remove {path}; '{resume(self.path)}' computes it again"
             ) from error
 
     def result(self) -> events.RunEnded | None:

@@ -28,6 +28,7 @@ from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, RemotePath
 from hdfs_utils.publish import create, replace
 from mapreduce.errors import LeaseError
+from mapreduce.support.commands import resume
 from mapreduce.support.jsonfiles import build
 
 _FILE, _LOCK = "lease.json", "lease.lock"
@@ -183,7 +184,7 @@ def check(run: AnyPath) -> None:
     by = "was removed" if other is None else "is another driver's"
     raise LeaseError(
         f"the lease of {run} {by}: this driver stops here, and deletes nothing. When no driver "
-        f"works on the run any more, continue with 'gradreduce resume {run}'"
+        f"works on the run any more, continue with '{resume(run)}'"
     )
 
 
@@ -289,6 +290,6 @@ def _refusal(run: AnyPath, other: Holder | None, *, lives: bool = False) -> str:
     if lives or (other is not None and _is_visible(other)):
         return f"{run} is in use by {who}. Wait for it to end, or stop it{where}"
     return (
-        f"{run} is in use by {who}. If that driver has ended, take the run over: gradreduce resume "
-        f"{run} --take-over"
+        f"{run} is in use by {who}. If that driver has ended, take the run over: "
+        f"{resume(run)} --take-over"
     )

@@ -21,6 +21,7 @@ from mapreduce.runs.events import (
     Warned,
 )
 from mapreduce.support import numeric
+from mapreduce.support.commands import resume
 
 if TYPE_CHECKING:
     from mapreduce.executors.chain import ChainJob
@@ -63,7 +64,7 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
     try:
         run, ended = train(Events(display))
     except Interrupted:
-        again = f"gradreduce resume {values['run'].absolute()}"
+        again = resume(values["run"].absolute())
         display.say(f"the last round is saved. Continue with: {again}")
         raise
     finally:

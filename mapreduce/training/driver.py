@@ -63,6 +63,7 @@ from mapreduce.runs.state import Position, block_bounds
 from mapreduce.strategies.base import Layout
 from mapreduce.strategies.task_context import task_context
 from mapreduce.support import numeric, signals
+from mapreduce.support.commands import resume
 from mapreduce.support.periodic import every
 from mapreduce.training import doubts
 from mapreduce.training.choosing import Chooser
@@ -392,7 +393,7 @@ class _Training:
             found = "missing" if latest is None else f"round {latest.completed}"
             raise DataError(
                 f"the job ended, but the last whole round is {found}: expected round {stop}. "
-                f"Continue with 'gradreduce resume {self._run.path}'"
+                f"Continue with '{resume(self._run.path)}'"
             )
         self._report(latest)
         return latest
@@ -516,9 +517,7 @@ class _Training:
         try:
             best = checkpoint.load(self._run, self._model, result)
         except DataError as error:
-            raise DataError(
-                f"{error}. 'gradreduce resume {self._run.path}' computes it again"
-            ) from error
+            raise DataError(f"{error}. '{resume(self._run.path)}' computes it again") from error
         digest = checkpoint.model_sha256(self._model.named(best.params))
         self._doubt(doubts.never_predicted(self._run, best.params))
         self._report_traffic(completed)
@@ -531,7 +530,7 @@ class _Training:
             raise DataError(
                 f"{place} names another model than {digest}, the result of the same rounds now. "
                 f"Processor or libraries may have changed. To keep the new model, remove {place}, "
-                f"then run 'gradreduce resume {self._run.path}'"
+                f"then run '{resume(self._run.path)}'"
             ) from error
         self._events.emit(ended)
         return ended

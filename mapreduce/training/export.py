@@ -122,5 +122,5 @@ def export(run: RunDir, out: AnyPath, data: AnyPath | None = None) -> dict[str, 
     try:
         put_if_absent(out, content, sync=True)
     except ConflictError:
-        raise OutputError(f"{out} exists already. Remove it, or name another file") from None
+        raise OutputError(f"{out} exists already. Name another file") from None
     return arrays

@@ -12,6 +12,7 @@ from mapreduce.runs import pushes
 from mapreduce.runs.directory import INITIAL, Moved, RunDir
 from mapreduce.runs.events import Events, RunEnded
 from mapreduce.runs.execution import Execution
+from mapreduce.support.commands import resume
 from mapreduce.training import driver
 
 
@@ -51,7 +52,7 @@ def replay(
     if result is None:
         raise UsageError(
             f"{run.path} has not ended: there is no model to compare with. Continue it with "
-            f"'gradreduce resume {run.path}'"
+            f"'{resume(run.path)}'"
         )
     if place.exists():
         raise UsageError(f"{place} exists. Name a new folder")

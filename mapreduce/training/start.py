@@ -1,6 +1,5 @@
 """Starting and resuming a training: the part that commands, scripts and Python share."""
 
-import shlex
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ from mapreduce.runners import traits
 from mapreduce.runs import flags
 from mapreduce.runs.directory import Moved, RunDir
 from mapreduce.runs.events import Events, RunEnded
+from mapreduce.support.commands import command
 from mapreduce.support.printable import printable
 from mapreduce.training import driver
 
@@ -75,8 +75,8 @@ def resume(
     if given.get("mrjob_arguments"):
         arguments = []
     is_elsewhere = not traits.is_harmless(runner)
-    command = ["gradreduce", "resume", str(run.path), *(["-r", runner] if is_elsewhere else [])]
-    again = printable(shlex.join([*command, *(["--", *arguments] if arguments else [])]))
+    words = [*(["-r", runner] if is_elsewhere else []), *(["--", *arguments] if arguments else [])]
+    again = printable(command("gradreduce", "resume", run.path, *words))
     if is_elsewhere and not given.get("runner"):
         raise UsageError(
             f"{run.path} was last run with -r {printable(runner)}, which may run programs or cost "
@@ -137,5 +137,5 @@ def require_named(run: RunDir, named: tuple[str, ...], moved: Moved | None = Non
         if is_remote(place) and place not in named and not is_beside:
             raise UsageError(
                 f"{run.path} names data in another filesystem: {printable(place)}. If you trust "
-                f"it, add --remote-data {printable(place)}"
+                f"it, add {printable(command('--remote-data', place))}"
             )

@@ -19,6 +19,7 @@ from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.data.recipes.summary import Numbers, Summary, Texts, distinct
 from mapreduce.errors import DataError, UsageError
 from mapreduce.reduction.moments import merge
+from mapreduce.support.commands import command
 from mapreduce.support.jsonfiles import build
 
 DAY = 86400.0
@@ -595,8 +596,9 @@ def _check_numbers(recipe: Recipe, name: str, column: Texts) -> None:
         raise DataError(
             f"{column.numeric:,} of its {rows:,} fields are numbers, others are not: "
             f"{shown}. Say {advice or f'--number {name}'} if "
-            f"these are numbers with other signs in them, --na {column.words[0]!r} if that stands "
-            f"for a missing number, --category {name} if all are names, or --drop {name}"
+            f"these are numbers with other signs in them, "
+            f"{command('--na', column.words[0])} if that stands for a missing number, "
+            f"--category {name} if all are names, or --drop {name}"
         )
 
 

@@ -42,6 +42,7 @@ from mapreduce.strategies.base import Layout, Pair
 from mapreduce.strategies.leaf_ranges import EVEN, LeafRange, Split, block_key, block_of, shares
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
+from mapreduce.support.commands import resume
 
 #: Rounds that are not due are published at intervals of at least these seconds, and of at least the
 #: time that publishing takes multiplied by the second number.
@@ -462,7 +463,7 @@ class Rounds:
             if time.monotonic() > end:
                 raise GradreduceError(
                     f"no checkpoint was saved for {_LAG_SECONDS:g} s: has the driver ended? "
-                    f"Continue with 'gradreduce resume {self._run.path}'"
+                    f"Continue with '{resume(self._run.path)}'"
                 )
             time.sleep(_LOOK_SECONDS)
             self._look()

@@ -114,8 +114,7 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
                 self.fs.s3.make_s3_client().head_bucket(Bucket=parse_s3_uri(self._output_dir)[0])
             if self.fs.exists(self._output_dir):
                 raise OutputError(
-                    f"the output folder {self._output_dir} exists. Name another with -o, or "
-                    f"remove it first: aws s3 rm --recursive {self._output_dir}"
+                    f"the output folder {self._output_dir} exists. Name another with -o"
                 )
 
     def _check_release(self, label: str) -> None:

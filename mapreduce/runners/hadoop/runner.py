@@ -34,6 +34,7 @@ from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
+from mapreduce.support.commands import command, or_remove
 from mapreduce.support.suggest import missing
 
 log = logging.getLogger("mrjob.hadoop")
@@ -160,7 +161,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         except FileExistsError:
             raise OutputError(
                 f"the output folder {output} was made by another program while the job ran. The "
-                f"job's output is whole: remove that folder, then hadoop fs -mv {written} {output}"
+                f"job's output is whole: remove that folder, then "
+                f"{command('hadoop', 'fs', '-mv', written, output)}"
             ) from None
 
     def _remove_partial_output(self) -> None:
@@ -177,8 +179,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         super()._check_input_paths()
         if RemotePath(self._output_dir).exists():
             raise OutputError(
-                f"the output folder {self._output_dir} exists. Name another with -o, or remove it "
-                f"first: hadoop fs -rm -r {self._output_dir}"
+                f"the output folder {self._output_dir} exists. Name another with -o"
+                f"{or_remove(RemotePath(self._output_dir), 'hadoop', 'fs', '-rm', '-r')}"
             )
 
     def _check_cluster(self) -> None:

@@ -21,6 +21,7 @@ from mapreduce.strategies.base import Layout
 from mapreduce.strategies.leaf_ranges import block_key
 from mapreduce.strategies.task_context import task_context
 from mapreduce.support import numeric
+from mapreduce.support.commands import command
 from mapreduce.tracing.training import filters, replay, tracing
 from mapreduce.tracing.training.model import BlockNote, ParameterNote, RoundTrace
 from mapreduce.tracing.training.tracing import norm
@@ -88,7 +89,7 @@ def traced(
     recorded, now = run.read_json("profile.json"), numeric.describe() | model.libraries
     return RoundTrace(
         job=f"Round {number:,} of {plan.rounds:,}",
-        place=f"{run.path} --round {number}",
+        place=command(run.path, "--round", number),
         text=f"{plan.model}, trained by {plan.optimizer}: one map/reduce makes one step.",
         steps=found.steps,
         number=number,

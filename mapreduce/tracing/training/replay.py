@@ -18,6 +18,7 @@ from mapreduce.runs import checkpoint, events
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Array, Position
+from mapreduce.support.commands import resume
 from mapreduce.tracing.training.model import Check
 from mapreduce.training.driver import initial
 
@@ -53,7 +54,7 @@ def chosen(run: RunDir, number: int | None) -> int:
     last = max({*run.complete_rounds(), *checkpoint.saved(run), *ended}, default=0)
     if not last:
         raise UsageError(
-            f"{run.path} has not finished a round yet. Continue with 'gradreduce resume {run.path}'"
+            f"{run.path} has not finished a round yet. Continue with '{resume(run.path)}'"
         )
     if number is None:
         whole = (one for one in (last, last - 1) if one and plan.leaves(one - 1) > 1)
@@ -74,7 +75,7 @@ def kept(run: RunDir, completed: int, tell: Callable[[str], None]) -> Start | No
             position = checkpoint.load(run, run.config.plan.create_model(), completed)
             return Start(position, f"the checkpoint after {completed:,} rounds")
         except DataError as error:
-            tell(f"warning: {error}. 'gradreduce resume {run.path}' computes it again")
+            tell(f"warning: {error}. '{resume(run.path)}' computes it again")
     if (blocks := run.complete_rounds().get(completed)) is not None:
         with contextlib.suppress(MissingInputError, WireError):
             position = run.read_round(completed, blocks)

@@ -518,13 +518,17 @@ class TestInputs:
 class TestOutput:
     @pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
     def test_a_folder_with_something_in_it_is_refused_and_kept(self, write, text, runner):
-        script, out = write(), text.parent / "out"
+        script, out = write(), text.parent / "my out"
         arguments = ["-q", "-r", runner, "-o", out, text]
         assert succeed("run", script, *arguments) == ""
         before = {path: path.read_bytes() for path in out.iterdir()}
         assert pairs(b"".join(before.values()).decode()) == expected(text)
         said = fails(73, script, *arguments)
         assert f"the output folder {out} exists and is not empty" in said
+        assert said.endswith(f", or remove it first: rm -r '{out}'\n")
+        (out / "x").touch()
+        assert fails(73, script, *arguments).endswith(" Name another with -o\n")
+        (out / "x").unlink()
         assert {path: path.read_bytes() for path in out.iterdir()} == before
 
     def test_an_empty_folder_is_taken_and_a_file_is_not(self, write, text):
