@@ -12,7 +12,8 @@ from mapreduce.data.fields import MISSING
 from mapreduce.errors import DataError
 from mapreduce.support.commands import command
 
-_INTEGER = re.compile("0|-?[1-9][0-9]{0,18}")
+#: An integer, also as programs write it in a column of floating-point numbers.
+_INTEGER = re.compile(r"(-?(?:0|[1-9][0-9]{0,18}))(?:\.0*)?")
 _INT64 = range(-(2**63), 2**63)
 
 
@@ -25,14 +26,18 @@ class Classes:
         The only classes that are expected; those that come are of the same kind.
     known : sequence of int or str, optional
         Classes that there are whether they come or not.
+    typed : bool
+        Whether labels have a type: texts stay texts then, also if all are integers.
     """
 
     def __init__(
         self,
         like: Sequence[int | str] | None = None,
         known: Sequence[int | str] | None = None,
+        *,
+        typed: bool = False,
     ) -> None:
-        self._like = like
+        self._like, self._typed = like, typed
         self._codes: dict[int | str, int] | None = None
         if known is not None:
             self._codes = {value: code for code, value in enumerate(known)}
@@ -61,43 +66,51 @@ class Classes:
 
     def rows(self, ranks: Array) -> tuple[int, ...]:
         """How often each label came, in their sorted order."""
-        return tuple(self._rows[code] for code in np.argsort(ranks).tolist())
+        return tuple(map(int, np.bincount(ranks, self._rows)))
 
     def weights(self, ranks: Array) -> tuple[float, ...]:
         """The sum of the weights of each label's rows, in their sorted order."""
-        return tuple(self._weights[code] for code in np.argsort(ranks).tolist())
+        return tuple(np.bincount(ranks, self._weights).tolist())
 
     def sorted(self) -> tuple[tuple[int | str, ...] | None, Array | None]:
         """The labels in sorted order, and from the code given at first sight to the place there.
 
-        Labels that are all written as integers become integers, so that 10 comes after 9; unless
-        one goes beyond int64, which NumPy and Arrow would make a double.
+        Labels that are all written as integers become integers, so that 10 comes after 9, and 1.0
+        is 1; unless one goes beyond int64, which NumPy and Arrow would make a double.
         """
         if self._codes is None:
             return None, None
-        values: dict[Any, int] = {str(value): code for value, code in self._codes.items()}
-        if self._like is None:
-            odd = [t for t in values if not (_INTEGER.fullmatch(t) and int(t) in _INT64)]
-            integers = not odd
-            if odd and len(odd) < len(values) and {*odd} <= {*MISSING}:
+        texts = [str(value) for value in self._codes]
+        found = [_INTEGER.fullmatch(text) for text in texts]
+        integers = [one and int(one[1]) for one in found]
+        odd = [t for t, n in zip(texts, integers, strict=True) if n is None or n not in _INT64]
+        if self._like is not None:
+            are_integers = type(self._like[0]) is int
+        else:
+            are_integers = not (odd or (self._typed and any(type(v) is str for v in self._codes)))
+            if odd and len(odd) < len(texts) and {*odd} <= {*MISSING}:
                 raise DataError(
                     f"{odd[0]!r} stands among labels that are whole numbers. Say "
                     f"{command('--na', odd[0])} --missing-label drop to leave these rows out, "
                     f"or give the class a name"
                 )
-        else:
-            known = set(map(str, self._like))
-            if unseen := sorted({*values} - known):
-                shown = ", ".join(map(repr, unseen[:5])) + ", …" * (len(unseen) > 5)
-                raise DataError(
-                    f"the data have classes that the training data do not have: {shown}. These "
-                    f"have {len(known)} classes"
-                )
-            integers = type(self._like[0]) is int
-        if integers:
-            values = {int(text): code for text, code in values.items()}
-        labels = tuple(sorted(values))
-        ranks = np.empty(len(labels), np.int32)
-        for rank, label in enumerate(labels):
-            ranks[values[label]] = rank
-        return labels, ranks
+            spelled: dict[int, str] = {}
+            for text, number in zip(texts, integers, strict=True):
+                first = text if number is None else spelled.setdefault(number, text)
+                if first != text and not are_integers:
+                    raise DataError(
+                        f"the labels {first!r} and {text!r} are the same number, and not all "
+                        f"labels are numbers. Write it in one way"
+                    )
+        values: list[Any] = texts
+        if are_integers:
+            values = [t if n is None else n for t, n in zip(texts, integers, strict=True)]
+        if self._like is not None and (unseen := {*values} - {*self._like}):
+            shown = ", ".join(map(repr, sorted(map(str, unseen))[:5])) + ", …" * (len(unseen) > 5)
+            raise DataError(
+                f"the data have classes that the training data do not have: {shown}. These "
+                f"have {len(self._like)} classes"
+            )
+        labels = tuple(sorted({*values}))
+        places = {label: place for place, label in enumerate(labels)}
+        return labels, np.array([places[value] for value in values], np.int32)

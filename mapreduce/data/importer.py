@@ -118,6 +118,8 @@ class Source:
         For a source of blocks: what they become, once all have come.
     classes : sequence of int or str, optional
         All classes, if the source knows them: those without rows are classes, too.
+    typed : bool
+        Whether labels have a type: texts are no numbers then.
     remarks : list of str
         What the user should know, once all rows have come.
     """
@@ -130,6 +132,7 @@ class Source:
     columns: Columns | None = None
     finish: Callable[[], Finished] | None = None
     classes: Sequence[int | str] | None = None
+    typed: bool = False
     remarks: list[str] = field(default_factory=list)
 
 
@@ -191,7 +194,7 @@ def _shuffle(
 def _shuffled(
     source: Source, folder: Path, buckets: "_Buckets", like: Sequence[int | str] | None
 ) -> Manifest:
-    classes = Classes(like, source.classes)
+    classes = Classes(like, source.classes, typed=source.typed)
 
     def numbered() -> Iterator[tuple[Rows, Array]]:
         for rows in source.chunks:
@@ -388,30 +391,31 @@ class _Buckets:
         self, finished: Finished | None, ranks: Array
     ) -> Iterator[Iterator[tuple[Batch, Array]]]:
         """For each label that has rows, in the order ``ranks`` (classes,): as :meth:`sorted`."""
-        paths = [self._folder / f"label-{code}" for code in range(len(ranks))]
-        for parts in ordered_map(self._parted_by_label, self._written()):
-            for code, part in parts:
+        paths = [self._folder / f"label-{rank}" for rank in range(ranks.max(initial=-1) + 1)]
+        written = self._written()
+        for parts in ordered_map(lambda path: self._parted_by_label(path, ranks), written):
+            for rank, part in parts:
                 # Opened for each part, since there may be more labels than a process may open.
-                with _stream(paths[code], part.schema, "ab") as stream:
+                with _stream(paths[rank], part.schema, "ab") as stream:
                     stream.write_table(part)
-        for path in (paths[code] for code in np.argsort(ranks)):
+        for path in paths:
             if path.exists():
                 yield ordered_map(
                     lambda table: self._rows(table, np.arange(len(table)), finished), _tables(path)
                 )
                 path.unlink()
 
-    def _parted_by_label(self, path: Path) -> list[tuple[int, Any]]:
+    def _parted_by_label(self, path: Path, ranks: Array) -> list[tuple[int, Any]]:
         """The rows of each label in a bucket, as tables in order of their keys."""
         table = _whole(path)
-        labels = stored.flat(table, "label")
+        labels = ranks[stored.flat(table, "label")]
         places = np.lexsort((order.keys_of(self.seed, 0, stored.flat(table, "row")), labels))
         table = table.take(pa.array(places))
-        codes, starts = np.unique(labels[places], return_index=True)
+        found, starts = np.unique(labels[places], return_index=True)
         ends = [*starts[1:].tolist(), len(table)]
         return [
-            (code, table.slice(start, end - start))
-            for code, start, end in zip(codes.tolist(), starts.tolist(), ends, strict=True)
+            (rank, table.slice(start, end - start))
+            for rank, start, end in zip(found.tolist(), starts.tolist(), ends, strict=True)
         ]
 
     def _written(self) -> list[Path]:

@@ -24,8 +24,7 @@ from mapreduce import models, optim
 from mapreduce.data import copying, importer
 from mapreduce.data.batch import Array
 from mapreduce.data.manifest import load
-from mapreduce.data.readers import memory, opening
-from mapreduce.data.readers.tables import Reading
+from mapreduce.data.readers import memory, opening, tables
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.errors import (
     DataError,
@@ -310,6 +309,7 @@ def train(
     label: str | None = None,
     id: str | None = None,
     weights: Any = None,
+    task: str | None = None,
     recipe: str | os.PathLike[str] | Mapping[str, Any] | None = None,
     init_from: Any = None,
     callbacks: Iterable[Subscriber] = (),
@@ -342,6 +342,10 @@ def train(
         A table's column that identifies each row.
     weights : str or array (rows,), optional
         How much each row of ``data`` counts: the name of a table's column, or an array for arrays.
+    task : {"classification", "regression"}, optional
+        Whether labels are classes or numbers to be predicted. Default: what the model learns; for a
+        model that learns either, as they look: texts and up to 20 different whole numbers are
+        classes, of whatever type.
     recipe : path or mapping, optional
         What the columns of a table become: a TOML file, or the same as a dictionary, such as
         ``{"missing": "mean", "na": ["?"]}``; see :class:`mapreduce.data.recipes.recipe.Recipe`.
@@ -404,7 +408,7 @@ def train(
         how = path.parent / IMPORTED, model, dtype
         if recipe is not None and not isinstance(recipe, Mapping):
             recipe = Path(recipe)
-        named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe}
+        named: dict[str, Any] = {"label": label, "id": id, "recipe": recipe, "task": task}
         values["data"] = _imported(data, *how, weights=weights, **named)
         if evaluation is not None:
             manifest = load(values["data"])
@@ -486,9 +490,11 @@ def _imported(
     if weights is not None and (is_folder or isinstance(weights, str) != (is_table or is_file)):
         raise UsageError("weights: expected a column's name for a table, an array for arrays")
     if is_folder:
+        if given.get("task") is not None:
+            raise UsageError("task: it is for arrays and tables, and the data are a dataset")
         return _path(data)
     if like is None:
-        given |= {"task": _task(model), "dtype": dtype}
+        given |= {"task": given.get("task") or _task(model), "dtype": dtype}
     elif like.recipe is None and (is_file or is_table):
         raise UsageError(
             "the model was not trained on a table: expected an array, or the folder of a dataset"
@@ -507,8 +513,11 @@ def _imported(
         if is_labelled and "y" not in rows.column_names:
             raise DataError("the data have no labels: expected (X, y), found X alone")
         given |= {"only": ("X",), "label": "y" if is_labelled else None, "dtype": dtype}
-        numbers = like.classes is None if like else is_labelled and memory.has_numbers(rows)
-        task = _task(model) or ("regression" if numbers else "classification")
+        task = given.get("task")
+        if like is not None:
+            task = "regression" if like.classes is None else "classification"
+        elif is_labelled and task is None:
+            task = tables.task_of(rows["y"].combine_chunks(), Path("the data"), "y")
         given["task"] = task if is_labelled else None
         weights = "weights" if weights is not None else None
         like = None if like is None else like._replace(recipe=None)
@@ -560,7 +569,7 @@ def _made(
             source = replace(source, shape=shape)
         with copying.made_here(out) as made:
             importer.import_rows(source, made, 0, classes)
-        if isinstance(source.chunks, Reading):
+        if isinstance(source.chunks, tables.Reading):
             for note in source.chunks.notes():
                 warnings.warn(note, stacklevel=2)
     return out

@@ -62,6 +62,7 @@ class CsvTable:
     """CSV files of the same columns; those with a header may have them in another order."""
 
     format = "csv"
+    is_typed = False
     categories: Collection[str] = ()
 
     def __init__(self, paths: list[Path], recipe: Recipe) -> None:

@@ -104,11 +104,6 @@ def row_shape(data: Any) -> tuple[int, ...]:
     return shape
 
 
-def has_numbers(rows: Any) -> bool:
-    """Whether the labels of arrays that became a table are floating-point numbers."""
-    return bool(pa.types.is_floating(rows.schema.field("y").type))
-
-
 def _parts(data: Any) -> tuple[Any, Any]:
     """``X``, and ``y`` or None."""
     if hasattr(data, "data") and hasattr(data, "target"):

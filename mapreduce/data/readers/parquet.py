@@ -70,6 +70,7 @@ class ParquetTable:
     """Parquet files of one schema."""
 
     format = "parquet"
+    is_typed = True
 
     def __init__(self, paths: list[Path]) -> None:
         if not paths:
@@ -225,6 +226,7 @@ def _lists(table: ParquetTable, recipe: Recipe, found: tables.Roles) -> Source:
         scale=1.0,
         bytes=table.rows * length * (4 + dtype.itemsize),
         description={"format": "parquet", "files": [path.name for path in table.paths]},
+        typed=True,
     )
 
 

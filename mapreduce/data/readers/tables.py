@@ -75,6 +75,7 @@ class Table(Protocol):
     paths: list[Path]
     names: list[str]
     format: str
+    is_typed: bool
     categories: Collection[str]
 
     def leaves(self) -> Iterator[Leaf]:
@@ -532,6 +533,7 @@ def source(
         bytes=table.size,
         description={"format": table.format, "files": [path.name for path in table.paths]},
         finish=reading.finish,
+        typed=table.is_typed,
     )
 
 
@@ -656,7 +658,7 @@ class Reading:
         path, first, numbers = place
         plain = self._reader.plain(name, column)
         if self._task is None:
-            self._task = _task_of(plain, path, name)
+            self._task = task_of(plain, path, name)
         if self._task == "regression":
             return self._numbers(name, column, place, fields.NO_LABEL)
         return fields.classes(self._reader.given(column), path, first, name, numbers)
@@ -732,7 +734,7 @@ class Reading:
         return Finished(fitted.to_bytes(), fitted.width, row_bytes, columns, features)
 
 
-def _task_of(column: Any, path: Path, name: str) -> str:
+def task_of(column: Any, path: Path, name: str) -> str:
     """Whether labels are classes or numbers, as the first of them look."""
     if is_text(column.type):
         values, _ = kinds.numbers(column)

@@ -171,6 +171,13 @@ def test_command(tmp_path):
     check_against_plain(tmp_path / "plain", tmp_path / "split")
 
 
+def test_a_class_that_is_spelled_in_two_ways_has_one_shard(tmp_path):
+    rows = Rows(np.zeros((5, 2), np.uint8), np.array(["9.0", "10", "9", "9", "10.0"]))
+    made = import_rows(Source([rows], (2,), 1.0, 0, {}), tmp_path / "out", SEED, by_label=True)
+    assert (made.classes, made.class_rows) == ((9, 10), (3, 2))
+    assert [shard.rows for shard in made.shards] == [3, 2]
+
+
 def test_class_without_rows_has_no_shard(tmp_path):
     chunks = [Rows(np.zeros((5, 2), np.uint8), np.array([3, 1, 3, 3, 1]))]
     source = Source(chunks, (2,), 1.0, 0, {}, classes=[1, 2, 3])

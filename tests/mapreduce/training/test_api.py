@@ -27,6 +27,7 @@ from mapreduce.models.layers.dense import Dense
 from mapreduce.models.layers.residual import Residual
 from mapreduce.runs.events import CheckpointSaved, Evaluated, RoundCompleted, RunEnded
 from mapreduce.training import api
+from quick import first_of
 
 HERE = {"runner": "inline", "progress": False}
 
@@ -97,6 +98,36 @@ class TestTrain:
         rounds = [event.completed for event in seen if isinstance(event, RoundCompleted)]
         assert rounds == [*range(1, 10)]
         assert {CheckpointSaved, Evaluated, RunEnded} <= {type(event) for event in seen}
+
+    @pytest.mark.parametrize(
+        ("labels", "task", "classes"),
+        [
+            (["10", "2"], None, ("10", "2")),
+            ([0.0, 1.0], None, (0, 1)),
+            ([0.0, 1.0], "regression", ()),
+            ([*range(300, 330)], "regression", ()),
+            ([0.5, 1.5], None, ()),
+        ],
+    )
+    @pytest.mark.parametrize("is_table", first_of(False, True))
+    def test_labels_are_what_they_are_said_to_be(self, labels, task, classes, is_table):
+        """Or what they look like, in arrays as in tables; and they come back as they are."""
+        y = np.array(labels * 30)
+        x = np.linspace(0, 1, len(y), dtype=np.float32)[:, None]
+        data = pa.table({"x": x[:, 0], "label": y}) if is_table else (x, y)
+        run = mapreduce.train(data, "dense:4,relu", task=task, rounds=1, **HERE)
+        assert run.classes == classes
+        found = run.predict(data, runner="inline")
+        found = found["prediction"].to_numpy() if is_table else found
+        assert {*found.tolist()} <= {*labels} if classes else found.dtype.kind == "f"
+
+    def test_whole_numbers_are_classes_or_not(self):
+        x = np.zeros((30, 2))
+        for y in (np.arange(30), np.arange(30.0)):
+            with pytest.raises(UsageError, match="30 different whole numbers"):
+                mapreduce.train((x, y), "dense:4,relu", **HERE)
+        with pytest.raises(UsageError, match="task: it is for arrays and tables"):
+            mapreduce.train("folder", "dense:4,relu", task="regression", **HERE)
 
     def test_a_weight_repeats_a_row(self):
         """In the recipe, the weights of classes, the training and the report."""

@@ -122,7 +122,9 @@ def test_quoted_labels(write):
     ("labels", "classes"),
     [
         (["10", "9", " 2"], (2, 9, 10)),
-        (["10", "9", "2.0"], ("10", "2.0", "9")),
+        (["10", "9", "2.0"], (2, 9, 10)),
+        (["1", "-0.0", "1.0", "1.", "0"], (0, 1)),
+        (["1.5", "1.0", "x"], ("1.0", "1.5", "x")),
         (["10", "09", "2"], ("09", "10", "2")),
         (["b", "a", "10"], ("10", "a", "b")),
         (["1", "9223372036854775809"], ("1", "9223372036854775809")),
@@ -137,8 +139,24 @@ def test_classes(write, tmp_path, read, labels, classes):
     written = import_rows(source_of("csv", [write(text)]), tmp_path / "out", 0)
     assert written.classes == classes
     features, found = read(tmp_path / "out")
-    kind = type(classes[0])
+    kind = (
+        str if type(classes[0]) is str else lambda text: int(float(text) if "." in text else text)
+    )
     assert [kind(labels[int(i)].strip()) for i in features[:, 0]] == found.tolist()
+    assert sum(written.class_rows) == len(labels)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (["1.0", "nan", "0.0"], "'nan' stands among labels that are whole numbers"),
+        (["1", "a", "1.0"], "the labels '1' and '1.0' are the same number"),
+    ],
+)
+def test_labels_that_are_no_classes(write, tmp_path, labels, message):
+    text = "x,label\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels))
+    with pytest.raises(DataError, match=message):
+        import_rows(source_of("csv", [write(text)], task="classification"), tmp_path / "out", 0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -58,6 +58,7 @@ LABELS = [
     (pa.array(["b", "a", "b"]), ["b", "a", "b"]),
     (pa.array(["b", "a", "b"], pa.large_string()), ["b", "a", "b"]),
     (pa.array(["b", "a", "b"]).dictionary_encode(), ["b", "a", "b"]),
+    (pa.array(["10", "9", "10"]), ["10", "9", "10"]),
 ]
 
 
