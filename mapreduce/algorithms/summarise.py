@@ -65,10 +65,13 @@ class SummariseJob(FoldJob):
         except Misread as error:
             return Summary(0, error.kinds, {})
         except BadField as error:
-            raise DataError(
+            wrong = (
                 f"{block.path}, column {error.column}: {error.why} (row {error.row + 1} of block "
                 f"{leaf + 1})"
-            ) from error
+            )
+            if self._reader.is_sure(error.column):
+                raise DataError(wrong) from error
+            return Summary(0, self._reader.kinds, {}, wrong)
 
 
 def summarise(reader: Reader, execution: Execution) -> tuple[Summary, dict[str, str]]:
@@ -97,6 +100,8 @@ def summarise(reader: Reader, execution: Execution) -> tuple[Summary, dict[str, 
         total: Summary = run_fold(SummariseJob, options, given["leaves"], execution)
         if total.columns:
             return total, found
+        if total.kinds == found:
+            raise DataError(total.wrong)
         found = total.kinds
 
 

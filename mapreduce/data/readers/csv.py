@@ -4,14 +4,15 @@ import contextlib
 import csv as csv_module
 import io
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
-from mapreduce.data.fields import MISSING, texts
+from mapreduce.data.fields import MISSING
 from mapreduce.data.importer import Source
 from mapreduce.data.readers import tables
 from mapreduce.data.readers.files import open_source, unpacked_size
@@ -111,18 +112,17 @@ class CsvTable:
             if rest:
                 yield Leaf(path, starts, rest)
 
-    def sniff(self) -> dict[str, str]:
+    def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
         for leaf in self.leaves():
             try:
                 parsed = self._texts(self._content(leaf), self._own[leaf.path])
             except BadField as error:
                 raise error.error(leaf.path, 0) from error
-            return {name: kinds.kind_of(self._plain(parsed[name])) for name in self.names}
+            return {name: kinds.kind_of(plain(name, parsed[name])) for name in self.names}
         raise AssertionError("there is a first block")
 
-    def _plain(self, column: Any) -> Any:
-        column = texts(column, self._recipe.na)
-        return kinds.signed(column, self._recipe.decimal, self._recipe.thousands)
+    def kind_of(self, texts: Any) -> str:
+        return kinds.kind_of(texts)
 
     def parse(
         self, leaf: Leaf, expected: Mapping[str, str], others: Sequence[str]
@@ -141,7 +141,11 @@ class CsvTable:
             # Looking for many words takes longer, and mostly there are none.
             for words in ([""], ["", *MISSING, *self._recipe.na]):
                 with contextlib.suppress(pa.ArrowInvalid):
-                    return self._read(content, names, used, typed, words)
+                    found = self._read(content, names, used, typed, words)
+                    if not _may_have_codes(content):
+                        return found
+                    # Numbers would not tell.
+                    return {**found, **self._read(content, names, [*typed], {})}
         return self._texts(content, names, used)
 
     def _content(self, leaf: Leaf) -> bytes:
@@ -280,6 +284,14 @@ def check_delimiter(path: Path, names: Sequence[str]) -> None:
             f"{path} has one column, {names[0]!r}. Say --delimiter {sign} if that is what "
             f"separates its fields"
         )
+
+
+def _may_have_codes(content: bytes) -> bool:
+    """Whether a 0 that begins a field, as far as one sees, stands before another digit."""
+    signs = np.frombuffer(content, np.uint8)
+    at = np.flatnonzero((signs[:-1] == ord("0")) & (signs[1:] - ord("0") < 10))
+    before = np.where(at, signs[at - 1], ord("\n"))
+    return not np.isin(before, np.frombuffer(b"0123456789.+-", np.uint8)).all()
 
 
 def _one(column: Any) -> Any:

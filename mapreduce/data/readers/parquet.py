@@ -3,7 +3,7 @@
 import base64
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -117,15 +117,18 @@ class ParquetTable:
                         yield Leaf(path, starts, batch)
                         starts = False
 
-    def sniff(self) -> dict[str, str]:
+    def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
         found = {name: _kind(kind) for name, kind in self.types.items()}
         texts = [n for n, kind in found.items() if kind == "text" and n not in self.categories]
-        # Texts may be dates and booleans, as in text files, but texts of digits are codes.
         for leaf in self.batches(texts, _BLOCK_ROWS) if texts else ():
-            shown = {name: kinds.kind_of(leaf.content.column(name)) for name in texts}
-            found |= {n: k for n, k in shown.items() if k.startswith(("date:", "boolean"))}
-            break
+            some = {name: plain(name, leaf.content.column(name)) for name in texts}
+            return found | {name: self.kind_of(column) for name, column in some.items()}
         return found
+
+    def kind_of(self, texts: Any) -> str:
+        # Texts may be dates and booleans, as in text files, but texts of digits are codes.
+        found = kinds.kind_of(texts)
+        return "text" if found.startswith("number") else found
 
     def parse(
         self, leaf: Leaf, expected: Mapping[str, str], others: Sequence[str]

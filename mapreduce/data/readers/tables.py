@@ -1,7 +1,7 @@
 """Tables: blocks of rows, their columns read by a recipe, and what they say about the columns."""
 
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -92,8 +92,11 @@ class Table(Protocol):
             A column of numbers holds something else.
         """
 
-    def sniff(self) -> dict[str, str]:
-        """The kinds of the columns in the first block."""
+    def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
+        """The kinds of the columns in the first block, once ``plain`` has made them plain."""
+
+    def kind_of(self, texts: Any) -> str:
+        """The kind of a column of which these are some fields."""
 
     @property
     def size(self) -> int:
@@ -201,7 +204,7 @@ class Reader:
     recipe : Recipe
     roles : Roles
     kinds : dict
-        Expected kinds of the features' columns.
+        Expected kinds of the features' columns; also of the labels, if it says which are missing.
     fixed : bool
         Whether other kinds are an error, since a model was trained on these.
     detailed : bool
@@ -226,14 +229,23 @@ class Reader:
             A field cannot be used.
         """
         others = [name for name in self.roles[:3] if name is not None]
-        parsed = self.table.parse(leaf, self.kinds, others)
-        found, columns, zoned = dict(self.kinds), {}, {}
-        for name, kind in self.kinds.items():
+        features = {name: self.kinds[name] for name in self.roles.features}
+        parsed = self.table.parse(leaf, features, others)
+        found, columns, zoned, wrong = dict(self.kinds), {}, {}, None
+        for name, kind in features.items():
             if self.fixed and kind.startswith("date:") and not kinds.of_date(kind)[1]:
                 parsed[name], zoned[name] = _without_zone(parsed[name])
-            columns[name], found[name] = self._column(name, kind, parsed[name])
+            try:
+                columns[name], joined = self._column(name, kind, parsed[name])
+                found[name] = joined if self.recipe.hash_bits is None else _hashable(joined)
+            except BadField as error:
+                wrong = wrong or error
+        if (label := self.roles.label) in self.kinds:
+            found[label] = kinds.join(self.kinds[label], self.label_kind(parsed[label]))
         if found != self.kinds:
             raise Misread(found)
+        if wrong is not None:
+            raise wrong
         rows = len(next(iter(parsed.values())))
         keep = self._kept(columns, parsed, rows)
         rest = {name: parsed[name] for name in others}
@@ -279,9 +291,10 @@ class Reader:
                 raise BadField(row, name, "a text over several lines: close its quote")
             return values, found
         else:
-            values, bad = self._parsed(kind, self.plain(name, column))
-            if bad.any():
-                if self.fixed or self._is_said(name):
+            plain, is_sure = self.plain(name, column), self.is_sure(name)
+            values, bad = self._parsed(kind, plain)
+            if bad.any() or (kind.startswith("number") and not is_sure and kinds.has_codes(plain)):
+                if is_sure:
                     row = int(bad.argmax())
                     field, signs = column[row].as_py(), (self.recipe.decimal, self.recipe.thousands)
                     value = fields.shown(field, np.dtype(np.float64))
@@ -289,9 +302,11 @@ class Reader:
                     if kind.startswith("number") and "--number" not in advice:
                         value += f". Say {advice} if it is one"
                     raise BadField(row, name, f"expected a {kinds.shown(kind)}, found {value}")
-                return values, kinds.join(kind, kinds.kind_of(self.plain(name, column)))
+                found = self._joined(name, kind, plain)
+                if found != kind:
+                    return values, found
             # Other rows may tell which of several formats it is.
-            found = kinds.join(kind, kinds.kind_of(column)) if "|" in kind else kind
+            found = self._joined(name, kind, plain) if "|" in kind else kind
         values = self._without_na(kind, values)
         # A sum is finite only if all numbers are.
         with np.errstate(over="ignore", invalid="ignore"):
@@ -346,8 +361,20 @@ class Reader:
     def _signed(self, column: Any) -> Any:
         return kinds.signed(column, self.recipe.decimal, self.recipe.thousands)
 
-    def _is_said(self, name: str) -> bool:
-        return self.recipe.columns.get(name, Rule()).kind is not None
+    def is_sure(self, name: str) -> bool:
+        """Whether no row can show that a column is of another kind than is expected."""
+        rule, kind = self.recipe.columns.get(name, Rule()), self.kinds.get(name, "text")
+        is_said = rule.kind not in (None, "date") or (rule.format is not None and kind != "empty")
+        return self.fixed or is_said or kind == "text"
+
+    def label_kind(self, column: Any) -> str:
+        """The kind of labels: among numbers, NA is missing."""
+        plain = self.plain(self.roles.label or "", column)
+        return kinds.kind_of(plain) if is_text(plain.type) else "empty"
+
+    def _joined(self, name: str, kind: str, plain: Any) -> str:
+        rule = self.recipe.columns.get(name, Rule())
+        return kinds.join(kind, _of_format(rule, self.table.kind_of(plain)))
 
     def _parsed(self, kind: str, column: Any) -> tuple[Array, Array]:
         if kind.startswith("date:"):
@@ -364,8 +391,7 @@ class Reader:
         label = self.roles.label
         if label is not None and self.recipe.missing_label == "drop":
             given = self.plain(label, parsed[label])
-            if is_text(given.type) and kinds.kind_of(given).startswith("number"):
-                # Among numbers, NA is missing.
+            if is_text(given.type) and self.kinds[label].startswith("number"):
                 given, _ = self.numbers(label, given)
             keep &= _is_given(given)
         for name, column in columns.items():
@@ -468,23 +494,34 @@ def read_all(reader: Reader) -> Iterator[tuple[Leaf, "Piece | Misread | BadField
 
 def expected(table: Table, recipe: Recipe, found: Roles) -> dict[str, str]:
     """The kinds with which reading begins: what the recipe says, else what the first rows show."""
-    sniffed = table.sniff()
+    sniffed = table.sniff(Reader(table, recipe, found, {}).plain)
     kinds_said = {"number": "number?", "boolean": "boolean", "category": "text", "text": "text"}
     result = {}
     for name in found.features:
         rule, kind = recipe.columns.get(name, Rule()), sniffed[name]
-        if rule.format is not None:
-            _, at, zone = kind.partition("@")
-            kind = f"date:{rule.format}{at}{zone}"
-        elif rule.kind is not None and rule.kind != "date":
+        kind = _of_format(rule, kind)
+        if rule.kind is not None and rule.kind != "date":
             kind = kinds_said[rule.kind]
-        elif rule.kind == "date" and not kind.startswith("date:"):
-            raise DataError(
-                f"{table.paths[0]}, column {name}: expected dates that are all written in one of "
-                f"these ways: {', '.join(kinds.DATE_FORMATS)}"
-            )
         result[name] = _hashable(kind) if recipe.hash_bits is not None else kind
-    return result
+    return result | _label_kind(table, recipe, found)
+
+
+def _of_format(rule: Rule, kind: str) -> str:
+    """The kind that fields show, but for the format of dates if the recipe says it."""
+    if rule.format is None or kind == "empty":
+        return kind
+    _, at, zone = kind.partition("@")
+    return f"date:{rule.format}{at}{zone}"
+
+
+def _label_kind(table: Table, recipe: Recipe, found: Roles) -> dict[str, str]:
+    """The kind of the first labels, if it says which rows are left out."""
+    if found.label is None or recipe.missing_label != "drop":
+        return {}
+    for leaf in table.leaves():
+        labels = table.parse(leaf, {}, [found.label])[found.label]
+        return {found.label: Reader(table, recipe, found, {}).label_kind(labels)}
+    return {found.label: "empty"}
 
 
 def _with_categories(recipe: Recipe, table: Table, found: Roles) -> Recipe:
@@ -537,6 +574,59 @@ def source(
     )
 
 
+class Looks:
+    """How labels look, whatever their order: as classes, or as numbers to be predicted."""
+
+    def __init__(self) -> None:
+        self._rows = self._words = 0
+        self._whole: set[float] = set()
+        self._has_fraction = self._has_type = False
+
+    def add(self, column: Any) -> None:
+        """See some more labels."""
+        if pa.types.is_boolean(column.type) or pa.types.is_temporal(column.type):
+            self._has_type = True
+            return
+        counts = pc.value_counts(column.drop_null())
+        rows, found = counts.field("counts").to_numpy(), counts.field("values")
+        if is_text(column.type):
+            values, _ = kinds.numbers(found)
+            self._words += int(rows[np.isnan(values)].sum())
+        else:
+            values = found.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        self._rows += int(rows.sum())
+        values = values[~np.isnan(values)]
+        is_whole = values == np.floor(values)
+        self._has_fraction |= not is_whole.all()
+        self._whole.update(np.unique(values[is_whole])[: MOST_CLASSES + 1].tolist())
+
+    @property
+    def task(self) -> str | None:
+        """What is to be learnt; None if numbers may be either."""
+        if self._has_type or (self._words and 2 * self._words >= self._rows):
+            return "classification"
+        if self._has_fraction:
+            return "regression"
+        return "classification" if len(self._whole) <= MOST_CLASSES else None
+
+    def decided(self, path: Path, name: str) -> str:
+        """What is to be learnt, or an error that asks for it, once all labels have been seen."""
+        if self.task is None:
+            raise UsageError(
+                f"{path}: the column {name} holds more than {MOST_CLASSES} different whole "
+                f"numbers: say --task regression if they are to be predicted as numbers, or --task "
+                f"classification if each is a class"
+            )
+        return self.task
+
+
+def task_of(column: Any, path: Path, name: str) -> str:
+    """Whether labels are classes or numbers, as all of them look."""
+    looks = Looks()
+    looks.add(column)
+    return looks.decided(path, name)
+
+
 class Reading:
     """The blocks of a table as rows for the importer, and the recipe that they give."""
 
@@ -564,12 +654,13 @@ class Reading:
             self._roles = Roles(label, weights, own, features)
             found = {
                 name: "number?" if kind == "number" else kind for name, kind in like.kinds.items()
-            }
+            } | _label_kind(table, recipe, self._roles)
         else:
             self._roles = roles(table, recipe)
             found = expected(table, recipe, self._roles) if known is None else known[1]
             recipe = _with_categories(recipe, table, self._roles)
         self._task = recipe.task
+        self._knows_task = self._task is not None or self._roles.label is None
         self._recipe = recipe
         is_fixed = like is not None or known is not None
         self._reader = Reader(table, recipe, self._roles, found, fixed=is_fixed)
@@ -583,18 +674,40 @@ class Reading:
         fold: TreeFold[Summary] = TreeFold(1 << 40, summary.combine, "the summary")
         first = total = leaves = self.dropped = 0
         misread: dict[str, str] | None = None
+        wrong: DataError | None = None
+        mislabelled: DataError | None = None
+        looks = None if self._knows_task else Looks()
+        fits = True
         sizes = [path.stat().st_size for path in self._table.paths]
         for leaf, piece in read_all(self._reader):
             first = 0 if leaf.starts else first
             if isinstance(piece, BadField):
-                raise piece.error(leaf.path, first)
+                wrong = wrong or piece.error(leaf.path, first)
+                if misread is None and self._reader.is_sure(piece.column):
+                    raise wrong
+                # Later rows may show that the column is of another kind, which has such fields.
+                continue
             if isinstance(piece, Misread):
                 joined = self._reader.kinds if misread is None else misread
                 misread = {n: kinds.join(k, piece.kinds[n]) for n, k in joined.items()}
                 continue
-            if misread is not None:
+            if misread is not None or wrong is not None:
                 continue
             assert isinstance(piece, Piece)
+            if looks is not None:
+                name = self._roles.label or ""
+                looks.add(self._reader.plain(name, piece.others[name]))
+                self._task = self._task or looks.task or "classification"
+                fits = fits and looks.task == self._task
+                if not fits or mislabelled is not None:
+                    continue
+            try:
+                rows = self._rows(leaf, piece, first, total)
+            except DataError as error:
+                if looks is None:
+                    raise
+                mislabelled = error
+                continue
             if piece.summary is not None:
                 fold.add(Node(0, leaves), piece.summary)
             elif self._like is not None:
@@ -606,7 +719,7 @@ class Reading:
                     for name, count in found.items():
                         counts[name] = counts.get(name, 0) + count
             leaves += 1
-            yield self._rows(leaf, piece, first, total)
+            yield rows
             first += piece.rows
             total += piece.rows
         for path, size in zip(self._table.paths, sizes, strict=True):
@@ -616,10 +729,17 @@ class Reading:
                     f"once nobody writes to it"
                 )
         if misread is not None:
-            if self._recipe.hash_bits is not None:
-                misread = {name: _hashable(kind) for name, kind in misread.items()}
             self._reader = replace(self._reader, kinds=misread)
             raise ReadAgain
+        if wrong is not None:
+            raise wrong
+        if not fits:
+            assert looks is not None, "a task that was known fits"
+            self._task = looks.decided(self._table.paths[0], self._roles.label or "")
+            self._knows_task = True
+            raise ReadAgain
+        if mislabelled is not None:
+            raise mislabelled
         if leaves and not self._reader.fixed:
             whole: TreeFold[Summary] = TreeFold(leaves, summary.combine, "the summary")
             for node, partial in fold.nodes():
@@ -656,9 +776,6 @@ class Reading:
     def _labels(self, column: Any, place: tuple[Path, int, Array]) -> Array:
         name = self._roles.label or ""
         path, first, numbers = place
-        plain = self._reader.plain(name, column)
-        if self._task is None:
-            self._task = task_of(plain, path, name)
         if self._task == "regression":
             return self._numbers(name, column, place, fields.NO_LABEL)
         return fields.classes(self._reader.given(column), path, first, name, numbers)
@@ -718,8 +835,9 @@ class Reading:
         columns = None
         if fitted.features is not None:
             columns = fitted.features
-        numbers = [name for name, kind in self._reader.kinds.items() if kind != "text"]
-        used = [numbers.index(name) for name in fitted.numbers]
+        read = [name for name in self._roles.features if self._reader.kinds[name] != "text"]
+        places = {name: place for place, name in enumerate(read)}
+        used = [places[name] for name in fitted.numbers]
 
         def features(block: Block) -> Array | Csr:
             try:
@@ -732,28 +850,6 @@ class Reading:
         if fitted.layout == "sparse":
             row_bytes = sparse_row_bytes(1, fitted.row_entries, size)
         return Finished(fitted.to_bytes(), fitted.width, row_bytes, columns, features)
-
-
-def task_of(column: Any, path: Path, name: str) -> str:
-    """Whether labels are classes or numbers, as the first of them look."""
-    if is_text(column.type):
-        values, _ = kinds.numbers(column)
-        if 2 * np.isnan(values).sum() >= len(values) - column.null_count:
-            return "classification"
-    elif pa.types.is_boolean(column.type) or pa.types.is_temporal(column.type):
-        return "classification"
-    else:
-        values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    values = np.unique(values[~np.isnan(values)])
-    if (values != np.floor(values)).any():
-        return "regression"
-    if len(values) <= MOST_CLASSES:
-        return "classification"
-    raise UsageError(
-        f"{path}: the column {name} holds {len(values)} different whole numbers, or more: say "
-        f"--task regression if they are to be predicted as numbers, or --task classification if "
-        f"each is a class"
-    )
 
 
 def _match(table: Table, like: FittedRecipe, recipe: Recipe) -> None:

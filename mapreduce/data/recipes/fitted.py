@@ -492,8 +492,14 @@ def _layout(fitted: FittedRecipe, rows: int) -> str:
 def _fit(recipe: Recipe, name: str, kind: str, column: Numbers | Texts, rule: Rule) -> Fitted | str:
     """What a column becomes, or why it is left out."""
     missing = recipe.missing_rule(name)
-    if not column.rows and rule.kind is None:
+    if not column.rows:
         return "all of its fields are missing"
+    is_date = kind.startswith("date:") or recipe.hash_bits is not None
+    if rule.kind == "date" and not is_date:
+        raise DataError(
+            f"expected dates that are all written in one of these ways: "
+            f"{', '.join(kinds.DATE_FORMATS)}"
+        )
     if column.missing and missing == "error":
         raise DataError(
             f"{column.missing:,} fields are missing. Say what to do with --missing, or leave the "

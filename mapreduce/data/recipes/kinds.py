@@ -61,8 +61,7 @@ def kind_of(fields: Any) -> str:
     if not len(words):
         return "empty"
     if _all(pc.match_substring_regex(words, f"^(?:{NUMBER})$")):
-        if pc.any(pc.match_substring_regex(words, "^0[0-9]+$")).as_py():
-            # Postal codes and the like would lose their zeros.
+        if has_codes(words):
             return "text"
         return "number" if len(words) == len(values) and not _missing(fields) else "number?"
     if _all(pc.is_in(pc.utf8_lower(words), _BOOLEANS)):
@@ -88,6 +87,11 @@ def shown(kind: str) -> str:
         return kind.rstrip("?")
     formats, zone = of_date(kind)
     return f"date {' or '.join(formats)}" + " with an offset from UTC, such as +00:00" * bool(zone)
+
+
+def has_codes(fields: Any) -> bool:
+    """Whether some texts are postal codes and the like, which would lose their zeros as numbers."""
+    return bool(pc.any(pc.match_substring_regex(fields, r"^\s*0[0-9]+\s*$")).as_py())
 
 
 def join(left: str, right: str) -> str:

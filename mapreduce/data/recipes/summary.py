@@ -106,11 +106,14 @@ class Summary:
     columns : dict
         Statistics by the columns' names; empty if the kinds differ from those that were expected,
         since all rows must be read again then.
+    wrong : str
+        The first field that cannot be used, if the kinds are those that were expected.
     """
 
     rows: int
     kinds: dict[str, str]
     columns: dict[str, Column]
+    wrong: str = ""
 
 
 def numbers(
@@ -209,7 +212,7 @@ def combine(left: Summary, right: Summary) -> Summary:
     columns: dict[str, Column] = {}
     if left.columns and right.columns:
         columns = {name: _join(left.columns[name], right.columns[name]) for name in left.columns}
-    return Summary(left.rows + right.rows, joined, columns)
+    return Summary(left.rows + right.rows, joined, columns, left.wrong or right.wrong)
 
 
 def _join(left: Column, right: Column) -> Column:
@@ -277,7 +280,8 @@ def to_message(summary: Summary) -> Message:
             # JSON has no NaN, and no infinite number.
             arrays[f"{place}.floats"] = np.array([content.pop(name) for name in _FLOATS])
         columns[name] = content
-    return Message({"rows": summary.rows, "kinds": summary.kinds, "columns": columns}, arrays)
+    rest = {"rows": summary.rows, "kinds": summary.kinds, "wrong": summary.wrong}
+    return Message({**rest, "columns": columns}, arrays)
 
 
 def from_message(message: Message) -> Summary:
@@ -297,7 +301,8 @@ def from_message(message: Message) -> Summary:
             found = None if cells is None else Sketch(cells, array("sketch.1"))  # type: ignore[arg-type]
             given = dict(zip(_FLOATS, floats.tolist(), strict=True))
             columns[name] = Numbers(**content, **given, sketch=found, hashes=array("hashes.0"))
-    return Summary(message.meta["rows"], dict(message.meta["kinds"]), columns)
+    rest = {name: message.meta[name] for name in ("rows", "kinds", "wrong")}
+    return Summary(**rest, columns=columns)
 
 
 def of(

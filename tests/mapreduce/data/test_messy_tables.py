@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import threading
 from dataclasses import replace
 
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 from mapreduce.data import ids
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv as csv_reader
-from mapreduce.data.readers import memory, opening
+from mapreduce.data.readers import memory, opening, parquet
+from mapreduce.data.readers import tables as readers
 from mapreduce.data.readers.parquet import ParquetTable
 from mapreduce.data.recipes.fitted import FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule, load
@@ -194,7 +196,8 @@ def test_dates_in_three_ways(write):
 
 
 FIELDS = ["", "NA", "1", "2.5", "1,5", "true", "no", "a", "b c", "2024-05-01", "2024-05-02 10:00",
-          "01/02/2024", "13/02/2024", "02/13/2024", "€ 5"]  # fmt: skip
+          "01/02/2024", "13/02/2024", "02/13/2024", "€ 5", "007", "inf"]  # fmt: skip
+LABELS = ["", "NA", "1", "2", "3", "4", "2.5", "07", "a", "b"]
 
 
 @settings(max_examples=40, deadline=None)
@@ -226,6 +229,54 @@ def test_where_blocks_end_does_not_matter(tmp_path_factory, column, hash_bits):
         assert found[0] == whole[0]
         if whole[1] is not None:
             np.testing.assert_allclose(found[1], whole[1], rtol=1e-9, atol=1e-9)
+
+
+@st.composite
+def tables(draw, most=2):
+    """Rows of a field and a label, of few different ones each, so that many are of one kind."""
+
+    def pool(some):
+        return st.sampled_from(draw(st.lists(st.sampled_from(some), min_size=1, max_size=most)))
+
+    return draw(st.lists(st.tuples(pool(FIELDS), pool(LABELS)), min_size=2, max_size=8))
+
+
+@settings(max_examples=30, deadline=None)
+@given(data=st.data(), table=tables(3), kind=st.sampled_from(["csv", "parquet"]),
+       fields=st.fixed_dictionaries({
+           "missing_label": st.sampled_from(["error", "drop"]),
+           "hash_bits": st.sampled_from([None, None, 4]),
+           "columns": st.sampled_from([{}, {}, {"x": Rule("date")}, {"x": Rule("number")}]),
+       }))  # fmt: skip
+def test_the_order_of_rows_decides_nothing(tmp_path_factory, data, table, kind, fields):
+    """Rows that are shuffled, in blocks of one row or in one block, give one recipe, or error."""
+    folder = tmp_path_factory.mktemp("order")
+
+    def result(rows, size):
+        path = folder / f"a.{kind}"
+        if kind == "csv":
+            path.write_text(lines("x,n,label", *(f'"{x}",5,"{y}"' for x, y in rows)))
+        else:
+            x, y = ([one or None for one in column] for column in zip(*rows, strict=True))
+            texts = {"x": pa.array(x, pa.string()), "label": pa.array(y, pa.string())}
+            pq.write_table(pa.table({**texts, "n": [5] * len(x)}), path)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(csv_reader, "BLOCK_BYTES", size)
+            patch.setattr(parquet, "_BLOCK_ROWS", size)
+            patch.setattr(readers, "MOST_CLASSES", 3)
+            source = opening.table([path], kind, Recipe(**fields))
+            shutil.rmtree(folder / "out", ignore_errors=True)
+            try:
+                manifest = import_rows(source, folder / "out", 0)
+            except (DataError, UsageError) as error:
+                return type(error), re.findall(r"column \w+", str(error))
+        recipe = opening.fitted_of(folder / "out", manifest)
+        columns = [(c.name, c.kind, c.levels, c.indicator) for c in recipe.columns]
+        return columns, recipe.left_out, recipe.recipe, manifest.classes, manifest.class_rows
+
+    shuffled = data.draw(st.permutations(table))
+    assert result(table, 1 << 20) == result(shuffled, 1) == result(shuffled, 1 << 20)
+    shutil.rmtree(folder)
 
 
 def test_an_error_in_the_middle_ends_all_threads(write, tmp_path, monkeypatch):
