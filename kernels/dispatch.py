@@ -50,6 +50,7 @@ KERNELS = {
     "WordCounter": "text",
     "hash_partitions": "text",
     "add_hashes": "text",
+    "murmur3": "text",
     "augment": "augment",
 }
 

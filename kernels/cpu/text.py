@@ -574,3 +574,54 @@ def _add_hashes(state, offsets, data, sums):
         value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         sums[i] += value ^ (value >> np.uint64(31))
+
+
+def murmur3(offsets: Integers, data: Bytes, seed: int) -> npt.NDArray[np.uint32]:
+    """MurmurHash3 x86_32 (A. Appleby) of byte strings, an array (n,).
+
+    Parameters
+    ----------
+    offsets : array (n + 1,), int32 or int64
+        String ``i`` is ``data[offsets[i] : offsets[i + 1]]``.
+    data : array, uint8
+    seed : int
+        From 0 to 2**32 - 1.
+
+    Raises
+    ------
+    ValueError
+        The offsets are not ascending positions in the data.
+    """
+    bounds = _checked("murmur3", offsets, data)
+    flat = np.ascontiguousarray(data).view()
+    flat.flags.writeable = False
+    hashes = np.empty(bounds.size - 1, np.uint32)
+    _murmur3(np.uint32(seed), bounds, flat, hashes)
+    return hashes
+
+
+@inline
+def _scrambled(word):
+    word = np.uint32(word * np.uint32(0xCC9E2D51))
+    word = np.uint32((word << np.uint32(15)) | (word >> np.uint32(17)))
+    return np.uint32(word * np.uint32(0x1B873593))
+
+
+@jit
+def _murmur3(seed, offsets, data, hashes):
+    for i in range(hashes.size):
+        start, end = offsets[i], offsets[i + 1]
+        value, word, shift = seed, np.uint32(0), np.uint32(0)
+        for j in range(start, end):
+            word = np.uint32(word | (np.uint32(data[j]) << shift))
+            shift = np.uint32(shift + np.uint32(8))
+            if shift == np.uint32(32):
+                value = np.uint32(value ^ _scrambled(word))
+                value = np.uint32((value << np.uint32(13)) | (value >> np.uint32(19)))
+                value = np.uint32(value * np.uint32(5) + np.uint32(0xE6546B64))
+                word, shift = np.uint32(0), np.uint32(0)
+        # A word of no bytes is 0, which stays so.
+        value = np.uint32(value ^ _scrambled(word) ^ np.uint32(end - start))
+        value = np.uint32((value ^ (value >> np.uint32(16))) * np.uint32(0x85EBCA6B))
+        value = np.uint32((value ^ (value >> np.uint32(13))) * np.uint32(0xC2B2AE35))
+        hashes[i] = value ^ (value >> np.uint32(16))

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kernels import dispatch
 from mapreduce.data import csr
 from mapreduce.data.batch import Array, Csr
 
@@ -25,47 +26,12 @@ MOST_BITS = 30
 
 def murmur3(names: Any, seed: int = 0) -> npt.NDArray[np.uint32]:
     """MurmurHash3 x86_32 (n,) of the bytes of strings, an array of Arrow's (n,)."""
-    _, offset_buffer, data_buffer = pa.concat_arrays([names]).cast(pa.string()).buffers()
-    count = len(names)
-    if not count:
-        return np.empty(0, np.uint32)
-    offsets = np.frombuffer(offset_buffer, np.int32, count + 1).astype(np.int64)
-    # Whole words are read at once, which must not lead beyond the end.
-    data = np.zeros(offsets[-1] + 4, np.uint32)
-    if offsets[-1]:
-        data[: offsets[-1]] = np.frombuffer(data_buffer, np.uint8, offsets[-1])
-    starts, lengths = offsets[:-1], np.diff(offsets)
-    hashes = np.full(count, seed, np.uint32)
-    with np.errstate(over="ignore"):
-        for word in range(int(lengths.max()) // 4):
-            longer = np.flatnonzero(lengths >= 4 * word + 4)
-            place = starts[longer] + 4 * word
-            mixed = hashes[longer] ^ _scramble(_word(data, place))
-            hashes[longer] = _rotate(mixed, 13) * np.uint32(5) + np.uint32(0xE6546B64)
-        rest = lengths % 4
-        place = starts + lengths - rest
-        keep = (np.uint32(1) << (np.uint32(8) * rest.astype(np.uint32))) - np.uint32(1)
-        hashes ^= _scramble(_word(data, place) & keep)
-        hashes ^= lengths.astype(np.uint32)
-        hashes = (hashes ^ (hashes >> np.uint32(16))) * np.uint32(0x85EBCA6B)
-        hashes = (hashes ^ (hashes >> np.uint32(13))) * np.uint32(0xC2B2AE35)
-        return hashes ^ (hashes >> np.uint32(16))
-
-
-def _word(data: Array, place: Array) -> npt.NDArray[np.uint32]:
-    """Four bytes from each place, little-endian."""
-    word: npt.NDArray[np.uint32] = data[place]
-    for byte in (1, 2, 3):
-        word = word | (data[place + byte] << np.uint32(8 * byte))
-    return word
-
-
-def _rotate(words: npt.NDArray[np.uint32], bits: int) -> npt.NDArray[np.uint32]:
-    return (words << np.uint32(bits)) | (words >> np.uint32(32 - bits))
-
-
-def _scramble(words: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    return _rotate(words * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    _, offsets, data = pa.concat_arrays([names]).cast(pa.string()).buffers()
+    bounds = np.frombuffer(offsets, np.int32, len(names) + 1) if len(names) else np.zeros(1, int)
+    found: npt.NDArray[np.uint32] = dispatch.get("murmur3")(
+        bounds, np.frombuffer(data or b"", np.uint8), seed
+    )
+    return found
 
 
 def places(names: Any, bits: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:

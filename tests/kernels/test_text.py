@@ -298,6 +298,10 @@ class TestAddHashes:
         assert naive.fnv1a(b"foobar") == 0x85944171F73967E8
         assert naive.mixed(1234567 + 0x9E3779B97F4A7C15) == 6457827717110365317
 
+    def test_murmur3_refuses_other_offsets(self, kernel):
+        with pytest.raises(ValueError, match="murmur3: 2 offsets, expected"):
+            kernel("murmur3")(np.array([0, 4], np.int32), np.zeros(3, np.uint8), 0)
+
     @pytest.mark.parametrize(("offsets", "size"), [([0, 4], 1), ([0, 2, 1], 2), ([0, 1], 2)])
     def test_offsets(self, kernel, offsets, size):
         with pytest.raises(ValueError, match=r"add_hashes: \d offsets, expected"):

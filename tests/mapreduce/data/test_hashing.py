@@ -38,6 +38,13 @@ def test_known_values_of_the_hash():
     assert hashing.murmur3(pa.array([], pa.string())).tolist() == []
 
 
+def test_one_long_text_costs_others_nothing():
+    """A step for each of its words, over all texts, would take hours."""
+    names = ["a" * 4_000_001, *(f"b{i}" for i in range(9_000))]
+    expected = [murmurhash3_32(name.encode(), 7, positive=True) for name in names]
+    assert hashing.murmur3(pa.array(names, pa.string()), 7).tolist() == expected
+
+
 def oracle(names, columns, bits):
     """The rows by scikit-learn; ``None`` is left out."""
     rows = [
