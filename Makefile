@@ -9,7 +9,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PYTHONPYCACHEPREFIX := $(CURDIR)/.cache/pycache
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: install demo notebook test test-all test-long test-torch lint docs ptx bench clean
+.PHONY: install demo notebook test test-all test-long test-python test-smoke \
+    test-torch lint docs ptx bench clean
 
 # Sets up .venv, and no more.
 install: $(VENV)/.demo
@@ -34,6 +35,21 @@ test-all: $(VENV)/.test
 # The tests that take over a minute each, or together, as the rungs of the ladder on a real Hadoop.
 test-long: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist worksteal -m long
+
+# What may depend on the version of Python: processes, imports, encodings, mrjob itself, the command
+# line, and that a training has the same bits however it is run.
+# make test-python VENV=.venv-3.14 PYTHON=python3.14
+test-python: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto --dist worksteal --quick \
+	    -m "not fault and not cluster and not long" tests/cli tests/hdfs_utils tests/jobs \
+	    tests/kernels/test_dispatch.py tests/kernels/test_scalar.py tests/kernels/test_text.py \
+	    tests/mapreduce/batches tests/mapreduce/cli tests/mapreduce/launch \
+	    tests/mapreduce/mrjob_patches tests/mapreduce/reduction tests/mapreduce/runners \
+	    tests/mapreduce/support tests/test_bits.py tests/test_layering.py tests/test_startup.py
+
+# One training, and one job.
+test-smoke: demo
+	$(BIN)/gradreduce run jobs/word_count.py -q README.md > /dev/null
 
 lint: $(VENV)/.lint
 	$(BIN)/ruff check .

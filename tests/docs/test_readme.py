@@ -114,6 +114,14 @@ def test_make_targets_exist():
         assert re.search(rf"^{target}:", makefile, re.M)
 
 
+def test_the_pythons_that_are_claimed_are_those_that_are_tested():
+    claimed = re.findall(r"Python :: 3\.(\d+)", (ROOT / "setup.cfg").read_text())
+    tested = re.search(r"for minor in ([\d ]+);", (ROOT / ".ci/run").read_text())
+    assert tested[1].split() == claimed
+    told = re.search(r"with Python (3[\d., and]+), and", README)
+    assert re.findall(r"3\.(\d+)", told[1]) == claimed
+
+
 def test_architecture_names_files_that_exist():
     text = (ROOT / "docs" / "architecture.md").read_text()
     named = set(re.findall(r"`((?:mapreduce|kernels|hdfs_utils|jobs)/[\w/]+\.py)`", text))
