@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -550,7 +551,8 @@ def _fit_numbers(
         weight, mean, squares = merge((weight, mean, squares), filled)
     variance = squares / weight if weight else 0.0
     rounding = (column.rows + 1) * np.finfo(np.float64).eps
-    constant = variance <= rounding * variance + (rounding * mean) ** 2
+    # Not of squares, which overflow where the numbers themselves do not.
+    constant = math.sqrt(variance) <= math.hypot(math.sqrt(rounding * variance), rounding * mean)
     note = "the same in all rows" if constant and not column.missing else _range(kind, column)
     if column.missing:
         note += f", {column.missing:,} missing"
