@@ -105,7 +105,7 @@ def lives(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
     """Wait for something that must happen."""
     end = time.monotonic() + seconds
     while not condition():

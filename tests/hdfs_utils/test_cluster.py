@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -388,8 +387,10 @@ def test_down_ends_what_ignores_it_and_what_containers_have_started(place):
 def test_only_the_own_processes_are_found(place):
     cluster = a_cluster(place)
     other = f"-Dgradreduce.daemon={cluster.folder}2:namenode"
-    with subprocess.Popen([sys.executable, "-c", "input()", other], stdin=subprocess.PIPE) as one:
-        time.sleep(0.1)
+    command = [sys.executable, "-c", "print(1, flush=True); input()", other]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, **pipes) as one:
+        assert one.stdout.readline()
         assert processes.alive(cluster) == {}
         one.communicate()
 

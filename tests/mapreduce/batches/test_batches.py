@@ -425,9 +425,9 @@ class TestKeyBlocks:
         """Joining each block with those before would copy terabytes here."""
         block = (tail + b"\n") * 20_000
         blocks = [b"a\t1\n", *[block] * 1000, b"z\t1\n"]
-        start = time.perf_counter()
+        start = time.process_time()
         found = [len(one) for one in key_blocks(blocks)]
-        assert time.perf_counter() - start < 20
+        assert time.process_time() - start < 20
         assert found == [4, len(block) * 1000, 4]
 
 

@@ -631,7 +631,7 @@ def test_the_process_that_starts_workers_is_killed(tmp_path):
         def mapper(self, _, line):
             time.sleep(0.2)
             os.kill(os.getppid(), signal.SIGKILL)
-            time.sleep(5)
+            time.sleep(60)
             yield line, 1
 
     with pytest.raises(Exception, match="process that starts workers was killed"):

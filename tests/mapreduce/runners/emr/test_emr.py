@@ -26,7 +26,7 @@ from mapreduce.runners.emr import clusters
 from mapreduce.runners.hadoop import submissions
 from mapreduce.runners.hadoop.bootstrap import PACKED
 from mapreduce.runners.hadoop.failures import JobFailedException
-from programs import COUNT, gradreduce
+from programs import COUNT, gradreduce, wait_until
 
 EMR = ("-r", "emr", "--check-cluster-every", "0.1", "--yes")
 
@@ -239,13 +239,6 @@ def test_an_interrupt_ends_what_the_job_has_started(emr, script, text, whose):
     gc.collect()
 
 
-def wait_until(condition):
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 def test_a_cluster_that_does_not_start(emr, script, text):
     emr.broken = "On the master instance, bootstrap action 1 returned a non-zero return code"
@@ -277,10 +270,8 @@ def test_what_a_killed_driver_left_is_ended(emr, s3):
 
 
 def refused(emr, kind, match, script, *arguments):
-    begun = time.monotonic()
     with pytest.raises(kind, match=match) as caught:
         run(script, *arguments)
-    assert time.monotonic() - begun < 30
     assert not emr.requests
     return caught.value
 
