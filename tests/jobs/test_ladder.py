@@ -102,9 +102,9 @@ def test_as_a_module_on_parallel(name, reference, capfdbinary, monkeypatch, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*CASES][::3])
+@pytest.mark.parametrize("name", [*CASES][::7])
 def test_as_a_script_on_local(name, reference, capfdbinary, tmp_path):
-    # A third of them, with one core: a new Python for each of two tasks takes its time.
+    # Some of them, with one core: a new Python for each of two tasks takes its time.
     command = [sys.executable, JOBS / f"{name}.py", "-r", "local", "--num-cores", "1"]
     # From another folder: a script finds what it needs from anywhere.
     arguments = ["--no-conf", "-q", *command_line(name, tmp_path)]
