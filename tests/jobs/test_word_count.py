@@ -12,35 +12,24 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def text(tmp_path_factory):
-    path = tmp_path_factory.mktemp("text") / "licence.txt"
-    extra = "Don't, don't! Größe größe_2 Ελλάδα\n\n  \t naïve-café 1,000\nend without line feed"
-    path.write_text((ROOT / "LICENSE").read_text() + extra)
-    return path
-
-
-def expected(path):
-    return Counter(re.findall(r"[\w']+", path.read_text().lower()))
-
-
 FILES = ["word_count", "word_count_combiner", "word_count_vectorized"]
 
 
-def run(program, runner, *arguments):
-    command = [sys.executable, *program, "-r", runner, "--no-conf", "-q", *map(str, arguments)]
+def run(name, runner, *arguments):
+    command = [sys.executable, f"jobs/{name}.py", "-r", runner, "--no-conf", "-q", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
 @pytest.mark.parametrize("runner", ["inline", "parallel"])
-@pytest.mark.parametrize("name", FILES)
-def test_against_a_loop(text, runner, name):
-    out = run([f"jobs/{name}.py"], runner, text)
-    pairs = [[json.loads(part) for part in line.split("\t")] for line in out.splitlines()]
-    assert len(pairs) == len(dict(pairs))
-    assert dict(pairs) == expected(text)
+def test_against_a_loop(tmp_path, runner):
+    extra = "Don't, don't! Größe größe_2 Ελλάδα\n\n  \t naïve-café 1,000\nend without line feed"
+    text = (ROOT / "LICENSE").read_text() + extra
+    (tmp_path / "text").write_text(text)
+    for name in FILES:
+        lines = run(name, runner, tmp_path / "text").splitlines()
+        pairs = [[json.loads(part) for part in line.split("\t")] for line in lines]
+        assert len(pairs) == len(dict(pairs))
+        assert dict(pairs) == Counter(re.findall(r"[\w']+", text.lower()))
 
 
 def test_all_files_agree_to_the_byte(tmp_path):
@@ -55,10 +44,9 @@ def test_all_files_agree_to_the_byte(tmp_path):
         out.write(b"broken \xff\xfe utf-8 \xc3\n\x00 nul")
     parts = []
     for name in FILES:
-        folder = tmp_path / name
-        run([f"jobs/{name}.py"], "parallel", "-o", folder, tmp_path / "text")
-        parts.append({path.name: path.read_bytes() for path in folder.glob("part-*")})
+        run(name, "parallel", "-o", tmp_path / name, tmp_path / "text")
+        parts.append({path.name: path.read_bytes() for path in tmp_path.glob(f"{name}/part-*")})
     assert len(parts[0]) == len(os.sched_getaffinity(0))
     assert parts[0] == parts[1] == parts[2]
-    lines = run(["jobs/word_count.py"], "inline", tmp_path / "text").splitlines()
+    lines = run("word_count", "inline", tmp_path / "text").splitlines()
     assert sorted(lines) == sorted(b"".join(parts[0].values()).decode().splitlines())

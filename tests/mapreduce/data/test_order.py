@@ -35,11 +35,6 @@ def test_keys_equal_integer_arithmetic(seed, stream, start, count):
     assert keys.tolist() == [naive_key(seed, stream, start + i) for i in range(count)]
 
 
-def test_keys_of_a_part_are_a_part_of_the_keys():
-    whole = order.keys(7, 3, 0, 1000)
-    assert np.array_equal(order.keys(7, 3, 123, 877), whole[123:877])
-
-
 def test_keys_are_distinct():
     assert len(np.unique(order.keys(0, 0, 0, 100_000))) == 100_000
 

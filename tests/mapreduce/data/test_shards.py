@@ -82,32 +82,6 @@ def test_arrow_reads_a_shard(dataset, values):
     assert table["label"].to_pylist() == values[1][:20].tolist()
 
 
-def test_any_range_of_rows(dataset, values):
-    shard = Dataset(dataset).shard(1)
-    for start in range(20):
-        for stop in range(start + 1, 21):
-            batch = shard.rows(start, stop)
-            assert np.array_equal(batch.features, values[0][20 + start : 20 + stop])
-            assert np.array_equal(batch.labels, values[1][20 + start : 20 + stop])
-            assert batch.rows == stop - start
-            assert batch.features.flags.c_contiguous
-            assert batch.features.dtype == np.float32
-            assert batch.labels.dtype == np.int32
-
-
-def test_rows_of_one_record_batch_are_views(dataset):
-    shard = Dataset(dataset).shard(0)
-    file = np.frombuffer(shard._view, np.uint8)
-    assert isinstance(shard._view.obj, np.memmap)
-    for batch in (shard.rows(0, 4), shard.rows(9, 11), shard.rows(19, 20)):
-        for array in (batch.features, batch.labels):
-            assert np.shares_memory(array, file)
-            assert array.flags.c_contiguous
-            assert not array.flags.writeable
-    across = shard.rows(3, 5)
-    assert not np.shares_memory(across.features, file)
-
-
 @pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
 @pytest.mark.parametrize("columns", [1, 3, 784])
 def test_views_for_every_type(tmp_path, tiny_shards, dataset, dtype, columns):
@@ -137,13 +111,6 @@ def test_same_content_gives_the_same_bytes(tmp_path, tiny_shards, rows):
     labels = made.labels.astype(np.int32)
     entries = [datasets.write_shard(tmp_path / name, made.features, labels) for name in "ab"]
     assert entries[0] == replace(entries[1], file="a")
-
-
-def test_dataset_opens_a_shard_once(dataset):
-    data = Dataset(dataset)
-    assert data.shard(2) is data.shard(2)
-    assert data.shard(0).rows(0, 2).features.base is not None
-    data.verify()
 
 
 @settings(max_examples=300, deadline=None)

@@ -8,7 +8,7 @@ import contextlib
 import os
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
@@ -43,6 +43,9 @@ class Step:
     reducer: str | None
 
 
+VERBS = {"mapper": "map", "combiner": "combine", "reducer": "reduce"}
+
+
 class RandomJob(MRJob):
     """Steps of a few words; the first mapper takes its pairs from a table."""
 
@@ -57,30 +60,13 @@ class RandomJob(MRJob):
 
     def _methods(self, step, mapper):
         found = {}
-        if mapper == "late":
-            found |= {
-                "mapper_init": self.prepare,
-                "mapper": self.keep,
-                "mapper_final": self.give_back,
-            }
-        elif mapper is not None:
-            found["mapper"] = getattr(self, f"map_{mapper}")
-        if step.combiner == "late":
-            found |= {
-                "combiner_init": self.prepare,
-                "combiner": self.keep_all,
-                "combiner_final": self.give_back,
-            }
-        elif step.combiner:
-            found["combiner"] = getattr(self, f"combine_{step.combiner}")
-        if step.reducer == "late":
-            found |= {
-                "reducer_init": self.prepare,
-                "reducer": self.keep_all,
-                "reducer_final": self.give_back,
-            }
-        elif step.reducer:
-            found["reducer"] = getattr(self, f"reduce_{step.reducer}")
+        chosen = {"mapper": mapper, "combiner": step.combiner, "reducer": step.reducer}
+        for kind, name in chosen.items():
+            if name == "late":
+                keep = self.keep if kind == "mapper" else self.keep_all
+                found |= {f"{kind}_init": self.prepare, kind: keep, f"{kind}_final": self.give_back}
+            elif name:
+                found[kind] = getattr(self, f"{VERBS[kind]}_{name}")
         return found
 
     # Mappers
@@ -354,45 +340,43 @@ many = settings(
 )
 
 
+def check(job_class, content, arguments, small, group=False):
+    """Equal lines and counters; with one reducer of ``inline``, if all are one group of it."""
+    with next_to_no_memory() if small else contextlib.nullcontext():
+        ours, counters = run(job_class, "parallel", content, *arguments)
+    with one_reducer() if group else contextlib.nullcontext():
+        theirs, expected = run(job_class, "inline", content)
+    assert Counter(ours) == Counter(theirs)
+    assert counters == expected
+    return ours, theirs
+
+
 @many
 @given(jobs([JSONProtocol, PickleProtocol, ReprProtocol]), options([1, 2, 5]), st.booleans())
 def test_same_lines_as_inline(job, arguments, small):
-    job_class, content = job
-    with next_to_no_memory() if small else contextlib.nullcontext():
-        ours, counters = run(job_class, "parallel", content, *arguments)
-    theirs, expected = run(job_class, "inline", content)
-    assert Counter(ours) == Counter(theirs)
-    assert counters == expected
+    check(*job, arguments, small)
 
 
 @settings(many, max_examples=12)
 @given(jobs([RawProtocol]), options([1, 3]), st.booleans())
 def test_raw_keys_and_values(job, arguments, small):
-    job_class, content = job
-    job_class.plan = tuple(
-        # Raw protocols take text only, and their keys no TAB.
-        Step("same" if step.mapper == "swap" else step.mapper, step.combiner, step.reducer)
-        for step in job_class.plan
+    # Raw protocols take text only, and their keys no TAB.
+    job[0].plan = tuple(
+        replace(step, mapper="same" if step.mapper == "swap" else step.mapper)
+        for step in job[0].plan
     )
-    with next_to_no_memory() if small else contextlib.nullcontext():
-        ours, _ = run(job_class, "parallel", content, *arguments)
-    assert Counter(ours) == Counter(run(job_class, "inline", content)[0])
+    check(*job, arguments, small)
 
 
 @settings(many, max_examples=12)
 @given(st.data(), options([1]), st.booleans())
 def test_raw_values_are_one_group(data, arguments, small):
     lines = data.draw(lines_of_text)
-    value = values[RawValueProtocol]
-    table = [[(None, data.draw(value)) for _ in range(3)] for _ in lines]
+    table = [[(None, data.draw(values[RawValueProtocol])) for _ in range(3)] for _ in lines]
     reducer = data.draw(st.sampled_from(["same", "sorted", "set", "first", "late"]))
     plan = (Step("table", None, reducer), Step("same", None, None))
     job_class = job_of(plan, table, RawValueProtocol, sort_values=data.draw(st.booleans()))
-    with next_to_no_memory() if small else contextlib.nullcontext():
-        ours, _ = run(job_class, "parallel", encoded(lines), *arguments)
-    with one_reducer():
-        theirs, _ = run(job_class, "inline", encoded(lines))
-    assert Counter(ours) == Counter(theirs)
+    check(job_class, encoded(lines), arguments, small, group=True)
 
 
 @settings(many, max_examples=12)
@@ -401,10 +385,7 @@ def test_values_of_a_key_keep_the_order_of_the_input(data, arguments, small):
     lines = data.draw(lines_of_text)
     pair = st.tuples(st.sampled_from(["a", "b", 3, None, ["x"]]), values[JSONProtocol])
     table = [data.draw(st.lists(pair, max_size=8)) for _ in lines]
-    job_class = job_of(data.draw(plans(ordered=True)), table)
-    with next_to_no_memory() if small else contextlib.nullcontext():
-        ours, _ = run(job_class, "parallel", encoded(lines), *arguments)
-    assert Counter(ours) == Counter(run(job_class, "inline", encoded(lines))[0])
+    check(job_of(data.draw(plans(ordered=True)), table), encoded(lines), arguments, small)
 
 
 @settings(many, max_examples=12)
@@ -415,12 +396,8 @@ def test_equal_keys_of_other_types_are_one_group_among_neighbours(data, argument
     pair = st.tuples(equal_keys, values[protocol])
     table = [data.draw(st.lists(pair, max_size=8)) for _ in lines]
     plan = (Step("table", None, data.draw(st.sampled_from(["list", "same", "late"]))),)
-    sort_values = data.draw(st.booleans())
-    job_class = job_of(plan, table, protocol, sort_values=sort_values)
-    with next_to_no_memory() if small else contextlib.nullcontext():
-        ours, _ = run(job_class, "parallel", encoded(lines), *arguments)
-    with one_reducer():
-        theirs, _ = run(job_class, "inline", encoded(lines))
+    job_class = job_of(plan, table, protocol, sort_values=data.draw(st.booleans()))
+    ours, theirs = check(job_class, encoded(lines), arguments, small, group=True)
     assert ours == theirs
 
 

@@ -41,6 +41,9 @@ def no_hadoop(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("GRADREDUCE_CLUSTER", str(tmp_path / "none"))
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    yield
+    # What finding a Hadoop has set.
+    os.environ.pop("HADOOP_CONF_DIR", None)
 
 
 def home(folder: Path, **sites: dict[str, str]) -> Path:
@@ -77,12 +80,10 @@ class TestInstallation:
         assert found.history_server == "http://history.example:19888"
         assert not found.is_local
         assert os.environ["HADOOP_CONF_DIR"] == str(tmp_path / "h/etc/hadoop")
-        monkeypatch.delenv("HADOOP_CONF_DIR")
 
     def test_by_path(self, no_hadoop, monkeypatch, tmp_path):
         monkeypatch.setenv("PATH", str(home(tmp_path / "h") / "bin"))
         assert installation.find().conf_dir == tmp_path / "h/etc/hadoop"
-        monkeypatch.delenv("HADOOP_CONF_DIR")
 
     def test_several_resource_managers_and_references(self, no_hadoop, monkeypatch, tmp_path):
         yarn = {
@@ -93,14 +94,12 @@ class TestInstallation:
         }
         monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=yarn)))
         found = installation.find()
-        monkeypatch.delenv("HADOOP_CONF_DIR")
         assert found.resource_managers == ["http://one:18088", "http://two:8088"]
 
     def test_a_damaged_configuration(self, no_hadoop, monkeypatch, tmp_path):
         monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h")))
         (tmp_path / "h/etc/hadoop/yarn-site.xml").write_text("<configuration>")
         found = installation.find()
-        monkeypatch.delenv("HADOOP_CONF_DIR")
         with pytest.raises(AddressError, match=r"yarn-site\.xml is not a configuration"):
             found.resource_managers  # noqa: B018
 
@@ -281,7 +280,6 @@ def yarn(no_hadoop, monkeypatch, tmp_path):
     monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=found)))
     Manager.answers, Manager.killed = {}, []
     yield Yarn(installation.find())
-    monkeypatch.delenv("HADOOP_CONF_DIR")
     server.shutdown()
     server.server_close()
 
@@ -295,7 +293,6 @@ class TestRest:
         monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=found)))
         with pytest.raises(RestError, match="does not answer") as error:
             Yarn(installation.find()).metrics()
-        monkeypatch.delenv("HADOOP_CONF_DIR")
         assert error.value.status is None
 
     def test_an_error_of_the_server(self, yarn):
@@ -360,7 +357,7 @@ class TestTasksAtOnce:
         }
         place = {"yarn.resourcemanager.webapp.address": yarn.installation.resource_managers[0][7:]}
         monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "o", yarn=place, mapred=sizes)))
-        monkeypatch.delenv("HADOOP_CONF_DIR")
+        os.environ.pop("HADOOP_CONF_DIR")
         # 15 cores and 15,360 MiB are left, by 3 cores and 2,048 MiB.
         assert traits.of("hadoop").tasks_at_once() == 5
 
@@ -380,7 +377,6 @@ class TestTasksAtOnce:
         monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=found)))
         with pytest.raises(ClusterError, match="does not answer"):
             traits.of("hadoop").tasks_at_once()
-        monkeypatch.delenv("HADOOP_CONF_DIR")
 
 
 @pytest.mark.parametrize(
@@ -561,7 +557,7 @@ class TestUber:
             names = {name.replace("__", "."): value for name, value in settings.items()}
             path = home(tmp_path / str(len(settings)), mapred=names)
             monkeypatch.setenv("HADOOP_HOME", str(path))
-            monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+            os.environ.pop("HADOOP_CONF_DIR", None)
             return uber.properties(installation.find())
 
         base = {
