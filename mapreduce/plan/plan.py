@@ -293,6 +293,7 @@ class Plan:
         if self.data.standardised is None:
             tries.append("standardise the features with 'gradreduce data standardise'")
         tries += self.create_optimizer().cures(self.dtype)
+        tries += ["take --precision full"] * self.is_mixed
         return ", or ".join(tries or ["look for extreme features"])
 
     def weighted(self, batch: Batch) -> Batch:

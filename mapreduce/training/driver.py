@@ -71,6 +71,8 @@ from mapreduce.training.recovery import Recovery
 
 #: Seconds between two looks for new published rounds.
 _LOOK_SECONDS = 0.2
+#: First rounds that may all be skipped until the loss has the right scale: it is halved in each.
+_USUALLY_SKIPPED = 16
 
 
 def plan(settings: Settings, data: AnyPath, evaluation: AnyPath | None) -> Plan:
@@ -470,16 +472,21 @@ class _Training:
         self._save_checkpoint(position)
         return not self._plan.is_evaluation(completed) or self._report_evaluation(completed)
 
-    def _warn_of_skipped(self, position: Position) -> None:
-        skipped = self._optimizer.skipped(position.scalars)
-        if skipped > self._skipped:
+    def _warn_of_skipped(self, position: Position, *, at_end: bool = False) -> None:
+        """Warn of rounds that were skipped; at the end, if the result lacks half of them."""
+        skipped, completed = self._optimizer.skipped(position.scalars), position.completed
+        scale = self._optimizer.loss_scale(position.scalars)
+        usual = _USUALLY_SKIPPED if scale > 1 else 0
+        is_bad = 2 * skipped >= completed and (skipped > usual or 0 < skipped == completed)
+        if is_bad if at_end else skipped > self._skipped:
             self._skipped, advice = skipped, self._plan.cures
-            if (scale := self._optimizer.loss_scale(position.scalars)) > 1:
+            if usual and not (is_bad and (at_end or skipped > usual)):
                 advice = f"the loss is now scaled by {scale:,.0f}; a few such rounds are usual"
-            self._warn(
-                f"{skipped:,} of {position.completed:,} rounds were skipped, since their gradient "
-                f"was not finite: {advice}"
+            message = (
+                f"{skipped:,} of {completed:,} rounds were skipped, since their gradient was not "
+                f"finite: {advice}"
             )
+            self._events.emit(Warned(message, lasting=at_end))
 
     def _evaluate(self, completed: int) -> None:
         data = self._run.config.evaluation
@@ -520,6 +527,7 @@ class _Training:
             raise DataError(f"{error}. '{resume(self._run.path)}' computes it again") from error
         digest = checkpoint.model_sha256(self._model.named(best.params))
         self._doubt(doubts.never_predicted(self._run, best.params))
+        self._warn_of_skipped(position, at_end=True)
         self._report_traffic(completed)
         ending = (None, None) if search is None else (search.state, search.norm)
         ended = RunEnded(result, digest, completed < self._plan.rounds, *ending)
