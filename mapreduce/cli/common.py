@@ -110,6 +110,14 @@ class Auto(click.ParamType):  # type: ignore[type-arg]
             self.fail(f"{value!r} is neither an integer nor auto", param, context)
 
 
+def _sentence(option: Option) -> str:
+    """The help of an option, as click shows its own."""
+    text, _, default = option.help.partition(" (default")
+    if text.split()[0] not in option.choices:
+        text = text[0].upper() + text[1:]
+    return f"{text}.  [default{default[:-1]}]" if default else f"{text}."
+
+
 def add_options(
     options: tuple[Option, ...], *, defaults: bool = True
 ) -> Callable[[Command], Command]:
@@ -127,7 +135,8 @@ def add_options(
             if option.type is bool:
                 more = {"is_flag": True}
             more |= {"cls": GroupedOption, "group": option.group}
-            command = click.option(option.flag, default=default, help=option.help, **more)(command)
+            text = _sentence(option)
+            command = click.option(option.flag, default=default, help=text, **more)(command)
         return command
 
     return decorate
@@ -146,7 +155,7 @@ def runner_options(*, defaults: bool = True) -> Callable[[Command], Command]:
             type=_Runner([*RUNNERS]),
             default=runner.default if defaults else None,
             show_default=defaults,
-            help=runner.help,
+            help=_sentence(runner),
         )(add_options(tuple(others))(command))
 
     return decorate

@@ -38,7 +38,13 @@ def list_() -> None:
 @models.command()
 @click.argument("spec")
 @click.option("--data", type=LOCATION, required=True, help="Dataset that the network is for.")
-@click.option("--dtype", type=click.Choice(["float32", "float64"]), default="float32")
+@click.option(
+    "--dtype",
+    type=click.Choice(["float32", "float64"]),
+    default="float32",
+    show_default=True,
+    help="Of the parameters.",
+)
 @json_option
 def show(spec: str, data: AnyPath, dtype: str, as_json: bool) -> None:
     """Show shapes, parameters, multiply-adds and bytes of the layers of SPEC.

@@ -228,7 +228,11 @@ def prune(folder: AnyPath, failed: bool, yes: bool, as_json: bool) -> None:
 @click.argument("paths", type=LOCATION, nargs=-1, required=True, metavar="RUN...")
 @click.option("--out", type=FOLDER, default=Path("plot.svg"), show_default=True, help="File.")
 @click.option(
-    "--against", type=click.Choice(["rounds", "rows"]), default="rounds", show_default=True
+    "--against",
+    type=click.Choice(["rounds", "rows"]),
+    default="rounds",
+    show_default=True,
+    help="What the horizontal axis counts: rounds, or the rows that were trained on.",
 )
 def plot(paths: tuple[AnyPath, ...], out: Path, against: str) -> None:
     """Plot loss and evaluations of each RUN into one file: .svg, .png, .pdf, as its name ends."""

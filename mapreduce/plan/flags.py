@@ -173,7 +173,7 @@ class _Learning:
         10, "number of steps that lbfgs remembers", up_to(MOST_STEPS, "a number from 1 to {}")
     )
     tol: float = _set(
-        1e-6, "lbfgs ends when the gradient's norm, relative to the loss, is at most this", _FROM_0
+        1e-6, "end lbfgs when the gradient's norm, relative to the loss, is at most this", _FROM_0
     )
 
 

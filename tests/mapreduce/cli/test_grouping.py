@@ -68,6 +68,7 @@ def test_every_option_is_shown_once_and_fits_80_columns(names, capsys, monkeypat
     named = [next(name for name in one.opts if name.startswith("--")) for one in options]
     assert sorted(flags(text)) == sorted([*named, "--help"])
     assert {*common} <= {one.name for one in options if isinstance(one, GroupedOption)}
+    assert all((one.help or "")[-1:] in (".", "]") for one in options)
     assert max(map(len, text.splitlines())) <= 80
 
 
