@@ -34,10 +34,11 @@ def source(
 ) -> Source:
     """Rows of one or more CSV files of the same columns, gzipped or not.
 
-    The first line is a header if none of its fields is a number. If some are and some are not,
-    the label decides: the name of one of them says that it is a header, a number that it is a row.
-    Numbers from 0 on, one after the other, may be either, and so may those from 1 on in four
-    columns or more. Without a header, columns are named by their numbers from 1 on.
+    The first line is a header if none of its fields is a number. If some or all are, the columns
+    that the recipe names decide: one of the fields says that it is a header, the number of a column
+    that it is a row. If nothing is said, numbers alone are a row,
+    but for those from 0 on, one after the other, or from 1 on in four columns or more, and years,
+    which may be either. Without a header, columns are named by their numbers from 1 on.
 
     Parameters
     ----------
@@ -300,16 +301,19 @@ def _one(column: Any) -> Any:
 
 
 def _has_header(names: list[str], recipe: Recipe, path: Path) -> bool:
-    are_numbers = [name in MISSING or _is_number(name) for name in names]
-    if all(are_numbers) and not _is_running(names):
+    numbers = [name for name in names if name and name not in MISSING and _is_number(name)]
+    are_all = all(name in MISSING or _is_number(name) for name in names)
+    if not numbers and not are_all:
+        return True
+    said = {recipe.weights, recipe.id, *recipe.drop, *recipe.only, *recipe.columns}
+    if recipe.labelled:
+        said.add(recipe.label or DEFAULT_LABEL)
+    places = {str(i + 1) for i in range(len(names))}
+    is_header, is_row = bool(said & {*names} - places), bool(said & places - {*names})
+    if is_header != is_row:
+        return is_header
+    if are_all and not is_header and not (_is_running(names) or _are_years(names)):
         return False
-    if not all(are_numbers):
-        if not any(name and name not in MISSING and _is_number(name) for name in names):
-            return True
-        if recipe.labelled and recipe.label is not None and recipe.label.isdecimal():
-            return False
-        if recipe.labelled and (recipe.label or DEFAULT_LABEL) in names:
-            return True
     raise UsageError(
         f"{path}: the first line, {preview(names)}, may be a header or a row. Say which: --header "
         f"or --no-header"
@@ -321,6 +325,13 @@ def _is_running(names: list[str]) -> bool:
     names = names[1:] if names[0] == "" else names
     from_zero, from_one = ([str(i) for i in range(k, k + len(names))] for k in (0, 1))
     return len(names) > 1 and (names == from_zero or (len(names) > 3 and names == from_one))
+
+
+def _are_years(names: list[str]) -> bool:
+    """Whether fields are years, one after the other."""
+    names = names[1:] if names[0] == "" else names
+    years = [int(name) for name in names if re.fullmatch("(?:1[89]|20)[0-9]{2}", name)]
+    return 1 < len(names) == len(years) and years == sorted({*years})
 
 
 def _is_number(field: str) -> bool:

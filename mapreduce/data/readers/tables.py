@@ -121,12 +121,14 @@ def roles(table: Table, recipe: Recipe) -> Roles:
         A column does not exist or has two roles, or none is said to be the label.
     """
     names = table.names
+    has_names = names != [str(i + 1) for i in range(len(names))]
+    advice = "" if has_names else " Say --header if its first line has the names"
 
     def find(option: str, name: str) -> str:
         if name not in names:
             raise UsageError(
                 f"{option} {name}: {table.paths[0]} has no such column; it has {preview(names)}."
-                f"{did_you_mean(name, names)}"
+                f"{did_you_mean(name, names)}{advice}"
             )
         return name
 
@@ -136,6 +138,7 @@ def roles(table: Table, recipe: Recipe) -> Roles:
             raise UsageError(
                 f"{table.paths[0]}: no column is called {DEFAULT_LABEL}. Say which one is to be "
                 f"predicted, --label NAME, or --unlabelled. The columns are {preview(names, 100)}"
+                f"{'.' * bool(advice)}{advice}"
             )
         label = DEFAULT_LABEL
     given = {"--label": label, "--weights": recipe.weights, "--id": recipe.id}
@@ -788,10 +791,8 @@ class Reading:
         if (bad | missing).any():
             path, first, rows = place
             at = int((bad | missing).argmax())
-            value = "nothing" + advice
-            if bad[at]:
-                value = fields.shown(column[at].as_py(), np.dtype(np.float64))
-            found = f"expected a finite number, found {value}"
+            value = fields.shown(self._reader.given(column)[at].as_py(), np.dtype(np.float64))
+            found = f"expected a finite number, found {value}" + advice * bool(missing[at])
             raise fields.bad_value(path, first, name, int(rows[at]), found)
         return values
 

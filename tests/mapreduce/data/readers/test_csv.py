@@ -30,15 +30,20 @@ def small_blocks(monkeypatch):
         ("x,label,z\n1,2,3\n", None, ([[1, 3]], ["2"]), "label"),
         ("x,label,z\n1,2,3\n", "x", ([[2, 3]], ["1"]), "x"),
         (" x , y\n1,2\n", "x", ([[2]], ["1"]), "x"),
-        ("z,label,a\n1,2,3\n", None, ([[3, 1]], ["2"]), "label"),
+        ("z,label,a\n1,2,3\n", None, ([[1, 3]], ["2"]), "label"),
         # A column without a name is called "column 1".
-        (",a,label\n0,5,u\n1,6,v\n", None, ([[5, 0], [6, 1]], ["u", "v"]), "label"),
+        (",a,label\n0,5,u\n1,6,v\n", None, ([[0, 5], [1, 6]], ["u", "v"]), "label"),
         ("1,2,3\n4,5,6\n", None, ([[1, 2], [4, 5]], ["3", "6"]), "3"),
         ("1,2,3\n4,5,6\n", "1", ([[2, 3], [5, 6]], ["1", "4"]), "1"),
         # Words and numbers in one line: a header by the label's name, a row by its number.
         ("label,0,1\nu,5,6\n", None, ([[5, 6]], ["u"]), "label"),
         ("0,1,kind\n5,6,u\n", "kind", ([[5, 6]], ["u"]), "kind"),
         ("5,6,u\n7,8,v\n", "3", ([[5, 6], [7, 8]], ["u", "v"]), "3"),
+        # Numbers alone: a column's name or number tells, if it is not both.
+        ("1990,2015,2020\n5,6,7\n", "2020", ([[5, 6]], ["7"]), "2020"),
+        ("land,2015,2020\n4,5,6\n", "2020", ([[4, 5]], ["6"]), "2020"),
+        ("0.5,7,9\n5,6,8\n", "7", ([[5, 8]], ["6"]), "7"),
+        ("0,1,2\n5,6,7\n", "3", ([[0, 1], [5, 6]], ["2", "7"]), "3"),
     ],
 )
 def test_header_and_label(write, text, label, expected, column):
@@ -55,7 +60,7 @@ def test_the_last_column_is_no_label_unless_it_is_said(write, text):
     path = write(text)
     with pytest.raises(UsageError) as caught:
         csv.source([path])
-    columns = "x, y" if "x" in text else "1, 2"
+    columns = "x, y" if "x" in text else "1, 2. Say --header if its first line has the names"
     assert str(caught.value) == (
         f"{path}: no column is called label. Say which one is to be predicted, --label NAME, or "
         f"--unlabelled. The columns are {columns}"
@@ -68,7 +73,16 @@ def test_without_labels(write, text, rows):
     assert np.shape(features) == (rows, 2)
 
 
-@pytest.mark.parametrize("text", ["5.1,3.5,setosa\n4.9,3,setosa\n", "0,1,kind\n5,6,7\n", "?,1,2\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "5.1,3.5,setosa\n4.9,3,setosa\n",
+        "0,1,kind\n5,6,7\n",
+        "?,1,2\n",
+        "2019,2020,2021\n5,6,7\n",
+        ",1990,2020\n0,6,7\n",
+    ],
+)
 def test_line_that_may_be_header_or_row_is_not_guessed(write, text):
     path = write(text)
     with pytest.raises(UsageError, match=f"{path}: the first line, .* may be a header or a row"):
@@ -79,7 +93,10 @@ def test_line_that_may_be_header_or_row_is_not_guessed(write, text):
 
 @pytest.mark.parametrize(
     ("text", "label", "columns"),
-    [("x,y\n1,2\n", "z", "; it has x, y"), ("1,2\n3,4\n", "3", "; it has 1, 2")],
+    [
+        ("x,y\n1,2\n", "z", "; it has x, y"),
+        ("1,2\n3,4\n", "3", "1, 2. Say --header if its first line has the names"),
+    ],
 )
 def test_no_such_label(write, text, label, columns):
     with pytest.raises(UsageError, match=f"--label {label}: .*a.csv has no such column") as caught:
