@@ -539,8 +539,9 @@ def _with_categories(recipe: Recipe, table: Table, found: Roles) -> Recipe:
 
 
 def _hashable(kind: str) -> str:
-    """The kind of a column that is hashed: numbers or texts, if it is not empty as far as read."""
-    return kind if kind.startswith("number") or kind == "empty" else "text"
+    """The kind of a column that is hashed: instants have one text, whatever their zone."""
+    dates, at, _ = kind.partition("@")
+    return f"{dates}@UTC" if at else kind
 
 
 def source(

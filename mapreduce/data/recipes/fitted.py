@@ -228,8 +228,9 @@ class FittedRecipe:
 
     def _transformed(self, block: Block, dtype: np.dtype[Any]) -> Array | Csr:
         if self.recipe.hash_bits is not None:
+            plain = iter(block.numbers.T)
             columns = [
-                block.texts[c.name] if c.is_text else block.numbers[:, self.numbers.index(c.name)]
+                block.texts[c.name] if c.is_text else kinds.as_hashed(next(plain), c.kind)
                 for c in self.columns
             ]
             names = [column.name for column in self.columns]
@@ -524,13 +525,14 @@ def _fit_numbers(
     recipe: Recipe, kind: str, column: Numbers, rule: Rule, common: Mapping[str, Any]
 ) -> Fitted | str:
     name, missing = shlex.quote(common["name"]), common["missing"]
-    if recipe.hash_bits is not None:
-        return Fitted(kind="number", note="hashed with all others", **common)
     if "|" in kind:
         raise DataError(
             f"its dates may be {' or '.join(kinds.of_date(kind)[0])}. Say which: "
             f"--date-format {name}=DD/MM/YYYY"
         )
+    what = kind.removesuffix("?") if kind != "empty" else "number"
+    if recipe.hash_bits is not None:
+        return Fitted(kind=what, note="hashed with all others", **common)
     unit = DAY if kind.startswith("date:") else 1.0
     is_scaled = recipe.standardise and not kind.startswith("boolean")
     if (is_scaled or missing == "mean") and not np.isfinite(column.squares):
@@ -560,7 +562,7 @@ def _fit_numbers(
         by = {"indicator": "median ", "constant": ""}.get(missing, f"{missing} ")
         note += ": rows left out" if missing == "drop" else f": {by}{shown}"
     return Fitted(
-        kind=kind.removesuffix("?") if kind != "empty" else "number",
+        kind=what,
         fill=fill,
         mean=mean / unit if is_scaled else 0.0,
         scale=float(np.sqrt(variance)) / unit if is_scaled and not constant else 1.0,

@@ -259,6 +259,23 @@ def _offset(text: str) -> int:
     return -size if text.startswith("-") else size
 
 
+def as_hashed(values: Array, kind: str) -> Any:
+    """A column (rows,) as it is hashed: numbers, or the texts of booleans and dates.
+
+    The texts do not depend on how a file writes them: ``true``, ``2024-02-29``, or with a time of
+    day ``2024-02-29 12:30:00``, and ``Z`` at the end of an instant.
+    """
+    if kind == "number":
+        return values
+    missing = np.isnan(values)
+    if kind == "boolean":
+        return pc.if_else(pa.array(values == 1, mask=missing), "true", "false")
+    seconds = np.floor(np.where(missing, 0.0, values)).astype(np.int64)
+    texts = pa.array(seconds, pa.timestamp("s"), mask=missing).cast(pa.string())
+    texts = pc.replace_substring(texts, " 00:00:00", "")
+    return pc.binary_join_element_wise(texts, "Z", "") if of_date(kind)[1] else texts
+
+
 def number_advice(
     examples: Sequence[str], name: str, decimal: str = ".", thousands: str = ""
 ) -> str | None:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mapreduce.data import ids
+from mapreduce.data.hashing import places as hash_texts
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv as csv_reader
 from mapreduce.data.readers import memory, opening, parquet
@@ -898,3 +899,48 @@ def test_views_in_a_file(tmp_path):
                "label": pa.array(["a", "b"], pa.string_view())}  # fmt: skip
     path = typed(tmp_path / "a.parquet", columns)
     assert fitted_of(path)[0].columns[0].levels == ("Oslo", "Rome")
+
+
+def test_a_table_is_hashed_alike_in_every_format(write, tmp_path):
+    """Booleans, dates and instants, as programs write them into text files, and as types."""
+    texts = {
+        "flag": [["True", "False", ""], ["true", "false", ""], ["YES", "no", ""]],
+        "day": [["2024-05-01", "", "2024-12-31"], ["01.05.2024", "", "31.12.2024"],
+                ["2024-05-01 00:00:00", "", "2024-12-31T00:00:00"]],
+        "moment": [["2024-05-01 10:00", "2024-05-01T00:00:00", ""],
+                   ["2024-05-01 10:00:00.5", "2024-05-01 00:00:00.000", ""],
+                   ["2024/05/01 10:00:00", "2024/05/01 00:00", ""]],
+        "instant": [["2024-05-01T10:00:00Z", "", "2024-05-01T00:00:00Z"],
+                    ["2024-05-01 12:00:00+02:00", "", "2024-05-01 02:00:00+02:00"],
+                    ["2024-05-01 05:00-0500", "", "2024-04-30 19:00-05"]],
+    }  # fmt: skip
+    moments = pa.array(["2024-05-01 10:00:00", "2024-05-01", None]).cast(pa.timestamp("us"))
+    instants = pa.array(["2024-05-01 10:00:00", None, "2024-05-01"]).cast(pa.timestamp("s"))
+    columns = {
+        "flag": pa.array([True, False, None]),
+        "day": pa.array(["2024-05-01", None, "2024-12-31"]).cast(pa.date32()),
+        "moment": moments,
+        "instant": pa.compute.assume_timezone(instants, "UTC").cast(
+            pa.timestamp("s", "Asia/Tokyo")
+        ),
+        "label": [0, 1, 0],
+    }
+    options = {"hash_bits": 12, "dtype": "float64"}
+    _, expected = fitted_of(typed(tmp_path / "a.parquet", columns), **options)
+    assert np.diff(expected.indptr).tolist() == [4, 2, 2]
+    for i in range(3):
+        rows = zip(*(written[i] for written in texts.values()), "aba", strict=True)
+        path = write(lines(",".join([*texts, "label"]), *map(",".join, rows)))
+        fitted, features = fitted_of(path, **options)
+        assert np.array_equal(features.to_dense(), expected.to_dense())
+        other = read(like(fitted, tmp_path / "a.parquet", labelled=False, label=None, task=None))
+        assert np.array_equal(other.features.to_dense(), expected.to_dense())
+
+
+def test_what_was_hashed_as_texts_still_is(write):
+    """A recipe in which dates and booleans are texts, as older ones have them."""
+    path = write(lines("flag,label", "yes,a", "no,b"))
+    fitted, _ = fitted_of(path, hash_bits=8)
+    column = replace(fitted.columns[0], kind="text")
+    found = read(like(replace(fitted, columns=(column,)), path)).features
+    assert np.array_equal(found.indices, hash_texts(pa.array(["flag=yes", "flag=no"]), 8)[0])
