@@ -224,7 +224,7 @@ def test_a_word_in_a_nearly_numeric_column_is_an_error(tmp_path):
     assert str(caught.value) == (
         "a.csv, column x: 60 of its 63 fields are numbers, others are not: '-', '12 kg', '?'. "
         "Say --number x if these are numbers with other signs in them, "
-        "--na '-' if that stands for a missing number, --category x if all are names, or --drop x"
+        "--na - if that stands for a missing number, --category x if all are names, or --drop x"
     )
     for kind in ("category", "text"):
         equal(read(source(x=kind)).features, oracle(["x", "zip"], [x, table["zip"]], 9))

@@ -1,4 +1,5 @@
 import json
+import shlex
 import tracemalloc
 
 import numpy as np
@@ -232,10 +233,11 @@ def test_word_among_numbers(write, small_blocks, before, word):
     path = write("x,y,label\n" + "1,2,a\n" * before + f"1,{word},b\n" + "1,2,c\n" * 100)
     with pytest.raises(DataError) as caught:
         decode([path])
+    advice = "--thousands _" if word == "1_000" else "--number y"
     assert str(caught.value) == (
         f"a.csv, column y: {before + 100:,} of its {before + 101:,} fields are numbers, others are "
-        f"not: {word!r}. Say --number y if these are numbers with other signs in "
-        f"them, --na {word!r} if that stands for a missing number, --category y if all are "
+        f"not: {word!r}. Say {advice} if these are numbers with other signs in "
+        f"them, --na {shlex.quote(word)} if that stands for a missing number, --category y if all are "
         f"names, or --drop y"
     )
     features, _ = decode([path], na=(word,))
