@@ -24,6 +24,7 @@ from mapreduce.errors import DataError, UsageError
 
 #: A block is the lines that begin in so many bytes of a file.
 BLOCK_BYTES = 4 << 20
+LONGEST_LINE = 64 << 20
 #: So much of a file shows how its lines end.
 _START_BYTES = 1 << 16
 _BOM = b"\xef\xbb\xbf"
@@ -95,23 +96,26 @@ class CsvTable:
 
     def leaves(self) -> Iterator[Leaf]:
         for path in self.paths:
-            starts, rest, end = True, b"", self._ends[path]
+            starts, end = True, self._ends[path]
+            # The last line that begins in a block ends in the next, or in a later one.
+            rest: list[bytes] = []
             with open_source(path) as file:
                 while part := file.read(BLOCK_BYTES):
                     if rest:
-                        # The last line that begins in a block ends in the next.
                         cut = part.find(end) + 1 or len(part)
-                        rest, part = rest + part[:cut], part[cut:]
-                        if not rest.endswith(end):
+                        rest.append(part[:cut])
+                        if not part.endswith(end, 0, cut):
+                            check_line(path, sum(map(len, rest)) - BLOCK_BYTES)
                             continue
-                        yield Leaf(path, starts, rest)
-                        starts = False
-                    rest = part
+                        yield Leaf(path, starts, b"".join(rest))
+                        starts, rest, part = False, [], part[cut:]
                     if part.endswith(end):
                         yield Leaf(path, starts, part)
-                        starts, rest = False, b""
+                        starts = False
+                    elif part:
+                        rest = [part]
             if rest:
-                yield Leaf(path, starts, rest)
+                yield Leaf(path, starts, b"".join(rest))
 
     def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
         for leaf in self.leaves():
@@ -204,6 +208,8 @@ class CsvTable:
         reader = csv_module.reader(
             text, delimiter=self._recipe.delimiter, quotechar=self._recipe.quote
         )
+        # What a quote left open takes for a field is longer than the module's limit.
+        csv_module.field_size_limit(max(csv_module.field_size_limit(), len(content)))
         with contextlib.suppress(csv_module.Error):
             for row, found in enumerate(line for line in reader if line):
                 if any("\n" in field for field in found):
@@ -237,13 +243,15 @@ class CsvTable:
                 )
             end = self._ends[path] = b"\r" if b"\r" in start and b"\n" not in start else b"\n"
             if end not in start:
-                start += file.readline()
+                start += file.readline(LONGEST_LINE + 1)
+                check_line(path, len(start))
             first, _, rest = start.partition(end)
             try:
                 line = first.removeprefix(_BOM).decode(recipe.encoding)
                 options: Any = {"delimiter": recipe.delimiter, "quotechar": recipe.quote}
                 fields = [one.strip() for one in next(csv_module.reader([line], **options), [])]
-                more = bool(rest.strip()) or any(line.strip() for line in file)
+                parts = iter(lambda: file.read(_START_BYTES), b"")
+                more = bool(rest.strip()) or any(part.strip() for part in parts)
             except UnicodeDecodeError as error:
                 raise DataError(
                     f"{path} is not {recipe.encoding} text: {error}. Say --encoding, such as "
@@ -275,6 +283,15 @@ class CsvTable:
             raise DataError(f"{path} has no rows after its header, {preview(names)}")
         check_delimiter(path, names)
         return names
+
+
+def check_line(path: Path, size: int) -> None:
+    """Raise a DataError for a line of more bytes than memory should hold."""
+    if size > LONGEST_LINE:
+        raise DataError(
+            f"{path}: a line is longer than {LONGEST_LINE >> 20} MiB. Is it a text file, each of "
+            f"whose rows ends with a line feed?"
+        )
 
 
 def check_delimiter(path: Path, names: Sequence[str]) -> None:

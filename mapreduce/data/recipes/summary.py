@@ -20,7 +20,8 @@ from mapreduce.reduction.moments import merge
 MOST_VALUES, MOST_CHARACTERS = 10_000, 1 << 20
 #: Hashes kept to estimate how many different values there are: an error of about 2 %.
 HASHES = 2048
-_SHOWN_WORDS = 8
+#: For messages: so many texts, and so many of their characters.
+_SHOWN_WORDS, _SHOWN_CHARACTERS = 8, 40
 _FLOATS = ("mean", "squares", "least", "most", "missing_weight")
 
 
@@ -75,7 +76,7 @@ class Texts:
     spaced : int
         Rows whose text has a space in it.
     words : tuple of str
-        The first texts in sorted order that are not numbers.
+        The first texts in sorted order that are not numbers, cut if they are long.
     forms : dict of str to (int, str)
         See :func:`mapreduce.data.recipes.kinds.date_forms`; of texts that stand for no missing one.
     """
@@ -168,6 +169,9 @@ def texts(column: Any, plain: Callable[[Any], Any] = lambda fields: fields) -> T
     values, others = kinds.numbers(plain(distinct))
     absent = np.isnan(values) & ~others
     spaced = pc.match_substring(distinct, " ").to_numpy(zero_copy_only=False)
+    start = pc.utf8_slice_codeunits(distinct, 0, _SHOWN_CHARACTERS)
+    is_long = pc.not_equal(pc.binary_length(start), pc.binary_length(distinct))
+    shown = pc.if_else(is_long, pc.binary_join_element_wise(start, "…", ""), start)
     # Two hashes of 32 bits make one of 64.
     low, high = (murmur3(distinct, seed).astype(np.uint64) for seed in (0, 1))
     return Texts(
@@ -178,7 +182,7 @@ def texts(column: Any, plain: Callable[[Any], Any] = lambda fields: fields) -> T
         int(counts[~others & ~absent].sum()),
         int(counts[absent].sum()),
         int(counts[spaced].sum()),
-        tuple(sorted(distinct.filter(pa.array(others)).to_pylist())[:_SHOWN_WORDS]),
+        tuple(sorted(set(shown.filter(pa.array(others)).to_pylist()))[:_SHOWN_WORDS]),
         kinds.date_forms(distinct.filter(pa.array(~absent)), counts[~absent]),
     )
 

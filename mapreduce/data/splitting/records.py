@@ -17,7 +17,7 @@ from pyarrow import csv
 from hdfs_utils.atomic import storage_errors
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import NUMBER
-from mapreduce.data.readers.csv import check_delimiter
+from mapreduce.data.readers.csv import LONGEST_LINE, check_delimiter, check_line
 from mapreduce.data.readers.files import check_source, open_source
 from mapreduce.data.readers.parquet import ARROW_SCHEMA
 from mapreduce.data.readers.tables import preview
@@ -26,7 +26,6 @@ from mapreduce.errors import DataError, UsageError
 from mapreduce.support.reading import reading
 
 BLOCK_BYTES = 4 << 20
-LONGEST_LINE = 64 << 20
 #: Rows of a row group of Parquet.
 GROUP_ROWS = 1 << 16
 _BOM = b"\xef\xbb\xbf"
@@ -174,8 +173,7 @@ class CsvFiles:
                 if cut := chunk.rfind(b"\n") + 1:
                     yield rest + chunk[:cut]
                 rest = chunk[cut:] if cut else rest + chunk
-                if len(rest) > LONGEST_LINE:
-                    raise DataError(f"{path}: a line is longer than {LONGEST_LINE >> 20} MiB")
+                check_line(path, len(rest))
             if rest:
                 yield rest if rest.endswith(b"\n") else rest + self._end
 
@@ -264,11 +262,10 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _first_line(path: Path, file: BinaryIO) -> bytes:
-    line = file.readline(LONGEST_LINE)
+    line = file.readline(LONGEST_LINE + 1)
+    check_line(path, len(line))
     if not line.removeprefix(_BOM).strip():
         raise DataError(f"{path} is empty, or starts with an empty line: expected a table")
-    if len(line) == LONGEST_LINE:
-        raise DataError(f"{path}: the first line is longer than {LONGEST_LINE >> 20} MiB")
     return line if line.endswith(b"\n") else line + b"\n"
 
 

@@ -111,6 +111,13 @@ def test_different_values_are_counted(values):
     assert exact == (values <= 2000)
 
 
+def test_long_texts_are_cut_for_messages():
+    column = pa.array(["b" * 50, "b" * 40, "b" * 60, "a", "7" * 50])
+    assert summary.texts(column).words == ("a", "b" * 40, "b" * 40 + "…")
+    halves = [summary.of(2, {"x": "text"}, {"x": column[i : i + 2]}, None) for i in (0, 2)]
+    assert summary.combine(*halves).columns["x"].words == ("a", "b" * 40, "b" * 40 + "…")
+
+
 def test_columns_that_give_a_class_away():
     assert {*description.leaks(LEAKS, "labels")} == {"copy", "ranges"}
 

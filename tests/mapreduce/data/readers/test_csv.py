@@ -8,6 +8,7 @@ import pytest
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import csv
 from mapreduce.data.recipes.recipe import Recipe
+from mapreduce.data.splitting import split
 from mapreduce.errors import DataError, UsageError
 from reading import rows_of, source_of
 
@@ -326,14 +327,28 @@ def test_row_numbers_without_header_and_with_blank_lines(write):
         decode([path])
 
 
-@pytest.mark.parametrize("block", [64, 4 << 20])
+@pytest.mark.parametrize(("block", "after"), [(64, 50), (4 << 20, 50), (4 << 20, 25_000)])
 @pytest.mark.parametrize("close", ["", 'b"\n1,2,c\n'], ids=["open", "closed later"])
-def test_quote_left_open_does_not_swallow_rows(write, monkeypatch, block, close):
+def test_quote_left_open_does_not_swallow_rows(write, monkeypatch, block, after, close):
     monkeypatch.setattr(csv, "BLOCK_BYTES", block)
-    path = write("x,y,label\n" + "1,2,a\n" * 50 + '1,2,"a\n' + "1,2,b\n" * 50 + close)
+    path = write("x,y,label\n" + "1,2,a\n" * 50 + '1,2,"a\n' + "1,2,b\n" * after + close)
     with pytest.raises(DataError, match=f"^{path}, row 51") as caught:
         decode([path])
     assert "close its quote" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", ["", "x,label\n", "x,label\n1,a\n2,b\n"])
+def test_a_line_that_does_not_end(write, monkeypatch, tmp_path, small_blocks, content):
+    monkeypatch.setattr(csv, "LONGEST_LINE", 256)
+    path = write(content + "1" * 999)
+    for read in (lambda: decode([path]), lambda: split([path], tmp_path / "out")):
+        with pytest.raises(DataError, match=f"{path}: a line is longer than 0 MiB. Is it a text"):
+            read()
+
+
+def test_a_long_line_comes_whole(write, small_blocks):
+    found = decode([write("x,label\n1,a\n" + "2" + " " * 999 + ",b\n3,c\n")])
+    assert found == ([[1], [2], [3]], ["a", "b", "c"])
 
 
 @pytest.mark.parametrize(
