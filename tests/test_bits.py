@@ -88,8 +88,8 @@ EXECUTIONS = [
 #: A run that is stopped twice goes on in the next of these.
 RELAY = [
     Execution("parallel", 2, blocks=2, rounds_per_job=1),
-    Execution("inline", 3, blocks=3, fan_in=2, rounds_per_job=2),
     Execution("parallel", 3, blocks=3, executor="gang"),
+    Execution("inline", 3, blocks=1, fan_in=2, rounds_per_job=2),
 ]
 EXECUTION_OF = {name: EXECUTIONS[at % len(EXECUTIONS)] for at, name in enumerate(PLANS)}
 

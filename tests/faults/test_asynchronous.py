@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-import datasets
 import programs
+from builders import blobs_in
 from gangs import ranks
 from mapreduce.executors.gang import arrivals
 from mapreduce.plan.settings import Settings
@@ -39,11 +39,7 @@ SETTINGS = Settings(
 )
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("asynchronous")
-    datasets.blobs(folder / "train", (64, 48, 33), features=60)
-    return folder / "train"
+data = blobs_in(train=(64, 48, 33), features=60)
 
 
 def logged(run: RunDir) -> int:

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-import socket
 import struct
 import subprocess
 from pathlib import Path
@@ -16,6 +15,7 @@ import pytest
 
 import datasets
 import programs
+from builders import blobs_in
 from mapreduce.data.manifest import Manifest
 from mapreduce.errors import DataError
 from mapreduce.plan.settings import Settings
@@ -34,12 +34,7 @@ SETTINGS = Settings(
 LONG = ["--model", "mlp:9", "--rounds", 800, "--batch-size", 96]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("faults")
-    datasets.blobs(folder / "train")
-    datasets.blobs(folder / "test", (60,), seed=1)
-    return folder
+data = blobs_in(train=(200, 170, 97), test=(60,))
 
 
 def create(data: Path, run: Path, **changes) -> RunDir:
@@ -321,24 +316,6 @@ def test_a_second_driver_is_refused_and_a_dead_one_is_replaced(data, tmp_path):
     assert json.loads(programs.succeed("resume", path, "--json"))["state"] == "ended"
 
 
-def test_the_lease_of_another_host_is_taken_over_by_hand_only(data, tmp_path):
-    run = create(data, tmp_path / "run")
-    holder = {"host": "elsewhere", "pid": 1, "start_time": 5, "application": None}
-    (run.path / "lease.json").write_text(json.dumps(holder))
-    done = programs.gradreduce("resume", run.path)
-    assert done.returncode == 75
-    assert "by process 1 on elsewhere" in done.stderr
-    assert "--take-over" in done.stderr
-    programs.succeed("resume", run.path, "--take-over")
-
-
-def test_a_process_number_that_was_used_again_holds_no_lease(data, tmp_path):
-    run = create(data, tmp_path / "run")
-    me = vars(lease.myself()) | {"start_time": 1}
-    (run.path / "lease.json").write_text(json.dumps(me))
-    assert hash_of(run)
-
-
 def test_a_process_that_is_dead_but_not_waited_for_holds_no_lease(data, tmp_path):
     run = create(data, tmp_path / "run")
     process = subprocess.Popen(["sleep", "100"])
@@ -352,13 +329,6 @@ def test_a_process_that_is_dead_but_not_waited_for_holds_no_lease(data, tmp_path
     programs.wait_until(lambda: not lease.is_alive(lease.holder(run.path)))
     assert hash_of(run)
     process.wait()
-
-
-def test_take_over_does_not_help_against_a_living_driver(data, tmp_path):
-    run = create(data, tmp_path / "run")
-    holder = {"host": socket.gethostname(), "pid": os.getpid(), "start_time": 0}
-    (run.path / "lease.json").write_text(json.dumps(holder))
-    assert programs.gradreduce("resume", run.path, "--take-over").returncode == 75
 
 
 # Unfinished output of other jobs

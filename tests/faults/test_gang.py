@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-import datasets
 import programs
+from builders import blobs_in
 from gangs import ranks
 from mapreduce.executors.gang import rounds
 from mapreduce.plan.settings import Settings
@@ -36,12 +36,7 @@ SETTINGS = Settings(
 LONG = ["--model", "mlp:9", "--rounds", 3000, "--batch-size", 96, "--executor", "gang"]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gang-faults")
-    datasets.blobs(folder / "train")
-    datasets.blobs(folder / "test", (60,), seed=1)
-    return folder
+data = blobs_in(train=(200, 170, 97), test=(60,))
 
 
 def create(data: Path, path: Path) -> RunDir:

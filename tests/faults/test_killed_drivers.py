@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-import datasets
 import programs
+from builders import blobs_in
 from mapreduce.runs.directory import RunDir
 from quick import first_of
 
@@ -71,11 +71,7 @@ def test_a_job_that_is_looked_at(tmp_path, command):
     end(process, mark)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("killed")
-    datasets.blobs(folder / "train", (60,))
-    return folder / "train"
+data = blobs_in(train=(60,))
 
 
 TRAIN = ["--model", "mlp:3", "--batch-size", 30, "--rounds", 300]

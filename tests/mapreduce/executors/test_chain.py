@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-import datasets
+from builders import blobs_in
 from mapreduce.executors.chain import ChainJob
 from mapreduce.plan.settings import Settings
 from mapreduce.runners import traits
@@ -15,11 +15,7 @@ from mapreduce.training import driver
 SETTINGS = Settings("mlp:5", batch_size=96, rounds=4, checkpoint_every=3)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("chain")
-    datasets.blobs(folder / "train")
-    return folder
+data = blobs_in(train=(200, 170, 97))
 
 
 def trained(folder, name, settings, execution):
@@ -31,7 +27,7 @@ def trained(folder, name, settings, execution):
             found.append(super().steps())
             return found[-1]
 
-    run = driver.create(folder / name, settings, folder / "train", None)
+    run = driver.create(folder.parent / name, settings, folder, None)
     ended = driver.train(run, execution, 2, Events(), job_class=Watched)
     return ended.model_sha256, found
 
@@ -73,8 +69,8 @@ def test_rounds_of_several_tasks_or_blocks_have_a_reducer(data, monkeypatch, wor
 
 @pytest.mark.parametrize(("tasks", "maps"), [(1, 1), (3, 3), (9, 6)])
 def test_a_step_asks_for_no_more_map_tasks_than_there_are_ranges(data, tasks, maps):
-    run = data / f"maps-{tasks}"
-    driver.create(run, replace(SETTINGS, slice_rows=16), data / "train", None)
+    run = data.parent / f"maps-{tasks}"
+    driver.create(run, replace(SETTINGS, slice_rows=16), data, None)
     job = ChainJob(["--run-dir", str(run), "--stop", "2", "--tasks", str(tasks)])
     for step in job.steps():
         assert step["jobconf"]["mapreduce.job.maps"] == maps

@@ -121,25 +121,6 @@ class TestConformance:
             assert loss == pytest.approx(expected_loss, abs=bound)
             np.testing.assert_allclose(gradient, expected, rtol=0, atol=bound)
 
-    @given(rows=st.integers(1, 8), seed=st.integers(0, 2**32 - 1), data=st.data())
-    def test_weights_are_repeated_rows(self, spec, rows, seed, data):
-        """And a row of weight 0 is not there."""
-        model, batch = make(spec), random_batch(spec, rows, seed=seed)
-        params = random_params(model, seed)
-        counts = np.array(data.draw(st.lists(st.integers(0, 3), min_size=rows, max_size=rows)))
-        repeated = np.repeat(np.arange(rows), counts)
-        expected = gradient_of(
-            model, params, Batch(batch.features[repeated], batch.labels[repeated])
-        )
-        weighted = replace(batch, weights=counts.astype(float))
-        assert weighted.weight == len(repeated)
-        found = gradient_of(model, params, weighted)
-        assert found[0] == pytest.approx(expected[0], rel=1e-12)
-        np.testing.assert_allclose(found[1], expected[1], rtol=1e-10, atol=1e-11)
-        score, correct = model.score(params, weighted, Context())
-        assert score == pytest.approx(expected[0], rel=1e-12)
-        assert correct == model.score(params, batch, Context())[1]
-
     @pytest.mark.parametrize("dtype", DTYPES)
     def test_score_and_probabilities(self, spec, dtype):
         model, batch = make(spec, dtype), random_batch(spec, 20, dtype)

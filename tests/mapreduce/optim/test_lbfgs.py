@@ -186,15 +186,6 @@ class TestDirection:
         scale = max(1.0, np.abs(expected).max())
         np.testing.assert_allclose(coefficients @ basis / scale, expected / scale, atol=1e-6)
 
-    def test_blocks_have_nearly_the_same_path(self):
-        """The bits are those of pages, which are never divided."""
-        whole = Search(rosenbrock, np.tile([-1.2, 1.0], 5))
-        parts = Search(rosenbrock, np.tile([-1.2, 1.0], 5), cuts=(1, 4, 7))
-        for _ in range(12):
-            whole.advance()
-            parts.advance()
-            np.testing.assert_allclose(parts.params, whole.params, rtol=1e-6)
-
     def test_a_linear_combination_of_several_pages(self):
         generator = np.random.default_rng(0)
         size = 2 * PAGE + 5
@@ -482,65 +473,6 @@ class TestUnits:
 # As map and reduce
 
 
-@pytest.fixture(scope="module")
-def cancer(tmp_path_factory):
-    """scikit-learn's breast cancer data, standardised; 569 rows of 30 features."""
-    x, y = load_breast_cancer(return_X_y=True)
-    x = (x - x.mean(axis=0)) / x.std(axis=0)
-    folder = tmp_path_factory.mktemp("lbfgs") / "cancer"
-    import_rows(Source([Rows(x, y)], (30,), 1.0, 0, {"format": "test"}), folder, 0)
-    return folder, x, y
-
-
-SETTINGS = Settings(
-    model="logistic",
-    optimizer="lbfgs",
-    l2=1 / 569,
-    tol=1e-10,
-    dtype="float64",
-    rounds=150,
-    slice_rows=100,
-)
-
-
-def test_coefficients_are_scikit_learns(cancer, tmp_path):
-    folder, x, y = cancer
-    run = driver.create(tmp_path / "run", SETTINGS, folder, None)
-    ended = driver.train(run, Execution("parallel", 1, rounds_per_job=10), 3, Events())
-    assert ended.stopped_early
-    assert ended.completed < 100
-    model = run.config.plan.create_model()
-    found = checkpoint.load(run, model, ended.completed).params
-    # |w|**2 / 2 + C * sum of losses: n times our objective, if l2 = 1 / (C n).
-    sklearn = LogisticRegression(C=1, tol=1e-10, max_iter=10_000).fit(x, y)
-    expected = np.append(sklearn.coef_[0], sklearn.intercept_)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-4)
-    margins = np.where(y == 1, 1, -1) * (x @ found[:-1] + found[-1])
-    gradient = -(x * (np.where(y == 1, 1, -1) / (1 + np.exp(margins)))[:, None]).mean(axis=0)
-    gradient += found[:-1] / 569
-    assert np.linalg.norm(gradient) <= 1e-9
-
-
-@pytest.mark.slow
-def test_it_ends_at_the_same_round_whatever_a_job_holds(cancer, tmp_path):
-    """Rounds after the end are not computed."""
-    ends = set()
-    settings = {**vars(SETTINGS), "tol": 1e-3}
-    for number, execution in enumerate(
-        (
-            Execution("parallel", 2, rounds_per_job=1),
-            Execution("parallel", 1, rounds_per_job=50),
-            Execution("inline", rounds_per_job=50, fan_in=2, workers=3),
-        )
-    ):
-        run = driver.create(tmp_path / str(number), Settings(**settings), cancer[0], None)
-        ended = driver.train(run, execution, 3, Events())
-        ends.add((ended.completed, ended.model_sha256))
-        assert list(run.complete_rounds())[-1] == ended.completed
-    ((completed, _),) = ends
-    assert completed < 50
-
-
 # Features as they come
 
 
@@ -618,16 +550,6 @@ def test_a_search_without_any_better_point_is_an_error_that_names_the_feature(tm
         assert "the feature is 'time', number 3" in str(error.value)
         assert "gradreduce data standardise" in str(error.value)
     assert run.summary()["state"] == "stopped"
-
-
-@pytest.mark.slow
-def test_a_chain_and_a_gang_end_a_search_alike(tmp_path):
-    data = imported(tmp_path / "data", "1e20")
-    chain, gang = (
-        train(tmp_path / name, data, "logistic", execution, rounds=60, tol=1e-3)[1]
-        for name, execution in (("chain", CHAIN), ("gang", GANG))
-    )
-    assert chain == gang
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import datasets
 import naive
 import programs
-from builders import GANG, INLINE, create, trained
+from builders import GANG, INLINE, blobs_in, create, trained
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
@@ -37,11 +37,7 @@ SETTINGS = Settings(
 FORMATS = ["fp16", "onebit", "topk:0.01"]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("compressing")
-    datasets.blobs(folder / "train", (64, 44, 32), features=50)
-    return folder / "train"
+data = blobs_in(train=(64, 44, 32), features=50)
 
 
 def naive_packed(text, update, completed, rounds_per_epoch):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datasets
-from builders import INLINE, create, plan_and_params, train, trained
+from builders import INLINE, blobs_in, create, plan_and_params, train, trained
 from mapreduce.data import order
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
@@ -39,11 +39,7 @@ SETTINGS = Settings(
 )
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("downpour") / "train"
-    datasets.blobs(folder, (56, 48), features=50)
-    return folder
+data = blobs_in(train=(56, 48), features=50)
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import datasets
-from builders import create, plan_and_params, train
+from builders import blobs_in, create, plan_and_params, train
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
@@ -25,12 +24,7 @@ SETTINGS = Settings(
 EXACT = replace(SETTINGS, learning_rate=0.125, rounds=4)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("replicas")
-    datasets.blobs(folder / "train", (128, 88, 64), features=50)
-    datasets.blobs(folder / "even", (128, 64), features=50)
-    return folder
+data = blobs_in(train=(128, 88, 64), even=(128, 64), features=50)
 
 
 @pytest.fixture(scope="module")

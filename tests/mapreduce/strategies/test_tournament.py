@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import datasets
-from builders import CHAIN, GANG, INLINE, create, sha256, stopped, trained
+from builders import CHAIN, GANG, INLINE, blobs_in, create, sha256, stopped, trained
 from mapreduce.data import order
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.context import Context, Key
@@ -39,11 +38,7 @@ SETTINGS = Settings(
 )
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("tournament")
-    datasets.blobs(folder / "train", (128, 88, 64), features=50)
-    return folder / "train"
+data = blobs_in(train=(128, 88, 64), features=50)
 
 
 def train(path, data, settings, execution=INLINE):

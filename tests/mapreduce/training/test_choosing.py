@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-import datasets
 import mapreduce
+from builders import blobs_in
 from mapreduce.errors import UsageError
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.plan.settings import Settings
@@ -19,11 +19,7 @@ from programs import gradreduce, succeed
 SETTINGS = Settings(model="mlp:9", batch_size=96, slice_rows=12, rounds=8)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("choosing") / "train"
-    datasets.blobs(folder)
-    return folder
+data = blobs_in(train=(200, 170, 97))
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datasets
+from builders import blobs_in
 from hdfs_utils.publish import put_if_absent
 from mapreduce.data.manifest import Manifest
 from mapreduce.errors import DataError, MissingInputError, NonFiniteError
@@ -25,13 +26,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.runs.state import Block, block_bounds
 from mapreduce.training import driver
 
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("driver")
-    datasets.blobs(folder / "train", dtype="uint8")
-    datasets.blobs(folder / "test", (90,), seed=1, dtype="uint8")
-    return folder
+data = blobs_in(train=(200, 170, 97), test=(90,), dtype="uint8")
 
 
 def train(data, run, evaluation=False, keep=0, **settings):
@@ -163,22 +158,6 @@ def test_keep_leaves_the_last_checkpoints(data, tmp_path, keep, expected):
 def test_rounds_that_are_over_are_removed(data, tmp_path):
     run, _, _ = train(data, tmp_path / "run", rounds=10)
     assert list(run.complete_rounds()) == [10]
-
-
-@pytest.mark.parametrize("optimizer", ["sgd", "adam", "lbfgs"])
-def test_a_stopped_run_goes_on_from_its_last_round(data, tmp_path, optimizer):
-    """Rounds that are there already are not written again, and not in the way."""
-    settings = {"optimizer": optimizer, "rounds": 9}
-    _, _, expected = train(data, tmp_path / "whole", **settings)
-    run = driver.create(tmp_path / "run", Settings("softmax", **settings), data / "train", None)
-    execution = Execution("inline", rounds_per_job=2)
-    training = driver._Training(run, execution, 0, Events(), driver.ChainJob)
-    position = training._start()
-    for _ in range(2):
-        position = training._advance(position)
-    again = driver._Training(run, execution, 0, Events(), driver.ChainJob)
-    assert again._start().completed == 4
-    assert driver.train(run, execution, 0, Events()).model_sha256 == expected.model_sha256
 
 
 def test_limit_rows_takes_the_first_rows_only(data, tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import datasets
+from builders import blobs_in
 from mapreduce.inference.base import _known
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint
@@ -17,12 +18,7 @@ from mapreduce.training import driver
 EXECUTIONS = [Execution("inline"), Execution("parallel", 2), Execution("inline", executor="gang")]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("many")
-    datasets.blobs(folder / "train")
-    datasets.blobs(folder / "test", (90,), seed=1)
-    return folder
+data = blobs_in(train=(200, 170, 97), test=(90,))
 
 
 def trained(data, path, execution, **settings):

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-import datasets
+from builders import blobs_in
 from hdfs_utils import conditional
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import RemotePath, ordered, path_of
@@ -37,12 +37,7 @@ from mapreduce.training import driver
 SETTINGS = Settings("mlp:8", optimizer="adam", batch_size=128, rounds=12, checkpoint_every=4)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("remote")
-    datasets.blobs(folder / "train", dtype="uint8")
-    datasets.blobs(folder / "test", (90,), seed=1, dtype="uint8")
-    return folder
+data = blobs_in(train=(200, 170, 97), test=(90,), dtype="uint8")
 
 
 @pytest.fixture(params=["s3", pytest.param("hdfs", marks=pytest.mark.cluster)])

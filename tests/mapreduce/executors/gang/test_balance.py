@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import datasets
+from builders import blobs_in
 from gangs import Gang, initial
 from mapreduce.errors import UsageError
 from mapreduce.executors.gang import job, rounds
@@ -205,12 +205,7 @@ PLANS = {
 }
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("balance")
-    datasets.blobs(folder / "train", (120, 97), features=400, classes=4)
-    datasets.blobs(folder / "test", (60, 31), features=400, classes=4, seed=1)
-    return folder
+data = blobs_in(train=(120, 97), test=(60, 31), features=400, classes=4)
 
 
 def create(data, path, plan="sync"):

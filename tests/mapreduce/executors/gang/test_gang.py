@@ -1,24 +1,19 @@
 """The state that a gang leaves is the chain's; and what becomes of ranks that do not come."""
 
-import json
-import tempfile
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from mrjob.step import StepFailedException
 
-import datasets
+from builders import blobs_in
 from gangs import Gang, initial
 from mapreduce import models
-from mapreduce.errors import GradreduceError, NonFiniteError, UsageError
+from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.follow import Follower
 from mapreduce.executors.gang.rendezvous import Announcement, Meeting
-from mapreduce.executors.gang.rounds import GangState, Rounds
+from mapreduce.executors.gang.rounds import GangState
 from mapreduce.plan.settings import Settings
 from mapreduce.runners import traits
 from mapreduce.runs.directory import RunDir
@@ -31,76 +26,12 @@ from mapreduce.training import driver
 SETTINGS = Settings(model="mlp:90", batch_size=96, slice_rows=12, rounds=3, learning_rate=0.05)
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("gang")
-    datasets.blobs(folder / "train", (200, 170, 97), features=400, classes=4)
-    datasets.blobs(folder / "test", (60, 31), features=400, classes=4, seed=1)
-    return folder
+data = blobs_in(train=(200, 170, 97), test=(60, 31), features=400, classes=4)
 
 
 def create(data: Path, path: Path, evaluation: bool = False, **changes) -> RunDir:
     chosen = Settings(**{**vars(SETTINGS), **changes})
     return driver.create(path, chosen, data / "train", data / "test" if evaluation else None)
-
-
-OPTIMIZERS = st.sampled_from(
-    [
-        {"optimizer": "sgd", "l1": 1e-4},
-        {"optimizer": "momentum", "clip_norm": 0.3, "l2": 1e-3},
-        {"optimizer": "adam", "dtype": "float64"},
-        {"optimizer": "sgd", "precision": "mixed"},
-        {"optimizer": "adagrad", "non_finite": "skip", "class_weight": "balanced"},
-        {
-            "optimizer": "lbfgs",
-            "batch_size": None,
-            "slice_rows": 64,
-            "rounds": 4,
-            "l2": 1e-2,
-            "learning_rate": Settings.learning_rate,
-        },
-    ]
-)
-
-
-@pytest.mark.slow
-def test_any_plan_leaves_the_state_that_the_chain_leaves(data):
-    """Parameters, the optimizer's state, its memory and the rounds' losses, to the bit."""
-    run_of = {}
-
-    @settings(max_examples=15)
-    @given(
-        OPTIMIZERS,
-        st.sampled_from(["softmax", "mlp:90", "mlp:60,20"]),
-        st.sampled_from([12, 24, 48, 96]),
-        st.integers(1, 4),
-        st.integers(1, 4),
-        st.integers(1, 2),
-    )
-    def check(optimizer, model, slice_rows, ranks, blocks, threads):
-        changes = {"model": model, "slice_rows": slice_rows, **optimizer}
-        key = json.dumps(changes)
-        with tempfile.TemporaryDirectory() as name:
-            if key not in run_of:
-                chain = create(data, Path(name) / "chain", **changes)
-                driver.train(chain, Execution("inline"), 0, Events())
-                run_of[key] = chain.latest_round()
-            run = create(data, Path(name) / "gang", **changes)
-            gang = Gang(run, ranks, initial(run, blocks), threads)
-            gang.start()
-            assert gang.join() == {}
-            same(run.latest_round(), run_of[key])
-
-    check()
-
-
-def same(found, expected):
-    assert found.completed == expected.completed
-    assert found.state.keys() == expected.state.keys()
-    for name in ("params", "history", "scalars"):
-        assert getattr(found, name).tobytes() == getattr(expected, name).tobytes(), name
-    for name, array in expected.state.items():
-        assert found.state[name].tobytes() == array.tobytes(), name
 
 
 @pytest.mark.parametrize("patience", [0, 2])
@@ -126,40 +57,6 @@ def test_a_gang_tells_and_saves_what_a_chain_does(data, tmp_path, patience):
     assert blocks[0] == blocks[1]
     kept = [{n: c for n, c in found.items() if not n.startswith("rounds/")} for found in files]
     assert kept[0] == kept[1]
-
-
-def test_a_gang_goes_on_from_a_chain_and_a_chain_from_a_gang(data, tmp_path, monkeypatch):
-    expected = create(data, tmp_path / "whole", rounds=12, checkpoint_every=4)
-    ended = driver.train(expected, Execution("inline"), 3, Events())
-    run = create(data, tmp_path / "run", rounds=12, checkpoint_every=4)
-    gang = Execution("parallel", 2, blocks=2, executor="gang")
-    for how, at in ((Execution("inline", rounds_per_job=2), 2), (gang, 8)):
-        with monkeypatch.context() as patched:
-            stop_at(patched, at)
-            with pytest.raises((GradreduceError, StepFailedException), match="stopped"):
-                driver.train(run, how, 3, Events())
-        assert run.latest_round().completed >= at
-    again = driver.train(run, Execution("inline"), 3, Events())
-    assert again.model_sha256 == ended.model_sha256
-
-
-def stop_at(patched, at):
-    """Have whatever runs the rounds raise an error after so many of them."""
-    runs, publish = driver.run_rounds, Rounds._publish
-
-    def run_rounds(run, start, *arguments):
-        if start >= at:
-            raise GradreduceError("stopped")
-        runs(run, start, *arguments)
-
-    def publish_and_stop(self, completed):
-        publish(self, completed)
-        if completed >= at:
-            time.sleep(0.2)
-            raise GradreduceError("stopped")
-
-    patched.setattr(driver, "run_rounds", run_rounds)
-    patched.setattr(Rounds, "_publish", publish_and_stop)
 
 
 # Ranks that do not come, come late, or fail

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import datasets
+from builders import blobs_in
 from gangs import Gang, initial, together
 from mapreduce.errors import WireError
 from mapreduce.executors.gang import shared as shared_module
@@ -175,11 +175,7 @@ SETTINGS = Settings(
 )
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("shared")
-    datasets.blobs(folder / "train", (200, 170, 97), features=400, classes=4)
-    return folder / "train"
+data = blobs_in(train=(200, 170, 97), features=400, classes=4)
 
 
 @pytest.fixture(scope="module")
