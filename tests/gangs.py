@@ -36,7 +36,7 @@ class Gang:
         ranks: int,
         blocks: int,
         threads: int = 1,
-        wait: float = 30.0,
+        wait: float = programs.PATIENCE,
         stages: int = 1,
     ) -> None:
         self.run = run
@@ -70,10 +70,10 @@ class Gang:
         except BaseException as error:
             self.errors[rank] = error
 
-    def join(self, seconds: float = 60.0) -> dict[int, BaseException]:
+    def join(self) -> dict[int, BaseException]:
         """Wait for all ranks that were started; what they raised."""
         for rank, thread in self._threads.items():
-            thread.join(seconds)
+            thread.join(programs.PATIENCE)
             assert not thread.is_alive(), f"rank {rank} does not end"
         return self.errors
 
@@ -105,7 +105,7 @@ def together(ranks, work, is_local=False):
                 mesh.open(servers[rank], lambda: None)
                 results[rank] = work(mesh)
             finally:
-                done.wait(20)
+                done.wait(programs.PATIENCE)
                 mesh.close(servers[rank])
         except Exception as error:
             results[rank] = error
@@ -115,7 +115,7 @@ def together(ranks, work, is_local=False):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(60)
+        thread.join(programs.PATIENCE)
         assert not thread.is_alive()
     for server in servers:
         server.close()

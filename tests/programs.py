@@ -15,6 +15,9 @@ import warm
 
 GRADREDUCE = [sys.executable, "-m", "mapreduce.cli.main"]
 
+#: Seconds for what must happen, on however busy a machine; nobody waits for them if it does.
+PATIENCE = 600
+
 #: A job that counts words, whose class takes more methods after it.
 COUNT = """\
 from mrjob.job import MRJob
@@ -39,12 +42,12 @@ def gradreduce(
     """Run a command to its end, in a folder, with variables and standard input."""
     texts = [*map(str, arguments)]
     if warm.fits(env):
-        return warm.run(texts, str(Path(cwd).resolve()), 120, env, input)
+        return warm.run(texts, str(Path(cwd).resolve()), PATIENCE, env, input)
     return subprocess.run(
         [*GRADREDUCE, *texts],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=PATIENCE,
         cwd=cwd,
         env=env,
         input=input,
@@ -105,7 +108,7 @@ def lives(pid: int) -> bool:
         return False
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
     """Wait for something that must happen."""
     end = time.monotonic() + seconds
     while not condition():

@@ -62,15 +62,15 @@ def killed(run, mark, seed):
         def reached(at, process=process):
             return logged(run) >= at or process.poll() is not None
 
-        programs.wait_until(lambda at=moment: reached(at), 90)
+        programs.wait_until(lambda at=moment: reached(at))
         others = [pid for pid in programs.processes_of(mark) if pid != process.pid]
         if others and process.poll() is None and chance.random() < 0.7:
             os.kill(chance.choice(others), signal.SIGKILL)
             kills += 1
-            programs.wait_until(lambda at=moment: reached(at + 30), 90)
+            programs.wait_until(lambda at=moment: reached(at + 30))
         kills += process.poll() is None
         programs.kill(process)
-        programs.wait_until(lambda: not programs.processes_of(mark), 10)
+        programs.wait_until(lambda: not programs.processes_of(mark))
     assert kills >= 3
     return json.loads(programs.succeed("resume", run.path, "--json", env=env))
 
@@ -101,7 +101,7 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
 
     def kill():
         for moment in moments:
-            programs.wait_until(lambda at=moment: logged(run) >= at and ranks(), 60)
+            programs.wait_until(lambda at=moment: logged(run) >= at and ranks())
             victim = chance.choice(sorted(ranks()))
             os.kill(victim, signal.SIGKILL)
             killed.append(victim)
@@ -111,7 +111,7 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
     execution = Execution("parallel", 3, executor="gang", blocks=3)
     events = []
     ended = driver.train(run, execution, 3, Events(events.append))
-    thread.join(30)
+    thread.join(programs.PATIENCE)
     told = [event.completed for event in events if isinstance(event, RoundCompleted)]
     assert told == [*range(1, SETTINGS.rounds + 1)]
     assert len(killed) == 3

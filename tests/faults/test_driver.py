@@ -151,7 +151,7 @@ def test_signals_keep_a_checkpoint_and_say_how_to_go_on(data, undisturbed, tmp_p
     run = RunDir(path)
     programs.wait_until(lambda: max(run.complete_rounds(), default=0) > 100)
     os.killpg(process.pid, number)
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=programs.PATIENCE)
     assert process.returncode == code
     assert f"gradreduce resume {path}" in stderr
     assert "Traceback" not in stderr

@@ -73,7 +73,7 @@ class Disturbed:
         try:
             ended = driver.train(self.run, execution, 3, Events(events.append))
         finally:
-            thread.join(30)
+            thread.join(programs.PATIENCE)
         assert self.failed is None, self.failed
         told = [event.completed for event in events if isinstance(event, RoundCompleted)]
         assert told == list(range(1, self.run.config.plan.rounds + 1))
@@ -161,7 +161,7 @@ def test_signals_leave_a_run_that_can_go_on_and_no_process(data, tmp_path):
     process = programs.start("train", data / "train", "--run", run.path, *LONG, "--workers", 2)
     programs.wait_until(lambda: max(run.complete_rounds(), default=0) > 10)
     os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=20)
+    _, stderr = process.communicate(timeout=programs.PATIENCE)
     assert process.returncode == 130
     assert f"gradreduce resume {run.path}" in stderr
     assert "Traceback" not in stderr
@@ -174,7 +174,7 @@ def test_signals_leave_a_run_that_can_go_on_and_no_process(data, tmp_path):
     process = programs.start("resume", run.path)
     programs.wait_until(lambda: max(run.complete_rounds(), default=0) > before)
     programs.kill(process)
-    programs.wait_until(lambda: not programs.processes_of(str(run.path)), 10)
+    programs.wait_until(lambda: not programs.processes_of(str(run.path)))
     resumed = json.loads(programs.succeed("resume", run.path, "--json"))
     assert resumed["model_sha256"] == shown["model_sha256"]
     assert not list((run.path / "gang").iterdir())

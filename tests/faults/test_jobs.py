@@ -71,12 +71,12 @@ class Launched:
     def in_memory(self):
         return list(Path("/dev/shm").glob(f"gradreduce-*-{self.process.pid}-*"))
 
-    def end(self, seconds=120):
+    def end(self):
         """Exit code and error messages; nothing may be left."""
-        _, said = self.process.communicate(timeout=seconds)
+        _, said = self.process.communicate(timeout=programs.PATIENCE)
         assert list(self.temporary.iterdir()) == []
         assert self.in_memory() == []
-        wait_until(lambda: processes_of(self.mark) == [], 5)
+        wait_until(lambda: processes_of(self.mark) == [])
         return self.process.returncode, said
 
     def counts(self):
@@ -161,7 +161,7 @@ def test_a_killed_driver_leaves_no_process_and_the_next_removes_its_files(
     if number:
         time.sleep(seed.uniform(0, 1))
     kill(job.process)
-    wait_until(lambda: processes_of(job.mark) == [], 5)
+    wait_until(lambda: processes_of(job.mark) == [])
     assert number or job.in_memory()
     for path in job.temporary.rglob("*"):
         assert not path.is_symlink() or path.exists()
@@ -194,7 +194,7 @@ def test_signals_at_random_moments(text, expected, tmp_path, seed, number, to, e
 # Memory
 
 
-def peak_of(job, seconds=120):
+def peak_of(job):
     """Most private memory of a job's processes together, in MiB."""
     most = 0.0
     over = threading.Event()
@@ -207,7 +207,7 @@ def peak_of(job, seconds=120):
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
-        assert job.end(seconds) == (0, "")
+        assert job.end() == (0, "")
     finally:
         over.set()
         watcher.join()
@@ -251,7 +251,7 @@ def test_memory_is_bounded_by_the_option_and_not_by_the_input(text, tmp_path):
             file.write(content.replace(b"once", b"once-in-each-of-the-parts-%d-" % number))
     assert many.stat().st_size > 60e6
     job = Launched(tmp_path, COUNT, "--memory", 64, many)
-    most = peak_of(job, 600)
+    most = peak_of(job)
     print(f"{most:.0f} MiB")
     assert most < 200
     found = job.counts()

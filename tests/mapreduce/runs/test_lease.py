@@ -5,9 +5,9 @@ import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -164,7 +164,7 @@ def test_the_lock_outlives_neither_the_driver_nor_its_end(run):
         assert "in use by process" in other.stderr
         pid = os.fork()
         if not pid:
-            time.sleep(30)
+            signal.pause()
             os._exit(0)
     with lease.held(run.path):
         pass

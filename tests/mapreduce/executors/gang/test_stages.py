@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import datasets
 import gang_rank
+import programs
 from gangs import Gang, initial
 from mapreduce import models
 from mapreduce.data.batch import Batch
@@ -168,8 +169,13 @@ def test_ranks_train_what_one_process_has_no_memory_for(data, tmp_path):
     ended = {}
     for stages in (1, 4):
         run = create(data, tmp_path / str(stages), "dense", **changes)
-        role = {"ranks": stages, "stages": stages, "blocks": initial(run, 16), "wait": 60}
-        role |= {"token": Meeting.prepare(run).token, "reach": ""}
+        role = {
+            "ranks": stages,
+            "stages": stages,
+            "blocks": initial(run, 16),
+            "wait": programs.PATIENCE,
+        }
+        role |= {"token": Meeting.prepare(run).token, "reach": "", "wait": programs.PATIENCE}
         processes = [
             subprocess.Popen(
                 [
@@ -186,7 +192,7 @@ def test_ranks_train_what_one_process_has_no_memory_for(data, tmp_path):
             )
             for rank in range(stages)
         ]
-        told = "".join(one.communicate(timeout=120)[1] for one in processes)
+        told = "".join(one.communicate(timeout=programs.PATIENCE)[1] for one in processes)
         ended[stages] = [one.returncode for one in processes], told, run.latest_round().completed
     assert ended[4] == ([0] * 4, "", 2)
     assert ended[1][0] == [1]
