@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from mrjob.step import StepFailedException
 
 import datasets
 from mapreduce.data.importer import Rows, Source, import_rows
+from mapreduce.data.readers import text
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import GradreduceError
 from mapreduce.plan.plan import Plan
@@ -43,6 +45,18 @@ def blobs_in(**given: Any) -> Any:
         return folder / name if len(parts) == 1 else folder
 
     return made
+
+
+def images_and_text(folder: Path) -> Path:
+    """Images of four classes in three shards, some of whose last slices are single rows; texts."""
+    words = Random(0).choices(["map ", "reduce ", "shuffle ", "sort\n"], k=400)
+    (folder / "text").mkdir()
+    for seed, (part, shards) in enumerate({"train": (60, 49, 40), "test": (40, 31)}.items()):
+        options = {"shape": (3, 8, 8), "classes": 4, "dtype": "uint8", "seed": seed}
+        datasets.blobs(folder / "images" / part, shards, **options)
+        (file := folder / f"{part}.txt").write_text("".join(words[300 * seed :][:300]))
+        import_rows(text.source([file], 12), folder / "text" / part, 0)
+    return folder
 
 
 def imported(

@@ -12,10 +12,8 @@ import pytest
 
 import datasets
 import programs
-from builders import INLINE, forget_rounds, imported, left_by, stopped
+from builders import INLINE, forget_rounds, images_and_text, imported, left_by, stopped
 from mapreduce.data.batch import Csr
-from mapreduce.data.importer import import_rows
-from mapreduce.data.readers import text
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint, events
@@ -105,17 +103,10 @@ def _forgotten():
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bits")
-    images = {"shape": (3, 8, 8), "classes": 4, "dtype": "uint8"}
-    words = random.Random(0).choices(["map ", "reduce ", "shuffle ", "sort\n"], k=400)
+    folder = images_and_text(tmp_path_factory.mktemp("bits"))
     for part, several, one in (("train", (200, 170, 97), 0), ("test", (60, 31), 1)):
         datasets.blobs(folder / "rows" / part, several, features=300, classes=4, seed=one)
-        shards = (40, 31) if one else (60, 49, 40)
-        datasets.blobs(folder / "images" / part, shards, seed=one, **images)
         sparse(folder / "sparse" / part, 300 if one else 3000, seed=one)
-        (file := folder / f"{part}.txt").write_text("".join(words[300 * one :][:300]))
-        (folder / "text").mkdir(exist_ok=True)
-        import_rows(text.source([file], 12), folder / "text" / part, 0)
     return folder
 
 

@@ -314,6 +314,22 @@ def file(ended):
     path.write_bytes(content)
 
 
+def first(line):
+    """Another first line; in the place of %d it has the unit of the one before."""
+
+    def change(lines):
+        unit = int(lines[1].split()[0])
+        return [lines[0], line % unit if b"%" in line else line, *lines[2:]]
+
+    return change
+
+
+def other_versions(lines):
+    unit, version, *versions = map(int, lines[-1].split())
+    version += -1 if version else 1
+    return [*lines[:-1], " ".join(map(str, [unit, version, *versions])).encode() + b"\n"]
+
+
 class TestTheLogOf:
     def refused(self, ended, tmp_path, message):
         with pytest.raises(DataError, match=message):
@@ -345,34 +361,33 @@ class TestTheLogOf:
             (stolen).rename(ended.path / "pushes")
 
     @pytest.mark.parametrize(
-        ("line", "message"),
+        ("change", "message"),
         [
-            (b"0 0 0\n", "line 2: expected a new unit below 14 and 3 version"),
-            (b"14 0 0 0\n", "line 2: expected a new unit below 14"),
-            (b"-1 0 0 0\n", "line 2: expected a new unit below 14"),
+            (first(b"0 0 0\n"), "line 2: expected a new unit below 14 and 3 version"),
+            (first(b"14 0 0 0\n"), "line 2: expected a new unit below 14"),
+            (first(b"-1 0 0 0\n"), "line 2: expected a new unit below 14"),
             (
-                b"%d 99 0 0\n",
+                first(b"%d 99 0 0\n"),
                 r"00000-of-00003.log, line 16: expected at least 99 gradients, since "
                 r".*00001-of-00003.log, line 2, has read as many versions, found 14\. The log is "
                 r"damaged, .* Put the run's own log there$",
             ),
-            (b"%d 0 1 0\n", r"line 2: unit \d+ read version 1 of its own block, which it made"),
-            (b"\xff\x00\n", "line 2: expected a new unit"),
-            (b"99999999999999999999 0 0 0\n", "line 2: expected a new unit"),
+            (first(b"%d 0 1 0\n"), r"line 2: unit \d+ read version 1 of its own block, which it m"),
+            (first(b"\xff\x00\n"), "line 2: expected a new unit"),
+            (first(b"99999999999999999999 0 0 0\n"), "line 2: expected a new unit"),
+            # A unit twice, other versions than in the log of another block, and a missing end.
+            (lambda lines: [*lines[:-1], lines[1]], "expected a new unit below 14"),
+            (other_versions, "other versions than in the log of another block"),
+            (lambda lines: lines[:-1], "13 of the 14 gradients of the rounds from 5 to 10|version"),
+            # The message names this file, not those that have read what is missing here.
+            (lambda _: [], "^[^ ]*00001-of-00003.log[, ].*gradients, since"),
+            (lambda _: [b"\x00\xff" * 100], "^[^ ]*00001-of-00003.log[, ].*belong"),
+            (lambda _: [b"\n\n"], "^[^ ]*00001-of-00003.log[, ].*belong"),
         ],
     )
-    def test_damaged_lines(self, ended, file, tmp_path, line, message):
-        lines = file.read_bytes().splitlines(keepends=True)
-        line = line % int(lines[1].split()[0]) if b"%" in line else line
-        file.write_bytes(b"".join([lines[0], line, *lines[2:]]))
+    def test_damaged_files(self, ended, file, tmp_path, change, message):
+        file.write_bytes(b"".join(change(file.read_bytes().splitlines(keepends=True))))
         self.refused(ended, tmp_path, message)
-
-    @pytest.mark.parametrize("content", [b"", b"\x00\xff" * 100, b"\n\n"])
-    def test_files_that_are_none(self, ended, file, tmp_path, content):
-        """The message names this file, not those that have read what is missing here."""
-        file.write_bytes(content)
-        what = "belong" if content else "gradients, since"
-        self.refused(ended, tmp_path, f"^[^ ]*{file.name}[, ].*{what}")
 
     def test_folders(self, ended, file, tmp_path):
         content = file.read_bytes()
@@ -412,23 +427,6 @@ class TestTheLogOf:
         assert driver.train(run, GANG, 3, Events()).completed == SETTINGS.rounds
         with pytest.raises(DataError, match=r"the log has 0 of the 14 gradients of the rounds"):
             replay(run, tmp_path / "again", GANG, Events())
-
-    def test_units_twice(self, ended, file, tmp_path):
-        lines = file.read_bytes().splitlines(keepends=True)
-        file.write_bytes(b"".join([*lines[:-1], lines[1]]))
-        self.refused(ended, tmp_path, "expected a new unit below 14")
-
-    def test_other_versions_than_in_another_block(self, ended, file, tmp_path):
-        lines = file.read_bytes().splitlines(keepends=True)
-        unit, *versions = map(int, lines[-1].split())
-        versions[0] += -1 if versions[0] else 1
-        changed = " ".join(map(str, [unit, *versions])).encode() + b"\n"
-        file.write_bytes(b"".join([*lines[:-1], changed]))
-        self.refused(ended, tmp_path, "other versions than in the log of another block")
-
-    def test_missing_ends(self, ended, file, tmp_path):
-        file.write_bytes(file.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[0] + b"\n")
-        self.refused(ended, tmp_path, r"13 of the 14 gradients of the rounds from 5 to 10|version")
 
     def test_missing_stretches(self, ended, tmp_path):
         moved = ended.path.parent / "moved"

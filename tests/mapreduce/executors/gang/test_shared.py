@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import blobs_in
+from builders import blobs_in, left_by, trained
 from gangs import Gang, initial, together
 from mapreduce.errors import WireError
 from mapreduce.executors.gang import shared as shared_module
@@ -18,9 +18,6 @@ from mapreduce.executors.gang.shared import ALIGNMENT, LEAST_BYTES, Shared, crea
 from mapreduce.executors.gang.transport import Mesh, Parcel, pack, unpack
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message
-from mapreduce.runs.directory import RunDir
-from mapreduce.runs.events import Events
-from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
 
 SIZE = 1 << 16
@@ -180,16 +177,7 @@ data = blobs_in(train=(200, 170, 97), features=400, classes=4)
 
 @pytest.fixture(scope="module")
 def expected(data):
-    run = driver.create(data.parent / "chain", SETTINGS, data, None)
-    driver.train(run, Execution("inline"), 3, Events())
-    return run.latest_round()
-
-
-def leaves_the_same(run: RunDir, expected) -> bool:
-    found = run.latest_round()
-    arrays = {"params": expected.params, "history": expected.history, **expected.state}
-    ours = {"params": found.params, "history": found.history, **found.state}
-    return all(ours[name].tobytes() == array.tobytes() for name, array in arrays.items())
+    return left_by(trained(data.parent / "chain", data, SETTINGS))
 
 
 def full(*_):
@@ -239,4 +227,4 @@ def test_a_training_without_shared_memory_goes_by_the_sockets(
     gang.start()
     assert gang.join() == {}
     assert seen == [is_shared] * 3
-    assert leaves_the_same(run, expected)
+    assert left_by(run) == expected

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import re
 import subprocess
 import sys
@@ -14,14 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import datasets
 import gang_rank
 import programs
+from builders import images_and_text, left_by
 from gangs import Gang, initial
 from mapreduce import models
 from mapreduce.data.batch import Batch
-from mapreduce.data.importer import import_rows
-from mapreduce.data.readers import text
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.models.context import Context, Key
@@ -33,8 +30,6 @@ from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import execution
 from mapreduce.training import driver
 
-#: The short last slices of shards are single rows.
-SHARDS, SHAPE = (60, 49, 40), (3, 8, 8)
 PLANS = {
     # The second stage has no parameters in the first pages, and the last one ends within a page.
     "dense": Settings(model="dense:90,relu,dense:60,tanh", clip_norm=0.5, l2=1e-3),
@@ -53,30 +48,13 @@ SHARED = {"batch_size": 32, "slice_rows": 8, "rounds": 6, "checkpoint_every": 6,
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stages")
-    images = {"shape": SHAPE, "classes": 4, "dtype": "uint8"}
-    datasets.blobs(folder / "images/train", SHARDS, **images)
-    datasets.blobs(folder / "images/test", (70, 31), seed=1, **images)
-    (folder / "text").mkdir()
-    words = random.Random(0).choices(["map ", "reduce ", "shuffle ", "sort\n"], k=400)
-    for part, chosen in (("train", words[:300]), ("test", words[300:])):
-        (file := folder / f"{part}.txt").write_text("".join(chosen))
-        import_rows(text.source([file], 12), folder / "text" / part, 0)
-    return folder
+    return images_and_text(tmp_path_factory.mktemp("stages"))
 
 
 def create(data, path, name, **changes):
     place = data / ("text" if name == "gru" else "images")
     settings = Settings(**{**vars(PLANS[name]), **SHARED, **changes})
     return driver.create(path, settings, place / "train", place / "test")
-
-
-def left_behind(run):
-    """The whole state after the last round, and what the evaluations found."""
-    position = run.latest_round()
-    arrays = {**position.state, "params": position.params, "history": position.history}
-    found = {name: array.tobytes() for name, array in arrays.items()}
-    return {**found, "scalars": position.scalars.tobytes(), "scores": run.evaluation_losses()}
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +68,8 @@ def expected(data):
             gang = Gang(run, 1, initial(run, 1))
             gang.start()
             assert gang.join() == {}
-            found[name] = left_behind(run)
-            assert len(found[name]["scores"]) == 2
+            found[name] = left_by(run)
+            assert len(found[name]["losses"]) == 2
         return found[name]
 
     return of
@@ -117,7 +95,7 @@ def test_stages_leave_the_state_of_the_whole_model(
     gang = Gang(run, ranks, initial(run, blocks), stages=stages)
     gang.start()
     assert gang.join() == {}
-    assert left_behind(run) == expected(name)
+    assert left_by(run) == expected(name)
 
 
 def test_processes_with_stages_have_the_hash_of_a_chain(data, tmp_path):
@@ -144,7 +122,7 @@ def test_a_step_that_needs_scalars_of_all_stages(data, tmp_path):
         gang = Gang(run, stages, initial(run, stages), stages=stages)
         gang.start()
         assert gang.join() == {}
-        found.append(left_behind(run))
+        found.append(left_by(run))
     assert found[0] == found[1]
 
 
