@@ -4,9 +4,11 @@ import contextlib
 import inspect
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import dropwhile
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
 
@@ -44,9 +46,25 @@ def user_errors(place: str, what: str) -> Iterator[None]:
 
 def user_error(what: str, error: BaseException) -> GradreduceError:
     """An error whose message ends with the user's part of a traceback."""
-    error.__traceback__ = user_part(error.__traceback__)
-    shown = "".join(traceback.format_exception(error)).rstrip()
-    return GradreduceError(f"{what}: {type(error).__name__}: {error}\n{shown}")
+    return GradreduceError(f"{what}: {type(error).__name__}: {error}\n{shown(error)}")
+
+
+def user_frames(frames: Sequence[traceback.FrameSummary]) -> Sequence[traceback.FrameSummary]:
+    """Frames from the first one in the user's code on."""
+    return [*dropwhile(lambda frame: _is_own(frame.filename), frames)]
+
+
+def shown(
+    error: BaseException,
+    part: Callable[[Sequence[Any]], Sequence[traceback.FrameSummary]] = user_frames,
+) -> str:
+    """An exception, what led to it, and the parts of a group, each with a part of its frames."""
+    top = traceback.TracebackException.from_exception(error)
+    found: list[Any] = [top]
+    for one in found:
+        one.stack = traceback.StackSummary.from_list(part(one.stack)) or None
+        found += filter(None, [one.__cause__, one.__context__, *(one.exceptions or ())])
+    return "".join(top.format()).rstrip()
 
 
 def text_of(error: BaseException) -> str:
@@ -59,24 +77,13 @@ def text_of(error: BaseException) -> str:
 
 def user_part(frames: TracebackType | None) -> TracebackType | None:
     """A traceback from its first frame in the user's code on; None without such a frame."""
-    while frames is not None and _is_own(frames):
+    while frames is not None and _is_own(frames.tb_frame.f_code.co_filename):
         frames = frames.tb_next
     return frames
 
 
-def user_end(frames: TracebackType | None) -> TracebackType | None:
-    """A traceback up to its last frame in the user's code; None without such a frame."""
-    if frames is None:
-        return None
-    rest = user_end(frames.tb_next)
-    if rest is None and _is_own(frames):
-        return None
-    return TracebackType(rest, frames.tb_frame, frames.tb_lasti, frames.tb_lineno)
-
-
-def _is_own(frames: TracebackType) -> bool:
-    """Whether the first frame is the toolkit's, mrjob's or generated."""
-    name = frames.tb_frame.f_code.co_filename
+def _is_own(name: str) -> bool:
+    """Whether a file is the toolkit's, mrjob's or generated."""
     if name.startswith(("<frozen", "<string>")):
         return True
     return name.startswith(_OWN) and not name.startswith(_EXAMPLES)

@@ -388,7 +388,7 @@ def _output_folder(job: Any) -> Iterator[list[Any]]:
     this yields is for jobs that have ended, whose output is whole and stays, whatever comes after.
     """
     whole: list[Any] = []
-    given = job.options.output_dir
+    given = (job.options.output_dir or "").removeprefix("file://")
     if not given or is_uri(given) or not traits.of(job.options.runner).has_local_files:
         yield whole
         return

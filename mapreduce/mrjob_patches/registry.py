@@ -22,6 +22,7 @@ import mrjob.job
 import mrjob.options
 import mrjob.runner
 from mrjob.job import MRJob
+from mrjob.parse import is_uri
 from mrjob.runner import MRJobRunner
 
 from hdfs_utils.paths import local_matching
@@ -78,7 +79,10 @@ def install() -> None:
     @wraps(runner_kwargs)
     def with_class(self: Any) -> dict[str, Any]:
         kwargs: dict[str, Any] = runner_kwargs(self)
-        if traits.of(self._runner_class().alias).runner:
+        found = traits.of(self._runner_class().alias)
+        for name in ("output_dir", "step_output_dir") if found.has_local_files else ():
+            kwargs[name] = _local_folder(f"--{name.replace('_', '-')}", kwargs.get(name))
+        if found.runner:
             # mrjob gives the class to its inline and Spark runners only.
             kwargs["mrjob_cls"] = type(self)
         return kwargs
@@ -105,6 +109,13 @@ def install() -> None:
     mrjob.fs.local.glob = SimpleNamespace(glob=local_matching)
     _make_keys_unique()
     _keep_to_the_user()
+
+
+def _local_folder(flag: str, given: str | None) -> str | None:
+    """The path of a folder, also of one that is named by a URI, which mrjob takes for a path."""
+    if given and is_uri(given) and not given.startswith("file:///"):
+        raise UsageError(f"{flag} {given}: expected a folder of this machine, for this runner")
+    return given and given.removeprefix("file://")
 
 
 def _is_news(record: logging.LogRecord) -> bool:

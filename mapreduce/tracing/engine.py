@@ -308,9 +308,8 @@ def drives_jobs(job_class: type[MRJob]) -> bool:
 
 def _parts(step: Step) -> tuple[list[File], list[list[Line]]]:
     """A step's output, as the files that the next one reads."""
-    parts = [
-        numbered((record.line for record in task.sent), itertools.count(1)) for task in step.last
-    ]
+    tasks = [task for task in step.last if task.sent] or step.last[:1]
+    parts = [numbered((record.line for record in task.sent), itertools.count(1)) for task in tasks]
     sizes = [sum(line.size for line in part) for part in parts]
-    names = [part_name(task.number) for task in step.last]
+    names = [part_name(task.number) for task in tasks]
     return [*zip(names, sizes, strict=True)], parts

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from itertools import count, islice
 from pathlib import Path
 
-from mapreduce.runners.parallel.records import Split, SplitReader, is_compressed, task_splits
+from mapreduce.runners.parallel.records import Split, SplitReader, is_compressed, splits
 from mapreduce.tracing.model import Line, Source
 
 #: A path, and its bytes.
@@ -85,11 +85,16 @@ def divide(
     """
     known = {path: found for (path, _), found in zip(files, lines, strict=True)}
     result = []
-    cut = task_splits(files, 1 if uneven else maps)
+    cut = splits(files, 1 if uneven else maps)
     if uneven:
         edges = [(split, 0 if is_compressed(split.path) else split.stop // 4) for split in cut]
         halves = [(split._replace(stop=at), split._replace(start=at)) for split, at in edges]
-        cut = [part for pair in halves for part in pair if part.start < part.stop] or cut
+        cut = [
+            part
+            for first, second in halves
+            for part in (first, second)
+            if part.start < part.stop or (part is second and not part.stop)
+        ]
     for split in cut:
         whole = is_compressed(split.path)
         start, stop = split.start, split.stop

@@ -9,7 +9,6 @@ import copy
 import json
 import math
 import random
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
@@ -22,7 +21,8 @@ from mapreduce.batches import blocks_of, read_batches, reduce_batches
 from mapreduce.batches.pairs import decode_lines, encode_columns, is_columns, line_writer
 from mapreduce.errors import GradreduceError
 from mapreduce.job.calls import as_pair, call, explain, is_overridden, mapped
-from mapreduce.job.tracebacks import user_end, user_part
+from mapreduce.job.tracebacks import shown, user_frames, user_part
+from mapreduce.job.tracebacks import text_of as message_of
 from mapreduce.runners.parallel.commands import block_of
 from mapreduce.runners.parallel.comparator import order_of_keys
 from mapreduce.runners.parallel.partition import Partitioning, partitioner
@@ -306,8 +306,10 @@ class TracedTask:
             self._where = f"the key {key!r:.200}"
             # Noted at once: the method may fail by it.
             again = partial(self._note_again, raw.decode("latin-1"))
-            values = [value for _, value in pairs]
-            yield key, Values(values, self._how.restart, again if is_noted else lambda place: None)
+            note = again if is_noted else lambda place: None
+            values = Values([value for _, value in pairs], self._how.restart, note)
+            yield key, values
+            values.end()
 
     def _note_again(self, raw: str, place: str) -> None:
         self.task.again.append(raw)
@@ -373,16 +375,15 @@ class TracedTask:
 
 def failure_of(error: BaseException, what: str, where: str = "") -> Failure:
     """An exception of the user's code, in words."""
-    frames = user_part(error.__traceback__)
-    if isinstance(error, TimeLimitReached):
-        # What stopped it is not where it was.
-        frames = user_end(frames)
-    shown = traceback.format_exception(type(error), error, frames) if frames else []
-    try:
-        message = str(error)
-    except Exception as another:
-        message = f"(its message cannot be made: {type(another).__name__})"
-    return Failure(what, type(error).__name__, message, where, "".join(shown).rstrip())
+    # What stopped a task that took too long is not where it was.
+    part = _within if isinstance(error, TimeLimitReached) else user_frames
+    text = shown(error, part) if user_part(error.__traceback__) else ""
+    return Failure(what, type(error).__name__, message_of(error), where, text)
+
+
+def _within(frames: Sequence[Any]) -> Sequence[Any]:
+    """Frames from the first to the last in the user's code."""
+    return user_frames(user_frames(frames)[::-1])[::-1]
 
 
 def _natural(raw: bytes) -> Any:

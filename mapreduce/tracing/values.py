@@ -54,6 +54,11 @@ class Values:
         self._asked.add(place)
         return self._rest()
 
+    def end(self) -> None:
+        """The next group comes: who has kept the values finds none."""
+        if not self._restart:
+            self._left = iter(())
+
     def _rest(self) -> Iterator[Any]:
         nothing = object()
         while (value := next(self._left, nothing)) is not nothing:

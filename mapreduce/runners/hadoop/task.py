@@ -3,7 +3,6 @@
 import gc
 import os
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
@@ -68,14 +67,14 @@ def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
 
 
 def _reported(error: BaseException, records: _Records, report: Callable[..., None]) -> int:
-    from mapreduce.job.tracebacks import text_of, user_part
+    from mapreduce.job.tracebacks import shown as shown_error
+    from mapreduce.job.tracebacks import text_of, user_frames
 
     package = getattr(error, "name", None) if isinstance(error, ImportError) else None
     if package and package.partition(".")[0] in PACKAGES:
         report(kind="package", message=str(error), package=package.partition(".")[0])
         return 1
-    frames = user_part(error.__traceback__) or error.__traceback__
-    shown = "".join(traceback.format_exception(error.with_traceback(frames))).rstrip()
+    shown = shown_error(error, lambda frames: user_frames(frames) or frames)
     # Where a container runs says nothing, and differs between attempts.
     shown = shown.replace(f"{Path.cwd()}{os.sep}", "")
     sys.stderr.write(shown + "\n")

@@ -152,12 +152,12 @@ class Gathered:
             values = self._groups[raw] = []
         return values
 
-    def groups(self) -> Iterator[tuple[bytes, Iterable[Any]]]:
-        """The JSON of each key, in the order of its bytes, and its values; they are given away."""
+    def groups(self) -> Iterator[tuple[bytes, list[Any]]]:
+        """The JSON of each key, in the order of its bytes, and its values as they wait."""
         groups = self._groups
         self._known.clear()
         for raw in sorted(groups):
-            yield raw, given_back(groups.pop(raw))
+            yield raw, groups.pop(raw)
 
 
 def raw_key(key: Any) -> bytes:

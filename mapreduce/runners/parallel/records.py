@@ -9,7 +9,7 @@ import bz2
 import gzip
 import operator
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -49,28 +49,21 @@ def is_compressed(path: str) -> bool:
     return Path(path).suffix in _OPENERS
 
 
-def splits(files: Iterable[tuple[str, int]], wanted: int) -> list[Split]:
+def splits(files: Sequence[tuple[str, int]], wanted: int) -> list[Split]:
     """Cut files, given by path and bytes, into about ``wanted`` splits of equal size.
 
-    No split spans two files, and empty files give none. Compressed files are not cut, since they
-    can only be read from their beginning.
+    No split spans two files. An empty file has one, as on Hadoop, so that a job's init and final
+    methods run. Compressed files are not cut, since they can only be read from their beginning.
     """
-    sizes = [(path, size) for path, size in files if size]
-    total = sum(size for _, size in sizes)
+    total = sum(size for _, size in files)
     result = []
-    for path, size in sizes:
-        parts = 1 if is_compressed(path) else max(1, (size * wanted + total // 2) // total)
+    for path, size in files:
+        is_whole = not size or is_compressed(path)
+        parts = 1 if is_whole else max(1, (size * wanted + total // 2) // total)
         edges = [size * part // parts for part in range(parts + 1)]
-        result += [Split(path, start, stop) for start, stop in pairwise(edges) if start < stop]
+        pairs = [(start, stop) for start, stop in pairwise(edges) if start < stop or not size]
+        result += [Split(path, *pair) for pair in pairs]
     return result
-
-
-def task_splits(files: Sequence[tuple[str, int]], wanted: int) -> list[Split]:
-    """Splits for map tasks: as above, but one if there are only empty files.
-
-    A job's init and final methods run at least once, as on Hadoop.
-    """
-    return splits(files, wanted) or [Split(path, 0, 0) for path, _ in files[:1]]
 
 
 class SplitReader:

@@ -40,7 +40,7 @@ from mapreduce.runners.parallel.partition import (
     jobconf_number,
 )
 from mapreduce.runners.parallel.pool import Reply, Task, TaskError, WorkerPool
-from mapreduce.runners.parallel.records import Split, task_splits
+from mapreduce.runners.parallel.records import Split, splits
 from mapreduce.runners.parallel.shuffle import Segment, Target
 from mapreduce.runners.traits import MOST_HERE, available_cores
 from mapreduce.support import signals
@@ -291,7 +291,7 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         each = _BATCH_MAPS_PER_WORKER if step.get("mapper", {}).get("batch") else _MAPS_PER_WORKER
         total = sum(size for _, size in files)
         wanted = min(self._workers * each, max(self._workers, total // _LEAST_MAP_BYTES))
-        inputs = task_splits(files, maps or max(wanted, -(-total // _MAP_BYTES)))
+        inputs = splits(files, maps or max(wanted, -(-total // _MAP_BYTES)))
         frames = reduces > 0 and not partitioning.order and self._uses_frames(step)
         map_tasks = [
             self._task(step, step_num, "map", number, split)
@@ -455,25 +455,29 @@ class ParallelMRJobRunner(LocalMRJobRunner):
 
     def _inputs(self, step_num: int) -> list[tuple[str, int]]:
         if step_num - 1 in self._parts:
-            return self._parts[step_num - 1]
+            parts = self._parts[step_num - 1]
+            # A task for each reducer that had nothing would take longer than many a step.
+            return [part for part in parts if part[1]] or parts[:1]
         # Tasks have working directories of their own.
         paths = [Path(path).absolute() for path in self._input_paths_for_step(step_num)]
         return [self._input(path, number) for number, path in enumerate(paths)]
 
     def _input(self, path: Path, number: int) -> tuple[str, int]:
-        """Path and bytes of a file; what can be read only once, such as a pipe, is copied."""
+        """Path and bytes of a file; what can be read only once, such as a pipe, is copied.
+
+        So is what has content but no size, as files of the system in ``/proc``.
+        """
         with storage_errors("read", path):
-            if not path.is_file():
+            if not path.is_file() or not path.stat().st_size:
                 spooled = Path(self._get_local_tmp_dir()) / f"input-{number:05d}"
                 with path.open("rb") as source, spooled.open("wb") as target:
                     shutil.copyfileobj(source, target)
-                path = spooled
+                if spooled.stat().st_size or not path.is_file():
+                    path = spooled
             return str(path), path.stat().st_size
 
 
 def _check_is_free(given: str) -> None:
-    if is_remote(given):
-        raise UsageError(f"--step-output-dir {given}: expected a folder of this machine")
     folder = Path(given)
     with storage_errors("create", folder):
         folder.mkdir(parents=True, exist_ok=True)

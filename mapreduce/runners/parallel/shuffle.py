@@ -37,7 +37,6 @@ from mapreduce.runners.parallel.gathered import (
     KEYS,
     MARSHAL,
     MUTABLE,
-    given_back,
     kept,
     lines_of_pack,
     pairs_of,
@@ -49,7 +48,7 @@ from mapreduce.runners.parallel.partition import Partitioning, partitioner
 Buffer = bytes | bytearray | memoryview
 
 #: Raw values of a raw key; None stands for the value of a line without TAB.
-Group = tuple[bytes, Iterable[bytes | None]]
+Group = tuple[bytes, list[bytes | None]]
 
 #: Memory that a line takes while it is grouped, as a multiple of its own length, measured with
 #: short lines.
@@ -481,12 +480,12 @@ class PackedGroups:
         most = 0 if self._order else _MOST_TIMES - 1
         return len(self._ends) <= most and max(sizes.values()) <= share
 
-    def __iter__(self) -> Iterator[tuple[bytes, Iterable[Any]]]:
+    def __iter__(self) -> Iterator[tuple[bytes, list[Any]]]:
         """Each group once: its memory is given back."""
         for low, high in pairwise([b"", *self._ends, None]):
             groups = self._read(low or b"", high)
             for key in _in_order(groups, self._order):
-                yield key, given_back(groups.pop(key))
+                yield key, groups.pop(key)
 
     def _read(self, low: bytes, high: bytes | None) -> dict[bytes, list[Any]]:
         groups: dict[bytes, list[Any]] = {}

@@ -6,6 +6,7 @@ to the combiner or reducer directly: that gives the same pairs, sooner.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
@@ -27,7 +28,7 @@ from mapreduce.batches.pairs import (
 from mapreduce.job.calls import Pair, as_pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.commands import block_of, piped
 from mapreduce.runners.parallel.comparator import order_of_keys
-from mapreduce.runners.parallel.gathered import Gathered, key_from
+from mapreduce.runners.parallel.gathered import Gathered, given_back, key_from
 from mapreduce.runners.parallel.partition import Partitioning
 from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader, shown
 from mapreduce.runners.parallel.shuffle import (
@@ -200,7 +201,8 @@ class Task:
     def combine_plain(self, gathered: Gathered) -> Iterator[Pair]:
         """Pairs that the combiner makes of what was gathered."""
         job = self._new_job("combiner")
-        return call(job, "combiner", self._step, self._decoded(gathered.groups(), key_from))
+        decoded = self._decoded(gathered.groups(), key_from, given_back)
+        return call(job, "combiner", self._step, decoded)
 
     # Reduce
 
@@ -259,7 +261,8 @@ class Task:
         if segments and all(segment.packed for segment in segments):
             packed = PackedGroups(segments, int(spec["memory"]), order_of_keys(self._how))
             if packed.is_possible:
-                return call(job, "reducer", self._step, self._decoded(packed, key_from))
+                decoded = self._decoded(packed, key_from, given_back)
+                return call(job, "reducer", self._step, decoded)
         elif self._fits(segments):
             groups = self._gathered(segments)
             return self._apply(job, "reducer", groups, groups.is_split, read)
@@ -310,8 +313,7 @@ class Task:
             protocol: Any = getattr(read, "__self__", None)
             loads = from_json if is_json(read) else protocol._loads
             decode: Any = Decoder(loads).__getitem__ if is_json(read) else loads
-            decoded = ((key, map(decode, values)) for key, values in groups)
-            return call(job, mrc, self._step, self._decoded(decoded, loads))
+            return call(job, mrc, self._step, self._decoded(groups, loads, partial(map, decode)))
         pairs = read_groups(groups, self._read_or_tell(read), self._at)
         return self._apply_to_pairs(job, mrc, pairs)
 
@@ -334,32 +336,42 @@ class Task:
         self._key = None
 
     def _decoded(
-        self, groups: Iterable[tuple[bytes, Iterable[Any]]], loads: Callable[[bytes], Any]
+        self,
+        groups: Iterable[tuple[bytes, list[Any]]],
+        loads: Callable[[bytes], Any],
+        decode: Callable[[list[Any]], Iterable[Any]],
     ) -> Iterator[tuple[Any, Iterator[Any]]]:
         """Groups with decoded keys; neighbours with equal ones, as 1 and 1.0, are one group."""
         watched = self._watched if self._spec.get("timeout") else iter
         last: Any = None
         last_raw = b""
-        waiting: list[Iterable[Any]] = []
+        waiting: list[list[Any]] = []
+
+        def group() -> Iterator[tuple[Any, Iterator[Any]]]:
+            self._key = last_raw
+            yield last, iter(watched(chain.from_iterable(map(decode, waiting))))
+            # As with mrjob, who keeps the values finds none when the next group has come.
+            for values in waiting:
+                values.clear()
+            waiting.clear()
+
         for number, (raw, values) in enumerate(groups):
             if not number % _OFTEN:
                 self._alive()
             self._key = raw
             key = loads(raw)
             if waiting and not (key is last or key == last):
-                self._key = last_raw
-                yield last, iter(watched(chain.from_iterable(waiting)))
-                waiting = []
+                yield from group()
                 self._key = raw
             if type(key) is str:
-                yield key, iter(watched(values))
+                yield key, iter(watched(decode(values)))
+                values.clear()
                 continue
             if not waiting:
                 last, last_raw = key, raw
             waiting.append(values)
         if waiting:
-            self._key = last_raw
-            yield last, iter(watched(chain.from_iterable(waiting)))
+            yield from group()
         self._key = None
 
 

@@ -10,7 +10,7 @@ import importlib
 import json
 import os
 import sys
-import traceback
+from collections.abc import Iterable
 from itertools import islice
 from multiprocessing.connection import Connection
 from operator import attrgetter
@@ -24,7 +24,7 @@ from mapreduce import compat
 from mapreduce.batches import pairs, snapshots
 from mapreduce.errors import GradreduceError, Interrupted
 from mapreduce.job import calls
-from mapreduce.job.tracebacks import text_of
+from mapreduce.job.tracebacks import shown, text_of
 from mapreduce.runners.parallel import comparator, gathered, partition, records, shuffle, tasks
 from mapreduce.support import forked, parents
 
@@ -157,13 +157,6 @@ def _find(definition: dict[str, Any]) -> Any:
 
 def _describe(error: BaseException, task: tasks.Task | None = None) -> dict[str, Any]:
     """The description of an exception for the driver."""
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if frame.filename not in _OWN_FILES
-    ]
-    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)]
-    lines += traceback.format_exception_only(error)
     where = None
     if task and not isinstance(error, StorageError):
         # No record is to blame for a full disk.
@@ -174,9 +167,13 @@ def _describe(error: BaseException, task: tasks.Task | None = None) -> dict[str,
         "message": text_of(error),
         # Exceptions of other people's may have one too, which says nothing about this program.
         "exit_code": error.exit_code if isinstance(error, _OWN_ERRORS) else None,
-        "traceback": "".join(lines),
+        "traceback": shown(error, _foreign) + "\n",
         "where": where,
     }
+
+
+def _foreign(frames: Iterable[Any]) -> list[Any]:
+    return [frame for frame in frames if frame.filename not in _OWN_FILES]
 
 
 _OWN_ERRORS = (GradreduceError, StorageError, Interrupted)

@@ -510,6 +510,18 @@ class TestOutput:
         (out / "x").unlink()
         assert {path: path.read_bytes() for path in out.iterdir()} == before
 
+    def test_a_folder_named_by_a_uri(self, write, text):
+        """mrjob takes URIs for paths, and would make a folder ``file:`` in the working folder."""
+        out, steps = text.parent / "out", text.parent / "steps"
+        given = ["-o", f"file://{out}", "--step-output-dir", f"file://{steps}"]
+        succeed("run", write(), "-r", "parallel", *given, f"file://{text}")
+        found = b"".join(path.read_bytes() for path in out.iterdir())
+        assert pairs(found.decode()) == expected(text)
+        assert steps.is_dir()
+        for option, runner in (("-o", "inline"), ("--step-output-dir", "local")):
+            said = fails(2, write(), "-r", runner, option, "hdfs://host/out", text)
+            assert "hdfs://host/out: expected a folder of this machine" in said
+
     def test_an_empty_folder_is_taken_and_a_file_is_not(self, write, text):
         (text.parent / "out").mkdir()
         succeed("run", write(), "-o", text.parent / "out", text)

@@ -7,6 +7,7 @@ import sys
 import warnings
 from pathlib import Path
 
+from mrjob.compat import jobconf_from_env
 from mrjob.job import MRJob
 from mrjob.protocol import RawValueProtocol
 from mrjob.step import MRStep
@@ -216,6 +217,48 @@ class OneListCombined(OneListTwice):
         for first, second in values:
             first.append("combined")
             yield count, [second, second]
+
+
+class KeepsValues(MRJob):
+    """Keeps the values of keys beyond their groups, where they are gone."""
+
+    def mapper(self, _, line):
+        for word in line.split():
+            yield word, 1
+            yield len(word), [word]
+
+    def reducer_init(self):
+        self.kept = []
+
+    def reducer(self, key, values):
+        self.kept.append((key, values, next(values)))
+
+    def reducer_final(self):
+        for key, values, first in self.kept:
+            yield key, [first, len(list(values))]
+
+
+class KeepsCombined(KeepsValues):
+    combiner_init, combiner = KeepsValues.reducer_init, KeepsValues.reducer
+    combiner_final = KeepsValues.reducer_final
+
+
+class KeepsLines(KeepsValues):
+    SORT_VALUES = True
+
+
+class FilesOfTasks(MRJob):
+    """The file of each map task, and its lines."""
+
+    def mapper_init(self):
+        self.name = Path(jobconf_from_env("mapreduce.map.input.file")).name
+        yield self.name, 0
+
+    def mapper(self, _, line):
+        yield self.name, 1
+
+    def reducer(self, name, ones):
+        yield name, sum(ones)
 
 
 class Commands(MRJob):

@@ -480,6 +480,23 @@ def test_what_is_printed_is_no_record(bad, text):
     assert "It printed:\nhello word" in done.stderr
 
 
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+def test_what_led_to_an_exception_is_shown(bad, text, runner):
+    """With the user's part of each traceback."""
+    body = """
+    def mapper(self, _, line):
+        try:
+            int("two")
+        except ValueError as error:
+            raise ExceptionGroup("several", [error, KeyError("part")]) from OSError("cause")
+"""
+    said = bad(body, "-r", runner, "--cleanup-on-failure", "ALL", text).stderr
+    assert "| ValueError: invalid literal for int() with base 10: 'two'" in said
+    assert "| KeyError: 'part'" in said
+    assert "OSError: cause" in said
+    assert not {name for name in re.findall(r'File "(.*?)"', said) if "bad.py" not in name}
+
+
 def test_exceptions_with_odd_parts(bad, text):
     odd = """
 class Odd(Exception):

@@ -5,6 +5,7 @@ from heapq import nsmallest
 from itertools import islice
 
 import pytest
+import stock_jobs
 import taught
 from hypothesis import given
 from hypothesis import strategies as st
@@ -63,6 +64,7 @@ def test_a_right_job_obeys(job, words):
         (taught.Total, "reducers"),
         (taught.DictKeys, "types"),
         (taught.ReadsTwice, "iteration"),
+        (stock_jobs.KeepsValues, "iteration"),
     ],
 )
 def test_a_planted_fault_is_found(job, law, words):

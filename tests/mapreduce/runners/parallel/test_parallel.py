@@ -132,6 +132,27 @@ def test_empty_input_gives_empty_output(tmp_path):
     assert run(stock_jobs.WordCount, "parallel", tmp_path / "empty.txt")[0] == []
 
 
+@pytest.mark.parametrize("job", ["KeepsValues", "KeepsCombined", "KeepsLines"])
+def test_values_are_gone_with_their_group(text, job):
+    """As with mrjob, for which they are lines of a stream."""
+    found = [
+        sorted(run(getattr(stock_jobs, job), runner, "-D", "mapreduce.job.reduces=1", text)[0])
+        for runner in ("inline", "parallel")
+    ]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+def test_every_file_has_a_map_task(text, tmp_path, runner):
+    """As on Hadoop, also one that is empty; one without a size may have lines."""
+    (tmp_path / "empty.txt").touch()
+    paths = [text, tmp_path / "empty.txt", "/proc/filesystems"]
+    found, _ = run(stock_jobs.FilesOfTasks, runner, *paths)
+    assert b'"empty.txt"\t0' in found
+    lines = sum(int(line.split(b"\t")[1]) for line in found)
+    assert lines == sum(len(Path(path).read_text().splitlines()) for path in paths)
+
+
 @pytest.mark.parametrize("runner", ["inline", "parallel"])
 @pytest.mark.parametrize("files", [0, 1, 3])
 def test_one_map_task_at_least(tmp_path, runner, files):
