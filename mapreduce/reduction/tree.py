@@ -136,7 +136,7 @@ class TreeFold(Generic[Partial]):
             level, number = level + 1, number >> 1
         node = Node(level, number)
         if node in self._pending:
-            raise ConflictingNodesError(f"{self._what}: {self.describe(node)} came twice")
+            raise ConflictingNodesError(f"{self._what}: {self.describe(node)}, came twice")
         self._pending[node] = partial
 
     def receive(self, node: Node, partial: Partial, digest: int) -> None:
@@ -154,7 +154,7 @@ class TreeFold(Generic[Partial]):
             if digest == self._digests[node]:
                 return
             raise ConflictingNodesError(
-                f"{self._what}: two different partial results arrived for {self.describe(node)} "
+                f"{self._what}: two different partial results arrived for {self.describe(node)}. "
                 f"A repeated task must give the same bytes: does the job depend on time, on random "
                 f"numbers without a seed, or on the machine's processor?"
             )
@@ -164,7 +164,7 @@ class TreeFold(Generic[Partial]):
         ]
         if node in self._ancestors or any(other in self._digests for other in ancestors):
             raise ConflictingNodesError(
-                f"{self._what}: {self.describe(node)} overlaps another node that arrived"
+                f"{self._what}: {self.describe(node)}, overlaps another node that arrived"
             )
         self.add(node, partial)
         self._digests[node] = digest
@@ -193,7 +193,7 @@ class TreeFold(Generic[Partial]):
     def describe(self, node: Node) -> str:
         """A node's name and its slices, for messages."""
         covered = _range(node.start, min(node.stop, self.leaves))
-        return f"node ({node.level}, {node.number}), {covered},"
+        return f"node ({node.level}, {node.number}), {covered}"
 
     def _gaps(self) -> Iterator[tuple[int, int]]:
         position = 0

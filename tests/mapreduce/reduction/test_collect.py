@@ -162,8 +162,11 @@ class TestConflicts:
         digest, (node, part) = data.draw(st.sampled_from(nodes))
         with pytest.raises(ConflictingNodesError) as error:
             fold.receive(node, part, digest + 1)
+        first, last = node.number << node.level, min((node.number + 1) << node.level, leaves) - 1
+        slices = f"slice {first}" if first == last else f"slices {first} to {last}"
         assert str(error.value).startswith(
-            f"round 3, block 1: two different partial results arrived for {fold.describe(node)}"
+            f"round 3, block 1: two different partial results arrived for node ({node.level}, "
+            f"{node.number}), {slices}. A repeated task must give the same bytes: "
         )
 
     @given(st.integers(2, 40), st.data())
@@ -177,7 +180,7 @@ class TestConflicts:
         for leaf in data.draw(st.permutations(range(leaves))):
             if not any(node.start <= leaf < node.stop for node in (first, second)):
                 fold.receive(Node(0, leaf), leaf, 1)
-        with pytest.raises(ConflictingNodesError, match="overlaps another node that arrived"):
+        with pytest.raises(ConflictingNodesError, match=r"slices? \d.*, overlaps another"):
             fold.receive(second, "second", 1)
 
     @pytest.mark.parametrize("receives", [False, True])
