@@ -166,6 +166,21 @@ def test_sections_of_the_file_are_all_digested(first):
     assert ends[-1] < len(content) - 100
 
 
+def test_the_digest_of_the_whole_file_is_compared(first, reopen):
+    content, entry = first
+    shard = reopen(content, entry=replace(entry, sha256="0" * 64))
+    assert shard.rows(0, 20).rows == 20
+    with pytest.raises(DataError, match=f"is damaged: sha256 {entry.sha256[:16]}…"):
+        shard.verify()
+
+
+def test_a_label_is_below_the_number_of_classes(first, dataset, values, reopen):
+    manifest, most = manifests.load(dataset), int(values[1][:20].max())
+    reopen(first[0], replace(manifest, classes=tuple(range(most + 1)))).verify()
+    with pytest.raises(DataError, match=f"labels [0-9]+ to {most}.*{most} classes"):
+        reopen(first[0], replace(manifest, classes=tuple(range(most)))).verify()
+
+
 @pytest.mark.parametrize("change", ["empty", "truncated", "shorter", "longer"])
 def test_other_size_is_refused(copy, change):
     path = copy / "shard-00001.arrow"

@@ -1,5 +1,6 @@
 """Predictions in the order of the source, whatever the import did to it."""
 
+import re
 import shutil
 from dataclasses import replace
 
@@ -52,8 +53,8 @@ def folder(values, tmp_path_factory):
     return folder
 
 
-def predicted(folder, name, out, execution=INLINE):
-    run = driver.RunDir(folder / "run")
+def predicted(folder, name, out, execution=INLINE, run=None):
+    run = driver.RunDir(run or folder / "run")
     assert predict(run, run.config.plan.rounds, folder / name, out, execution) == ROWS
     return [pq.read_table(path) for path in sorted(out.glob("part-*.parquet"))]
 
@@ -80,6 +81,19 @@ def test_predictions_are_in_the_order_of_the_source(folder, values, tmp_path, na
     assert [row["label"] for row in rows] == ["yes" if a > b else "no" for a, b in values]
     right = np.mean([row["label"] == row["prediction"] for row in rows])
     assert right > 0.9
+
+
+def test_labels_are_those_of_the_file_and_predictions_the_model_s(folder, values, tmp_path):
+    file = write_csv(tmp_path / "other.csv", values)
+    other = {"yes": "no", "no": "yes"}
+    file.write_text(re.sub("yes|no", lambda found: other[found[0]], file.read_text()))
+    import_rows(source_of("csv", [file]), tmp_path / "data", 0)
+    (table,) = predicted(tmp_path, "data", tmp_path / "out", run=folder / "run")
+    rows = table.to_pylist()
+    assert [row["label"] for row in rows] == ["no" if a > b else "yes" for a, b in values]
+    best = [("no", "yes")[int(np.argmax(row["probabilities"]))] for row in rows]
+    assert [row["prediction"] for row in rows] == best
+    assert np.mean([row["label"] == row["prediction"] for row in rows]) < 0.1
 
 
 def test_the_files_are_the_same_for_any_number_of_workers(folder, tmp_path):

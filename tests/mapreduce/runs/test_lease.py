@@ -1,5 +1,6 @@
 """One driver at a time: locks, leases that are stale, and drivers that have lost theirs."""
 
+import dataclasses
 import errno
 import fcntl
 import json
@@ -74,6 +75,19 @@ def contained(run):
     process.kill()
     process.wait()
     process.stdout.close()
+
+
+def test_a_process_is_known_by_its_start_and_dead_when_it_has_ended():
+    me = lease.myself()
+    assert lease.is_alive(me)
+    assert not lease.is_alive(dataclasses.replace(me, start_time=me.start_time + 1))
+    child = subprocess.Popen(["true"])
+    # Nobody has waited for it yet, so that its number is still taken.
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    started = lease._start_time(child.pid)
+    assert started >= me.start_time
+    assert not lease.is_alive(dataclasses.replace(me, pid=child.pid, start_time=started))
+    child.wait()
 
 
 def test_a_driver_in_another_container_is_not_disturbed(run, contained):
