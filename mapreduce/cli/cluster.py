@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from mapreduce.cli.common import json_option, output_options, print_json
+from mapreduce.support.printable import echo
 
 #: Roles whose processes can be killed and started again.
 _DAEMONS = ("namenode", "datanode", "resourcemanager", "nodemanager", "historyserver")
@@ -54,8 +55,8 @@ def up(fresh: bool, quiet: bool, as_json: bool, **options: int | None) -> None:
     if not quiet:
         seconds = time.monotonic() - started
         ready = "is running" if before and not fresh else f"is ready after {seconds:.1f} s"
-        click.echo(f"Hadoop {ready}: {found.nodes} nodes, {found.hdfs_uri}", err=True)
-        click.echo('Use it in this shell: eval "$(gradreduce cluster env)"', err=True)
+        echo(f"Hadoop {ready}: {found.nodes} nodes, {found.hdfs_uri}", err=True)
+        echo('Use it in this shell: eval "$(gradreduce cluster env)"', err=True)
 
 
 @cluster.command()
@@ -64,7 +65,7 @@ def down() -> None:
     from hdfs_utils import cluster as hadoop
 
     ran = hadoop.down(_progress(quiet=False))
-    click.echo("stopped" if ran else "no cluster runs", err=True)
+    echo("stopped" if ran else "no cluster runs", err=True)
 
 
 @cluster.command()
@@ -75,9 +76,9 @@ def env() -> None:
     found = hadoop.require_running()
     for name, value in found.environment().items():
         if name == "PATH":
-            click.echo(f'export PATH={shlex.quote(str(found.home / "bin"))}:"$PATH"')
+            echo(f'export PATH={shlex.quote(str(found.home / "bin"))}:"$PATH"')
         else:
-            click.echo(f"export {name}={shlex.quote(value)}")
+            echo(f"export {name}={shlex.quote(value)}")
 
 
 @cluster.command()
@@ -93,7 +94,7 @@ def kill(role: str, number: int) -> None:
 
     pid = hadoop.kill(role, number)
     again = "" if role == "appmaster" else f". Again: gradreduce cluster start {role} {number}"
-    click.echo(f"killed process {pid}{again}", err=True)
+    echo(f"killed process {pid}{again}", err=True)
 
 
 @cluster.command()
@@ -104,7 +105,7 @@ def start(role: str, number: int) -> None:
     from hdfs_utils import cluster as hadoop
 
     pid = hadoop.start(role, number)
-    click.echo(f"process {pid} is running", err=True)
+    echo(f"process {pid} is running", err=True)
 
 
 @cluster.command()
@@ -121,7 +122,7 @@ def status(as_json: bool) -> int:
         if as_json:
             print_json({"state": "down"})
         else:
-            click.echo("no cluster runs. Start one: gradreduce cluster up")
+            echo("no cluster runs. Start one: gradreduce cluster up")
         return 1
     content = hadoop.status(found)
     if as_json:
@@ -144,28 +145,28 @@ def _summary(found: Any) -> dict[str, Any]:
 
 
 def _show(content: dict[str, Any]) -> None:
-    click.echo(f"{'process':20}{'pid':>8}  {'address':22}web")
+    echo(f"{'process':20}{'pid':>8}  {'address':22}web")
     for entry in content["processes"]:
         pid = entry["pid"] or "dead"
-        click.echo(f"{entry['name']:20}{pid:>8}  {entry['address']:22}{entry['web']}")
+        echo(f"{entry['name']:20}{pid:>8}  {entry['address']:22}{entry['web']}")
     hdfs, yarn = content["hdfs"], content["yarn"]
-    click.echo()
+    echo()
     if hdfs:
-        click.echo(
+        echo(
             f"HDFS  {hdfs['live_nodes']} of {content['nodes']} nodes, "
             f"{hdfs['used_bytes'] / 2**20:,.1f} MiB used, "
             f"{hdfs['free_bytes'] / 2**30:,.1f} GiB free{', safe mode' * hdfs['safe_mode']}"
         )
     if yarn:
-        click.echo(
+        echo(
             f"YARN  {yarn['active_nodes']} of {content['nodes']} nodes, "
             f"{yarn['free_mb']:,} of {yarn['total_mb']:,} MB and "
             f"{yarn['free_vcores']} of {yarn['total_vcores']} cores free"
         )
     for lack in content["lacks"]:
-        click.echo(f"      {lack}")
+        echo(f"      {lack}")
     for app in content["applications"]:
-        click.echo(f"job   {app['id']}  {app['progress']:3.0f} %  {app['name']}")
+        echo(f"job   {app['id']}  {app['progress']:3.0f} %  {app['name']}")
 
 
 def _progress(quiet: bool) -> Callable[[str, int, int], None]:
@@ -175,7 +176,7 @@ def _progress(quiet: bool) -> Callable[[str, int, int], None]:
     def line(text: str, _done: int, _total: int) -> None:
         nonlocal last
         if text != last and not quiet:
-            click.echo(f"{text} ...", err=True)
+            echo(f"{text} ...", err=True)
         last = text
 
     return line

@@ -19,6 +19,7 @@ from mapreduce.errors import DataError, UsageError
 from mapreduce.plan.flags import Option
 from mapreduce.runners.traits import RUNNERS
 from mapreduce.runs import flags
+from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean
 
 if TYPE_CHECKING:
@@ -235,7 +236,7 @@ def open_run(path: AnyPath, named: tuple[str, ...] | None, trusted: tuple[str, .
     trust.trust(*trusted)
     run = RunDir(path.absolute())
     for name in changed_sources(run.config.plan):
-        click.echo(
+        echo(
             f"warning: the code of {name} is not what it was when the run began: the same rounds "
             f"may now have other results",
             err=True,
@@ -247,4 +248,4 @@ def open_run(path: AnyPath, named: tuple[str, ...] | None, trusted: tuple[str, .
 
 def print_json(content: dict[str, Any]) -> None:
     """The one object that ``--json`` writes."""
-    click.echo(json.dumps(content, indent=1, allow_nan=False))
+    echo(json.dumps(content, indent=1, allow_nan=False))

@@ -23,6 +23,7 @@ from mapreduce.cli.common import (
 from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.data.readers import READERS
 from mapreduce.support import trust
+from mapreduce.support.printable import echo, printable
 
 if TYPE_CHECKING:
     from mapreduce.data.importer import Source
@@ -248,7 +249,7 @@ def import_(
     if not quiet and not as_json and recipe is not None:
         _show_recipe(recipe, manifest.classes)
     for remark in () if quiet else source.remarks:
-        click.echo(remark, err=True)
+        echo(remark, err=True)
     _report(out, manifest, as_json)
 
 
@@ -272,12 +273,13 @@ def _show_recipe(recipe: Any, classes: Sequence[object] | None) -> None:
         kind = column.kind.replace("date:", "date ").replace("@", ", ")
         rows.append((column.name, kind + many, column.note))
     rows += [(name, "left out", why) for name, why in sorted(recipe.left_out.items())]
+    rows = [(printable(name), what, printable(note)) for name, what, note in rows]
     widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
     most = 60
     for name, what, note in rows[:most]:
-        click.echo(f"  {name:{widths[0]}}  {what:{widths[1]}}  {note}".rstrip())
+        echo(f"  {name:{widths[0]}}  {what:{widths[1]}}  {note}".rstrip())
     if len(rows) > most:
-        click.echo(f"  … {len(rows) - most} more columns")
+        echo(f"  … {len(rows) - most} more columns")
 
 
 def _check_options(kind: str, values: dict[str, Any]) -> None:
@@ -414,7 +416,7 @@ def _report(folder: AnyPath, manifest: "Manifest", as_json: bool = False, **more
         print_json({**_described(manifest), **more})
         return
     shards = len(manifest.shards)
-    click.echo(
+    echo(
         f"{folder}: {manifest.rows:,} rows of {manifest.features:,} features in "
         f"{shards} shard{'s' if shards > 1 else ''}"
     )
@@ -460,7 +462,7 @@ def describe(
     if as_json:
         print_json(found)
     else:
-        click.echo(description.as_text(found))
+        echo(description.as_text(found))
 
 
 @data.command()
@@ -519,7 +521,7 @@ def standardise(
     constant = statistics.constant.tolist()
     if constant:
         shown = ", ".join(map(str, constant[:8])) + (", …" if len(constant) > 8 else "")
-        click.echo(
+        echo(
             f"warning: {len(constant)} of {manifest.features:,} features are constant, and not "
             f"divided: {shown} (counted from 0)",
             err=True,
@@ -543,7 +545,7 @@ def copy(source: AnyPath, out: AnyPath, quiet: bool, as_json: bool) -> None:
 
     def report(name: str) -> None:
         if not quiet and not as_json:
-            click.echo(name, err=True)
+            echo(name, err=True)
 
     manifest = copying.copy(source, out, report)
     _report(out, manifest, as_json)
@@ -561,7 +563,7 @@ def show(folder: AnyPath, as_json: bool) -> None:
         print_json(content)
         return
     for name, value in content.items():
-        click.echo(f"{name:14}{f'{value:,}' if type(value) is int else value}")
+        echo(f"{name:14}{f'{value:,}' if type(value) is int else value}")
 
 
 def _described(manifest: "Manifest") -> dict[str, Any]:
@@ -591,4 +593,4 @@ def verify(folder: AnyPath, quiet: bool, as_json: bool) -> None:
     if as_json:
         print_json({"shards": shards, "sha256": dataset.manifest.sha256})
     else:
-        click.echo(f"{folder}: {shards} shards match their digests")
+        echo(f"{folder}: {shards} shards match their digests")

@@ -7,6 +7,7 @@ import click
 
 from mapreduce.cli.common import CSV, FOLDER, output_options, print_json, with_options
 from mapreduce.cli.grouping import GroupedCommand
+from mapreduce.support.printable import echo
 
 
 @click.command("split", cls=GroupedCommand)
@@ -46,4 +47,4 @@ def split(sources: tuple[Path, ...], out: Path, quiet: bool, as_json: bool, **op
         print_json({"rows": rows})
     elif not quiet:
         for name, count in rows.items():
-            click.echo(f"{out / name}: {count:,} rows")
+            echo(f"{out / name}: {count:,} rows")

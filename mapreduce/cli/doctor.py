@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import click
 
+from mapreduce.support.printable import echo
+
 PACKAGES = ("mapreduce", "kernels", "jobs", "hdfs_utils")
 REQUIRED = ("mrjob", "numpy", "numba", "pyarrow", "safetensors", "threadpoolctl", "click", "rich")
 OPTIONAL = {"sklearn": "datasets: the digits"}
@@ -41,10 +43,10 @@ def doctor(as_json: bool) -> int:
             )
     if as_json:
         content = {"findings": [finding._asdict() for finding in findings]}
-        click.echo(json.dumps(content, indent=1))
+        echo(json.dumps(content, indent=1))
     else:
         for finding in findings:
-            click.echo(f"{'ok' if finding.fine else 'WRONG':6}{finding.check:14}{finding.text}")
+            echo(f"{'ok' if finding.fine else 'WRONG':6}{finding.check:14}{finding.text}")
     return 0 if all(finding.fine for finding in findings) else 1
 
 

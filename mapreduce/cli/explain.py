@@ -19,6 +19,7 @@ from mapreduce.cli.common import (
     trust_option,
 )
 from mapreduce.errors import MissingInputError, UsageError
+from mapreduce.support.printable import echo
 
 _OPTIONS: dict[str, Any] = {
     "ignore_unknown_options": True,
@@ -132,7 +133,7 @@ def explain(context: click.Context, /, job: str, arguments: tuple[str, ...], **o
     if failure := found.trace.failure:
         # The report begins with it, and a terminal shows the end.
         message = f"the {failure.what} failed: {failure.kind}: {failure.message}"
-        click.echo(f"error: {message}", err=True)
+        echo(f"error: {message}", err=True)
     return int(failure is not None)
 
 
@@ -193,6 +194,6 @@ def _round(
             options["maps"],
             options["reducers"] if is_given else None,
             options["fan_in"],
-            lambda message: click.echo(message, err=True),
+            lambda message: echo(message, err=True),
             options["data"],
         )

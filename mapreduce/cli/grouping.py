@@ -4,6 +4,8 @@ from typing import Any
 
 import click
 
+from mapreduce.support.printable import echo
+
 #: In the ``meta`` of a context: that help shows all options.
 SHOW_ALL = "mapreduce.cli.grouping.show_all"
 
@@ -57,5 +59,5 @@ class GroupedCommand(click.Command):
 def _show_all(context: click.Context, parameter: click.Parameter, is_given: bool) -> None:
     if is_given:
         context.meta[SHOW_ALL] = True
-        click.echo(context.get_help())
+        echo(context.get_help())
         context.exit()

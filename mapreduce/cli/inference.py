@@ -22,6 +22,7 @@ from mapreduce.cli.common import (
 )
 from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.support.commands import command
+from mapreduce.support.printable import echo
 
 if TYPE_CHECKING:
     from mapreduce.runs.directory import RunDir
@@ -97,7 +98,7 @@ def evaluate(
     if as_json:
         print_json(found.to_dict())
     else:
-        click.echo(found)
+        echo(found)
 
 
 @click.command(cls=GroupedCommand)
@@ -143,7 +144,7 @@ def predict(
     if as_json:
         print_json({"rows": rows, "out": str(out)})
     else:
-        click.echo(f"{out}: {rows:,} predictions")
+        echo(f"{out}: {rows:,} predictions")
 
 
 @click.command()
@@ -168,7 +169,7 @@ def export(run: AnyPath, out: AnyPath, data: AnyPath | None, as_json: bool, **va
     if as_json:
         print_json({"out": str(out), "shapes": shapes})
     else:
-        click.echo(f"{out}: {', '.join(f'{name} {shape}' for name, shape in shapes.items())}")
+        echo(f"{out}: {', '.join(f'{name} {shape}' for name, shape in shapes.items())}")
 
 
 def _evaluated(
@@ -213,7 +214,7 @@ def _names(given: str | None) -> tuple[str, ...]:
 
 
 def _warn(message: str) -> None:
-    click.echo(f"warning: {message}", err=True)
+    echo(f"warning: {message}", err=True)
 
 
 def _opened(run: AnyPath, values: dict[str, Any]) -> "RunDir":

@@ -5,6 +5,8 @@ from typing import Any
 
 import click
 
+from mapreduce.support.printable import echo
+
 
 @click.command(context_settings={"max_content_width": 100})
 @click.argument("job", metavar="APPLICATION|RUN")
@@ -42,9 +44,9 @@ def logs(job: str, everything: bool, name: str) -> None:
         if error.status != 404:
             raise
         raise MissingInputError(f"the cluster does not know {application}") from None
-    click.echo(f"{application}, {state['name']}: {state['state'].lower()}", err=True)
+    echo(f"{application}, {state['name']}: {state['state'].lower()}", err=True)
     if state.get("diagnostics"):
-        click.echo(state["diagnostics"].strip(), err=True)
+        echo(state["diagnostics"].strip(), err=True)
     shown = 0
     for entry in _attempts(yarn, application):
         if everything or entry["state"] == "FAILED":
@@ -52,7 +54,7 @@ def logs(job: str, everything: bool, name: str) -> None:
             shown += 1
     if not shown:
         hint = "" if everything else "; --all shows the logs of all attempts"
-        click.echo(f"no attempt failed{hint}", err=True)
+        echo(f"no attempt failed{hint}", err=True)
 
 
 def _application(job: str) -> str:
@@ -91,14 +93,14 @@ def _attempts(yarn: Any, application: str) -> list[dict[str, Any]]:
         tasks = yarn.tasks(application)
         return [entry for task in tasks for entry in yarn.attempts(application, task["id"])]
     except RestError as error:
-        click.echo(f"its tasks are not known (any more): {error}", err=True)
+        echo(f"its tasks are not known (any more): {error}", err=True)
         return []
 
 
 def _show(yarn: Any, entry: dict[str, Any], name: str) -> None:
     node = entry.get("nodeHttpAddress") or ""
-    click.echo(f"==> {entry['id']} on {node or '?'}: {entry['state'].lower()} <==")
+    echo(f"==> {entry['id']} on {node or '?'}: {entry['state'].lower()} <==")
     if entry.get("diagnostics"):
-        click.echo(entry["diagnostics"].strip())
+        echo(entry["diagnostics"].strip())
     content = yarn.log(entry.get("assignedContainerId") or "", node, name)
-    click.echo("(its log is gone)" if content is None else content.rstrip())
+    echo("(its log is gone)" if content is None else content.rstrip())

@@ -1,5 +1,7 @@
 """``gradreduce``: finds the command, runs it, and turns errors into messages and exit codes."""
 
+import io
+import logging
 import sys
 from importlib import import_module
 from typing import Any
@@ -8,6 +10,7 @@ import click
 
 from mapreduce import __version__
 from mapreduce.errors import Interrupted
+from mapreduce.support.printable import Record, echo
 from mapreduce.support.suggest import did_you_mean
 
 #: By the name of a command, its place and its line in the help, which imports no command.
@@ -82,13 +85,16 @@ def main(arguments: list[str] | None = None) -> int:
     if debug:
         arguments.remove("--debug")
     end = _end(arguments)
+    logging.setLogRecordFactory(Record)
     try:
         result = cli.main(
             arguments[:end], prog_name="gradreduce", standalone_mode=False, obj=arguments[end + 1 :]
         )
         return result if isinstance(result, int) else 0
     except click.ClickException as error:
-        error.show()
+        with io.StringIO() as text:
+            error.show(text)
+            echo(text.getvalue(), nl=False, err=True)
         return error.exit_code
     except BaseException as error:
         if debug:
@@ -109,16 +115,16 @@ def _report(error: BaseException) -> int:
     if isinstance(error, BrokenPipeError) or code == 141:
         return 141
     if isinstance(error, KeyboardInterrupt | click.Abort | Interrupted):
-        click.echo("interrupted", err=True)
+        echo("interrupted", err=True)
         return code or 130
     if code is None and isinstance(error, OSError):
         code = 74
     if any(kind.__name__ == "StepFailedException" for kind in type(error).__mro__):
         code = code or 1
     if isinstance(code, int):
-        click.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
         return code
-    click.echo(
+    echo(
         f"error: {type(error).__name__}: {error}. This should not happen; --debug shows where",
         err=True,
     )

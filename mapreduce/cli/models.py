@@ -7,6 +7,7 @@ import click
 
 from hdfs_utils.paths import AnyPath
 from mapreduce.cli.common import LOCATION, json_option, print_json
+from mapreduce.support.printable import echo
 
 
 @click.group()
@@ -19,20 +20,18 @@ def list_() -> None:
     """List the models and the layers that --model takes, with their forms."""
     from mapreduce.models import LAYERS, MODELS, NETWORKS
 
-    click.echo("Models:")
+    echo("Models:")
     for name in MODELS:
         if name != "sequential":
-            click.echo(f"  {MODELS.forms.get(name, name)}")
-    click.echo("\nNetworks:")
+            echo(f"  {MODELS.forms.get(name, name)}")
+    echo("\nNetworks:")
     for name, spec in NETWORKS.items():
-        click.echo(f"  {name} = {spec}")
-    click.echo("\nLayers of a network LAYER[,LAYER...]:")
+        echo(f"  {name} = {spec}")
+    echo("\nLayers of a network LAYER[,LAYER...]:")
     for name in LAYERS:
         kind = LAYERS.find(name)
         where = "" if kind.on_cuda else "  (CPU alone)"
-        click.echo(
-            f"  {kind.form:44}{(kind.__doc__ or '').splitlines()[0].replace('``', '')}{where}"
-        )
+        echo(f"  {kind.form:44}{(kind.__doc__ or '').splitlines()[0].replace('``', '')}{where}")
 
 
 @models.command()
@@ -74,7 +73,7 @@ def show(spec: str, data: AnyPath, dtype: str, as_json: bool) -> None:
             cell.ljust(width) if at < 1 else cell.rjust(width)
             for at, (cell, width) in enumerate(cells)
         ]
-        click.echo("  ".join(line).rstrip())
+        echo("  ".join(line).rstrip())
 
 
 def described(spec: str, data: AnyPath, dtype: str = "float32") -> list[dict[str, Any]]:

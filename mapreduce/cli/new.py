@@ -9,6 +9,7 @@ import click
 
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.support.commands import command
+from mapreduce.support.printable import echo
 
 #: Names that a job's file would hide.
 _TAKEN = {*sys.stdlib_module_names, "hdfs_utils", "jobs", "kernels", "mapreduce", "mrjob", "pytest"}
@@ -55,7 +56,7 @@ def new(path: Path) -> None:
         except OSError as error:
             raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
     job, test, lines = targets
-    click.echo(f"{job}, {test} and {lines} are written. Next:\n")
+    echo(f"{job}, {test} and {lines} are written. Next:\n")
     for words in (("gradreduce", "run", job, lines), ("gradreduce", "check", job, lines)):
-        click.echo(command(*words))
-    click.echo(command("python", "-m", "pytest", test))
+        echo(command(*words))
+    echo(command("python", "-m", "pytest", test))

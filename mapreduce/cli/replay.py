@@ -22,6 +22,7 @@ from mapreduce.cli.common import (
     runner_options,
     trust_option,
 )
+from mapreduce.support.printable import echo
 
 
 @click.command()
@@ -68,8 +69,8 @@ def replay(run: AnyPath, out: Path | None, as_json: bool, quiet: bool, **values:
         content = {"run": str(run), "model_sha256": ended.model_sha256, **late._asdict()}
         print_json({**content, "seconds": seconds})
         return
-    click.echo(
+    echo(
         f"replayed {late.pushes:,} gradients in {seconds:.1f} s; their staleness was "
         f"{late.mean:.3g} in the mean, {late.most:,} at most"
     )
-    click.echo(f"model_sha256 {ended.model_sha256}, as in {run}")
+    echo(f"model_sha256 {ended.model_sha256}, as in {run}")

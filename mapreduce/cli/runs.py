@@ -7,7 +7,7 @@ import click
 
 from hdfs_utils.paths import AnyPath, ordered
 from mapreduce.cli.common import FOLDER, LOCATION, json_option, print_json
-from mapreduce.support.printable import aligned, printable
+from mapreduce.support.printable import aligned, echo, printable
 
 
 @click.group()
@@ -29,7 +29,7 @@ def list_(folder: AnyPath, as_json: bool) -> None:
     for path in ordered(folder.rglob("run.json")):
         try:
             summary = RunDir(path.parent).summary(
-                lambda message: click.echo(f"warning: {message}", err=True)
+                lambda message: echo(f"warning: {message}", err=True)
             )
         except Exception as error:
             # A damaged run must not hide the others.
@@ -39,16 +39,16 @@ def list_(folder: AnyPath, as_json: bool) -> None:
         print_json({"runs": summaries})
         return
     if not summaries:
-        click.echo(f"no runs in {folder}")
+        echo(f"no runs in {folder}")
         return
     widest = max(len(summary["run"]) for summary in summaries)
     for summary in summaries:
         if "error" in summary:
-            click.echo(f"{summary['run']:{widest}}  damaged   {printable(summary['error'])}")
+            echo(f"{summary['run']:{widest}}  damaged   {printable(summary['error'])}")
             continue
         name = "loss" if summary["accuracy"] is None else "accuracy"
         evaluated = summary["eval_loss" if name == "loss" else name]
-        click.echo(
+        echo(
             f"{summary['run']:{widest}}  {summary['state']:8}  {summary['model']:14}  "
             f"{summary['completed']:>7,}/{summary['rounds']:<7,}  "
             f"train loss {_number(summary['pass_loss']):9}  "
@@ -56,7 +56,7 @@ def list_(folder: AnyPath, as_json: bool) -> None:
             f"{(summary['model_sha256'] or '–')[:12]}"
         )
         for warning in summary["warnings"]:
-            click.echo(f"{'':{widest}}  warning: {printable(warning)}")
+            echo(f"{'':{widest}}  warning: {printable(warning)}")
 
 
 def _number(value: float | None) -> str:
@@ -84,7 +84,7 @@ def show(run: AnyPath, as_json: bool) -> None:
         try:
             late = pushes.staleness(directory)
         except (DataError, StorageError) as error:
-            click.echo(f"warning: {error}", err=True)
+            echo(f"warning: {error}", err=True)
     content: dict[str, Any] = directory.summary() | {
         "data": directory.config.data,
         "data_sha256": directory.config.plan.data.sha256,
@@ -101,12 +101,12 @@ def show(run: AnyPath, as_json: bool) -> None:
         return
     for name, value in content.items():
         if isinstance(value, dict):
-            click.echo(f"{name}:")
+            echo(f"{name}:")
             for key, entry in value.items():
-                click.echo(f"  {printable(key):18}{_short(entry)}")
+                echo(f"  {printable(key):18}{_short(entry)}")
         # What this run has not.
         elif value is not None or name not in ("scaling", "staleness"):
-            click.echo(f"{name:20}{_shown(value)}")
+            echo(f"{name:20}{_shown(value)}")
 
 
 def _shown(value: object) -> str:
@@ -119,7 +119,7 @@ def _short(value: object) -> str:
 
 
 def _told(message: str) -> None:
-    click.echo(f"warning: {message}", err=True)
+    echo(f"warning: {message}", err=True)
 
 
 @runs.command()
@@ -157,7 +157,7 @@ def table(folder: AnyPath, sort: str | None, as_json: bool) -> None:
     for run, one in zip(ranked, chosen, strict=True):
         cells = (["|" * bool(part), *map(_cell, part.values())] for part in one.values())
         lines.append([run, *(cell for part in cells for cell in part)])
-    click.echo("\n".join(aligned(lines)) if chosen else f"no runs in {folder}")
+    echo("\n".join(aligned(lines)) if chosen else f"no runs in {folder}")
 
 
 def _cell(value: object) -> str:
@@ -189,9 +189,9 @@ def compare(first: AnyPath, second: AnyPath, as_json: bool) -> None:
         print_json(differences)
         return
     for part, names in differences.items():
-        click.echo(f"{part}:" if names else f"{part}: the same")
+        echo(f"{part}:" if names else f"{part}: the same")
         for line in aligned([f"  {n}", *map(_cell, pair)] for n, pair in names.items()):
-            click.echo(line)
+            echo(line)
 
 
 @runs.command()
@@ -217,11 +217,11 @@ def prune(folder: AnyPath, failed: bool, yes: bool, as_json: bool) -> None:
         return
     for run, paths in doomed.items():
         what = "the run" if paths == [run.path] else f"files and checkpoints: {len(paths):,}"
-        click.echo(f"{printable(str(run.path))}: {what}")
+        echo(f"{printable(str(run.path))}: {what}")
     if not names:
-        click.echo("nothing to remove")
+        echo("nothing to remove")
     elif not yes:
-        click.echo("nothing was removed: add --yes to remove this", err=True)
+        echo("nothing was removed: add --yes to remove this", err=True)
 
 
 @runs.command()
@@ -250,4 +250,4 @@ def plot(paths: tuple[AnyPath, ...], out: Path, against: str) -> None:
         raise OutputError(
             f"{out} cannot be written: {error}. Name another file by --out"
         ) from error
-    click.echo(out)
+    echo(out)

@@ -5,6 +5,7 @@ import textwrap
 import click
 
 from mapreduce.cli.common import json_option, print_json
+from mapreduce.support.printable import echo
 
 
 @click.command()
@@ -29,9 +30,9 @@ def strategies(as_json: bool) -> None:
         print_json(found)
         return
     for name, about in found.items():
-        click.echo(name)
+        echo(name)
         for title, text in about.items():
             shown = " ".join(text) if isinstance(text, list) else text
             if shown:
                 lines = textwrap.wrap(shown, 80, break_on_hyphens=False)
-                click.echo(f"  {title:8} " + f"\n{'':11}".join(lines))
+                echo(f"  {title:8} " + f"\n{'':11}".join(lines))

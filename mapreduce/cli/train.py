@@ -18,6 +18,7 @@ from mapreduce.cli.common import (
 from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags as options
+from mapreduce.support.printable import echo
 
 _COMMON = (
     "model",
@@ -97,6 +98,6 @@ def resume(context: click.Context, /, **values: Any) -> None:
         given["mrjob_arguments"] = context.obj
 
     def warn(message: str) -> None:
-        click.echo(f"warning: {message}", err=True)
+        echo(f"warning: {message}", err=True)
 
     console.follow(values, lambda events: (run, starting.resume(run, given, events, warn)))

@@ -17,6 +17,7 @@ from mrjob.setup import parse_legacy_hash_path
 from mapreduce.batches.pairs import code_of, place_of
 from mapreduce.errors import MissingInputError
 from mapreduce.support.commands import command
+from mapreduce.support.printable import echo
 from mapreduce.support.suggest import missing, names_in
 
 #: What mrjob calls a method of a step with, by the last word of its kind.
@@ -58,11 +59,11 @@ def _warn_of_unused(script: str) -> None:
     # A program that has failed has said so.
     if unused and not hasattr(sys, "last_value"):
         name = unused[-1].__name__
-        print(
+        echo(
             f"warning: {Path(script).name} defines the job {name}, and ends without running it. "
             f"Write at the end of the file:\n\nif __name__ == '__main__':\n    {name}.run()\n\n"
             f"Or run it by: {command('gradreduce', 'run', Path(script))} INPUT",
-            file=sys.stderr,
+            err=True,
         )
 
 

@@ -3,13 +3,13 @@
 import difflib
 import inspect
 import re
-import sys
 from weakref import WeakSet
 
 from mrjob.job import MRJob
 from mrjob.step import _JOB_STEP_FUNC_PARAMS
 
 from mapreduce.batches.pairs import place_of
+from mapreduce.support.printable import echo
 
 _KNOWN = {*_JOB_STEP_FUNC_PARAMS, "mapper_batch", "reducer_batch", "steps"}
 
@@ -49,7 +49,7 @@ def warn_of_names(job_class: type[MRJob]) -> None:
     if job_class not in _warned:
         _warned.add(job_class)
         for sentence in mistyped(job_class):
-            print(f"warning: {sentence}", file=sys.stderr)
+            echo(f"warning: {sentence}", err=True)
 
 
 def _is_base(kind: type) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from mapreduce.errors import DataError, GradreduceError, UsageError
 from mapreduce.job.mistyped import mistyped
 from mapreduce.support import parents
+from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.tracing import summary
 from mapreduce.tracing.engine import TracingRunner, tracing
@@ -394,9 +395,9 @@ def check(
         checker = Checker(runner, name, arguments, options["shrink"])
         sampled = any(source.sampled for source in runner.input[0])
         if sampled:
-            print(
+            echo(
                 f"the input is long: {sum(map(len, runner.input[1])):,} of its lines are taken, "
                 "from all over it; --lines N takes more",
-                file=sys.stderr,
+                err=True,
             )
         yield from checker.findings(options["laws"])

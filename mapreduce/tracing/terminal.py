@@ -3,13 +3,15 @@
 import sys
 from collections.abc import Iterable
 from itertools import accumulate
+from typing import Any
 
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
-from rich.text import Text
+from rich.text import Text as RichText
 
+from mapreduce.support.printable import visible
 from mapreduce.tracing.blocks import (
     Block,
     Cell,
@@ -32,6 +34,17 @@ _SHADES, _SMALL = " ░▒▓█", 10
 _WIDTH = 100
 
 _KEYS = "Enter: next   b: back   q: end"
+
+
+class Text(RichText):
+    """A text of which a terminal obeys nothing but the style."""
+
+    def __init__(self, text: str = "", style: Any = "", **more: Any) -> None:
+        super().__init__(visible(text), style, **more)
+
+    def append(self, text: Any, style: Any = None) -> Any:
+        """Add a text."""
+        return super().append(visible(text) if isinstance(text, str) else text, style)
 
 
 def new_console() -> Console:
@@ -70,7 +83,7 @@ def _table(table: Table) -> RenderableType:
         numeric = index in table.numeric
         longest = max((len(row[index].text) for row in table.cells if index < len(row)), default=0)
         drawn.add_column(
-            table.head[index] if table.head else "",
+            Text(table.head[index] if table.head else ""),
             justify="right" if numeric else "left",
             # The text of a network would leave no room for what stands before it.
             no_wrap=numeric and longest < _WIDTH // 2,

@@ -5,12 +5,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.text import Text
 
 from mapreduce.tracing import terminal
 from mapreduce.tracing.blocks import Section, Table, code, count, table
 from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.showing import text_of
+from mapreduce.tracing.terminal import Text
 
 _MARKS = {
     "obeyed": ("✓", "green"),

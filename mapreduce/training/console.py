@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from mapreduce.errors import Interrupted
 from mapreduce.runs.events import (
     Evaluated,
@@ -22,6 +20,7 @@ from mapreduce.runs.events import (
 )
 from mapreduce.support import numeric
 from mapreduce.support.commands import resume
+from mapreduce.support.printable import echo
 
 if TYPE_CHECKING:
     from mapreduce.executors.chain import ChainJob
@@ -72,21 +71,21 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
     seconds = time.monotonic() - started
     summary = run.summary() | {"seconds": round(seconds, 3)}
     if values["as_json"]:
-        click.echo(json.dumps(summary, indent=1, allow_nan=False))
+        echo(json.dumps(summary, indent=1, allow_nan=False))
         return
     if ended.search == "converged":
         norm = outcome.gradient_norm(run.config.plan, ended)
-        click.echo(f"converged after {ended.completed:,} rounds: {norm}")
+        echo(f"converged after {ended.completed:,} rounds: {norm}")
     elif ended.stopped_early and ended.search != "stalled":
-        click.echo(f"stopped early: the best evaluation was after {ended.completed:,} rounds")
-    click.echo(f"trained in {seconds:.1f} s: {run.path}")
+        echo(f"stopped early: the best evaluation was after {ended.completed:,} rounds")
+    echo(f"trained in {seconds:.1f} s: {run.path}")
     if summary["eval_loss"] is not None:
-        click.echo(scores(summary["accuracy"], summary["eval_loss"]))
+        echo(scores(summary["accuracy"], summary["eval_loss"]))
     if summary["bytes_pushed"] is not None:
-        click.echo(traffic(summary))
-    click.echo(f"model_sha256 {ended.model_sha256}")
+        echo(traffic(summary))
+    echo(f"model_sha256 {ended.model_sha256}")
     for warning in summary["warnings"]:
-        click.echo(f"warning: {warning}", err=True)
+        echo(f"warning: {warning}", err=True)
 
 
 def _show_plan(values: Mapping[str, Any]) -> None:
@@ -107,11 +106,11 @@ def _show_plan(values: Mapping[str, Any]) -> None:
         "plan_sha256": plan.sha256,
     }
     if values["as_json"]:
-        click.echo(json.dumps({**content, "plan": plan.to_dict()}, indent=1, allow_nan=False))
+        echo(json.dumps({**content, "plan": plan.to_dict()}, indent=1, allow_nan=False))
         return
     for name, value in content.items():
         shown = f"{value:,}" if isinstance(value, int) else value
-        click.echo(f"{name.replace('_', ' '):18}{shown}")
+        echo(f"{name.replace('_', ' '):18}{shown}")
 
 
 def scores(accuracy: float | None, loss: float) -> str:
@@ -234,11 +233,11 @@ class Display:
 
     def say(self, text: str, *, stays: bool = True) -> None:
         """Print a line, which the next one replaces unless it ``stays``."""
-        click.echo(("\r\x1b[K" if self._is_drawn else "") + text, nl=stays, err=True)
+        echo(text, nl=stays, err=True, erase=self._is_drawn)
         self._is_drawn = not stays
 
     def close(self) -> None:
         """End a line that could still be replaced."""
         if self._is_drawn:
-            click.echo(err=True)
+            echo(err=True)
         self._is_drawn = False

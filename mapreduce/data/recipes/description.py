@@ -13,6 +13,7 @@ from mapreduce.data.batch import Array
 from mapreduce.data.recipes import kinds as kinds_of
 from mapreduce.data.recipes import quantiles
 from mapreduce.data.recipes.summary import Column, Numbers, Summary, Texts, distinct
+from mapreduce.support.printable import printable
 
 #: The largest ratio of standard deviations that is not worth a word.
 SCALES = 100
@@ -243,7 +244,13 @@ def as_text(found: Mapping[str, Any]) -> str:
         share = f"{missing:,} ({missing / max(found['rows'], 1):.1%})" if missing else ""
         about = "" if column["distinct_is_exact"] else "about "
         rows.append(
-            (name, column["kind"], share, f"{about}{column['distinct']:,}", _values(column))
+            (
+                printable(name),
+                column["kind"],
+                share,
+                f"{about}{column['distinct']:,}",
+                printable(_values(column)),
+            )
         )
     widths = [max(len(row[i]) for row in rows) for i in range(4)]
     lines = [

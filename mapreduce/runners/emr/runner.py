@@ -27,6 +27,7 @@ from mapreduce.runners.hadoop import submissions
 from mapreduce.runners.hadoop.failures import Failure, JobFailedException
 from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.hadoop.task import PACKAGES
+from mapreduce.support.printable import echo
 
 log = logging.getLogger("mrjob.emr")
 
@@ -148,15 +149,14 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         """Ask whether a cluster is to start, which costs money; raise a UsageError if not."""
         what = f"This starts {self._cluster_in_words()}\n"
         if self._opts["yes"]:
-            sys.stderr.write(what)
+            echo(what, err=True, nl=False)
             return
         if sys.stdin is None or not sys.stdin.isatty():
             raise UsageError(
                 f"{what}Nothing was started, because there is no terminal on which to ask. Add "
                 f"--yes to start it"
             )
-        sys.stderr.write(f"{what}Start it? [y/N] ")
-        sys.stderr.flush()
+        echo(f"{what}Start it? [y/N] ", err=True, nl=False)
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise UsageError("the cluster was not confirmed: nothing was started")
 
@@ -200,7 +200,7 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         for path in self._input_paths:
             self._check_local_input(path)
         named = self._opts["cluster_id"]
-        print("would run on" if named else "would start", named or self._cluster_in_words())
+        echo(f"would run on {named}" if named else f"would start {self._cluster_in_words()}")
         commands = [line for (line,) in self._bootstrap_python()] + self._opts["bootstrap"]
         for what, found in (
             ("input", self._input_paths),
@@ -211,8 +211,8 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
             ("steps", [", ".join(filter(step.__contains__, _PARTS)) for step in self._get_steps()]),
         ):
             for number, text in enumerate(found):
-                print(f"{'' if number else what:17}{text}")
-        print("Nothing was started.")
+                echo(f"{'' if number else what:17}{text}")
+        echo("Nothing was started.")
 
     # What tasks need
 
