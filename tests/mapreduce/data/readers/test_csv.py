@@ -238,8 +238,8 @@ def test_word_among_numbers(write, small_blocks, before, word):
     assert str(caught.value) == (
         f"a.csv, column y: {before + 100:,} of its {before + 101:,} fields are numbers, others are "
         f"not: {word!r}. Say {advice} if these are numbers with other signs in "
-        f"them, --na {shlex.quote(word)} if that stands for a missing number, --category y if all are "
-        f"names, or --drop y"
+        f"them, --na {shlex.quote(word)} if that stands for a missing number, --category y "
+        f"if all are names, or --drop y"
     )
     features, _ = decode([path], na=(word,))
     assert [row[1:] for row in features] == [[2, 0]] * before + [[2, 1]] + [[2, 0]] * 100
