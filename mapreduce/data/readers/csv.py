@@ -36,10 +36,10 @@ def source(
     """Rows of one or more CSV files of the same columns, gzipped or not.
 
     The first line is a header if none of its fields is a number. If some or all are, the columns
-    that the recipe names decide: one of the fields says that it is a header, the number of a column
-    that it is a row. If nothing is said, numbers alone are a row,
-    but for those from 0 on, one after the other, or from 1 on in four columns or more, and years,
-    which may be either. Without a header, columns are named by their numbers from 1 on.
+    that the recipe names, or a model's, decide: one of the fields says that it is a header, the
+    number of a column that it is a row. If nothing is said, numbers alone are a row, but for those
+    from 0 on, one after the other, or from 1 on in four columns or more, and years, which may be
+    either. Without a header, columns are named by their numbers from 1 on.
 
     Parameters
     ----------
@@ -58,7 +58,8 @@ def source(
         or too many fields, or a field cannot be used; the message names file, row and column.
     """
     recipe = recipe or Recipe()
-    return tables.source(CsvTable(paths, recipe), recipe, like)
+    known = () if like is None else [column.name for column in like.columns]
+    return tables.source(CsvTable(paths, recipe, known), recipe, like)
 
 
 class CsvTable:
@@ -68,7 +69,7 @@ class CsvTable:
     is_typed = False
     categories: Collection[str] = ()
 
-    def __init__(self, paths: list[Path], recipe: Recipe) -> None:
+    def __init__(self, paths: list[Path], recipe: Recipe, known: Sequence[str] = ()) -> None:
         if not paths:
             raise UsageError("no source: name the CSV files")
         self.paths = paths
@@ -77,7 +78,7 @@ class CsvTable:
         first, more = self._first_line(paths[0])
         has_header = recipe.header
         if has_header is None:
-            has_header = _has_header(first, recipe, paths[0])
+            has_header = _has_header(first, recipe, paths[0], known)
         self.has_names = has_header
         self.names = self._columns(first, more, paths[0])
         self._own = {paths[0]: self.names}
@@ -317,12 +318,12 @@ def _one(column: Any) -> Any:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _has_header(names: list[str], recipe: Recipe, path: Path) -> bool:
+def _has_header(names: list[str], recipe: Recipe, path: Path, known: Sequence[str]) -> bool:
     numbers = [name for name in names if name and name not in MISSING and _is_number(name)]
     are_all = all(name in MISSING or _is_number(name) for name in names)
     if not numbers and not are_all:
         return True
-    said = {recipe.weights, recipe.id, *recipe.drop, *recipe.only, *recipe.columns}
+    said = {recipe.weights, recipe.id, *recipe.drop, *recipe.only, *recipe.columns, *known}
     if recipe.labelled:
         said.add(recipe.label or DEFAULT_LABEL)
     places = {str(i + 1) for i in range(len(names))}

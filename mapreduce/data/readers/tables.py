@@ -287,6 +287,9 @@ class Reader:
                 row = int((~np.isnan(values) & ~np.isin(values, (0.0, 1.0))).argmax())
                 raise BadField(row, name, f"expected a boolean, found {values[row]:g}")
         elif kind == "text":
+            if pa.types.is_floating(column.type):
+                # No name is "nan".
+                column = pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
             values, found = fields.texts(self.given(column), self.recipe.na), kind
             broken = pc.match_substring_regex(values, "[\r\n]")
             if pc.any(broken).as_py():

@@ -118,7 +118,7 @@ def _column(
     elif column.values is not None:
         most = sorted(column.values.items(), key=lambda pair: (-pair[1], pair[0]))[:_FREQUENT]
         found["most_frequent"] = dict(most)
-        if 2 * column.numeric > column.rows and advice is None:
+        if column.words and 2 * column.numeric > column.rows and advice is None:
             notes.append(
                 f"{column.numeric:,} of its fields are numbers, others are not: "
                 f"{', '.join(map(repr, column.words[:5]))}"

@@ -868,6 +868,20 @@ def test_parts_may_count_their_categories_differently(tmp_path):
     assert FittedRecipe.from_bytes(source.finish().recipe).columns[0].levels == ("0", "1", "7")
 
 
+def test_no_category_is_nan(tmp_path):
+    path = typed(tmp_path / "a.parquet", {"x": [1.5, np.nan, 2.0, 1.5], "label": list("abab")})
+    fitted, _ = fitted_of(path, columns=numbers(x="category"))
+    assert (fitted.columns[0].levels, fitted.columns[0].indicator) == (("1.5", "2"), True)
+
+
+def test_a_header_of_numbers_is_that_of_the_training_data(write):
+    rows = ["land,1990,2020", "0,5,a", "1,6,b"]
+    fitted, features = fitted_of(write(lines(*rows)), label="2020")
+    new = write(lines(*(row.rpartition(",")[0] for row in rows)), "new.csv")
+    found = read(like(fitted, new, labelled=False, label=None, task=None))
+    assert np.array_equal(found.features, features)
+
+
 @pytest.mark.parametrize("chunks", [0, 1, 2])
 def test_texts_of_polars(chunks):
     parts = [views(["Rome", "Oslo"]), views(["Lima", "Oslo"])][:chunks]
