@@ -13,6 +13,7 @@ from hypothesis import settings
 
 import kernels
 from mapreduce import compat
+from mapreduce.support import numeric
 
 # Tests start hundreds of Pythons; each takes three times as long where byte code is not kept.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -37,6 +38,13 @@ def _no_silence():
     """Undoes what commands in this process do for all that follow: to mrjob's log, by ``-q``."""
     logging.getLogger("mrjob").setLevel(logging.NOTSET)
     os.environ.pop(kernels.QUIET, None)
+
+
+@pytest.fixture
+def pinned(monkeypatch):
+    """Lets commands run in this process: they would start it again to set what is set already."""
+    for name, value in numeric.environment("native").items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")

@@ -17,10 +17,9 @@ from mapreduce.runs import checkpoint, events
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, RunStarted, Warned
 from mapreduce.runs.execution import Execution
-from mapreduce.support import numeric
 from mapreduce.training import driver
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.usefixtures("pinned")]
 
 SETTINGS = Settings("mlp:9", optimizer="adam", batch_size=96, rounds=10, checkpoint_every=4)
 PATIENT = Settings(
@@ -36,12 +35,6 @@ def data(tmp_path_factory):
     for name, settings in (("plain", SETTINGS), ("patient", PATIENT)):
         train(driver.create(folder / name, settings, folder / "train", folder / "test"))
     return folder
-
-
-@pytest.fixture(autouse=True)
-def pinned(monkeypatch):
-    """Commands run in this process, and would start it anew."""
-    monkeypatch.setattr(numeric, "pin", lambda _: None)
 
 
 def train(run, executor="chain"):

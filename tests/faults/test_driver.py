@@ -132,38 +132,6 @@ def test_killed_when_the_result_was_published(data, tmp_path):
     assert not left.exists()
 
 
-# Signals
-
-
-@pytest.fixture(scope="module")
-def undisturbed(data):
-    """The hash of a long run that nobody disturbs."""
-    programs.succeed("train", data / "train", "--run", data / "undisturbed", *LONG)
-    shown = json.loads(programs.succeed("runs", "show", data / "undisturbed", "--json"))
-    return shown["model_sha256"]
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_signals_keep_a_checkpoint_and_say_how_to_go_on(data, undisturbed, tmp_path, number, code):
-    """Row 6. The signal goes to the whole process group, as that of a terminal does."""
-    path = tmp_path / "run"
-    process = programs.start("train", data / "train", "--run", path, *LONG)
-    run = RunDir(path)
-    programs.wait_until(lambda: max(run.complete_rounds(), default=0) > 100)
-    os.killpg(process.pid, number)
-    _, stderr = process.communicate(timeout=programs.PATIENCE)
-    assert process.returncode == code
-    assert f"gradreduce resume {path}" in stderr
-    assert "Traceback" not in stderr
-    (saved,) = checkpoint.saved(run)
-    assert saved > 100
-    assert checkpoint.load(run, run.config.plan.create_model(), saved).completed == saved
-    assert programs.processes_of(str(tmp_path)) == []
-    assert lease.holder(path) is None
-    resumed = json.loads(programs.succeed("resume", path, "--json"))
-    assert resumed["model_sha256"] == undisturbed
-
-
 # A gradient that is not finite
 
 

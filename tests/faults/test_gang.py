@@ -1,6 +1,5 @@
 """Row 19: tasks of a gang are killed and stopped, and its driver; nothing is lost but seconds."""
 
-import json
 import os
 import random
 import signal
@@ -15,7 +14,6 @@ from builders import blobs_in
 from gangs import ranks
 from mapreduce.executors.gang import rounds
 from mapreduce.plan.settings import Settings
-from mapreduce.runs import checkpoint, lease
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, RoundCompleted
 from mapreduce.runs.execution import Execution
@@ -33,9 +31,6 @@ SETTINGS = Settings(
     checkpoint_every=200,
     eval_every=300,
 )
-LONG = ["--model", "mlp:9", "--rounds", 3000, "--batch-size", 96, "--executor", "gang"]
-
-
 data = blobs_in(train=(200, 170, 97), test=(60,))
 
 
@@ -151,37 +146,6 @@ def test_ranks_that_are_killed_leave_no_memory(data, tmp_path, monkeypatch):
     # It has no name, so it is gone with them.
     assert ["/memfd:gradreduce (deleted)" in text for found in maps for text in found] == [True] * 4
     assert ranks() == []
-
-
-def test_signals_leave_a_run_that_can_go_on_and_no_process(data, tmp_path):
-    """Row 6, with a gang: and the driver is killed once more after that."""
-    programs.succeed("train", data / "train", "--run", tmp_path / "whole", *LONG, "--workers", 2)
-    shown = json.loads(programs.succeed("runs", "show", tmp_path / "whole", "--json"))
-    run = RunDir(tmp_path / "run")
-    process = programs.start("train", data / "train", "--run", run.path, *LONG, "--workers", 2)
-    programs.wait_until(lambda: max(run.complete_rounds(), default=0) > 10)
-    os.killpg(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=programs.PATIENCE)
-    assert process.returncode == 130
-    assert f"gradreduce resume {run.path}" in stderr
-    assert "Traceback" not in stderr
-    assert checkpoint.saved(run)
-    assert programs.processes_of(str(run.path)) == []
-    assert lease.holder(run.path) is None
-    assert not list((run.path / "gang").iterdir())
-
-    before = max(run.complete_rounds())
-    process = programs.start("resume", run.path)
-    programs.wait_until(lambda: max(run.complete_rounds(), default=0) > before)
-    programs.kill(process)
-    programs.wait_until(lambda: not programs.processes_of(str(run.path)))
-    resumed = json.loads(programs.succeed("resume", run.path, "--json"))
-    assert resumed["model_sha256"] == shown["model_sha256"]
-    assert not list((run.path / "gang").iterdir())
-    lines = (run.path / "events.jsonl").read_text().splitlines()
-    told = [json.loads(line) for line in lines]
-    done = [event["completed"] for event in told if event["event"] == "RoundCompleted"]
-    assert done == list(range(1, 3001))
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """A signal ends every command with a word, its exit code, and nothing half-written."""
 
+import json
 import os
 import random
 import shutil
@@ -13,14 +14,16 @@ import pytest
 
 import datasets
 import programs
+from builders import blobs_in
+from mapreduce.runs import checkpoint, events, lease
 from mapreduce.runs.directory import RunDir
 
 pytestmark = pytest.mark.fault
 
 
-def interrupted(process, number):
+def interrupted(process, number, send=os.kill):
     """The message of a command that a signal ends; no traceback, nobody is left."""
-    process.send_signal(number)
+    send(process.pid, number)
     _, err = process.communicate(timeout=programs.PATIENCE)
     assert process.returncode == 128 + number, err
     assert "Traceback" not in err
@@ -54,19 +57,48 @@ def test_an_import(tmp_path, place, number, begun):
     assert list(folder.iterdir()) == []
 
 
+data = blobs_in(train=(200, 170, 97))
+TRAIN = ["--model", "mlp:9", "--rounds", 3000, "--batch-size", 96, "--workers", 2]
+GANG = ["-r", "parallel", "--executor", "gang", "--workers", 2, "--json"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(data):
+    """The hash of a long run that nobody disturbs."""
+    ended = programs.succeed("train", data, *TRAIN, *GANG, "--run", data.parent / "undisturbed")
+    return json.loads(ended)["model_sha256"]
+
+
 @pytest.mark.parametrize(
-    ("runner", "number"), [("inline", signal.SIGINT), ("local", signal.SIGTERM)]
+    ("runner", "executor", "number"),
+    [
+        ("parallel", "chain", signal.SIGTERM),
+        ("inline", "chain", signal.SIGINT),
+        ("local", "chain", signal.SIGTERM),
+        ("parallel", "gang", signal.SIGINT),
+    ],
 )
-def test_a_training(tmp_path, place, runner, number):
-    datasets.blobs(tmp_path / "data")
-    run = RunDir(tmp_path / "run")
-    options = ["--epochs", 1000, "--workers", 2, "-r", runner, "--batch-size", 32]
-    process = programs.start("train", tmp_path / "data", "--run", run.path, *options, env=place)
+def test_a_training(data, undisturbed, tmp_path, place, runner, executor, number):
+    """Row 6. The signal goes to the whole process group, as that of a terminal does."""
+    run, how = RunDir(tmp_path / "run"), ["-r", runner, "--executor", executor]
+    process = programs.start("train", data, "--run", run.path, *TRAIN, *how, env=place)
     programs.wait_until(
         lambda: process.poll() is not None or max(run.complete_rounds(), default=0) > 0
     )
-    assert f"gradreduce resume {run.path}" in interrupted(process, number)
-    assert list(run.checkpoints.iterdir())
+    assert f"gradreduce resume {run.path}" in interrupted(process, number, os.killpg)
+    (saved,) = checkpoint.saved(run)
+    assert checkpoint.load(run, run.config.plan.create_model(), saved).completed == saved > 0
+    assert programs.processes_of(str(run.path)) == []
+    assert lease.holder(run.path) is None
+    assert not any((run.path / "gang").glob("*"))
+    resumed = json.loads(programs.succeed("resume", run.path, *GANG))
+    assert resumed["model_sha256"] == undisturbed
+    told = [
+        event
+        for event in events.read(run.path / "events.jsonl")
+        if event["event"] == "RoundCompleted"
+    ]
+    assert [event["completed"] for event in told] == [*range(1, 3001)]
 
 
 RECORDS = """\

@@ -11,7 +11,6 @@ import pytest
 
 import datasets
 import programs
-import warm
 from mapreduce.cli import common
 from mapreduce.cli.main import main
 from mapreduce.errors import DataError, UntrustedError
@@ -448,6 +447,7 @@ def test_another_machine_is_asked_only_if_it_is_named_again(run):
     assert common.open_run(run, (place,), ()).config.data == place
 
 
+@pytest.mark.usefixtures("pinned")
 def test_nothing_that_a_run_names_is_imported_or_run(run, made, tmp_path, monkeypatch, capsys):
     """Every text of a run and of its data is replaced by what would leave a canary behind."""
     canary = tmp_path / "canary"
@@ -455,9 +455,6 @@ def test_nothing_that_a_run_names_is_imported_or_run(run, made, tmp_path, monkey
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    for name in warm.PINNED:
-        # Or a command would start this process anew.
-        monkeypatch.setenv(name, "1")
     data = Path(shutil.copytree(made / "train", tmp_path / "train"))
     change(run / "run.json", data=str(data))
     change(run / "execution.json", runner="inline")

@@ -1,7 +1,7 @@
 """Optimizers against loops over one parameter, schedules against their closed forms."""
 
+import itertools
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -64,9 +64,14 @@ def test_a_chain_refuses_two_states_of_one_name():
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"weight_decay": 0.01}, {"clip_norm": 1.0}, {"loss_scale": 8.0}]
+    ("name", "options"),
+    [
+        ("lbfgs", {}),
+        *itertools.product(
+            ELEMENTWISE, [{}, {"weight_decay": 0.01}, {"clip_norm": 1.0}, {"loss_scale": 8.0}]
+        ),
+    ],
 )
-@pytest.mark.parametrize("name", [*optim.OPTIMIZERS])
 def test_the_contract(name, options):
     skips = optim.Options(**options, rounds=100, skip_non_finite="clip_norm" in options)
     check_optimizer(lambda: optim.find(name).create(lambda step: 0.1, skips))
@@ -108,7 +113,7 @@ class Blocks:
         self.optimizer = optim.find(name).create(rates, optim.Options(**options))
         assert isinstance(self.optimizer, optim.GlobalTransformation)
         self.params = params
-        self.parts = [slice(a, b) for a, b in pairwise([0, *cuts, len(params)])]
+        self.parts = [slice(a, b) for a, b in itertools.pairwise([0, *cuts, len(params)])]
         self.states = [self.optimizer.init(params[part]) for part in self.parts]
         self.scalars = self.optimizer.first_scalars()
 

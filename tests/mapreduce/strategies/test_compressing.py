@@ -10,7 +10,7 @@ import datasets
 import naive
 import programs
 from builders import GANG, INLINE, blobs_in, create, trained
-from mapreduce.errors import NonFiniteError, UsageError
+from mapreduce.errors import NonFiniteError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs.events import Evaluated, Events, Exchanged
@@ -157,24 +157,6 @@ class TestBytes:
         )
         summary = json.loads(json.dumps(run.summary()))
         assert summary["bytes_pushed"] == event.pushed
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"compress": "topk:0"}, r"--compress: expected fp16, onebit, or topk:RATIO .*'topk:0'"),
-        ({"compress": "onebit:3"}, "found 'onebit:3'"),
-        ({"compress": "zip"}, "found 'zip'"),
-        ({"compress": "fp16", "elastic": 0.2}, "Leave out --compress or --elastic"),
-        (
-            {"compress": "fp16", "strategy": "sync", "replicas": 1, "replica_state": "average"},
-            "sync",
-        ),
-    ],
-)
-def test_what_does_not_fit_together(data, tmp_path, change, message):
-    with pytest.raises(UsageError, match=message):
-        create(tmp_path / "run", data, replace(SETTINGS, **change))
 
 
 @pytest.mark.slow

@@ -260,27 +260,6 @@ def test_a_new_task_writes_the_files_of_one_that_goes_on(data, tmp_path):
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [
-        ({"replicas": 4, "staleness": 2}, r"--staleness 2: expected at least 3 for 4 replicas"),
-        ({"replicas": 9, "staleness": 8}, r"--replicas 9: a local step has 8 slice\(s\) of 4 rows"),
-        (
-            {"optimizer": "lbfgs", "batch_size": 0, "learning_rate": 0.1},
-            "--optimizer lbfgs: it compares rounds",
-        ),
-        ({"clip_norm": 1.0}, "--clip-norm: .* --strategy downpour does not use it"),
-        ({"non_finite": "skip"}, "--non-finite: .* --strategy downpour does not use it"),
-        ({"precision": "mixed"}, "--precision: .* --strategy downpour does not use it"),
-        ({"local_steps": 2}, "--local-steps: .* --strategy downpour does not use it"),
-        ({"strategy": "averaging"}, "--staleness: .* --strategy averaging does not use it"),
-    ],
-)
-def test_what_does_not_fit_together(data, tmp_path, change, message):
-    with pytest.raises(UsageError, match=message):
-        create(tmp_path / "run", data, replace(SETTINGS, **change))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
     [({"staleness": None}, "--staleness None: expected at least 2"), ({"clip_norm": 1.0}, "sums")],
 )
 def test_plans_that_anybody_has_written(plan, change, message):

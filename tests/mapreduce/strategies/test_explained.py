@@ -8,7 +8,8 @@ import datasets
 from builders import trained
 from mapreduce.cli.main import main
 from mapreduce.plan.settings import Settings
-from mapreduce.support import numeric
+
+pytestmark = pytest.mark.usefixtures("pinned")
 
 RUNS = {
     "averaging": ({"replicas": 3, "local_steps": 2, "compress": "onebit"}, "update", True),
@@ -17,13 +18,6 @@ RUNS = {
     "downpour": ({"strategy": "downpour", "replicas": 3, "staleness": 4}, "gradient", True),
     "tournament": ({"strategy": "tournament", "replicas": 3}, "model", False),
 }
-
-
-@pytest.fixture(autouse=True)
-def _pinned(monkeypatch):
-    """The command would start this program again to set what is set already."""
-    for name, value in numeric.environment("native").items():
-        monkeypatch.setenv(name, value)
 
 
 @pytest.mark.parametrize("name", RUNS)

@@ -14,7 +14,6 @@ from mapreduce.cli.main import main
 from mapreduce.data.copying import copy
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.execution import Execution
-from mapreduce.support import numeric
 
 SPEC = "own_averaging:Averaging"
 #: Three pages of parameters, and rounds whose replicas have one slice or two.
@@ -51,13 +50,8 @@ def expected(data):
     return train(data / "inline", data / "train", SETTINGS)
 
 
+@pytest.mark.usefixtures("pinned")
 class TestExplain:
-    @pytest.fixture(autouse=True)
-    def _pinned(self, monkeypatch):
-        """The command would start this program again to set what is set already."""
-        for name, value in numeric.environment("native").items():
-            monkeypatch.setenv(name, value)
-
     def explain(self, data, capsys, *options) -> str:
         command = ["explain", str(data / "inline"), "--trust", SPEC, *options]
         assert main(command) == 0

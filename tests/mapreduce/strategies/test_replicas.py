@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from builders import blobs_in, create, plan_and_params, train
-from mapreduce.errors import NonFiniteError, UsageError
+from builders import blobs_in, plan_and_params, train
+from mapreduce.errors import NonFiniteError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
 from mapreduce.strategies import replicas
@@ -175,26 +175,6 @@ class TestOneStepIsALargeBatch:
         others = self.sync(tmp_path, data / "train", settings)
         assert np.abs(params - others).max() < 1e-6
         assert not np.array_equal(params, others)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"replicas": 9}, r"--replicas 9: a local step has 8 slice\(s\) of 4 rows"),
-        ({"replicas": 2, "local_steps": 10}, "--local-steps 10: an epoch has 9 step"),
-        ({"optimizer": "lbfgs", "batch_size": 0}, "--optimizer lbfgs: it compares rounds"),
-        ({"replicas": 4, "elastic": 0.3, "replica_state": "keep"}, "at most 1 / --replicas"),
-        ({"replicas": 4, "elastic": 0.2}, "Add --replica-state keep$"),
-        (
-            {"replicas": 4, "elastic": 0.2, "replica_state": "keep", "combine": "adasum"},
-            "Leave out --combine adasum",
-        ),
-        ({"precision": "mixed"}, "--strategy averaging does not use it"),
-    ],
-)
-def test_what_does_not_fit_together(data, tmp_path, change, message):
-    with pytest.raises(UsageError, match=message):
-        create(tmp_path / "run", data / "train", replace(SETTINGS, **change))
 
 
 def test_slices_are_small_enough_for_the_replicas(data, tmp_path):

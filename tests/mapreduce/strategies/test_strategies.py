@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from own_averaging import Averaging
 
+import datasets
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.softmax import Softmax
 from mapreduce.plan import strategies
-from mapreduce.plan.settings import Settings
+from mapreduce.plan.settings import Settings, make
 from mapreduce.reduction.message import Message
 from mapreduce.strategies.base import Phase
 from mapreduce.strategies.leaf_ranges import block_of
@@ -51,6 +52,55 @@ def test_strategies(name, change):
 
 def test_every_strategy_is_tested():
     assert {*strategies.STRATEGIES} < {*CONFORMING}
+
+
+AVERAGING = {"strategy": "averaging", "optimizer": "sgd", "held_out": None}
+KEPT = {**AVERAGING, "replica_state": "keep"}
+DOWNPOUR = {**AVERAGING, "strategy": "downpour", "replicas": 3, "staleness": 5}
+REFUSED = [
+    ({**AVERAGING, "replicas": 9}, r"--replicas 9: a local step has 8 slice\(s\) of 4 rows"),
+    ({**AVERAGING, "local_steps": 10}, "--local-steps 10: an epoch has 9 step"),
+    ({**AVERAGING, "optimizer": "lbfgs", "batch_size": 0}, "--optimizer lbfgs: it compares rounds"),
+    ({**AVERAGING, "precision": "mixed"}, "--strategy averaging does not use it"),
+    ({**AVERAGING, "staleness": 5}, "--staleness: .* --strategy averaging does not use it"),
+    ({**AVERAGING, "held_out": 20}, "--held-out: .* since --strategy averaging does not use it"),
+    ({**AVERAGING, "spread": 2.0}, "--spread: expected the default, since --strategy averaging"),
+    ({**KEPT, "elastic": 0.3}, "at most 1 / --replicas"),
+    ({**AVERAGING, "elastic": 0.2}, "Add --replica-state keep$"),
+    ({**KEPT, "elastic": 0.2, "combine": "adasum"}, "Leave out --combine adasum"),
+    ({**KEPT, "elastic": 0.2, "compress": "fp16"}, "Leave out --compress or --elastic"),
+    (
+        {**KEPT, "compress": "topk:0"},
+        "--compress: expected fp16, onebit, or topk:RA.*'topk:0'",
+    ),
+    ({**KEPT, "compress": "onebit:3"}, "found 'onebit:3'"),
+    ({**KEPT, "compress": "zip"}, "found 'zip'"),
+    ({"strategy": "sync", "replicas": 1, "held_out": None, "compress": "fp16"}, "sync"),
+    ({**DOWNPOUR, "replicas": 4, "staleness": 2}, "--staleness 2: expected at least 3 for 4 repli"),
+    ({**DOWNPOUR, "replicas": 9, "staleness": 8}, r"--replicas 9: a local step has 8 slice\(s\)"),
+    ({**DOWNPOUR, "optimizer": "lbfgs", "batch_size": 0}, "--optimizer lbfgs: it compares rounds"),
+    ({**DOWNPOUR, "clip_norm": 1.0}, "--clip-norm: .* --strategy downpour does not use it"),
+    ({**DOWNPOUR, "non_finite": "skip"}, "--non-finite: .* --strategy downpour does not use it"),
+    ({**DOWNPOUR, "precision": "mixed"}, "--precision: .* --strategy downpour does not use it"),
+    ({**DOWNPOUR, "local_steps": 2}, "--local-steps: .* --strategy downpour does not use it"),
+    ({"replicas": 1}, "--replicas 1: a tournament takes at least 2"),
+    ({"replicas": 9}, r"--replicas 9: a local step has 8 slice\(s\) of 4 rows"),
+    ({"held_out": 0}, "--held-out 0: replicas compete on rows that none has trained on"),
+    ({"held_out": 252}, "--held-out 252: 63 of 70 slices of 4 rows are held out, and a step"),
+    ({"held_out": 280, "batch_size": 0}, "--held-out 280: 70 of 70 slices .* step .* takes 4"),
+    ({"replica_state": "keep"}, "--strategy tournament does not use it"),
+    ({"held_out": -1}, "--held-out: expected a number of rows, found -1"),
+    ({"spread": 0.5}, "--spread: expected a finite number from 1 on, found 0.5"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED)
+def test_what_does_not_fit_together(change, message):
+    """With 70 slices of four rows, eight of them a step: a tournament of four, and what differs."""
+    given = {"strategy": "tournament", "replicas": 4, "held_out": 20, "optimizer": "momentum"}
+    given |= {"batch_size": 32, "slice_rows": 4, "rounds": 9, **change}
+    with pytest.raises(UsageError, match=message):
+        make(Settings("mlp:9", **given), datasets.manifest((128, 88, 64)))
 
 
 @pytest.mark.parametrize(

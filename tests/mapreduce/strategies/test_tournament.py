@@ -279,26 +279,6 @@ class TestReplicasThatDiverge:
             train(tmp_path / "run", data, settings)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"replicas": 1}, "--replicas 1: a tournament takes at least 2"),
-        ({"replicas": 9}, r"--replicas 9: a local step has 8 slice\(s\) of 4 rows"),
-        ({"held_out": 0}, "--held-out 0: replicas compete on rows that none has trained on"),
-        ({"held_out": 252}, "--held-out 252: 63 of 70 slices of 4 rows are held out, and a step"),
-        ({"held_out": 280, "batch_size": 0}, "--held-out 280: 70 of 70 slices .* step .* takes 4"),
-        ({"replica_state": "keep"}, "--strategy tournament does not use it"),
-        ({"strategy": "averaging"}, "--held-out: .* since --strategy averaging does not use it"),
-        ({"strategy": "averaging", "held_out": None, "spread": 2.0}, "--spread: expected the def"),
-        ({"held_out": -1}, "--held-out: expected a number of rows, found -1"),
-        ({"spread": 0.5}, "--spread: expected a finite number from 1 on, found 0.5"),
-    ],
-)
-def test_what_does_not_fit_together(data, tmp_path, change, message):
-    with pytest.raises(UsageError, match=message):
-        create(tmp_path / "run", data, replace(SETTINGS, **change))
-
-
 @pytest.mark.parametrize(("change", "most"), [({}, 248), ({"batch_size": 0}, 264)])
 def test_the_most_rows_that_can_be_held_out_are_named(data, change, most):
     """Of 70 slices of 4 rows a step of 32 rows takes 8, and one of all has one for each replica."""

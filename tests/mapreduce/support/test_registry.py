@@ -15,7 +15,6 @@ import pytest
 
 import datasets
 import programs
-import warm
 from mapreduce import models, optim
 from mapreduce.cli.main import main
 from mapreduce.errors import MemberError, UntrustedError, UsageError
@@ -321,11 +320,9 @@ def test_what_cannot_be_used(made, tmp_path, monkeypatch, spec, expected):
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.usefixtures("pinned")
 def test_the_command_line_says_so_in_one_line(made, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(made)
-    for name in warm.PINNED:
-        # Or a command would start this process anew.
-        monkeypatch.setenv(name, "1")
     for spec, expected in (
         ("nowhere:Model", "error: --model nowhere:Model cannot be imported"),
         ("mine:Mine:0", "error: model 'mine:Mine:0': expected mine:Mine[:NUMBER,...]"),

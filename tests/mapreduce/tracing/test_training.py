@@ -23,7 +23,6 @@ from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.strategies.leaf_ranges import block_key
-from mapreduce.support import numeric
 from mapreduce.tracing import summary, terminal
 from mapreduce.tracing.notebook import Explained
 from mapreduce.tracing.page import page
@@ -32,6 +31,8 @@ from mapreduce.tracing.training.model import RoundTrace
 from mapreduce.tracing.training.report import drawn, report, view
 from mapreduce.training import driver
 
+pytestmark = pytest.mark.usefixtures("pinned")
+
 SOFTMAX = Settings("softmax", batch_size=120, slice_rows=20, rounds=9, checkpoint_every=4)
 
 #: Three pages of parameters, scalars of all blocks, and a state of the optimizer.
@@ -39,13 +40,6 @@ ADAM = replace(SOFTMAX, model="mlp:2048,8", optimizer="adam", clip_norm=1.0, rou
 
 
 THREE = Execution(runner="inline", workers=3)
-
-
-@pytest.fixture(autouse=True)
-def _pinned(monkeypatch):
-    """The command would start this program again to set what is set already."""
-    for name, value in numeric.environment("native").items():
-        monkeypatch.setenv(name, value)
 
 
 def trained(folder, settings, execution=THREE):
