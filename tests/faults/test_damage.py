@@ -303,16 +303,6 @@ def test_runs_are_listed_beside_one_that_is_damaged(data, tmp_path, capsys, name
     assert [run["state"] for run in listed] == ["ended", "damaged"]
 
 
-def test_wrong_types_in_a_run_are_damage_to_its_line_alone(data, tmp_path, capsys):
-    run = copied(data, tmp_path)
-    content = json.loads((run.path / "run.json").read_bytes())
-    content["plan"]["rounds"] = "many"
-    (run.path / "run.json").write_text(json.dumps(content))
-    (tmp_path / "folder/run.json").mkdir(parents=True)
-    assert main(["runs", "list", str(tmp_path)]) == 0
-    assert capsys.readouterr().out.count(" damaged ") == 2
-
-
 def test_a_storage_that_cannot_be_read_is_not_damage(data, tmp_path, monkeypatch):
     """Nothing is trained again for that, and no other model is scored."""
     run = copied(data, tmp_path)

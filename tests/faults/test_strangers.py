@@ -401,18 +401,6 @@ def test_a_plan_with_rows_that_its_data_lack(run):
     assert "1,000,000,267 rows" in told
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("profile.json", [1]),
-        ("execution.json", "text"),
-    ],
-)
-def test_other_files_of_a_run_are_checked(run, name, content):
-    (run / name).write_text(json.dumps(content))
-    assert name in fails(65, "resume", run)
-
-
 def test_a_name_that_no_program_gave(run):
     (run / "checkpoints/²").mkdir()
     assert programs.gradreduce("resume", run, "-r", "inline").returncode == 0

@@ -68,22 +68,10 @@ class TestSlices:
         assert len(part) == stop - start
         assert part.to_dense().tobytes() == dense_of(vector)[start:stop].tobytes()
 
-    @given(vectors(), st.lists(st.integers(0, 60), max_size=4))
-    def test_blocks_cover_everything(self, vector, cuts):
-        edges = [0, *sorted(min(cut, vector.size) for cut in cuts), vector.size]
-        parts = [vector[a:b].to_dense() for a, b in pairwise(edges)]
-        assert np.concatenate(parts).tobytes() == dense_of(vector).tobytes()
-
     def test_share_memory(self):
         vector = random_vector(50, 20)
         assert np.shares_memory(vector[10:40].values, vector.values)
         assert np.shares_memory(vector[0:40].indices, vector.indices)
-
-    @given(vectors())
-    def test_to_dense(self, vector):
-        dense = vector.to_dense()
-        assert dense.dtype == vector.values.dtype
-        assert dense.tobytes() == dense_of(vector).tobytes()
 
 
 class TestSums:
