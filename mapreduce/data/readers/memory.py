@@ -36,9 +36,7 @@ def table(data: Any, weights: Any = None) -> Any:
     if is_table(data):
         try:
             found = pa.table(data)
-            return pa.table(
-                {n: _plain(found[n]) for n in found.column_names}, found.schema.metadata
-            )
+            return pa.table([_plain(one) for one in found.columns], names=found.column_names)
         except pa.ArrowException as error:
             raise DataError(
                 f"the table has a column of which Arrow makes none: {error}. Give all its fields "
