@@ -884,14 +884,13 @@ def test_a_header_of_numbers_is_that_of_the_training_data(write):
 
 @pytest.mark.parametrize("chunks", [0, 1, 2])
 def test_texts_of_polars(chunks):
-    parts = [views(["Rome", "Oslo"]), views(["Lima", "Oslo"])][:chunks]
-    texts = [pa.array(["u", "v"], pa.string_view())] * chunks
-    kind = pa.dictionary(pa.uint32(), pa.string_view())
-    table = {
-        "town": pa.chunked_array(parts, kind),
-        "text": pa.chunked_array(texts, pa.string_view()),
-    }
-    found = memory.table(pa.table(table))
+    """With what pandas says beside a table, and a name that comes twice."""
+    view = pa.string_view()
+    towns = [views(["Rome", "Oslo"]), views(["Lima", "Oslo"])][:chunks]
+    texts = pa.chunked_array([pa.array(["u", "v"], view)] * chunks, view)
+    columns = [pa.chunked_array(towns, pa.dictionary(pa.uint32(), view)), texts, texts]
+    given = pa.table(columns, names=["town", "text", "text"], metadata={"pandas": "{}"})
+    found = memory.table(given)
     assert found.schema.types == [pa.dictionary(pa.uint32(), pa.string()), *[pa.string()] * 2]
     assert found["town"].to_pylist() == ["Rome", "Oslo", "Lima", "Oslo"][: 2 * chunks]
 
