@@ -113,6 +113,7 @@ def test_rounds(tmp_path):
 
 
 class TestSequences:
+    @pytest.mark.slow
     def test_commands(self, tmp_path):
         (tmp_path / "docs").symlink_to(ROOT / "docs")
         typed("sequences", tmp_path)

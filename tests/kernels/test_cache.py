@@ -36,6 +36,7 @@ def test_compiling_is_told_once(tmp_path):
     assert python(XDG_CACHE_HOME=str(tmp_path)) == ""
 
 
+@pytest.mark.slow
 def test_a_job_that_runs_inline_tells_it_too(tmp_path):
     """There, mrjob puts a file of bytes in the place of standard error."""
     env = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}

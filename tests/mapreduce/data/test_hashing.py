@@ -256,25 +256,6 @@ def test_types_are_those_of_the_dataset_to_be_like(tmp_path, kind):
         read(like("bad", {**test, "x": ["1", "a", "1"]}))
 
 
-@pytest.mark.parametrize(
-    ("table", "expected"),
-    [
-        ({"x": ["1", "inf"], "y": ["0", "1"]}, "row 2, column x: expected a finite number, found"),
-        ({"x": ["1e39", "1"], "y": ["0", "1"]}, "a number of the table is too large for float32"),
-        ({"x": ["a", '"b'], "y": ["0", "1"]}, "row 2, column x: a text over several lines"),
-        ({"x": ["a", '"b\nc"'], "y": ["0", "1"]}, "column x: a text over several lines"),
-        ({"x": ["a", "b,c"], "y": ["0", "1"]}, "row 2: expected 2 fields, found 3"),
-        ({"x": ["a", "b"], "y": ["0", ""]}, "row 2, column y: expected a label, found nothing"),
-    ],
-)
-def test_bad_fields(tmp_path, table, expected):
-    path = write_csv(tmp_path / "a.csv", table)
-    with pytest.raises(DataError) as caught:
-        read(source_of("csv", [path], "y", hash_bits=9))
-    assert expected in str(caught.value)
-    assert "a.csv" in str(caught.value)
-
-
 def test_numbers_that_add_up_to_too_much(tmp_path):
     names = [f"n{i}" for i in range(9)]
     pq.write_table(pa.table({name: [1.0, 3e38] for name in names}), tmp_path / "a.parquet")
