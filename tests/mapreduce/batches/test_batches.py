@@ -71,16 +71,8 @@ class TestFormats:
         found, units = read_all(path)
         assert found.equals(TABLE)
         assert units > 1 or suffix == ".csv"
-
-    @pytest.mark.parametrize("suffix", WRITERS)
-    def test_a_unit_is_its_own_part(self, tmp_path, suffix):
-        path = tmp_path / f"table{suffix}"
-        WRITERS[suffix](path)
-        _, units = read_all(path)
-        sizes = [
-            sum(batch.num_rows for batch in read_records(Reference(str(path), unit)))
-            for unit in range(units)
-        ]
+        parts = [read_records(Reference(str(path), unit)) for unit in range(units)]
+        sizes = [sum(batch.num_rows for batch in part) for part in parts]
         assert sum(sizes) == 1000
         if suffix in (".parquet", ".arrow"):
             assert sizes == [300, 300, 300, 100]
@@ -246,18 +238,15 @@ class TestReferences:
         assert len({len(line) for line in lines}) == 1
         assert all(next(read_records(parse(line)))["a"].to_pylist() == [1] for line in lines)
 
+        assert references([]) == b""
+        assert str(Reference("/a/b.parquet", 3)) == "/a/b.parquet, part 3"
+
     def test_a_name_that_is_no_text(self, tmp_path):
         path = tmp_path / "\udcff.csv"
         path.write_text("a\n1\n")
         reference = parse(references([str(path)]))
         assert reference.path == str(path)
         assert next(read_records(reference))["a"].to_pylist() == [1]
-
-    def test_none(self):
-        assert references([]) == b""
-
-    def test_text(self):
-        assert str(Reference("/a/b.parquet", 3)) == "/a/b.parquet, part 3"
 
     @pytest.mark.parametrize("line", NO_REFERENCES)
     def test_what_is_none(self, line):

@@ -1,10 +1,7 @@
 """What mrjob needs of the standard library, where later versions of Python no longer have it."""
 
-import importlib.util
 import multiprocessing
 import os
-import shlex
-import shutil
 import subprocess
 import sys
 from itertools import product
@@ -169,18 +166,6 @@ class TestFinder:
             assert sys.meta_path[-1] is ours[0] or ours[0] in before
         finally:
             sys.meta_path[:] = before
-
-    def test_supplied_functions(self):
-        supplied = {}
-        finder = compat._Finder()
-        for name in ("pipes", "distutils", "distutils.spawn", "distutils.version"):
-            spec = finder.find_spec(name, None)
-            supplied[name] = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(supplied[name])
-        assert supplied["pipes"].quote("it's") == shlex.quote("it's")
-        assert supplied["distutils.spawn"].find_executable("sh") == shutil.which("sh")
-        assert finder.find_spec("json", None) is None
-        assert finder.find_spec("distutils.core", None) is None
 
 
 class TestRunScript:
