@@ -170,7 +170,7 @@ _OTHERS: list[tuple[str, str, dict[str, Any]]] = [
 
 
 #: Options of an import that ``--help`` shows; ``--help-all`` shows all.
-_COMMON = ("recipe", "label", "id", "weights", "task", "drop", "missing", "header", "runner")
+_COMMON = "recipe label id weights task drop missing header runner"
 
 
 def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:

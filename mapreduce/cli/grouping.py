@@ -21,12 +21,13 @@ class GroupedOption(click.Option):
 class GroupedCommand(click.Command):
     """A command whose help has a heading for each group of options.
 
-    If it names ``common`` parameters, ``--help`` shows only these and the options without a group.
+    If it names ``common`` parameters, divided by spaces, ``--help`` shows only these and the
+    options without a group.
     """
 
-    def __init__(self, *args: Any, common: tuple[str, ...] = (), **more: Any) -> None:
+    def __init__(self, *args: Any, common: str = "", **more: Any) -> None:
         super().__init__(*args, **more)
-        self.common = common
+        self.common = common.split()
         if common:
             show_all = click.Option(
                 ["--help-all"],
@@ -43,13 +44,12 @@ class GroupedCommand(click.Command):
         # Options without a group come first.
         groups: dict[str, list[tuple[str, str]]] = {"Options": []}
         for param in self.get_params(ctx):
-            record = param.get_help_record(ctx) if isinstance(param, click.Option) else None
             group = getattr(param, "group", "Options")
-            if is_short and (group == "Options" or param.name in self.common):
+            if is_short and group != "Options":
+                if param.name not in self.common:
+                    continue
                 group = "Options"
-            elif is_short:
-                continue
-            if record:
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
                 groups.setdefault(group, []).append(record)
         for heading, records in groups.items():
             with formatter.section(heading):

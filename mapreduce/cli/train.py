@@ -20,18 +20,8 @@ from mapreduce.plan.flags import PLAN
 from mapreduce.runs import flags as options
 from mapreduce.support.printable import echo
 
-_COMMON = (
-    "model",
-    "optimizer",
-    "learning_rate",
-    "batch_size",
-    "epochs",
-    "rounds",
-    "strategy",
-    "runner",
-    "workers",
-    "seed",
-)
+#: Options that ``--help`` shows; ``--help-all`` shows all.
+_COMMON = "model seed optimizer learning_rate batch_size epochs rounds strategy runner workers"
 
 
 @click.command(cls=GroupedCommand, common=_COMMON, context_settings={"max_content_width": 100})

@@ -5,7 +5,7 @@ import re
 import click
 import pytest
 
-from mapreduce.cli.grouping import GroupedCommand, GroupedOption
+from mapreduce.cli.grouping import GroupedOption
 from mapreduce.cli.main import cli, main
 
 
@@ -76,14 +76,3 @@ def test_a_mistyped_option_that_help_does_not_show_is_found(capsys):
     assert main(["train", "data", "--run", "run", "--momentun", "1"]) == 2
     assert "Did you mean" in (said := capsys.readouterr().err)
     assert "--momentum" in said
-
-
-def test_without_common_options_all_are_shown():
-    options = [
-        GroupedOption(["--far"], group="Places", help="Not near."),
-        click.Option(["--near"], help="Not far."),
-    ]
-    command = GroupedCommand("go", params=options)
-    text = command.get_help(click.Context(command))
-    assert headings(text) == ["Options", "Places"]
-    assert flags(text) == ["--near", "--help", "--far"]
