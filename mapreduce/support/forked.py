@@ -56,7 +56,9 @@ def prepare() -> None:
     _state = random.getstate() if _is_seeded else None
     _handlers[:] = _logging._handlerList
     modules = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]
-    _files[:] = [one for own in modules for one in list(own.values()) if isinstance(one, _BUFFERED)]
+    values = [one for own in modules for one in list(own.values())]
+    # By its type: what a module has in the place of an old name may warn when it is asked.
+    _files[:] = [one for one in values if issubclass(type(one), _BUFFERED)]
     with contextlib.suppress(OSError):
         _write(_files)
 
