@@ -24,6 +24,14 @@ class MemberError(GradreduceError):
     exit_code = 2
 
 
+class BadRowError(MemberError):
+    """Code from outside the toolkit fails for a row: the one of this number in its batch."""
+
+    def __init__(self, message: str, row: int) -> None:
+        super().__init__(message)
+        self.row = row
+
+
 class UntrustedError(MemberError):
     """A run names code of its own, and the user has not named it again."""
 

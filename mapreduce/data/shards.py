@@ -12,6 +12,7 @@ record batch's bytes are compared with the digest in the manifest when they are 
 since a digest also fits a stranger's file, all offsets and lengths are checked then.
 """
 
+import contextlib
 import hashlib
 import os
 from bisect import bisect_right
@@ -32,7 +33,7 @@ from mapreduce.data import manifest as manifests
 from mapreduce.data.batch import Array, Batch, Csr
 from mapreduce.data.csr import check, join
 from mapreduce.data.manifest import BatchEntry, Manifest, ShardEntry
-from mapreduce.errors import DataError, MissingInputError
+from mapreduce.errors import BadRowError, DataError, MemberError, MissingInputError
 
 #: Slices of any usual length end where record batches end.
 ROW_UNIT = 2048
@@ -378,6 +379,16 @@ class Dataset:
         self.folder = folder
         self._sha256 = sha256
         self._shards: dict[int, Shard] = {}
+
+    @contextlib.contextmanager
+    def naming_rows(self, shard: int, start: int) -> Iterator[None]:
+        """Name the row of the source in an error about a row of a batch, which starts there."""
+        try:
+            yield
+        except BadRowError as error:
+            row = start + error.row
+            (number,) = self.shard(shard).source_rows(row, row + 1).tolist()
+            raise MemberError(f"{error}, for row {number + 1} of the data") from error
 
     @cached_property
     def manifest(self) -> Manifest:

@@ -3,6 +3,7 @@
 import bisect
 import contextlib
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
@@ -17,6 +18,7 @@ from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
 from mapreduce.executors.jobs import WireJob
+from mapreduce.models.base import device_errors
 from mapreduce.models.context import Context
 from mapreduce.plan.fitting import TrainedOn, check_fits
 from mapreduce.runs import checkpoint
@@ -95,6 +97,7 @@ class Inference:
         self.params = params
         self.dataset = Dataset(data)
         self.context = Context()
+        self._place = 0, 0
 
     @cached_property
     def _label_map(self) -> Array | None:
@@ -105,10 +108,17 @@ class Inference:
         return np.array([self.config.classes.index(label) for label in classes], np.int32)
 
     def batch(self, shard: int, start: int, stop: int) -> Batch:
+        self._place = shard, start
         rows = self.dataset.shard(shard).rows(start, stop)
         if self._label_map is None or rows.labels is None:
             return rows
         return replace(rows, labels=self._label_map[rows.labels])
+
+    @contextlib.contextmanager
+    def errors(self) -> Iterator[None]:
+        """Errors of the device, and of a model of one's own for rows of the last batch."""
+        with device_errors(self.model.device), self.dataset.naming_rows(*self._place):
+            yield
 
     @cached_property
     def _firsts(self) -> list[int]:

@@ -10,7 +10,7 @@ from mapreduce.algorithms.fold_job import FoldJob, Monoid, run_fold
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import NonFiniteError
 from mapreduce.inference.base import Inference, InferenceJob, described, first_slices
-from mapreduce.models.base import Model, device_errors
+from mapreduce.models.base import Model
 from mapreduce.reduction.message import Message
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated
@@ -67,7 +67,7 @@ SCORES = Monoid("the score", Score.__add__, to_message, from_message)
 def score_of(inference: Inference, leaf: int) -> Score:
     """The score of one slice of the data."""
     batch = inference.leaf(leaf)
-    with np.errstate(all="ignore"), device_errors(inference.model.device):
+    with np.errstate(all="ignore"), inference.errors():
         loss, correct = inference.model.score(inference.params, batch, inference.context)
     return Score(batch.rows, correct, batch.weight, loss)
 

@@ -30,7 +30,6 @@ from mapreduce.data.shards import Dataset
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.executors.jobs import run_job
 from mapreduce.inference.base import SLICE_ROWS, InferenceJob, described
-from mapreduce.models.base import device_errors
 from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
@@ -92,7 +91,7 @@ class PredictJob(InferenceJob):
         inference = self.inference
         arguments = inference.params, batch, inference.context
         labels = {} if batch.labels is None else {"label": batch.labels}
-        with device_errors(inference.model.device):
+        with inference.errors():
             if inference.model.regression:
                 return {**labels, "prediction": inference.model.logits(*arguments)[:, 0].copy()}
             return {**labels, "probabilities": inference.model.probabilities(*arguments).copy()}

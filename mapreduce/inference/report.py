@@ -21,7 +21,6 @@ from mapreduce.inference.evaluate import Score, check_finite, score_of
 from mapreduce.inference.evaluate import from_message as score_from
 from mapreduce.inference.evaluate import to_message as score_to
 from mapreduce.inference.metrics import Report
-from mapreduce.models.base import device_errors
 from mapreduce.reduction.message import Message
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
@@ -132,7 +131,7 @@ def tally_of(inference: Inference, leaf: int) -> Tally:
     """The tally of one slice of the data."""
     batch, model = inference.leaf(leaf), inference.model
     score = score_of(inference, leaf)
-    with np.errstate(all="ignore"), device_errors(model.device):
+    with np.errstate(all="ignore"), inference.errors():
         logits = model.logits(inference.params, batch, inference.context)
         weights = np.ones(batch.rows) if batch.weights is None else batch.weights
         labels = np.asarray(batch.labels, np.float64 if model.regression else np.int64)

@@ -108,7 +108,7 @@ class TorchModule(Model):
         with self._network.gradients(out), seeded(seed_of(context.key)):
             try:
                 with torch.enable_grad():
-                    output = self._network.forward(batch.rows, context.training, moments)
+                    output = self._network.outputs_of(batch.rows, context.training, moments)
                 delta = self._copied(output, context)
                 loss = self._loss(delta, batch)
                 if not output.requires_grad:
@@ -142,7 +142,7 @@ class TorchModule(Model):
             pin()
             self._network.bind(params, context.key)
             self._take(batch)
-            return self._copied(self._network.forward(batch.rows, training=False), context)
+            return self._copied(self._network.outputs_of(batch.rows, training=False), context)
 
     def _take(self, batch: Batch) -> None:
         """Give the network the rows of a batch, scaled."""

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mapreduce.errors import MemberError, UsageError
+from mapreduce.errors import BadRowError, GradreduceError, MemberError, UsageError
 from mapreduce.models.base import Array, Parameter
 from mapreduce.models.context import NOWHERE, Key
 from mapreduce.reduction.aggregator import MOMENTS, moments
@@ -267,6 +267,26 @@ class Network:
             self._inputs = torch.empty((rows, *self._shape), dtype=self._float)
         memory: Array = self._inputs[:rows].view(rows, -1).numpy()
         return memory
+
+    def outputs_of(self, rows: int, training: bool, moments: dict[str, Array] | None = None) -> Any:
+        """As :meth:`forward`; a :class:`BadRowError` names a row for which the module fails."""
+        try:
+            return self.forward(rows, training, moments)
+        except GradreduceError:
+            raise
+        except Exception as error:
+            # What is not deterministic is not so for any row.
+            if "deterministic" in str(error):
+                raise
+            raised = f"it raised {type(error).__name__}: {error}"
+            self._set_mode(training=False, is_single=True)
+            for row in range(rows):
+                try:
+                    self._module(self._inputs[row : row + 1])
+                except Exception:
+                    message = f"--model torch:{self._name}: {raised}"
+                    raise BadRowError(message, row) from error
+            self.refuse(f"{raised}, for {rows} rows and for none of them alone")
 
     def forward(self, rows: int, training: bool, moments: dict[str, Array] | None = None) -> Any:
         """The module's output for the memory that :meth:`rows` gave.

@@ -90,7 +90,11 @@ class Gradients:
             batch = context.batch(rows)
             extras: dict[str, Array] = {}
             # The sum is checked for values that are not finite.
-            with np.errstate(all="ignore"), device_errors(context.model.device):
+            with (
+                np.errstate(all="ignore"),
+                device_errors(context.model.device),
+                context.data.naming_rows(rows.shard, rows.start),
+            ):
                 key = self._key(completed, rows)
                 loss, vector = context.gradient(params, batch, self._vector, scale, key, extras)
                 if extras.keys() != expected:

@@ -623,7 +623,7 @@ def _new_folder(model: str) -> Path:
 
 @contextlib.contextmanager
 def _quiet(profile: str) -> Iterator[None]:
-    """Silence mrjob's log, and refuse a numeric profile that the process does not have."""
+    """Silence mrjob's log, raise its errors as ours, and refuse another numeric profile."""
     variables = numeric.environment(profile)
     if profile != "native" and not numeric.is_set(variables):
         shown = " ".join(f"{name}={value}" for name, value in variables.items())
@@ -633,6 +633,8 @@ def _quiet(profile: str) -> Iterator[None]:
     log.setLevel(logging.ERROR)
     try:
         yield
+    except StepFailedException as error:
+        raise GradreduceError(str(error)) from error
     finally:
         log.setLevel(level)
 
@@ -644,8 +646,6 @@ def _shown(
     display = console.Display(not progress)
     try:
         yield Events(display, *callbacks), display
-    except StepFailedException as error:
-        raise GradreduceError(str(error)) from error
     except Interrupted as error:
         again = f"mapreduce.open_run({str(path)!r}).resume()"
         error.add_note(f"The last round is saved. Continue with {again}")

@@ -9,7 +9,6 @@ from hdfs_utils.paths import path_of
 from mapreduce.data.batch import Array, Csr
 from mapreduce.data.shards import Dataset
 from mapreduce.inference.base import Inference
-from mapreduce.models.base import device_errors
 from mapreduce.runs.directory import RunConfig, RunDir
 
 #: Features whose scales differ more than this many times are warned of.
@@ -90,7 +89,7 @@ def never_predicted(run: RunDir, params: Array) -> str | None:
         batch = inference.leaf(leaf)
         assert batch.labels is not None
         occurring += np.bincount(batch.labels, minlength=len(occurring))
-        with np.errstate(all="ignore"), device_errors(inference.model.device):
+        with np.errstate(all="ignore"), inference.errors():
             logits = inference.model.logits(params, batch, inference.context)
         predicted[logits.argmax(axis=1)] = True
         if predicted.sum() >= count and not (occurring > 0)[~predicted].any():

@@ -150,7 +150,11 @@ class Tournament(Replicated):
 
         def score(rows: Slice) -> Array:
             batch = context.batch(rows)
-            with np.errstate(all="ignore"), device_errors(context.model.device):
+            with (
+                np.errstate(all="ignore"),
+                device_errors(context.model.device),
+                context.data.naming_rows(rows.shard, rows.start),
+            ):
                 loss, _ = context.model.score(params, batch, Context(context.workspace))
             return np.array([batch.weight, loss])
 

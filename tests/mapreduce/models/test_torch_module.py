@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import datasets
+import mapreduce
 from mapreduce import models
 from mapreduce.data.batch import Batch
 from mapreduce.errors import GradreduceError, MemberError, UntrustedError, UsageError
@@ -374,6 +375,23 @@ class TestTraining:
     def test_what_is_not_finite_is_named(self, data, tmp_path):
         with pytest.raises(GradreduceError, match=r"gradient of parameter linear\.weight is nan"):
             train(data, tmp_path / "run", "NotFinite")
+
+    def test_a_row_that_the_module_fails_for_is_named(self, tmp_path):
+        x = np.random.default_rng(0).uniform(-2, 2, (70, 6)).astype(np.float32)
+        (y := np.arange(70) % 3).sort()
+        options = {"progress": False, "runner": "inline"}
+        model = "torch:torch_networks:LooksUp"
+        run = mapreduce.train((x, y), model, run=tmp_path / "run", rounds=1, **options)
+        x[50, 0] = 3
+        expected = f"--model {model}: it raised IndexError: .*, for row 51 of the data"
+        for use in (
+            lambda: run.predict(x, runner="inline"),
+            lambda: run.predict(x, runner="parallel", workers=1),
+            lambda: run.evaluate((x, y), runner="inline"),
+            lambda: mapreduce.train((x, y), model, run=tmp_path / "other", rounds=3, **options),
+        ):
+            with pytest.raises(GradreduceError, match=expected):
+                use()
 
     def test_mixed_precision_is_refused(self, data, tmp_path):
         with pytest.raises(UsageError, match="Take --precision full"):
