@@ -457,8 +457,7 @@ def describe(
         if label is not None:
             first = summarise.first_rows(paths, kind, recipe, kinds, label)
             leaks = description.leaks(first, label)
-        signs = recipe.decimal, recipe.thousands
-        found = description.describe(total, kinds, leaks, signs)
+        found = description.describe(total, kinds, leaks)
     if as_json:
         print_json(found)
     else:

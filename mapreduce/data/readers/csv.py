@@ -330,7 +330,7 @@ def _has_header(names: list[str], recipe: Recipe, path: Path, known: Sequence[st
     is_header, is_row = bool(said & {*names} - places), bool(said & places - {*names})
     if is_header != is_row:
         return is_header
-    if are_all and not is_header and not (_is_running(names) or _are_years(names)):
+    if are_all and not is_header and not _is_running(names):
         return False
     raise UsageError(
         f"{path}: the first line, {preview(names)}, may be a header or a row. Say which: --header "
@@ -339,17 +339,16 @@ def _has_header(names: list[str], recipe: Recipe, path: Path, known: Sequence[st
 
 
 def _is_running(names: list[str]) -> bool:
-    """Whether fields number the columns, as pandas does, with or without those of the rows."""
+    """Whether fields number the columns, as pandas does, with or without those of the rows.
+
+    Years, one after the other, may do so, too.
+    """
     names = names[1:] if names[0] == "" else names
     from_zero, from_one = ([str(i) for i in range(k, k + len(names))] for k in (0, 1))
-    return len(names) > 1 and (names == from_zero or (len(names) > 3 and names == from_one))
-
-
-def _are_years(names: list[str]) -> bool:
-    """Whether fields are years, one after the other."""
-    names = names[1:] if names[0] == "" else names
-    years = [int(name) for name in names if re.fullmatch("(?:1[89]|20)[0-9]{2}", name)]
-    return 1 < len(names) == len(years) and years == sorted({*years})
+    years = [name for name in sorted({*names}) if re.fullmatch("(?:1[89]|20)[0-9]{2}", name)]
+    return len(names) > 1 and (
+        names in (from_zero, years) or (len(names) > 3 and names == from_one)
+    )
 
 
 def _is_number(field: str) -> bool:

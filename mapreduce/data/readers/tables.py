@@ -448,9 +448,10 @@ def _without_zone(column: Any) -> tuple[Any, int]:
     """Dates as the clock shows them, and how many of them have a time zone."""
     if zone := zone_of(column.type):
         return kinds.on_clock(column, zone), len(column) - column.null_count
-    if not is_text(column.type) or not (zoned := kinds.is_zoned(fields.texts(column))).any():
+    if not is_text(column.type):
         return column, 0
-    return kinds.without_zone(fields.texts(column)), int(zoned.sum())
+    found = kinds.without_zone(texts := fields.texts(column))
+    return found, pc.sum(pc.not_equal(found, texts)).as_py() or 0
 
 
 def is_number(kind: Any) -> bool:
@@ -532,13 +533,10 @@ def _label_kind(table: Table, recipe: Recipe, found: Roles) -> dict[str, str]:
 
 def _with_categories(recipe: Recipe, table: Table, found: Roles) -> Recipe:
     """The recipe, with the categories that the table itself declares."""
-    rules = {name: recipe.columns.get(name, Rule()) for name in found.features}
-    declared = {
-        name: replace(rule, kind="category")
-        for name, rule in rules.items()
-        if rule.kind is None and name in table.categories
-    }
-    return replace(recipe, columns={**recipe.columns, **declared}) if declared else recipe
+    declared = [name for name in found.features if name in table.categories]
+    rules = {name: recipe.columns.get(name, Rule()) for name in declared}
+    said = {name: replace(rule, kind=rule.kind or "category") for name, rule in rules.items()}
+    return replace(recipe, columns={**recipe.columns, **said})
 
 
 def _hashable(kind: str) -> str:
@@ -790,13 +788,11 @@ class Reading:
     def _numbers(
         self, name: str, column: Any, place: tuple[Path, int, Array], advice: str = ""
     ) -> Array:
-        values, bad = self._reader.numbers(name, column)
-        missing = np.isnan(values)
-        if (bad | missing).any():
-            path, first, rows = place
-            at = int((bad | missing).argmax())
+        values, words = self._reader.numbers(name, column)
+        if (bad := words | np.isnan(values)).any():
+            (path, first, rows), at = place, int(bad.argmax())
             value = fields.shown(self._reader.given(column)[at].as_py(), np.dtype(np.float64))
-            found = f"expected a finite number, found {value}" + advice * bool(missing[at])
+            found = f"expected a finite number, found {value}" + advice * (not words[at])
             raise fields.bad_value(path, first, name, int(rows[at]), found)
         return values
 

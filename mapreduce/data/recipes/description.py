@@ -25,10 +25,7 @@ _FREQUENT = 3
 
 
 def describe(
-    summary: Summary,
-    kinds: Mapping[str, str],
-    leaks: Mapping[str, str] | None = None,
-    signs: tuple[str, str] = (".", ""),
+    summary: Summary, kinds: Mapping[str, str], leaks: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
     """Types, missing and different values, ranges and most frequent values of all columns.
 
@@ -40,8 +37,6 @@ def describe(
         The columns' kinds.
     leaks : mapping, optional
         What :func:`leaks` has found.
-    signs : (str, str)
-        Decimal sign and separator of thousands that are said of text files.
 
     Returns
     -------
@@ -51,7 +46,7 @@ def describe(
         value.
     """
     columns = {
-        name: _column(name, column, kinds[name], summary.rows, (leaks or {}).get(name), signs)
+        name: _column(name, column, kinds[name], summary.rows, (leaks or {}).get(name))
         for name, column in summary.columns.items()
     }
     notes = [f"{name}: {note}" for name, column in columns.items() for note in column["notes"]]
@@ -75,9 +70,7 @@ def describe(
     }
 
 
-def _column(
-    name: str, column: Column, kind: str, rows: int, leak: str | None, signs: tuple[str, str]
-) -> dict[str, Any]:
+def _column(name: str, column: Column, kind: str, rows: int, leak: str | None) -> dict[str, Any]:
     hashes = column.hashes if column.hashes is not None else np.empty(0, np.uint64)
     count, exact = distinct(hashes)
     if isinstance(column, Texts) and column.values is not None:
@@ -99,7 +92,7 @@ def _column(
         if "|" in kind:
             notes.append(f"its dates may be {found['format'].replace('|', ' or ')}")
     whole = isinstance(column, Texts) or (column.whole and kind.startswith("number"))
-    advice = _number_advice(name, column, signs) if isinstance(column, Texts) else None
+    advice = _number_advice(name, column) if isinstance(column, Texts) else None
     found["suspected_id"] = bool(many and whole and column.rows and advice is None)
     if not column.rows:
         notes.append("all of its fields are missing")
@@ -126,16 +119,16 @@ def _column(
     return found
 
 
-def _number_advice(name: str, column: Texts, signs: tuple[str, str]) -> str | None:
+def _number_advice(name: str, column: Texts) -> str | None:
     """What to say if nearly all fields, or those known, are numbers with other signs in them."""
     words = column.values or dict.fromkeys(column.words, 1)
     texts, counts = pa.array([*words], pa.string()), np.array([*words.values()])
-    values, others = kinds_of.numbers(kinds_of.signed(texts, *signs))
+    values, others = kinds_of.numbers(texts)
     bare = kinds_of.cleaned(texts)
     like = pc.match_substring_regex(bare, "^[+-]?[0-9][0-9.,_]*$").to_numpy(zero_copy_only=False)
     examples = texts.filter(pa.array(others & like)).to_pylist()
     is_given = others | ~np.isnan(values)
-    advice = kinds_of.number_advice(examples, shlex.quote(name), *signs)
+    advice = kinds_of.number_advice(examples, shlex.quote(name))
     if advice is None or counts[like].sum() < _NUMBERS_SHARE * counts[is_given].sum():
         return None
     rest = texts.filter(pa.array(others & ~like)).to_pylist()[:3]

@@ -66,7 +66,7 @@ def kind_of(fields: Any) -> str:
         return "number" if len(words) == len(values) and not _missing(fields) else "number?"
     if _all(pc.is_in(pc.utf8_lower(words), _BOOLEANS)):
         return "boolean"
-    zone = "UTC" if is_zoned(words[:1]).any() else ""
+    zone = "UTC" if pc.match_substring_regex(words[0], _ZONED).as_py() else ""
     found = [name for name in DATE_FORMATS if not np.isnan(dates(words, name, zone)).any()]
     return _date(found, zone) if found else "text"
 
@@ -83,10 +83,8 @@ def _date(formats: Sequence[str], zone: str) -> str:
 
 def shown(kind: str) -> str:
     """What fields of a kind are, for a message."""
-    if not kind.startswith("date:"):
-        return kind.rstrip("?")
-    formats, zone = of_date(kind)
-    return f"date {' or '.join(formats)}" + " with an offset from UTC, such as +00:00" * bool(zone)
+    what, _, zone = kind.rstrip("?").replace(":", " ").replace("|", " or ").partition("@")
+    return what + " with an offset from UTC, such as +00:00" * bool(zone)
 
 
 def has_codes(fields: Any) -> bool:
@@ -170,14 +168,6 @@ def booleans(fields: Any) -> tuple[Array, Array]:
     )
     values = np.where(yes, 1.0, np.where(no, 0.0, np.nan))
     return values, np.isnan(values) & is_given(fields)
-
-
-def is_zoned(fields: Any) -> Array:
-    """Which texts (rows,) end with a time of day and its offset from UTC."""
-    found: Array = pc.fill_null(pc.match_substring_regex(fields, _ZONED), False).to_numpy(
-        zero_copy_only=False
-    )
-    return found
 
 
 def without_zone(fields: Any) -> Any:
@@ -289,26 +279,19 @@ def number_advice(
         values, _ = numbers(signed(fields, decimal, thousands))
         return bool(len(values)) and not np.isnan(values).any()
 
-    def options(signs: tuple[str, str]) -> str:
-        said = (("--decimal", signs[0], decimal), ("--thousands", signs[1], thousands))
-        return " ".join(f"{option} {new or repr(new)}" for option, new, old in said if new != old)
-
     for fields, own in ((found, ""), (cleaned(found), f"--number {name}")):
         if are_read(fields, decimal, thousands):
             return own
         ways = [
-            options(signs)
+            f"--decimal {signs[0]} " * (signs[0] != decimal)
+            + f"--thousands {signs[1] or repr('')}" * (signs[1] != thousands)
             for signs in _SIGNS
-            if are_read(fields, *signs) and (not signs[1] or _any_has(fields, signs[1]))
+            if signs[1] in "".join(examples) and are_read(fields, *signs)
         ]
         if ways:
-            advice = ways[0] if len(ways) == 1 else f"{ways[0]} (or {ways[1]})"
+            advice = " (or ".join(way.rstrip() for way in ways[:2]) + ")" * (len(ways) > 1)
             return f"{own} and {advice}" if own else advice
     return None
-
-
-def _any_has(fields: Any, sign: str) -> bool:
-    return bool(pc.any(pc.match_substring(fields, sign)).as_py())
 
 
 def date_forms(fields: Any, counts: Array) -> dict[str, tuple[int, str]]:
@@ -318,28 +301,19 @@ def date_forms(fields: Any, counts: Array) -> dict[str, tuple[int, str]]:
     """
     like = pc.match_substring_regex(fields, f"^(?:{_LIKE_DATE})(?:[ T][0-9].*)?$")
     are_like = like.to_numpy(zero_copy_only=False)
-    found: dict[str, tuple[int, str]] = {}
-    rest = fields.filter(pc.invert(like))
-    if len(rest):
-        found[""] = int(counts[~are_like].sum()), _first(rest)
-    texts, counts = fields.filter(like), counts[are_like]
-    zoned, forms = is_zoned(texts), np.full(len(texts), "", object)
-    for zone in ("", "UTC"):
+    texts, forms = fields.filter(like), np.full(len(fields), "", object)
+    own = np.full(len(texts), "", object)
+    for zone, end in (("", ""), ("UTC", " with an offset from UTC")):
         for name in DATE_FORMATS:
             are = ~np.isnan(dates(texts, name, zone))
-            forms[are] = [f"{form} or {name}" if form else name for form in forms[are]]
-    forms[zoned & (forms != "")] += " with an offset from UTC"
-    forms[forms == ""] = "none of these"
-    for form in np.unique(forms.astype(str)):
+            own[are] = [f"{form} or {name}{end}" if form else name + end for form in own[are]]
+    forms[are_like] = np.where(own == "", "none of these", own)
+    found = {}
+    for form in sorted({*forms.tolist()}):
         are = forms == form
-        found[str(form)] = int(counts[are].sum()), _first(texts.filter(pa.array(are)))
+        first = pc.min_max(fields.filter(pa.array(are)))["min"].as_py()
+        found[form] = int(counts[are].sum()), first[:MOST_CHARACTERS]
     return found
-
-
-def _first(texts: Any) -> str:
-    """The first of texts in sorted order, as far as messages show it."""
-    first: str = pc.min_max(texts)["min"].as_py()
-    return first[:MOST_CHARACTERS]
 
 
 def date_error(forms: Mapping[str, tuple[int, str]], rows: int) -> str | None:
