@@ -1,6 +1,8 @@
 """What tests make again and again: datasets of rows in memory, and short trainings."""
 
-from collections.abc import Callable
+import os
+import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,13 +12,14 @@ import pytest
 from mrjob.step import StepFailedException
 
 import datasets
+import programs
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.readers import text
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import GradreduceError
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings
-from mapreduce.runs import checkpoint
+from mapreduce.runs import checkpoint, events
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import CheckpointSaved, Events
 from mapreduce.runs.execution import Execution
@@ -137,3 +140,39 @@ def forget_rounds(run: RunDir) -> None:
     """Leave a run nothing but its checkpoints."""
     for path in run.rounds.iterdir():
         path.unlink()
+
+
+def killed(
+    run: RunDir, mark: str, moments: list[int], chance: Random, how: Any, progress: Any
+) -> Iterator[bool]:
+    """Resume a run by ``how()`` for each moment, and kill -9 its driver then.
+
+    That is when ``progress()`` has come to the moment, or to a later one if a task is killed. Gives
+    each time whether the driver lives still, before it is killed; and nobody is left.
+    """
+    env = {**os.environ, "GRADREDUCE_TEST_MARK": mark}
+    for number, moment in enumerate(sorted(moments), 1):
+        process = programs.start("resume", run.path, *how(), env=env)
+
+        def come_to(at: int, number: int = number, process: Any = process) -> None:
+            programs.wait_until(
+                lambda: (
+                    process.poll() is not None
+                    or (progress() >= at and len(events_of(run, "RunStarted")) == number)
+                )
+            )
+
+        come_to(moment)
+        tasks = [pid for pid in programs.processes_of(mark) if pid != process.pid]
+        if tasks and process.poll() is None and chance.random() < 0.5:
+            os.kill(chance.choice(tasks), signal.SIGKILL)
+            come_to(moment + 5)
+        yield process.poll() is None
+        programs.kill(process)
+        programs.wait_until(lambda: not programs.processes_of(mark))
+
+
+def events_of(run: RunDir, *kinds: str) -> list[dict[str, Any]]:
+    """Some events of the run's log."""
+    path = run.path / "events.jsonl"
+    return [one for one in events.read(path) if one["event"] in kinds] if path.exists() else []

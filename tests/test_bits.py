@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import signal
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,7 +11,16 @@ import pytest
 
 import datasets
 import programs
-from builders import INLINE, forget_rounds, images_and_text, imported, left_by, stopped
+from builders import (
+    INLINE,
+    events_of,
+    forget_rounds,
+    images_and_text,
+    imported,
+    killed,
+    left_by,
+    stopped,
+)
 from mapreduce.data.batch import Csr
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.plan.settings import Settings
@@ -140,11 +148,8 @@ def create(data, path, name, **changes):
 def ended(run, execution=INLINE):
     """What a run has in the end: its hash, state and evaluations, and what its log tells."""
     result = driver.train(run, execution, 0, Events())
-    told = [
-        {**event, "time": 0}
-        for event in events.read(run.path / "events.jsonl")
-        if event["event"] in ("RoundCompleted", "TournamentDecided", "Evaluated")
-    ]
+    kinds = "RoundCompleted", "TournamentDecided", "Evaluated"
+    told = [{**event, "time": 0} for event in events_of(run, *kinds)]
     return {"hash": result.model_sha256, "told": told, **left_by(run)}
 
 
@@ -307,26 +312,18 @@ def test_kill_9_at_any_moment_and_resume(name, rounds, kills, executors, data, t
     print(f"seed {seed}")
     chance = random.Random(seed)
     run = create(data, tmp_path / "run", name, **many)
-    mark = str(tmp_path)
-    env = {**os.environ, "GRADREDUCE_TEST_MARK": mark}
     reached = [0]
-    for moment in sorted(chance.sample(range(1, rounds - 10), kills)):
-        how = ["--executor", chance.choice(executors), "--workers", chance.randint(2, 3)]
-        process = programs.start("resume", run.path, *how, "--rounds-per-job", 30, env=env)
 
-        def has_come(at, process=process):
-            is_new = len(events_of(run, "RunStarted")) == len(reached)
-            is_there = is_new and max(run.complete_rounds(), default=0) >= at
-            return is_there or process.poll() is not None
+    def how():
+        executor = ["--executor", chance.choice(executors), "--rounds-per-job", 30]
+        return [*executor, "--workers", chance.randint(2, 3)]
 
-        programs.wait_until(lambda at=moment, has_come=has_come: has_come(at))
-        tasks = [pid for pid in programs.processes_of(mark) if pid != process.pid]
-        if tasks and chance.random() < 0.5:
-            os.kill(chance.choice(tasks), signal.SIGKILL)
-            programs.wait_until(lambda at=moment + 5, has_come=has_come: has_come(at))
-        reached.append(max(run.complete_rounds(), default=0))
-        programs.kill(process)
-        programs.wait_until(lambda: not programs.processes_of(mark))
+    def progress():
+        return max(run.complete_rounds(), default=0)
+
+    moments = chance.sample(range(1, rounds - 10), kills)
+    for _ in killed(run, str(tmp_path), moments, chance, how, progress):
+        reached.append(progress())
     shown = json.loads(programs.succeed("resume", run.path, "--json"))
     assert shown["model_sha256"] == expected["hash"]
     starts = [event["completed"] for event in events_of(run, "RunStarted")]
@@ -334,11 +331,6 @@ def test_kill_9_at_any_moment_and_resume(name, rounds, kills, executors, data, t
     assert all(at >= before for at, before in zip(starts, reached, strict=True))
     done = [event["completed"] for event in events_of(run, "RoundCompleted")]
     assert done == [*range(1, rounds + 1)]
-
-
-def events_of(run, kind):
-    path = run.path / "events.jsonl"
-    return [one for one in events.read(path) if one["event"] == kind] if path.exists() else []
 
 
 @pytest.mark.skipif(

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 import programs
-from builders import blobs_in
+from builders import blobs_in, killed
 from gangs import ranks
 from mapreduce.executors.gang import arrivals
 from mapreduce.plan.settings import Settings
@@ -47,34 +47,6 @@ def logged(run: RunDir) -> int:
     return sum(path.read_bytes().count(b"\n") for path in run.path.glob("pushes/*.00000-of-*"))
 
 
-def killed(run, mark, seed):
-    """Train, and kill workers and the driver at four places of the log; returns what is left."""
-    chance, env = random.Random(seed), {**os.environ, "GRADREDUCE_TEST_MARK": mark}
-    kills = 0
-    for moment in sorted(chance.sample(range(30, 900), 4)):
-        workers = chance.randint(2, 4)
-        process = programs.start(
-            *("resume", run.path, "--executor", "gang"),
-            *("--workers", workers, "--blocks", chance.randint(1, 3)),
-            env=env,
-        )
-
-        def reached(at, process=process):
-            return logged(run) >= at or process.poll() is not None
-
-        programs.wait_until(lambda at=moment: reached(at))
-        others = [pid for pid in programs.processes_of(mark) if pid != process.pid]
-        if others and process.poll() is None and chance.random() < 0.7:
-            os.kill(chance.choice(others), signal.SIGKILL)
-            kills += 1
-            programs.wait_until(lambda at=moment: reached(at + 30))
-        kills += process.poll() is None
-        programs.kill(process)
-        programs.wait_until(lambda: not programs.processes_of(mark))
-    assert kills >= 3
-    return json.loads(programs.succeed("resume", run.path, "--json", env=env))
-
-
 def require_each_gradient_once(run):
     """Require that the log has each gradient once, in each block; returns their number."""
     plan, known, applied = run.config.plan, pushes.starts(run), 0
@@ -94,7 +66,7 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
     monkeypatch.setattr(arrivals, "_STRETCH_UNITS", 0)
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
-    chance, killed = random.Random(seed), []
+    chance, victims = random.Random(seed), []
     run = driver.create(tmp_path / "run", SETTINGS, data, None)
     # A task that is lost four times ends its job.
     moments = sorted(chance.sample(range(1, 900), 3))
@@ -104,7 +76,7 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
             programs.wait_until(lambda at=moment: logged(run) >= at and ranks())
             victim = chance.choice(sorted(ranks()))
             os.kill(victim, signal.SIGKILL)
-            killed.append(victim)
+            victims.append(victim)
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -114,7 +86,7 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
     thread.join(programs.PATIENCE)
     told = [event.completed for event in events if isinstance(event, RoundCompleted)]
     assert told == [*range(1, SETTINGS.rounds + 1)]
-    assert len(killed) == 3
+    assert len(victims) == 3
     require_each_gradient_once(run)
     again = replay(run, tmp_path / "again", replace(execution, workers=2), Events())
     assert again.model_sha256 == ended.model_sha256
@@ -123,8 +95,16 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
 def test_the_log_of_a_run_that_was_killed_is_whole_and_replays(data, tmp_path):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
-    run = driver.create(tmp_path / "run", SETTINGS, data, None)
-    shown = killed(run, str(tmp_path), seed)
+    run, chance = driver.create(tmp_path / "run", SETTINGS, data, None), random.Random(seed)
+
+    def how():
+        workers, blocks = chance.randint(2, 4), chance.randint(1, 3)
+        return ["--executor", "gang", "--workers", workers, "--blocks", blocks]
+
+    moments = chance.sample(range(30, 900), 4)
+    kills = sum(killed(run, str(tmp_path), moments, chance, how, lambda: logged(run)))
+    assert kills >= 3
+    shown = json.loads(programs.succeed("resume", run.path, "--json"))
     applied = require_each_gradient_once(run)
     again = json.loads(programs.succeed("replay", run.path, "--workers", 3, "--json"))
     assert again["model_sha256"] == shown["model_sha256"]
