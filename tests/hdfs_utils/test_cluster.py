@@ -4,7 +4,6 @@ Programs of these names that do as they are told take the place of Java and Mave
 """
 
 import hashlib
-import json
 import os
 import signal
 import socket
@@ -85,9 +84,31 @@ def fake_maven(place, does=""):
     program(place / "bin" / "mvn", f"echo $PWD >> {place}/maven\n{copy}\n{does}")
 
 
-def test_java_is_asked_for(place):
+def test_what_a_cluster_needs(place, monkeypatch):
     with pytest.raises(RequirementError, match=r"no java on PATH.*apt-get install openjdk-17"):
         hadoop.up()
+    fake_java(place)
+    with pytest.raises(RequirementError, match=r"no mvn on PATH.*apt-get install maven"):
+        hadoop.up()
+    for number in (1, 2, 3):
+        (place / "cluster" / "data" / f"node{number}").mkdir(parents=True)
+    with pytest.raises(ClusterError, match=r"lie on 3 nodes, and 2 were asked for.*--fresh"):
+        hadoop.up(2)
+    monkeypatch.setenv("GRADREDUCE_CLUSTER", str(place / "my cluster"))
+    with pytest.raises(ClusterError, match="letters, digits"):
+        hadoop.up()
+
+
+@pytest.mark.parametrize("version", ["1.8", "10", "24", "tea"])
+def test_another_java_is_refused(place, version):
+    if version == "tea":
+        program(place / "bin" / "java", "echo I am tea >&2")
+    else:
+        fake_java(place, version)
+    expected = r"does not say its version|runs on Java 11 to 23; .*java is Java"
+    with pytest.raises(RequirementError, match=expected) as caught:
+        java.find()
+    assert ("does not say" in str(caught.value)) == (version == "tea")
 
 
 def test_java_home_comes_first_and_must_hold_java(place, monkeypatch):
@@ -99,13 +120,6 @@ def test_java_home_comes_first_and_must_hold_java(place, monkeypatch):
     assert java.find().major == 17
 
 
-@pytest.mark.parametrize("version", ["1.8", "10", "24"])
-def test_java_of_another_time_is_refused(place, version):
-    fake_java(place, version)
-    with pytest.raises(RequirementError, match=r"runs on Java 11 to 23; .*java is Java"):
-        java.find()
-
-
 @pytest.mark.parametrize("version", ["11", "17", "21", "23"])
 def test_java_that_fits(place, version):
     fake_java(place, version)
@@ -114,18 +128,6 @@ def test_java_that_fits(place, version):
     # Java 17 does not know the option's value, and Java 23 needs it.
     wanted = int(version) >= 18
     assert ("-Djava.security.manager=allow" in java.options(found)) == wanted
-
-
-def test_something_else_called_java(place):
-    program(place / "bin" / "java", "echo I am tea >&2")
-    with pytest.raises(RequirementError, match="does not say its version"):
-        java.find()
-
-
-def test_maven_is_asked_for(place, monkeypatch):
-    fake_java(place)
-    with pytest.raises(RequirementError, match=r"no mvn on PATH.*apt-get install maven"):
-        hadoop.up()
 
 
 def test_jars_are_downloaded_once(place, monkeypatch):
@@ -145,6 +147,10 @@ def test_jars_are_downloaded_once(place, monkeypatch):
         ("echo evil > lib/a.jar", r"a\.jar has the sha256 \w+, expected \w+"),
         ("rm lib/a.jar", r"a\.jar is missing"),
         ("echo > lib/c.jar", r"c\.jar is not expected"),
+        (
+            'echo "[INFO] hm"; echo "[ERROR] Unknown host repo"; exit 1',
+            r"code 1\):\n  \[ERROR\] Unknown host repo\nCheck",
+        ),
     ],
 )
 def test_what_was_not_pinned_is_refused(place, monkeypatch, does, text):
@@ -153,13 +159,6 @@ def test_what_was_not_pinned_is_refused(place, monkeypatch, does, text):
     with pytest.raises(DownloadError, match=text):
         artifacts.assemble(lambda *_: None)
     assert [path.name for path in artifacts.cache().iterdir()] == ["lock"]
-
-
-def test_a_download_that_fails_says_what_maven_said(place, monkeypatch):
-    fake_jars(place, monkeypatch)
-    fake_maven(place, 'echo "[INFO] hm"; echo "[ERROR] Unknown host repo"; exit 1')
-    with pytest.raises(DownloadError, match=r"code 1\):\n  \[ERROR\] Unknown host repo\nCheck"):
-        artifacts.assemble(lambda *_: None)
 
 
 def test_an_interrupted_download_leaves_nothing(place, monkeypatch):
@@ -175,19 +174,6 @@ def test_an_interrupted_download_leaves_nothing(place, monkeypatch):
     assert [path.name for path in artifacts.cache().iterdir()] == ["lock"]
     fake_maven(place)
     assert (artifacts.assemble(lambda *_: None) / "lib" / "a.jar").exists()
-
-
-def test_names_that_hadoop_cannot_have(place, monkeypatch):
-    monkeypatch.setenv("GRADREDUCE_CLUSTER", str(place / "my cluster"))
-    with pytest.raises(ClusterError, match="letters, digits"):
-        hadoop.up()
-
-
-def test_files_are_not_lost_with_fewer_nodes(place):
-    for number in (1, 2, 3):
-        (place / "cluster" / "data" / f"node{number}").mkdir(parents=True)
-    with pytest.raises(ClusterError, match=r"lie on 3 nodes, and 2 were asked for.*--fresh"):
-        hadoop.up(2)
 
 
 def a_cluster(place, **changes):
@@ -223,12 +209,9 @@ def listening():
         yield server.getsockname()[1]
 
 
-def test_a_port_that_was_asked_for_is_taken(place, listening):
+def test_a_port_that_was_asked_for_or_of_before_is_taken(place, listening):
     with pytest.raises(PortError, match=rf"port {listening} .*another program.*--port"):
         starting.with_port(a_cluster(place), listening, None)
-
-
-def test_a_port_of_before_is_kept_or_missed(place, listening):
     with pytest.raises(PortError, match=f"port {listening} "):
         starting.with_port(a_cluster(place), None, listening)
 
@@ -424,21 +407,24 @@ def test_drills_need_a_cluster(place, call):
         call("datanode", 1)
 
 
-@pytest.mark.parametrize("role", ["datanote", "appmaster"])
-def test_roles_that_cannot_be_started(place, role):
-    with pytest.raises(ValueError, match="expected one of namenode"):
-        control._daemon(a_cluster(place), role, 1)
-
-
-def test_a_node_that_is_not_there(place):
-    with pytest.raises(NotRunningError, match="no data node 3: this cluster has 2"):
-        control._daemon(a_cluster(place), "datanode", 3)
+@pytest.mark.parametrize(
+    ("role", "number", "error", "message"),
+    [
+        ("datanote", 1, ValueError, "expected one of namenode"),
+        ("appmaster", 1, ValueError, "expected one of namenode"),
+        ("datanode", 3, NotRunningError, "no data node 3: this cluster has 2"),
+    ],
+)
+def test_daemons_that_cannot_be_started(place, role, number, error, message):
+    with pytest.raises(error, match=message):
+        control._daemon(a_cluster(place), role, number)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
         (["status"], 1, "no cluster runs"),
+        (["status", "--json"], 1, '"state": "down"'),
         (["env"], 69, "error: no cluster runs. Start one: gradreduce cluster up"),
         (["kill", "datanode", "1"], 69, "no cluster runs"),
         (["down"], 0, "no cluster runs"),
@@ -455,11 +441,6 @@ def test_commands_end_with_a_message_and_a_code(place, arguments, code, text):
     assert done.returncode == code, done.stderr
     assert text in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_json_of_nothing(place):
-    done = gradreduce("cluster", "status", "--json", env=dict(os.environ))
-    assert json.loads(done.stdout) == {"state": "down"}
 
 
 def test_the_default_folder_follows_xdg(monkeypatch):

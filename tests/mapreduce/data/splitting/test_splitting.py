@@ -348,59 +348,57 @@ class TestFiles:
             split([write(raw)], tmp_path / "out", **options)
         assert not (tmp_path / "out").exists()
 
-    @pytest.mark.parametrize(
-        ("text", "options", "message"),
-        [
-            ("x,y\n1,2\n3,4\n", {"stratify": "Y"}, r"--stratify Y: .*has no such column, but x, y"),
-            ("first,y\n1,2\n3,4\n", {"id": "frist"}, r"Did you mean first\?"),
-            ("x,y\n1,2\n3,4\n", {"test": 0.0}, "expected shares between 0 and 1"),
-            ("x,y\n1,2\n3,4\n", {"test": float("nan")}, "expected shares between 0 and 1"),
-            ("x,y\n1,2\n3,4\n", {"test": 0.7, "validation": 0.3}, "leave rows to train on"),
-            ("x,y\n1,2\n3,4\n", {"group": "x", "time": "y"}, "expected one of --stratify, --group"),
-        ],
+    WRONG_OPTIONS = (
+        ("x,y\n1,2\n3,4\n", {"stratify": "Y"}, r"--stratify Y: .*has no such column, but x, y"),
+        ("first,y\n1,2\n3,4\n", {"id": "frist"}, r"Did you mean first\?"),
+        ("x,y\n1,2\n3,4\n", {"test": 0.0}, "expected shares between 0 and 1"),
+        ("x,y\n1,2\n3,4\n", {"test": float("nan")}, "expected shares between 0 and 1"),
+        ("x,y\n1,2\n3,4\n", {"test": 0.7, "validation": 0.3}, "leave rows to train on"),
+        ("x,y\n1,2\n3,4\n", {"group": "x", "time": "y"}, "expected one of --stratify, --group"),
     )
-    def test_wrong_options(self, write, tmp_path, text, options, message):
-        with pytest.raises(UsageError, match=message):
-            split([write(text)], tmp_path / "out", **options)
+    WRONG_DATA = (
+        (
+            "x,y\n1,2\n3,\n",
+            {"stratify": "y"},
+            "row 2, column y: expected a value, found nothing",
+        ),
+        ("x,y\n1,2\n ,4\n", {"group": "x"}, "row 2, column x: expected a value, found nothing"),
+        ("x,y\n1,2\n3,\n", {"time": "y"}, "row 2, column y: expected a value, found nothing"),
+        (
+            "x,y\n1,2\n3,a\n",
+            {"time": "y"},
+            "row 2, column y: expected a time such as 12.5, found 'a'",
+        ),
+        ("x,y\n1,2\n3,nan\n", {"time": "y"}, "row 2, column y: expected a time, found nan"),
+        ("x,y\n1,then\n", {"time": "y"}, "row 1, column y: expected a time such as 2024"),
+        ("x,y\n1,2024-02-30\n", {"time": "y"}, "row 1, column y: expected a time such as 2024"),
+        (
+            "x,y\n1,2\n3,2\n",
+            {"group": "y"},
+            "at least 2 different values in column y, .*found 1",
+        ),
+        (
+            "x,y\n1,2\n3,2\n",
+            {"time": "y"},
+            "at least 2 different values in column y, .*found 1",
+        ),
+        ("x,y\n1,2\n3,2\n4,5\n", {"stratify": "y"}, "different rows of the class '5'.*found 1"),
+        ("x,y\n1,2\n1,2\n", {}, "at least 2 different rows, one for each part, found 1"),
+        ("x,y\n", {}, "has no rows"),
+        ("", {}, "is empty"),
+        ("x,y\r1,2\r3,4\r", {}, "line 1: a carriage return within"),
+        ("x,x\n1,2\n3,4\n", {}, "two columns have the same name"),
+    )
 
     @pytest.mark.parametrize(
-        ("text", "options", "message"),
+        ("error", "text", "options", "message"),
         [
-            (
-                "x,y\n1,2\n3,\n",
-                {"stratify": "y"},
-                "row 2, column y: expected a value, found nothing",
-            ),
-            ("x,y\n1,2\n ,4\n", {"group": "x"}, "row 2, column x: expected a value, found nothing"),
-            ("x,y\n1,2\n3,\n", {"time": "y"}, "row 2, column y: expected a value, found nothing"),
-            (
-                "x,y\n1,2\n3,a\n",
-                {"time": "y"},
-                "row 2, column y: expected a time such as 12.5, found 'a'",
-            ),
-            ("x,y\n1,2\n3,nan\n", {"time": "y"}, "row 2, column y: expected a time, found nan"),
-            ("x,y\n1,then\n", {"time": "y"}, "row 1, column y: expected a time such as 2024"),
-            ("x,y\n1,2024-02-30\n", {"time": "y"}, "row 1, column y: expected a time such as 2024"),
-            (
-                "x,y\n1,2\n3,2\n",
-                {"group": "y"},
-                "at least 2 different values in column y, .*found 1",
-            ),
-            (
-                "x,y\n1,2\n3,2\n",
-                {"time": "y"},
-                "at least 2 different values in column y, .*found 1",
-            ),
-            ("x,y\n1,2\n3,2\n4,5\n", {"stratify": "y"}, "different rows of the class '5'.*found 1"),
-            ("x,y\n1,2\n1,2\n", {}, "at least 2 different rows, one for each part, found 1"),
-            ("x,y\n", {}, "has no rows"),
-            ("", {}, "is empty"),
-            ("x,y\r1,2\r3,4\r", {}, "line 1: a carriage return within"),
-            ("x,x\n1,2\n3,4\n", {}, "two columns have the same name"),
+            *((UsageError, *row) for row in WRONG_OPTIONS),
+            *((DataError, *row) for row in WRONG_DATA),
         ],
     )
-    def test_wrong_data(self, write, tmp_path, text, options, message):
-        with pytest.raises(DataError, match=message):
+    def test_wrong_options_and_data(self, write, tmp_path, error, text, options, message):
+        with pytest.raises(error, match=message):
             split([write(text)], tmp_path / "out", **options)
         assert [path.name for path in tmp_path.iterdir()] == ["a.csv"]
 
