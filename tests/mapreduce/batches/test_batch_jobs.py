@@ -21,7 +21,6 @@ from mapreduce.launch import run as launch
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.runners.parallel import commands, tasks
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner, TaskFailedException
-from quick import first_of
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
@@ -72,27 +71,82 @@ def split_off(lines):
     return special, [line for line in lines if line not in special]
 
 
-SUMMED = ["WordsSummed", "WordsCombined", "PairsSummed", "PairsCombined", "BothSummed"]
-SUMMED += ["BothBatches", "WordsBatches", "TextbookMapper", "TextbookCombined"]
+@pytest.fixture(scope="module")
+def inputs(text, tmp_path_factory):
+    """What jobs read, by a name."""
+    folder = tmp_path_factory.mktemp("inputs")
+    (folder / "pairs").write_bytes(b'"b"\t1\r\n"a"\t2\n"b"\t-5\n"a b"\t1')
+    (folder / "words.gz").write_bytes(gzip.compress(text.read_bytes()))
+    (folder / "words.bz2").write_bytes(bz2.compress(text.read_bytes()))
+    for name in ("one", "two"):
+        (folder / name).write_text("word")
+    paths = {path.name: [path] for path in folder.iterdir()}
+    return {**paths, "text": [text], "not ended": [folder / "one", folder / "two"]}
+
+
+def by_length(words):
+    lengths = Counter()
+    for word, count in words.items():
+        lengths[f'"{len(word)}"'] += count
+    return {length: f'"{count}"' for length, count in lengths.items()}
+
+
+def firsts_and_lasts(words):
+    groups = {letter: [w for w in words if w[0] == letter] for letter in {w[0] for w in words}}
+    return {f'"{letter}"': json.dumps([min(own), max(own)]) for letter, own in groups.items()}
+
+
+def quoted(words):
+    return {f'"{word}"': count for word, count in words.items()}
+
+
+#: What jobs read, and the keys and values that they write, by how often each word occurs.
+FEATURES = {
+    **dict.fromkeys(("WordsSummed", "WordsCombined", "PairsSummed"), ("text", quoted)),
+    **dict.fromkeys(("PairsCombined", "BothSummed", "BothBatches"), ("text", quoted)),
+    **dict.fromkeys(("WordsBatches", "TextbookMapper", "TextbookCombined"), ("text", quoted)),
+    "Chained": ("text", by_length),
+    "FirstsAndLasts": ("text", firsts_and_lasts),
+    "RawOutput": ("text", dict),
+    "RawBatches": ("text", dict),
+    "NothingAtAll": ("text", lambda words: {}),
+    "ReducerAlone": ("pairs", lambda words: {'"a b"': 1, '"a"': 2, '"b"': -4}),
+    "WordsSummed of gzip": ("words.gz", quoted),
+    "WordsSummed of bzip2": ("words.bz2", quoted),
+    "WordsSummed of lines that are not ended": ("not ended", lambda words: {'"word"': 2}),
+}
+#: Where processes start from nothing, which takes its time.
+SLOW = {
+    "local": ["BothBatches", "Chained", "FirstsAndLasts", "RawBatches", "ReducerAlone"],
+    "forkserver": ["WordsSummed", "PairsCombined", "Chained", "FirstsAndLasts"],
+}
+SLOW["local"] += ["WordsSummed of gzip", "WordsSummed of lines that are not ended"]
 
 
 class TestText:
+    @pytest.mark.every_case
     @pytest.mark.parametrize(
         ("name", "runner"),
         [
-            *((name, runner) for name in SUMMED for runner in ("inline", "fork")),
-            ("BothBatches", "local"),
-            *((name, "forkserver") for name in ("WordsSummed", "PairsCombined")),
+            *itertools.product(FEATURES, ["inline", "fork"]),
+            *(
+                pytest.param(name, runner, marks=pytest.mark.slow)
+                for runner, names in SLOW.items()
+                for name in names
+            ),
         ],
     )
-    def test_words(self, text, name, runner):
-        special, lines = split_off(run(getattr(batch_jobs, name), runner, text)[0])
-        expected = [f'"{word}"\t{count}'.encode() for word, count in counted(text).items()]
-        assert sorted(lines) == sorted(expected)
+    def test_each_feature_on_each_runner(self, text, inputs, name, runner):
+        job_class = getattr(batch_jobs, name.split()[0])
+        given, expected = FEATURES[name]
+        special, lines = split_off(run(job_class, runner, *inputs[given])[0])
+        sign = "=" if name.startswith("Raw") else "\t"
+        pairs = expected(counted(text)).items()
+        assert sorted(lines) == sorted(f"{key}{sign}{value}".encode() for key, value in pairs)
         if name.startswith("Both"):
             for word in ("init", "final", "pairs", "batches"):
                 assert f'"{word}"\t0'.encode() in special
-        if issubclass(getattr(batch_jobs, name), batch_jobs.BatchReducer):
+        if issubclass(job_class, batch_jobs.BatchReducer):
             assert special.count(b'"reducer_init"\t1') == special.count(b'"reducer_final"\t1') > 0
 
     @pytest.mark.parametrize(
@@ -104,67 +158,6 @@ class TestText:
         totals = summed(lines)
         assert +totals == counted(text)
         assert len(lines) > len(totals)
-
-    @pytest.mark.parametrize("runner", first_of("fork", "inline", "local", "forkserver"))
-    def test_steps_of_every_kind(self, text, runner):
-        lines, _ = run(batch_jobs.Chained, runner, text)
-        lengths = Counter()
-        for word, count in counted(text).items():
-            lengths[str(len(word))] += count
-        assert sorted(lines) == sorted(f'"{n}"\t"{c}"'.encode() for n, c in lengths.items())
-
-    @pytest.mark.parametrize("runner", RUNNERS)
-    def test_sorted_values(self, text, runner):
-        lines, _ = run(batch_jobs.FirstsAndLasts, runner, text)
-        words = counted(text)
-        expected = {}
-        for letter in {word[0] for word in words}:
-            own = [word for word in words if word[0] == letter]
-            expected[letter] = [min(own), max(own)]
-        assert len(lines) == len(expected)
-        assert dict(map(json.loads, line.split(b"\t")) for line in lines) == expected
-
-    @pytest.mark.parametrize(
-        ("name", "runner"),
-        [
-            *itertools.product(["RawOutput", "RawBatches"], ["inline", "fork"]),
-            ("RawBatches", "local"),
-        ],
-    )
-    def test_raw_output(self, text, name, runner):
-        lines, _ = run(getattr(batch_jobs, name), runner, text)
-        assert sorted(lines) == sorted(f"{w}={c}".encode() for w, c in counted(text).items())
-
-    @pytest.mark.parametrize("runner", ["inline", "local", "fork"])
-    def test_reducer_alone(self, tmp_path, runner):
-        path = tmp_path / "pairs.txt"
-        path.write_bytes(b'"b"\t1\r\n"a"\t2\n"b"\t-5\n"a b"\t1')
-        _, lines = split_off(run(batch_jobs.ReducerAlone, runner, path)[0])
-        assert sorted(lines) == [b'"a b"\t1', b'"a"\t2', b'"b"\t-4']
-
-    @pytest.mark.parametrize("runner", ["inline", "fork"])
-    def test_no_rows(self, text, runner):
-        assert run(batch_jobs.NothingAtAll, runner, text)[0] == []
-
-    @pytest.mark.parametrize(
-        ("suffix", "opener", "runner"),
-        [
-            *((".gz", gzip.open, runner) for runner in ("inline", "local", "fork")),
-            *((".bz2", bz2.open, runner) for runner in ("inline", "fork")),
-        ],
-    )
-    def test_compressed(self, text, tmp_path, runner, suffix, opener):
-        path = tmp_path / f"words.txt{suffix}"
-        with opener(path, "wb") as out:
-            out.write(text.read_bytes())
-        assert +summed(run(batch_jobs.WordsSummed, runner, path)[0]) == counted(text)
-
-    @pytest.mark.parametrize("runner", ["inline", "local", "fork"])
-    def test_files_that_do_not_end_with_a_line_feed_stay_apart(self, tmp_path, runner):
-        for name in "ab":
-            (tmp_path / name).write_text("word")
-        found = run(batch_jobs.WordsSummed, runner, tmp_path / "a", tmp_path / "b")[0]
-        assert found == [b'"word"\t2']
 
     @pytest.mark.parametrize("runner", ["inline", "fork"])
     @pytest.mark.parametrize("size", [1, 7, 1 << 20])
