@@ -21,7 +21,7 @@ demo: $(VENV)/.demo
 
 # The notebooks of docs/notebooks, in a browser.
 notebook: $(VENV)/.notebook
-	$(BIN)/jupyter notebook docs/notebooks
+	$(BIN)/jupyter notebook $(if $(filter 0,$(shell id -u)),--allow-root) docs/notebooks
 
 # A few cases of each test that is not slow (tests/quick.py chooses). Of
 # these and of all tests, those on a real Hadoop need Java and Maven, and are skipped without.

@@ -38,6 +38,7 @@ from mapreduce.errors import UsageError  # noqa: E402
 from mapreduce.job import advice, calls  # noqa: E402
 from mapreduce.mrjob_patches import registry  # noqa: E402
 from mapreduce.support import forked  # noqa: E402
+from mapreduce.support.suggest import did_you_mean  # noqa: E402
 
 registry.install()
 calls.install()
@@ -52,6 +53,13 @@ __all__ = [
     "TextValueProtocol",
     "jobconf_from_env",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # An AttributeError would lose its words where a name is imported.
+    hint = "" if name.startswith("__") else did_you_mean(name, __all__)
+    kind = ImportError if hint else AttributeError
+    raise kind(f"module {__name__!r} has no attribute {name!r}.{hint}")
 
 
 class MRStep(mrjob.step.MRStep):

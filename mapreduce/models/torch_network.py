@@ -213,7 +213,7 @@ class Network:
         except Exception as error:
             self.refuse(
                 f"expected an output {expected} for rows {taken} of {self._dtype}, but it raised "
-                f"{type(error).__name__}: {error}"
+                f"{type(error).__name__}: {error}{self._flat_advice()}"
             )
         if not isinstance(found, torch.Tensor):
             self.refuse(f"expected a tensor {expected} for rows {taken}, found {found!r:.60}")
@@ -222,7 +222,16 @@ class Network:
             self.refuse(
                 f"expected an output {expected} of {self._dtype} for rows {taken}, found "
                 f"{tuple(found.shape)} of {str(found.dtype).removeprefix('torch.')}"
+                f"{self._flat_advice()}"
             )
+
+    def _flat_advice(self) -> str:
+        """What to write if the module takes the rows as vectors."""
+        with contextlib.suppress(Exception), torch.no_grad():
+            found = self._module(self._inputs[:2].flatten(1))
+            if len(self._shape) > 1 and tuple(found.shape) == (2, self.outputs):
+                return ". It takes flat rows: put torch.nn.Flatten() before its first layer"
+        return ""
 
     def state(self) -> dict[str, Array]:
         """The module's ``state_dict``, under all names of what is shared; no copies."""

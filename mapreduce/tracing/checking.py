@@ -241,6 +241,15 @@ class Checker:
             return found
         return replace(found, text=f"{found.text} {place} reads them for the second time.")
 
+    def _test_values(self, law: Law) -> Finding:
+        found = self._test(law)
+        if found.state == "obeyed":
+            # Where mappers gather, a key may have several values only if there are several tasks.
+            order = [(name, replace(how, maps=3)) for name, how in law.variations]
+            reference = replace(law.reference, maps=3)
+            found = self._test(replace(law, reference=reference, variations=order))
+        return found
+
     def _test_splits(self, law: Law) -> Finding:
         found, combiner = self._test(law), next(law for law in LAWS if law.name == "combiner")
         if combiner.applies and combiner.applies(self._runner):

@@ -17,7 +17,8 @@ def follow(page: Path, folder: Path) -> list[str]:
     ``python`` block whose first line is a file's name is written into that file.
     """
     for name in ("jobs", "README.md"):
-        (folder / name).symlink_to(ROOT / name)
+        if not (folder / name).exists():
+            (folder / name).symlink_to(ROOT / name)
     printed, written = "", []
     for kind, block in _BLOCK.findall(page.read_text()):
         if kind == "sh":

@@ -10,6 +10,7 @@ from mrjob.examples.mr_word_freq_count import MRWordFreqCount
 from mrjob.job import MRJob
 
 import jobs
+import mapreduce.job
 from mapreduce.job import Job, MRStep
 from mapreduce.job.mistyped import mistyped
 from programs import gradreduce
@@ -138,3 +139,12 @@ def test_commands_say_it(tmp_path):
     assert "! names" in done.stdout
     assert "No law is broken. Look at: names." in done.stdout
     assert gradreduce("check", job, words, "--law", "names", "--strict").returncode == 1
+
+
+@pytest.mark.parametrize(("name", "meant"), [("Step", "MRStep"), ("JsonProtocol", "JSONProtocol")])
+def test_a_name_that_is_imported(name, meant):
+    with pytest.raises(ImportError, match=f"has no attribute '{name}'. Did you mean {meant}"):
+        exec(f"from mapreduce.job import {name}")
+    assert not hasattr(mapreduce.job, "__wrapped__")
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        exec("from mapreduce.job import nothing")

@@ -325,6 +325,13 @@ def test_what_no_module_may_do_in_training(name, expected):
         gradient_of(model, model.init(0), random_batch(model))
 
 
+@pytest.mark.parametrize("shape", [(2, 3), (1, 6)])
+def test_one_that_wants_flat_rows_is_told_what_to_write(shape):
+    """Where it fails, and where its output has another shape."""
+    with pytest.raises(MemberError, match=r"put torch\.nn\.Flatten\(\) before its first layer"):
+        make("plain", shape)
+
+
 def test_a_module_that_is_another_each_time():
     model = make("other_each_time")
     with pytest.raises(MemberError, match="other parameters each time"):

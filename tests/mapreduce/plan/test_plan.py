@@ -306,7 +306,10 @@ BAD = [
     ("--augment flip: expected images, dense rows of the shape", {"augment": "flip"}),
     ("its dropout changes from round", {"model": "dropout:0.5", "optimizer": "lbfgs"}),
     ("--patience 2: nothing is evaluated", {"patience": 2}),
-    ("--strategy sync does not use it, found 2", {"replicas": 2}),
+    (
+        "sync does not use it, found 2. Add --strategy averaging or tournament or downpour",
+        {"replicas": 2},
+    ),
     ("--local-steps: expected a number from 1 to 100,000, found 0", {"local_steps": 0}),
     ("--staleness: expected a number from 0 to 10,000, found -1", {"staleness": -1}),
     ("--strategy sync does not use it, found 0", {"staleness": 0}),

@@ -1,8 +1,9 @@
 """Laws: what breaks one is found, with a small example; what obeys them passes."""
 
 import json
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from itertools import islice
+from operator import itemgetter
 
 import pytest
 import stock_jobs
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mrjob.examples.mr_count_lines_right import MRCountLinesRight
 from mrjob.examples.mr_count_lines_wrong import MRCountLinesWrong
+from mrjob.job import MRJob
 
 from mapreduce.errors import DataError
 from mapreduce.tracing.checking import Checker
@@ -126,6 +128,36 @@ def test_splits_are_not_cleared_by_chance(tmp_path):
     combiner, splits = findings(OfLines, path, ["combiner", "splits"])
     assert (combiner.state, splits.state) == ("broken", "skipped")
     assert splits.text.startswith("Not cleared, since its combiner")
+
+
+class Best(MRJob):
+    """Each mapper keeps its largest two; of equal ones, those that came first."""
+
+    def mapper_init(self):
+        self.seen = []
+
+    def mapper(self, _, line):
+        name, size = line.split()
+        self.seen.append([int(size), name])
+
+    def mapper_final(self):
+        for one in nlargest(2, self.seen, key=itemgetter(0)):
+            yield None, one
+
+    def reducer(self, _, values):
+        for size, name in nlargest(2, values, key=itemgetter(0)):
+            yield name, size
+
+
+def test_what_mappers_gather_has_an_order_too(tmp_path):
+    """With one map task its key has no more values than the reducer takes."""
+    path = tmp_path / "sizes.txt"
+    path.write_text("".join(f"n{number} {number % 5}\n" for number in range(30)))
+    (values,) = findings(Best, path, ["values"])
+    assert values.state == "broken"
+    path.write_text("".join(f"n{number} {number}\n" for number in range(30)))
+    (values,) = findings(Best, path, ["values"])
+    assert values.state == "obeyed"
 
 
 def test_what_cannot_be_tested_is_not_obeyed(tmp_path):
