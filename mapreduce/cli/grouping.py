@@ -21,8 +21,7 @@ class GroupedOption(click.Option):
 class GroupedCommand(click.Command):
     """A command whose help has a heading for each group of options.
 
-    If it names ``common`` parameters, divided by spaces, ``--help`` shows only these and the
-    options without a group.
+    Those without a group come first; beside them ``--help`` shows only ``common`` ones, if named.
     """
 
     def __init__(self, *args: Any, common: str = "", **more: Any) -> None:
@@ -41,7 +40,6 @@ class GroupedCommand(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         is_short = self.common and not ctx.meta.get(SHOW_ALL)
-        # Options without a group come first.
         groups: dict[str, list[tuple[str, str]]] = {"Options": []}
         for param in self.get_params(ctx):
             group = getattr(param, "group", "Options")
