@@ -105,7 +105,8 @@ class Inference:
         classes = self.dataset.manifest.classes
         if classes is None or classes == self.config.classes:
             return None
-        return np.array([self.config.classes.index(label) for label in classes], np.int32)
+        places = {label: place for place, label in enumerate(self.config.classes)}
+        return np.array([places[label] for label in classes], np.int32)
 
     def batch(self, shard: int, start: int, stop: int) -> Batch:
         self._place = shard, start

@@ -135,7 +135,7 @@ def _other_rows(data: Manifest, trained_on: TrainedOn) -> str | None:
             f"expected rows of the shape {shape}, channels first, as in the training data {place}, "
             f"found {data.shape}. Transpose them"
         )
-    known = trained_on.classes
+    known = dict.fromkeys(trained_on.classes)
     unseen = [label for label in data.classes or () if label not in known]
     if unseen:
         return (

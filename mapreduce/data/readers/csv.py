@@ -4,6 +4,7 @@ import contextlib
 import csv as csv_module
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -275,7 +276,7 @@ class CsvTable:
             return [str(i + 1) for i in range(len(names))]
         names = [name or f"column {i + 1}" for i, name in enumerate(names)]
         if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
+            twice = Counter(names).most_common(1)[0][0]
             raise DataError(
                 f"{path}: two columns have the same name, {twice}, in {preview(names)}. Give them "
                 f"different names in the first line"

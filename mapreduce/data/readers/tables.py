@@ -120,12 +120,12 @@ def roles(table: Table, recipe: Recipe) -> Roles:
     UsageError
         A column does not exist or has two roles, or none is said to be the label.
     """
-    names = table.names
+    names, known = table.names, {*table.names}
     has_names = names != [str(i + 1) for i in range(len(names))]
     advice = "" if has_names else " Say --header if its first line has the names"
 
     def find(option: str, name: str) -> str:
-        if name not in names:
+        if name not in known:
             raise UsageError(
                 f"{option} {name}: {table.paths[0]} has no such column; it has {preview(names)}."
                 f"{did_you_mean(name, names)}{advice}"
@@ -870,9 +870,10 @@ def _match(table: Table, like: FittedRecipe, recipe: Recipe) -> None:
         )
         if name
     }
+    there = {*table.names}
     if like.recipe.only:
-        known |= set(table.names)
-    missing = [name for name in wanted if name not in table.names]
+        known |= there
+    missing = [name for name in wanted if name not in there]
     extra = [name for name in table.names if name not in known]
     if missing or extra:
         parts = [

@@ -213,13 +213,12 @@ def _tells(column: Any, codes: Array) -> bool:
         known &= ~np.isnan(column)
         if not known.any():
             return False
-        ends = [
-            (
-                column[known & (codes == one)].min(initial=np.inf),
-                column[known & (codes == one)].max(initial=-np.inf),
-            )
-            for one in classes
-        ]
+        order = np.flatnonzero(known)[np.argsort(codes[known], kind="stable")]
+        starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
+        least, most = (
+            end.reduceat(column[order], starts).tolist() for end in (np.minimum, np.maximum)
+        )
+        ends = zip(least, most, strict=True)
         return all(left[1] < right[0] for left, right in pairwise(sorted(ends)))
     own = _codes(column)
     known &= own >= 0

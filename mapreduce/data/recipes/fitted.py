@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -132,6 +133,11 @@ class FittedRecipe:
     def numbers(self) -> tuple[str, ...]:
         """Names of the columns that are read as numbers."""
         return tuple(column.name for column in self.columns if not column.is_text)
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        """The places of these columns among them."""
+        return {name: place for place, name in enumerate(self.numbers)}
 
     @cached_property
     def features(self) -> tuple[str, ...] | None:
@@ -369,7 +375,7 @@ class FittedRecipe:
 
     def is_text(self, name: str) -> bool:
         """Whether a column is one of texts."""
-        return name not in self.numbers
+        return name not in self._places
 
     def filled(self, block: Block) -> dict[str, int]:
         """How many fields are missing in columns that had all fields in the training data."""
@@ -379,7 +385,7 @@ class FittedRecipe:
                 missing = (
                     block.texts[column.name].null_count
                     if column.is_text
-                    else int(np.isnan(block.numbers[:, self.numbers.index(column.name)]).sum())
+                    else int(np.isnan(block.numbers[:, self._places[column.name]]).sum())
                 )
                 if missing:
                     found[column.name] = missing
@@ -476,7 +482,7 @@ def fit(recipe: Recipe, summary: Summary, source: str) -> FittedRecipe:
     fitted = FittedRecipe(recipe, tuple(columns), left_out, "dense")
     names = fitted.features or ()
     if len(set(names)) != len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = Counter(names).most_common(1)[0][0]
         raise DataError(
             f"{source}: two features have the same name, {twice}. Give a column another name"
         )

@@ -6,6 +6,8 @@ import gzip
 import math
 import shutil
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +20,15 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from mapreduce.data import importer
-from mapreduce.data.batch import Csr
+from mapreduce.data.batch import Block, Csr
 from mapreduce.data.importer import import_rows
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers import csv as csv_reader
 from mapreduce.data.readers import opening
-from mapreduce.data.recipes.fitted import FittedRecipe
+from mapreduce.data.readers import tables as readers
+from mapreduce.data.recipes.fitted import Fitted, FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule
+from mapreduce.errors import DataError
 from reading import chunks_of, read
 
 WORDS = ["a", "b c", 'say "hi"', "x,y", "Zürich", "NA", " kept "]
@@ -269,3 +273,16 @@ def test_rows_count_by_their_weights(tmp_path):
     scaler = StandardScaler().fit(x[:, None], sample_weight=w)
     np.testing.assert_allclose(features, scaler.transform(x[:, None]), rtol=1e-12)
     assert fitted.columns[0].mean == pytest.approx(np.average(x, weights=w), rel=1e-12)
+
+
+def test_a_column_is_found_at_once_among_many():
+    """Looked for among all others, each of these would take minutes together."""
+    names = [f"c{i}" for i in range(40_000)]
+    columns = tuple(Fitted(name, "number", "indicator") for name in names)
+    fitted = FittedRecipe(Recipe(label="label"), columns, {}, "dense")
+    values = np.zeros((1, len(names)))
+    values[0, -1] = np.nan
+    assert fitted.filled(Block(values, {})) == {"c39999": 1}
+    table = SimpleNamespace(paths=[Path("a.csv")], names=[*names[:-1], "label", "d"])
+    with pytest.raises(DataError, match=r"on: missing: c39999; extra: d\. Leave extra"):
+        readers.Reading(table, fitted.recipe, fitted)
