@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -101,3 +103,18 @@ def test_a_training(data, undisturbed, tmp_path, runner, executor):
     end(process, run.path)
     resumed = json.loads(programs.succeed("resume", run.path, *QUICK))
     assert resumed["model_sha256"] == undisturbed
+
+
+def test_a_client_of_hadoop(tmp_path):
+    """It is in a session of its own, and may wait for a step for hours."""
+    code = (
+        "import os, sys\nfrom mapreduce.runners.hadoop.programs import Program\n"
+        "program = Program(['sleep', '1000'], {'MARK': sys.argv[1]})\nprint(flush=True)\n"
+        "program.wait()"
+    )
+    mark = str(tmp_path / "mark")
+    command = [sys.executable, "-c", code, mark]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process.stdout.readline()
+    assert len(programs.processes_of(mark)) == 2
+    end(process, mark)
