@@ -174,3 +174,9 @@ class TestExplain:
 
     def test_the_table_names_every_law(self):
         assert re.findall(r"^\| `(\w+)`", text("explain"), re.M) == [law.name for law in LAWS]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_first_page(tmp_path):
+    typed("index", tmp_path)
+    assert (tmp_path / "runs" / "first" / "result.json").exists()
