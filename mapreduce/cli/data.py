@@ -268,7 +268,7 @@ def _show_recipe(recipe: Any, classes: Sequence[object] | None) -> None:
         if name is not None
     ]
     for column in recipe.columns:
-        count = column.width
+        count = column.width if recipe.recipe.hash_bits is None else 1
         many = f" -> {count} features" if count > 1 else ""
         kind = column.kind.replace("date:", "date ").replace("@", ", ")
         rows.append((column.name, kind + many, column.note))
