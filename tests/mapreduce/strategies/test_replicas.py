@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import naive
 from builders import blobs_in, plan_and_params, train
 from mapreduce.errors import NonFiniteError
 from mapreduce.plan.settings import Settings
@@ -60,7 +61,7 @@ class TestTheSixSteps:
         """Six steps on fourteen slices: parts of four and of five slices."""
         settings = replace(SETTINGS, replicas=3, rounds=5, dtype="float64")
         plan, params = plan_and_params(tmp_path / "run", data / "train", settings)
-        np.testing.assert_allclose(params, naive(tmp_path / "run", plan), rtol=1e-12, atol=1e-14)
+        np.testing.assert_allclose(params, naive_of(tmp_path / "run", plan), rtol=1e-12, atol=1e-14)
 
     @pytest.mark.parametrize(
         "change",
@@ -84,7 +85,17 @@ class TestTheSixSteps:
     def test_5_updates_become_one(self, data, tmp_path, change):
         settings = replace(SETTINGS, dtype="float64", **change)
         plan, params = plan_and_params(tmp_path / "run", data / "train", settings)
-        np.testing.assert_allclose(params, naive(tmp_path / "run", plan), rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(params, naive_of(tmp_path / "run", plan), rtol=1e-10, atol=1e-12)
+
+    @pytest.mark.parametrize("text", ["fp16", "onebit", "topk:0.01"])
+    def test_5_updates_that_are_compressed_become_one(self, data, tmp_path, text):
+        """In some more rounds than an epoch, so that the ratio of topk changes."""
+        change = {"replicas": 3, "optimizer": "momentum", "replica_state": "keep", "rounds": 10}
+        settings = replace(SETTINGS, model="mlp:20", dtype="float64", compress=text, **change)
+        plan, params = plan_and_params(tmp_path / "run", data / "train", settings)
+        assert plan.rounds > plan.rounds_per_epoch
+        # A mean of one bit is a float32, and its last bit may be another.
+        np.testing.assert_allclose(params, naive_of(tmp_path / "run", plan), rtol=1e-5, atol=1e-8)
 
     def test_6_rounds_go_on_until_the_epochs_are_over(self, data, tmp_path):
         settings = replace(SETTINGS, replicas=4, local_steps=5, rounds=None, epochs=2)
@@ -94,12 +105,12 @@ class TestTheSixSteps:
         assert len(seen) == len({*seen}) == 280 // 4
 
 
-def naive(path, plan):
+def naive_of(path, plan):
     """The parameters in the end, by a loop over rounds, replicas, steps and slices."""
     context = TaskContext(path, 1)
     model = plan.create_model()
     params = model.init(plan.seed)
-    state = {}
+    state, residuals = {}, np.zeros((plan.replicas, model.size))
     for completed in range(plan.rounds):
         found = []
         leaves = list(plan.slices(completed))
@@ -122,6 +133,12 @@ def naive(path, plan):
                 updates, own = plan.create_optimizer().update(gradient, own, local, number)
                 local = local + updates
                 rows += weight
+            if plan.compress:
+                wanted = residuals[replica] + local - here
+                sent, places = _packed(plan.compress, wanted, completed, plan.rounds_per_epoch)
+                residuals[replica], local = wanted - sent, here + sent
+                if places is not None:
+                    own["velocity"][places] = 0
             found.append((rows, here, local, own))
         if plan.elastic is not None:
             moved = [plan.elastic * (local - params) for _, _, local, _ in found]
@@ -148,6 +165,20 @@ def naive(path, plan):
             mean = {n: sum(rows * own[n] for rows, *_, own in found) / total for n in names}
             state = {0: (params, mean)}
     return params
+
+
+def _packed(text, update, completed, rounds_per_epoch):
+    """What is decoded of an update, and which elements were sent of it."""
+    if text == "fp16":
+        return naive.half_pages(update), None
+    if text == "onebit":
+        return naive.one_bit_pages(update).astype(np.float32), None
+    epoch = completed // rounds_per_epoch
+    ratio = [0.25, 0.0625, 0.015625, 0.01, 0.01][min(epoch, 4)]
+    sent = naive.largest(update, round(ratio * len(update)))
+    decoded = np.zeros_like(update)
+    decoded[sent] = update[sent].astype(np.float32)
+    return decoded, sent
 
 
 def _adasum(a, b):
