@@ -4,6 +4,7 @@ import json
 import os
 import random
 from importlib.util import find_spec
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,6 @@ from builders import (
     stopped,
 )
 from mapreduce.data.batch import Csr
-from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint, events
 from mapreduce.runs.events import Events
@@ -78,18 +78,20 @@ PLANS = {
 _NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
 NAMES = [pytest.param(name, marks=[_NEEDS_TORCH] * ("torch" in name)) for name in PLANS]
 
-OTHER_START_METHOD = "forkserver" if DEFAULT_START_METHOD == "fork" else "fork"
-#: Each plan has one of these. Any two of their values occur together, chains and gangs in turn.
+#: Executor, workers, threads, blocks, fan-in and start method. Any two values occur together.
 EXECUTIONS = [
-    Execution("inline", 3, blocks=3, fan_in=2, rounds_per_job=2),
-    Execution("parallel", 2, threads=2, blocks=2, executor="gang"),
-    Execution("parallel", 1, threads=2, blocks=3),
-    Execution("parallel", 3, blocks=1, executor="gang", start_method=OTHER_START_METHOD),
-    Execution("parallel", 5, blocks=1, fan_in=8, rounds_per_job=1),
-    Execution("inline", 1, blocks=3, executor="gang"),
-    Execution("parallel", 2, blocks=2, rounds_per_job=3, start_method=OTHER_START_METHOD),
-    Execution("parallel", 5, blocks=2, executor="gang"),
-    Execution("parallel", 3, threads=2, blocks=3, fan_in=2, rounds_per_job=50),
+    ("gang", 1, 1, 1, 0, "fork"),
+    ("gang", 1, 2, 2, 0, "forkserver"),
+    ("chain", 1, 2, 3, 2, "fork"),
+    ("chain", 2, 2, 1, 0, "forkserver"),
+    ("chain", 2, 2, 2, 0, "fork"),
+    ("gang", 2, 1, 3, 2, "forkserver"),
+    ("chain", 3, 2, 1, 2, "fork"),
+    ("gang", 3, 2, 2, 2, "fork"),
+    ("gang", 3, 1, 3, 0, "forkserver"),
+    ("gang", 5, 2, 1, 0, "forkserver"),
+    ("chain", 5, 1, 2, 2, "fork"),
+    ("chain", 5, 1, 3, 2, "forkserver"),
 ]
 #: A run that is stopped twice goes on in the next of these.
 RELAY = [
@@ -97,7 +99,6 @@ RELAY = [
     Execution("parallel", 3, blocks=3, executor="gang"),
     Execution("inline", 3, blocks=1, fan_in=2, rounds_per_job=2),
 ]
-EXECUTION_OF = {name: EXECUTIONS[at % len(EXECUTIONS)] for at, name in enumerate(PLANS)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -166,11 +167,19 @@ def reference(data):
     return of
 
 
+def test_any_two_values_of_executions_occur_together():
+    for one, other in combinations(zip(*EXECUTIONS, strict=True), 2):
+        assert {*zip(one, other, strict=True)} == {*product(one, other)}
+
+
 @pytest.mark.every_case
 @pytest.mark.parametrize("name", NAMES)
 def test_an_execution_changes_nothing(name, data, reference, tmp_path):
+    at = [*PLANS].index(name)
+    executor, *numbers, start = EXECUTIONS[at % len(EXECUTIONS)]
+    execution = Execution("parallel", *numbers, (50, 3, 1)[at % 3], start, executor=executor)
     run = create(data, tmp_path / "run", name)
-    assert ended(run, EXECUTION_OF[name]) == reference(name)
+    assert ended(run, execution) == reference(name)
 
 
 @pytest.mark.every_case
