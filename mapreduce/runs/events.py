@@ -76,10 +76,14 @@ class OfRound(Event):
 
 @dataclass(frozen=True)
 class RoundCompleted(OfRound):
-    """A round is published. The loss is the mean over its rows, before the update."""
+    """A round is published. The loss is the mean over its rows, before the update.
+
+    ``weight`` is the sum of the rows' weights; None in logs of earlier versions.
+    """
 
     rows: int
     loss: float
+    weight: float | None = None
 
 
 @dataclass(frozen=True)

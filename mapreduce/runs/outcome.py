@@ -17,8 +17,8 @@ _PEAK = 100.0
 #: How far the mean loss of the last pass may be above that of the first, of passes in batches.
 _RISEN = 1.05
 
-#: Rows and mean loss of rounds, by the rounds completed; None for a loss that was not finite.
-Losses = Mapping[int, tuple[int, float | None]]
+#: Weight and mean loss of rounds, by the rounds completed; None for a loss that was not finite.
+Losses = Mapping[int, tuple[float, float | None]]
 
 
 def pass_loss(plan: Plan, losses: Losses) -> float | None:
@@ -26,14 +26,14 @@ def pass_loss(plan: Plan, losses: Losses) -> float | None:
     return _mean(_last(losses, plan.rounds_per_epoch))
 
 
-def _last(losses: Losses, rounds: int) -> list[tuple[int, float]]:
+def _last(losses: Losses, rounds: int) -> list[tuple[float, float]]:
     last = (losses[completed] for completed in sorted(losses)[max(0, len(losses) - rounds) :])
-    return [(rows, loss) for rows, loss in last if loss is not None]
+    return [(weight, loss) for weight, loss in last if loss is not None]
 
 
-def _mean(found: list[tuple[int, float]]) -> float | None:
-    rows = sum(rows for rows, _ in found)
-    return sum(rows * loss for rows, loss in found) / rows if rows else None
+def _mean(found: list[tuple[float, float]]) -> float | None:
+    total = sum(weight for weight, _ in found)
+    return sum(weight * loss for weight, loss in found) / total if total else None
 
 
 def warning(plan: Plan, ended: RunEnded | None, losses: Losses) -> str | None:

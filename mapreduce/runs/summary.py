@@ -31,7 +31,9 @@ def summarise(
     saved = vars(result) if result else checkpoints.get(max(checkpoints, default=0), {})
     evaluation = evaluations.get(result.completed if result else max(evaluations, default=0), {})
     end = result.completed if result else plan.rounds
-    losses = {at: (one["rows"], one["loss"]) for at, one in rounds.items() if at <= end}
+    losses = {
+        at: (one.get("weight", one["rows"]), one["loss"]) for at, one in rounds.items() if at <= end
+    }
     warnings = outcome.warnings(plan, result, losses, recorded)
     won = outcome.matches_won(recorded, end if result else last.get("completed", 0))
     return {

@@ -564,7 +564,7 @@ class _Training:
         for completed, (rows, weight, loss, *notes) in enumerate(position.history, first):
             if completed > self._completed:
                 mean = float(loss / weight) if weight else 0.0
-                self._events.emit(RoundCompleted(completed, int(rows), mean))
+                self._events.emit(RoundCompleted(completed, int(rows), mean, float(weight)))
                 event = self._strategy.event(self._plan, completed, np.array(notes))
                 if event is not None:
                     self._events.emit(event)
