@@ -67,9 +67,10 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     chance, victims = random.Random(seed), []
-    run = driver.create(tmp_path / "run", SETTINGS, data, None)
+    settings = replace(SETTINGS, rounds=100, checkpoint_every=40)
+    run = driver.create(tmp_path / "run", settings, data, None)
     # A task that is lost four times ends its job.
-    moments = sorted(chance.sample(range(1, 900), 3))
+    moments = sorted(chance.sample(range(1, 300), 3))
 
     def kill():
         for moment in moments:
@@ -85,7 +86,7 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
     ended = driver.train(run, execution, 3, Events(events.append))
     thread.join(programs.PATIENCE)
     told = [event.completed for event in events if isinstance(event, RoundCompleted)]
-    assert told == [*range(1, SETTINGS.rounds + 1)]
+    assert told == [*range(1, 101)]
     assert len(victims) == 3
     require_each_gradient_once(run)
     again = replay(run, tmp_path / "again", replace(execution, workers=2), Events())
