@@ -6,7 +6,6 @@ import numpy as np
 
 from kernels import dispatch
 from mapreduce.errors import NonFiniteError
-from mapreduce.models.base import device_errors
 from mapreduce.models.context import Key
 from mapreduce.optim.contract import GlobalTransformation
 from mapreduce.plan.plan import Slice
@@ -90,11 +89,7 @@ class Gradients:
             batch = context.batch(rows)
             extras: dict[str, Array] = {}
             # The sum is checked for values that are not finite.
-            with (
-                np.errstate(all="ignore"),
-                device_errors(context.model.device),
-                context.data.naming_rows(rows.shard, rows.start),
-            ):
+            with context.errors(rows):
                 key = self._key(completed, rows)
                 loss, vector = context.gradient(params, batch, self._vector, scale, key, extras)
                 if extras.keys() != expected:

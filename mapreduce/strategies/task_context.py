@@ -1,5 +1,6 @@
 """The context of a run's tasks, which a process keeps from task to task."""
 
+import contextlib
 import hashlib
 import threading
 from collections import deque
@@ -16,6 +17,7 @@ from hdfs_utils.paths import AnyPath, path_of
 from kernels import arrays, dispatch
 from mapreduce.data.batch import Batch
 from mapreduce.data.shards import Dataset
+from mapreduce.models.base import device_errors
 from mapreduce.models.context import NOWHERE, Context, Key, Workspace
 from mapreduce.plan.plan import Slice
 from mapreduce.reduction.message import Message, WireProtocol
@@ -75,6 +77,13 @@ class TaskContext:
     def batch(self, rows: Slice) -> Batch:
         """The rows of a slice."""
         return self.plan.weighted(self.data.shard(rows.shard).rows(rows.start, rows.stop))
+
+    @contextlib.contextmanager
+    def errors(self, rows: Slice) -> Iterator[None]:
+        """Errors of the device, and of a model of one's own for rows of a slice."""
+        named = self.data.naming_rows(rows.shard, rows.start)
+        with np.errstate(all="ignore"), device_errors(self.model.device), named:
+            yield
 
     def feature(self, index: int) -> str:
         """The end of a sentence: the feature that an element of the parameters weighs, if any."""

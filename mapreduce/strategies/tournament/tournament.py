@@ -20,7 +20,6 @@ from dataclasses import replace
 import numpy as np
 
 from mapreduce.errors import NonFiniteError, UsageError
-from mapreduce.models.base import device_errors
 from mapreduce.models.context import Context
 from mapreduce.optim.contract import State as Arrays
 from mapreduce.plan.plan import Plan, Slice
@@ -150,11 +149,7 @@ class Tournament(Replicated):
 
         def score(rows: Slice) -> Array:
             batch = context.batch(rows)
-            with (
-                np.errstate(all="ignore"),
-                device_errors(context.model.device),
-                context.data.naming_rows(rows.shard, rows.start),
-            ):
+            with context.errors(rows):
                 loss, _ = context.model.score(params, batch, Context(context.workspace))
             return np.array([batch.weight, loss])
 

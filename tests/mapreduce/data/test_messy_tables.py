@@ -610,12 +610,15 @@ def test_amounts_in_brackets_are_negative(write):
 
 
 def test_na_among_whole_numbers_is_no_class(write, tmp_path):
-    path = write(lines("x,label", "1,1", "2,0", "3,NA", "4,1"))
+    path = write(lines("x,label", "1,1", "2,0", "3,NA", "4,1.0"))
     with pytest.raises(DataError, match="'NA' stands among labels that are whole numbers"):
         import_rows(opening.table([path], "csv", Recipe()), tmp_path / "out", 0)
     recipe = Recipe(na=("NA",), missing_label="drop")
     manifest = import_rows(opening.table([path], "csv", recipe), tmp_path / "out", 0)
     assert (manifest.classes, manifest.rows) == ((0, 1), 3)
+    path = write(lines("x,label", "1,1", "2,a", "3,1.0"))
+    with pytest.raises(DataError, match=r"the labels '1' and '1\.0' are the same number"):
+        import_rows(opening.table([path], "csv", Recipe()), tmp_path / "two", 0)
 
 
 def typed(path, columns):

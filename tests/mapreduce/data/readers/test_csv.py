@@ -165,19 +165,6 @@ def test_classes(write, tmp_path, read, labels, classes):
     assert sum(written.class_rows) == len(labels)
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (["1.0", "nan", "0.0"], "'nan' stands among labels that are whole numbers"),
-        (["1", "a", "1.0"], "the labels '1' and '1.0' are the same number"),
-    ],
-)
-def test_labels_that_are_no_classes(write, tmp_path, labels, message):
-    text = "x,label\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels))
-    with pytest.raises(DataError, match=message):
-        import_rows(source_of("csv", [write(text)], task="classification"), tmp_path / "out", 0)
-
-
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_numbers_are_parsed_exactly(write, dtype):
     numbers = ["0.1", "-1e-30", "3.14159265358979", "16777217", "1e38", "5e-324", "-0.0"]
