@@ -25,6 +25,8 @@ def resume(run: AnyPath) -> str:
 def or_remove(folder: AnyPath, *remove: str) -> str:
     """Advice to remove an output folder by a command, if nothing else is in it."""
     is_around = isinstance(folder, Path) and Path.cwd().is_relative_to(folder.resolve())
-    if is_around or not all(_OUTPUT.fullmatch(path.name) for path in folder.iterdir()):
+    if is_around or not folder.is_dir():
+        return ""
+    if not all(_OUTPUT.fullmatch(path.name) for path in folder.iterdir()):
         return ""
     return f", or remove it first: {command(*remove, folder)}"

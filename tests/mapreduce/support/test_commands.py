@@ -44,7 +44,7 @@ def test_the_output_of_a_job_may_be_removed(tmp_path, name, monkeypatch):
 def test_nothing_else_may(tmp_path, name):
     (tmp_path / "part-00000").touch()
     (tmp_path / name).touch()
-    assert or_remove(tmp_path, "rm", "-r") == ""
+    assert or_remove(tmp_path, "rm", "-r") == or_remove(tmp_path / name, "rm", "-r") == ""
 
 
 @pytest.mark.parametrize("place", [Path("/"), Path.home(), ROOT])
