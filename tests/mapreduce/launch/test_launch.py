@@ -199,26 +199,24 @@ def test_failures_are_exceptions(text):
         mapreduce.run(stock_jobs.Raises, lines=["nine"], runner="inline")
 
 
-def test_parameters_that_make_no_sense(text):
-    job = stock_jobs.WordCount
-    with pytest.raises(UsageError, match="either inputs, which are paths, or lines"):
-        mapreduce.run(job)
-    with pytest.raises(UsageError, match="either inputs"):
-        mapreduce.run(job, text, lines=LINES)
-    with pytest.raises(UsageError, match=r"found str; text\.splitlines"):
-        mapreduce.run(job, lines="to be")
-    with pytest.raises(UsageError, match=r"lines\[1\] holds a line feed"):
-        mapreduce.run(job, lines=["a", "b\nc"])
-    with pytest.raises(UsageError, match="expected one path or more"):
-        mapreduce.run(job, [])
-    with pytest.raises(UsageError, match="parameters of their own"):
-        mapreduce.run(job, text, arguments=["-r", "local"])
-    with pytest.raises(UsageError, match=r"--wrokers.*Did you mean --workers\?"):
-        mapreduce.run(job, text, arguments=["--wrokers", 2])
-    with pytest.raises(UsageError, match="does not accept this: bad runner alias: paralel"):
-        mapreduce.run(job, text, runner="paralel")
-    with pytest.raises(MissingInputError, match=r"the input .*no\.txt does not exist"):
-        mapreduce.run(job, text.parent / "no.txt")
+@pytest.mark.parametrize(
+    ("inputs", "given", "error", "message"),
+    [
+        (None, {}, UsageError, "either inputs, which are paths, or lines"),
+        ("words.txt", {"lines": LINES}, UsageError, "either inputs"),
+        (None, {"lines": "to be"}, UsageError, r"found str; text\.splitlines"),
+        (None, {"lines": ["a", "b\nc"]}, UsageError, r"lines\[1\] holds a line feed"),
+        ([], {}, UsageError, "expected one path or more"),
+        ("words.txt", {"arguments": ["-r", "local"]}, UsageError, "parameters of their own"),
+        ("words.txt", {"arguments": ["--wrokers", 2]}, UsageError, r"Did you mean --workers\?"),
+        ("words.txt", {"runner": "paralel"}, UsageError, "this: bad runner alias: paralel"),
+        ("no.txt", {}, MissingInputError, r"the input .*no\.txt does not exist"),
+    ],
+)
+def test_parameters_that_make_no_sense(text, monkeypatch, inputs, given, error, message):
+    monkeypatch.chdir(text.parent)
+    with pytest.raises(error, match=message):
+        mapreduce.run(stock_jobs.WordCount, inputs, **given)
 
 
 def test_two_jobs_that_start_in_one_microsecond_have_two_folders(monkeypatch):

@@ -262,16 +262,15 @@ class TestCommand:
             (["Count", "--key", "teh"], 2, "no pair has the key"),
             (["Count", "--html", "/proc/no/page.html"], 73, "cannot write"),
             (["Count", "-r", "local"], 2, "leave out -r"),
+            (["Count", "missing.txt"], 66, "missing.txt"),
+            (["jobs.train"], 2, "starts jobs itself"),
         ],
     )
     def test_what_makes_no_sense(self, text, capsys, arguments, code, message):
         name, *rest = arguments
-        assert main(["explain", f"{taught.__file__}:{name}", str(text), *rest]) == code
+        job = name if "." in name else f"{taught.__file__}:{name}"
+        assert main(["explain", job, str(text), *rest]) == code
         assert message in capsys.readouterr().err
-
-    def test_a_job_that_drives_jobs(self, text, capsys):
-        assert main(["explain", "jobs.train", str(text)]) == 2
-        assert "starts jobs itself" in capsys.readouterr().err
 
     def test_one_round_of_a_job_that_starts_one_for_each(self, capsys):
         sample = Path(__file__).parents[3] / "jobs" / "data" / "imports.tsv"
@@ -279,7 +278,3 @@ class TestCommand:
         assert "One job of those that its run_job starts" in " ".join(
             capsys.readouterr().out.split()
         )
-
-    def test_no_input(self, capsys):
-        assert main(["explain", f"{taught.__file__}:Count", "missing.txt"]) == 66
-        assert "missing.txt" in capsys.readouterr().err
