@@ -61,6 +61,12 @@ def succeed(*arguments: object, **options) -> str:
     return done.stdout
 
 
+def ran(*command: object, check: bool = True, **options) -> subprocess.CompletedProcess[str]:
+    """Run any program to its end; ``options`` are those of :func:`subprocess.run`."""
+    texts = [*map(str, command)]
+    return subprocess.run(texts, capture_output=True, text=True, check=check, **options)
+
+
 def start(*arguments: object, **options) -> subprocess.Popen[str]:
     """Start a command in a process group of its own."""
     return subprocess.Popen(

@@ -462,9 +462,7 @@ def test_doctor_is_content_here_and_finds_a_package_that_shadows_ours(package, t
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); " + (
         "from mapreduce.cli.main import main; sys.exit(main(['doctor']))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
+    done = programs.ran(sys.executable, "-c", code, cwd=tmp_path, check=False)
     assert done.returncode == 1, done.stderr
     found = f"WRONG {package:14}is {tmp_path}/{package}; expected {ROOT}/{package}"
     assert found in done.stdout

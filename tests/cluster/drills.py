@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import os
 import signal
-import subprocess
 import threading
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
 
 from slow_chain import SlowChain  # isort: skip
+import programs
 
 SETTINGS = Settings(model="mlp:9", optimizer="adam", batch_size=96, rounds=2)
 #: Has the same bits, in a job for each round.
@@ -112,14 +112,8 @@ def name_node(cluster, bean: str) -> dict:
 
 def shell(cluster, command, **options):
     """Run a program of the cluster."""
-    done = subprocess.run(
-        command,
-        env=os.environ | cluster.environment(),
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-        **options,
+    done = programs.ran(
+        *command, env=os.environ | cluster.environment(), timeout=300, check=False, **options
     )
     assert done.returncode == 0, done.stderr
     return done

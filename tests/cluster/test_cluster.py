@@ -15,6 +15,7 @@ from hdfs_utils.cluster import health, processes
 from programs import GRADREDUCE, succeed, wait_until
 
 from drills import shell  # isort: skip
+import programs
 
 
 def test_it_runs_and_says_so(cluster):
@@ -43,9 +44,7 @@ def test_files_and_a_streaming_job(cluster, tmp_path):
 
 def test_a_second_up_says_what_runs(cluster):
     pids = [entry["pid"] for entry in hadoop.status(cluster)["processes"]]
-    done = subprocess.run(
-        [*GRADREDUCE, "cluster", "up"], capture_output=True, text=True, timeout=100, check=True
-    )
+    done = programs.ran(*GRADREDUCE, "cluster", "up", timeout=100)
     assert "is running" in done.stderr
     assert [entry["pid"] for entry in hadoop.status(cluster)["processes"]] == pids
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -36,12 +35,8 @@ def test_the_driver_is_killed(moment, drill_data, expected, yarn, cluster):
     if moment == WHILE_SUBMITTING and not compiled.exists(cluster.hadoop):
         pytest.skip("without a JDK, Hadoop's own client goes on without its driver")
     run = driver.create(drill_data[1] / moment, SAVING, drill_data[1] / "train", None)
-    done = subprocess.run(
-        [sys.executable, HERE / "dying_driver.py", str(run.path), moment],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    done = programs.ran(
+        sys.executable, HERE / "dying_driver.py", str(run.path), moment, timeout=300, check=False
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert len(live(yarn, run)) == (moment == AFTER_SUBMIT)

@@ -3,7 +3,6 @@
 import os
 import random
 import secrets
-import subprocess
 import sys
 
 import pytest
@@ -20,6 +19,7 @@ from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
 
 from drills import kill_one, tasks  # isort: skip
+import programs
 
 SETTINGS = Settings(
     "mlp:9", optimizer="adam", batch_size=96, rounds=40, checkpoint_every=10, eval_every=20
@@ -73,12 +73,13 @@ def test_the_secret_is_for_its_owner_alone(cluster, data, scheme):
     run.path.mkdir()
     for _ in range(2):
         meeting = Meeting.prepare(run)
-        done = subprocess.run(
-            [sys.executable, "-c", LOOKS, str(data[1] / run.path.name), meeting.token],
+        done = programs.ran(
+            sys.executable,
+            "-c",
+            LOOKS,
+            str(data[1] / run.path.name),
+            meeting.token,
             env=os.environ | {"HADOOP_USER_NAME": "stranger"},
-            capture_output=True,
-            text=True,
-            check=True,
         )
         assert done.stdout.splitlines() == ["['gang']", "refused", "refused"]
         assert len(meeting.secret) == 64

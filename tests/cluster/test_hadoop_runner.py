@@ -2,13 +2,13 @@
 
 import hashlib
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 from mrjob.job import MRJob
 
 import mapreduce
+import programs
 from hdfs_utils.errors import IncompleteOutputError
 from hdfs_utils.filesystem import user_name
 from hdfs_utils.paths import RemotePath
@@ -106,9 +106,7 @@ def test_a_mapper_that_raises(cluster, tmp_path):
     (tmp_path / "numbers.txt").write_text("1\n2\nthree\n")
     place = tmp_path / "failing.py"
     command = ["run", place, "-r", "hadoop", "--no-conf", tmp_path / "numbers.txt"]
-    done = subprocess.run(
-        [*GRADREDUCE, *command], capture_output=True, text=True, timeout=300, check=False
-    )
+    done = programs.ran(*GRADREDUCE, *command, timeout=300, check=False)
     assert done.returncode == 1
     error = done.stderr.partition("\nerror: ")[2]
     assert error.startswith("step 1 of 1 failed: ValueError: invalid literal for int()")
@@ -156,9 +154,7 @@ def run_script(folder, script, *arguments):
     (folder / "script.py").write_text(script)
     (folder / "lines.txt").write_text("b\na\nb\n")
     command = [*GRADREDUCE, "run", folder / "script.py", "-r", "hadoop", "--no-conf", *arguments]
-    return subprocess.run(
-        [*command, folder / "lines.txt"], capture_output=True, text=True, timeout=300, check=False
-    )
+    return programs.ran(*command, folder / "lines.txt", timeout=300, check=False)
 
 
 @pytest.fixture

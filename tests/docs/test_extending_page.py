@@ -2,13 +2,13 @@
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
 from safetensors.numpy import load_file
 from test_readme import PATH, ROOT, blocks, shell
 
+import programs
 from mapreduce.runs.directory import RunDir
 
 TEXT = (ROOT / "docs" / "extending.md").read_text()
@@ -50,13 +50,8 @@ def test_blocks_in_order(tmp_path):
             run = installed(tmp_path) if "-r polite" in block else shell
             found |= {line: run(line, tmp_path) for line in block.splitlines()}
         elif block not in FILES.values():
-            found[block] = subprocess.run(
-                [sys.executable, "-c", block],
-                cwd=tmp_path,
-                env={**os.environ, "PATH": PATH},
-                capture_output=True,
-                text=True,
-                check=True,
+            found[block] = programs.ran(
+                sys.executable, "-c", block, cwd=tmp_path, env={**os.environ, "PATH": PATH}
             ).stdout
     runs = {path.name: RunDir(path) for path in (tmp_path / "runs").iterdir() if path.is_dir()}
     results = {name: run.result() for name, run in runs.items()}

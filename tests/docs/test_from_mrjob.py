@@ -8,6 +8,8 @@ from collections import Counter
 import pytest
 from test_readme import ROOT, blocks, shell
 
+import programs
+
 TEXT = (ROOT / "docs" / "from_mrjob.md").read_text()
 SCRIPT, ONE_LINE, NOTEBOOK, THIRTY = blocks("python", TEXT)
 
@@ -49,14 +51,7 @@ def test_the_line_that_is_changed(folder):
 
 @pytest.mark.slow
 def test_the_notebook(folder):
-    done = subprocess.run(
-        [sys.executable, "-"],
-        input=NOTEBOOK,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        check=True,
-    )
+    done = programs.ran(sys.executable, "-", input=NOTEBOOK, cwd=folder)
     assert done.stdout == "[('be', 2), ('not', 1), ('or', 1), ('to', 2)]\n[{}]\n"
 
 

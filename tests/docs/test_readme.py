@@ -4,7 +4,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -26,13 +25,8 @@ def shell(command: str, folder: Path) -> str:
     if all(line.startswith("gradreduce ") and not set(line) & set("|&;<>$*#") for line in lines):
         # Without the seconds that a shell's Python takes for its imports.
         return "".join(programs.succeed(*shlex.split(line)[1:], cwd=folder) for line in lines)
-    done = subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env={**os.environ, "PATH": PATH},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = programs.ran(
+        "bash", "-c", command, cwd=folder, env={**os.environ, "PATH": PATH}, check=False
     )
     assert done.returncode == 0, (command, done.stderr)
     return done.stdout

@@ -1,11 +1,12 @@
 """The site of docs/ is built without a warning, and a browser needs nothing else to show it."""
 
-import subprocess
 import sys
 from html.parser import HTMLParser
 
 import pytest
 from test_readme import ROOT
+
+import programs
 
 pytest.importorskip("sphinx", reason="needs the extra docs: pip install -e '.[docs]'")
 pytest.importorskip("myst_parser", reason="needs the extra docs: pip install -e '.[docs]'")
@@ -34,12 +35,7 @@ class _Page(HTMLParser):
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     build = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going"]
-    done = subprocess.run(
-        [*build, "-d", folder / "trees", ROOT / "docs", folder / "html"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = programs.ran(*build, "-d", folder / "trees", ROOT / "docs", folder / "html", check=False)
     assert done.returncode == 0, done.stderr
     return folder / "html"
 

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+import programs
 from hdfs_utils import cluster as hadoop
 from hdfs_utils.cluster import (
     artifacts,
@@ -265,12 +266,8 @@ def launcher(place, *arguments, name="hadoop", **environment):
     fake_java(place, does='for word; do echo "$word"; done')
     cluster = a_cluster(place)
     config.write(cluster)
-    done = subprocess.run(
-        [cluster.home / "bin" / name, *arguments],
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
+    done = programs.ran(
+        cluster.home / "bin" / name, *arguments, env=os.environ | environment, check=False
     )
     return done
 

@@ -3,7 +3,6 @@
 import ast
 import os
 import re
-import subprocess
 import sys
 from collections import Counter
 
@@ -11,6 +10,7 @@ import pytest
 import single_process
 from ladder import JOBS, ROOT, comparable
 
+import programs
 from mapreduce import run
 from mapreduce.launch.run import load_job
 
@@ -88,12 +88,15 @@ def test_ten_before_nine():
 
 def test_hash_seed():
     def chosen(job, seed):
-        return subprocess.run(
-            [sys.executable, JOBS / job, "--no-conf", "-q", "--fraction", "0.3", ROOT / "LICENSE"],
+        return programs.ran(
+            sys.executable,
+            JOBS / job,
+            "--no-conf",
+            "-q",
+            "--fraction",
+            "0.3",
+            ROOT / "LICENSE",
             env={**os.environ, "PYTHONHASHSEED": str(seed)},
-            capture_output=True,
-            text=True,
-            check=True,
         ).stdout
 
     assert chosen("wrong/hash_seed.py", 1) == chosen("wrong/hash_seed.py", 1)

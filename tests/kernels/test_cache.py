@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import programs
 from kernels import cpu
 from kernels.cpu import cache_folder
 from mapreduce.runners.hadoop import bootstrap
@@ -22,9 +23,7 @@ print(dispatch.get("hash_partitions")(np.zeros(1, np.int32), np.empty(0, np.uint
 def python(**environment):
     env = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
     command = [sys.executable, "-c", PROGRAM]
-    return subprocess.run(
-        command, env=env | environment, capture_output=True, text=True, check=True
-    ).stderr
+    return programs.ran(*command, env=env | environment).stderr
 
 
 def test_compiling_is_told_once(tmp_path):
@@ -43,13 +42,12 @@ def test_a_job_that_runs_inline_tells_it_too(tmp_path):
     command = [sys.executable, "jobs/word_count_vectorized.py", "-r", "inline", "--no-conf"]
 
     def stderr(name, *options):
-        done = subprocess.run(
-            [*command, *options, "README.md"],
+        done = programs.ran(
+            *command,
+            *options,
+            "README.md",
             cwd=Path(__file__).parents[2],
             env=env | {"XDG_CACHE_HOME": str(tmp_path / name)},
-            capture_output=True,
-            text=True,
-            check=True,
         )
         assert done.stdout.count("\n") > 100
         assert list((tmp_path / name).rglob("*.nbi"))

@@ -5,12 +5,12 @@ Numba reads whether to simulate when it is imported: so each suite runs in a pro
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+import programs
 from devices import SIMULATED
 
 TESTS = Path(__file__).parents[1]
@@ -32,12 +32,13 @@ SUITES = {
 @pytest.mark.parametrize(("suite", "least"), SUITES.items())
 def test_the_suite_passes_in_the_simulator(tmp_path, suite, least):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    done = subprocess.run(
-        [*command, f"--basetemp={tmp_path / 'base'}", str(TESTS / suite)],
+    done = programs.ran(
+        *command,
+        f"--basetemp={tmp_path / 'base'}",
+        str(TESTS / suite),
         cwd=TESTS.parent,
         env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
-        capture_output=True,
-        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert int(re.search(r"(\d+) passed", done.stdout)[1]) >= least

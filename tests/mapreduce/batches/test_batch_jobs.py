@@ -179,9 +179,8 @@ class TestText:
         job.run_mapper()
         assert summed(job.stdout.getvalue().splitlines()) == counted(text) + Counter(["word"])
 
-    def test_a_hot_key_that_does_not_fit_into_memory(self, tmp_path):
-        path = tmp_path / "pairs.txt"
-        path.write_bytes(b'"hot"\t1\n' * 1_500_000 + b'"a"\t1\n"z"\t1\n')
+    def test_a_hot_key_that_does_not_fit_into_memory(self, write):
+        path = write(b'"hot"\t1\n' * 1_500_000 + b'"a"\t1\n"z"\t1\n', "pairs.txt")
         arguments = ["--memory", 16, "-D", "mapreduce.job.reduces=1", path]
         lines, _ = run(batch_jobs.ReducerAlone, "fork", *arguments)
         assert lines[1:-1] == [b'"a"\t1', b'"hot"\t1500000', b'"z"\t1']
@@ -310,9 +309,8 @@ class TestRecords:
         with pytest.raises(MissingInputError, match=r"t\.parquet does not exist"):
             run(batch_jobs.Records, "inline", tmp_path / "t.parquet")
 
-    def test_a_file_of_references_by_hand(self, tmp_path):
-        path = tmp_path / "references"
-        path.write_text('["/a.parquet", 0]\n')
+    def test_a_file_of_references_by_hand(self, write):
+        path = write('["/a.parquet", 0]\n', "references")
         with pytest.raises(UsageError, match="expected a file of records"):
             run(batch_jobs.Records, "inline", path)
 

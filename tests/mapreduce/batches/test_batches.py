@@ -127,9 +127,8 @@ class TestFormats:
         csv.write_csv(table, path)
         assert read_all(path)[0].equals(table)
 
-    def test_csv_types(self, tmp_path):
-        path = tmp_path / "T.CSV"
-        path.write_bytes("name,x,when\né,1.5,2024-01-02\n,2,\n".encode())
+    def test_csv_types(self, write):
+        path = write("name,x,when\né,1.5,2024-01-02\n,2,\n".encode(), "T.CSV")
         found, _ = read_all(path)
         assert found.schema.types == [pa.string(), pa.float64(), pa.date32()]
         assert found["name"].to_pylist() == ["é", ""]
@@ -146,10 +145,9 @@ class TestFormats:
             ("1,%s\n" % ("2" * 999) * 9, ""),
         ],
     )
-    def test_csv_that_changes_its_mind(self, tmp_path, rows, reason, monkeypatch):
+    def test_csv_that_changes_its_mind(self, write, rows, reason, monkeypatch):
         monkeypatch.setattr("mapreduce.batches.parts.CSV_BYTES", 90)
-        path = tmp_path / "t.csv"
-        path.write_text("a,b\n" + rows)
+        path = write("a,b\n" + rows, "t.csv")
         with pytest.raises(DataError, match=rf"t\.csv cannot be read as csv.*{reason}"):
             read_all(path)
 
@@ -241,9 +239,8 @@ class TestReferences:
         assert references([]) == b""
         assert str(Reference("/a/b.parquet", 3)) == "/a/b.parquet, part 3"
 
-    def test_a_name_that_is_no_text(self, tmp_path):
-        path = tmp_path / "\udcff.csv"
-        path.write_text("a\n1\n")
+    def test_a_name_that_is_no_text(self, write):
+        path = write("a\n1\n", "\udcff.csv")
         reference = parse(references([str(path)]))
         assert reference.path == str(path)
         assert next(read_records(reference))["a"].to_pylist() == [1]

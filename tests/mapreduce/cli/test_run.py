@@ -5,7 +5,6 @@ import gzip
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -488,9 +487,7 @@ class TestInputs:
 
     def test_standard_input_may_be_closed(self, write, text):
         command = [*map(str, [*GRADREDUCE, "run", write(), text])]
-        done = subprocess.run(
-            ["sh", "-c", '"$@" <&-', "sh", *command], capture_output=True, text=True, check=True
-        )
+        done = programs.ran("sh", "-c", '"$@" <&-', "sh", *command)
         assert pairs(done.stdout) == expected(text)
 
 
@@ -545,11 +542,8 @@ class TestOutput:
         many = text.parent / "many.txt"
         many.write_text("".join(f"word{i}\n" for i in range(50_000)))
         command = " ".join(map(str, [*GRADREDUCE, "run", write(), "-q", many]))
-        done = subprocess.run(
-            ["bash", "-c", f"{command} | head -1; exit ${{PIPESTATUS[0]}}"],
-            capture_output=True,
-            text=True,
-            check=False,
+        done = programs.ran(
+            "bash", "-c", f"{command} | head -1; exit ${{PIPESTATUS[0]}}", check=False
         )
         assert done.returncode == 141
         assert done.stderr == ""
@@ -557,9 +551,7 @@ class TestOutput:
 
     def test_no_room_for_it(self, write, text):
         command = " ".join(map(str, [*GRADREDUCE, "run", write(), "-q", text]))
-        done = subprocess.run(
-            ["sh", "-c", f"{command} > /dev/full"], capture_output=True, text=True, check=False
-        )
+        done = programs.ran("sh", "-c", f"{command} > /dev/full", check=False)
         assert done.returncode == 74
         assert done.stderr == "error: cannot write the output: No space left on device\n"
 

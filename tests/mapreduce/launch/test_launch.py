@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -15,6 +14,7 @@ import stock_jobs
 from mrjob.inline import InlineMRJobRunner
 
 import mapreduce
+import programs
 from jobs.word_count import WordCount
 from mapreduce.errors import Interrupted, MissingInputError, UsageError
 from mapreduce.launch import run as launch
@@ -42,9 +42,8 @@ class Count(MRJob):
 
 
 @pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text("\n".join(LINES))
+def text(write):
+    path = write("\n".join(LINES), "words.txt")
     return path
 
 
@@ -123,11 +122,10 @@ import mapreduce.job, stock_jobs
 with stock_jobs.WordCount(["-r", "parallel", {str(text)!r}]).make_runner() as runner:
     runner.run()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
+    done = programs.ran(
+        sys.executable,
+        "-c",
+        program,
         env={**os.environ, "HOME": str(text.parent), "PYTHONPATH": os.pathsep.join(sys.path)},
     )
     assert "No configs" not in done.stderr
@@ -179,9 +177,7 @@ def test_a_program_on_standard_input(runner):
     program = (
         f"{CELL}\nprint(dict(run(Count, lines={LINES}, runner={runner!r}).pairs) == {EXPECTED})"
     )
-    done = subprocess.run(
-        [sys.executable, "-"], input=program, capture_output=True, text=True, cwd=ROOT, check=True
-    )
+    done = programs.ran(sys.executable, "-", input=program, cwd=ROOT)
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
@@ -239,9 +235,7 @@ def test_importing_the_package_imports_nothing_else():
         "import sys, mapreduce; print([n for n in sys.modules if n.startswith('mapreduce.')"
         " or n.partition('.')[0] in ('mrjob', 'numpy')], 'run' in dir(mapreduce))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, cwd=ROOT, check=True
-    )
+    done = programs.ran(sys.executable, "-c", program, cwd=ROOT)
     assert done.stdout == "[] True\n"
     with pytest.raises(AttributeError, match="has no attribute 'rnu'"):
         _ = mapreduce.rnu

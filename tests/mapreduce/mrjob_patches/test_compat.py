@@ -2,13 +2,13 @@
 
 import multiprocessing
 import os
-import subprocess
 import sys
 from itertools import product
 
 import mrjob.runner
 import pytest
 
+import programs
 from mapreduce import compat
 from mapreduce.compat import LooseVersion
 from mapreduce.mrjob_patches import registry
@@ -35,9 +35,7 @@ sys.meta_path[:] = [hiding(finder) for finder in sys.meta_path]
 
 
 def python(code, *arguments):
-    done = subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
-    )
+    done = programs.ran(sys.executable, "-c", code, *arguments, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -180,18 +178,14 @@ class TestRunScript:
     )
 
     @pytest.fixture
-    def script(self, tmp_path):
+    def script(self, tmp_path, write):
         (tmp_path / "beside.py").write_text("VALUE = 7\n")
-        path = tmp_path / "script.py"
-        path.write_text(self.SCRIPT)
+        path = write(self.SCRIPT, "script.py")
         return path
 
     def test_runs_as_python_would(self, script):
-        done = subprocess.run(
-            [sys.executable, "-W", "ignore", "-m", "mapreduce.compat", str(script), "-x", "y z"],
-            capture_output=True,
-            text=True,
-            check=True,
+        done = programs.ran(
+            sys.executable, "-W", "ignore", "-m", "mapreduce.compat", str(script), "-x", "y z"
         )
         assert done.stdout == "'a b' ['-x', 'y z'] 7\n"
 
@@ -200,9 +194,7 @@ class TestRunScript:
         assert python(code, str(script), "1") == "'a b' ['1'] 7\n"
 
     def test_without_a_script(self):
-        done = subprocess.run(
-            [sys.executable, "-m", "mapreduce.compat"], capture_output=True, text=True, check=False
-        )
+        done = programs.ran(sys.executable, "-m", "mapreduce.compat", check=False)
         assert done.returncode == 1
         assert done.stderr.startswith("usage: python -m mapreduce.compat [--class NAME] SCRIPT")
 

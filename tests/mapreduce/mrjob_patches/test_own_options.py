@@ -37,14 +37,13 @@ def test_our_names_are_free(flag):
 
 
 @pytest.mark.parametrize("settings", [{}, {"dest": "memory"}])
-def test_what_is_the_jobs_own_does_not_reach_the_runner(settings, tmp_path):
+def test_what_is_the_jobs_own_does_not_reach_the_runner(settings, write):
     """By its flag, or by the name of its attribute alone: 4 MiB would be refused."""
     flag = "--mem" if settings else "--memory"
     job_class = job_with(flag, type=int, **settings)
     given = [flag, "4", "--workers", "1"]
     assert run(job_class, lines=["a"], arguments=given).pairs == [("a", 4)]
-    conf = tmp_path / "mrjob.conf"
-    conf.write_text("runners: {parallel: {memory: 4}}")
+    conf = write("runners: {parallel: {memory: 4}}", "mrjob.conf")
     with pytest.raises(UsageError, match="--memory: expected a number of at least 16, found 4"):
         run(job_class, lines=["a"], arguments=[*given, "-c", conf])
 

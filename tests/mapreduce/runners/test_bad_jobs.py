@@ -46,9 +46,8 @@ COMBINER = """
 
 
 @pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text("".join(f"word{i % 7} line{i}\n" for i in range(100)))
+def text(write):
+    path = write("".join(f"word{i % 7} line{i}\n" for i in range(100)), "words.txt")
     return path
 
 
@@ -171,7 +170,7 @@ def test_a_combiner_that_has_ended_is_not_named(bad, text):
     assert "  at " not in said.partition("error: ")[2]
 
 
-def test_the_key_is_named_when_records_are_sorted_on_the_disk(bad, tmp_path):
+def test_the_key_is_named_when_records_are_sorted_on_the_disk(bad, write):
     body = """
     def mapper(self, _, line):
         for i in range(300):
@@ -180,8 +179,7 @@ def test_the_key_is_named_when_records_are_sorted_on_the_disk(bad, tmp_path):
     def reducer(self, key, values):
         yield key, sum(1 for _ in values) / (key != "key 123")
 """
-    path = tmp_path / "long.txt"
-    path.write_text("".join(f"{'x' * 200} {i}\n" for i in range(100)))
+    path = write("".join(f"{'x' * 200} {i}\n" for i in range(100)), "long.txt")
     said = bad(body, "--memory", 16, "-D", "mapreduce.job.reduces=1", path).stderr
     assert "reduce task 0 raised ZeroDivisionError" in said
     assert said.count("  at the key '\"key 123\"'\n") == 1
@@ -457,10 +455,9 @@ def test_a_line_of_a_killed_program_that_was_cut_off_is_none():
 
 
 @pytest.mark.parametrize("command", ["cat", "cat | cat", "cat; sleep 100"])
-def test_a_mapper_that_raises_behind_a_pre_filter(bad, tmp_path, command):
+def test_a_mapper_that_raises_behind_a_pre_filter(bad, write, command):
     """A shell that is killed leaves what it has started, which may read no further."""
-    path = tmp_path / "many.txt"
-    path.write_text("some words\n" * 300_000)
+    path = write("some words\n" * 300_000, "many.txt")
     body = f"""
     def mapper_pre_filter(self):
         return {command!r}
@@ -517,9 +514,8 @@ if __name__ == "__main__":
     assert "raised Odd: (its message cannot be made: ZeroDivisionError)" in said
 
 
-def test_an_input_that_is_no_json_is_named_with_its_line(bad, tmp_path):
-    path = tmp_path / "data.json"
-    path.write_text('{"a": 1}\n' * 70 + '{"a": 1\n' + '{"a": 1}\n' * 30)
+def test_an_input_that_is_no_json_is_named_with_its_line(bad, write):
+    path = write('{"a": 1}\n' * 70 + '{"a": 1\n' + '{"a": 1}\n' * 30, "data.json")
     body = """
     INPUT_PROTOCOL = JSONValueProtocol
 
@@ -547,9 +543,8 @@ def test_records_between_steps_that_cannot_be_read_are_named(bad, text):
     assert "  at the key \"'word" in said
 
 
-def test_bytes_that_are_no_utf8_are_latin_1_as_with_mrjob(bad, tmp_path):
-    path = tmp_path / "latin.txt"
-    path.write_bytes("grün\n".encode("latin-1") + b"blau\n" + "rötlich\n".encode())
+def test_bytes_that_are_no_utf8_are_latin_1_as_with_mrjob(bad, write):
+    path = write("grün\n".encode("latin-1") + b"blau\n" + "rötlich\n".encode(), "latin.txt")
     done = bad(MAPPER + REDUCER, path, code=0)
     assert sorted(done.stdout.splitlines()) == [
         '"blau"\t1',

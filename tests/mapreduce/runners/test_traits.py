@@ -2,12 +2,12 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
 
 import datasets
+import programs
 from mapreduce.errors import UsageError
 from mapreduce.runners import traits
 from mapreduce.runners.traits import RUNNERS
@@ -41,12 +41,13 @@ def installed(tmp_path):
 
 
 def command(folder, *arguments):
-    return subprocess.run(
-        [sys.executable, "-m", "mapreduce.cli.main", *map(str, arguments)],
+    return programs.ran(
+        sys.executable,
+        "-m",
+        "mapreduce.cli.main",
+        *map(str, arguments),
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(folder)},
-        capture_output=True,
-        text=True,
         check=False,
     )
 

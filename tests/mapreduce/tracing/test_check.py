@@ -33,9 +33,8 @@ FAST = [law.name for law in LAWS if law.name != "seeds"]
 
 
 @pytest.fixture
-def words(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text(WORDS)
+def words(write):
+    path = write(WORDS, "words.txt")
     return path
 
 
@@ -85,17 +84,15 @@ def test_a_planted_fault_is_found(job, law, words):
         (taught.CombinedMeans, ["a 1", "a 2", "b 3", "a 9"]),
     ),
 )
-def test_means_of_means_depend_on_the_splits(job, lines, tmp_path):
+def test_means_of_means_depend_on_the_splits(job, lines, write):
     """Also where every even cut gives the mean of all."""
-    path = tmp_path / "numbers.txt"
-    path.write_text("".join(f"{line}\n" for line in lines))
+    path = write("".join(f"{line}\n" for line in lines), "numbers.txt")
     (finding,) = findings(job, path, ["splits"])
     assert finding.state == "broken"
 
 
-def test_a_combiner_that_changes_the_answer(tmp_path, capsys):
-    path = tmp_path / "numbers.txt"
-    path.write_text("a 1\na 2\na 9\nb 3\n")
+def test_a_combiner_that_changes_the_answer(write, capsys):
+    path = write("a 1\na 2\na 9\nb 3\n", "numbers.txt")
     combiner, splits = findings(taught.CombinedMeans, path, ["combiner", "splits"])
     assert (combiner.state, splits.state) == ("broken", "broken")
     assert "Without the combiner there is no difference: it makes it" in splits.text
@@ -122,9 +119,8 @@ class OfLines(taught.CombinedMeans):
             yield name, int(number)
 
 
-def test_splits_are_not_cleared_by_chance(tmp_path):
-    path = tmp_path / "numbers.txt"
-    path.write_text("a 1 2 9\nb 3 4\n")
+def test_splits_are_not_cleared_by_chance(write):
+    path = write("a 1 2 9\nb 3 4\n", "numbers.txt")
     combiner, splits = findings(OfLines, path, ["combiner", "splits"])
     assert (combiner.state, splits.state) == ("broken", "skipped")
     assert splits.text.startswith("Not cleared, since its combiner")
@@ -160,9 +156,8 @@ def test_what_mappers_gather_has_an_order_too(tmp_path):
     assert values.state == "obeyed"
 
 
-def test_what_cannot_be_tested_is_not_obeyed(tmp_path):
-    path = tmp_path / "one.txt"
-    path.write_text("to be or not\n")
+def test_what_cannot_be_tested_is_not_obeyed(write):
+    path = write("to be or not\n", "one.txt")
     found = findings(taught.Count, path, ["splits", "skew", "combiner", "reducers"])
     assert {finding.law.name for finding in found if finding.state == "skipped"} == {
         "splits",
@@ -227,9 +222,8 @@ def test_where_a_job_was_when_its_time_was_over(words):
     assert "--time-limit gives more" in finding.law.mend
 
 
-def test_an_empty_input_says_nothing(tmp_path):
-    path = tmp_path / "empty"
-    path.write_text("")
+def test_an_empty_input_says_nothing(write):
+    path = write("", "empty")
     with pytest.raises(DataError, match="holds no lines"):
         findings(taught.Count, path)
 

@@ -24,9 +24,8 @@ LINES = ["to be", "or not", "to be", "that is the question"]
 
 
 @pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text("\n".join(LINES) + "\n")
+def text(write):
+    path = write("\n".join(LINES) + "\n", "words.txt")
     return path
 
 
@@ -86,9 +85,8 @@ def test_what_went_where(text):
         assert [one.source for one in task.outputs] == list(range(len(task.groups)))
 
 
-def test_counters_are_those_of_a_count_by_hand(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text("a a b\n" * 4)
+def test_counters_are_those_of_a_count_by_hand(write):
+    path = write("a a b\n" * 4, "words.txt")
     found = summary.counters(trace_of(taught.Combined, path, Variation(maps=2)).steps[0])
     assert found == {
         "MAP_INPUT_RECORDS": 4,
@@ -107,9 +105,8 @@ def test_counters_are_those_of_a_count_by_hand(tmp_path):
     }
 
 
-def test_hot_keys_and_skew(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text("a a a a a a b\nc\n")
+def test_hot_keys_and_skew(write):
+    path = write("a a a a a a b\nc\n", "words.txt")
     (step,) = trace_of(taught.Count, path, Variation(maps=1, reducers=2)).steps
     keys = summary.keys_of(step)
     assert [(key.shown.text, key.records) for key in keys] == [("'a'", 6), ("'b'", 1), ("'c'", 1)]
@@ -142,11 +139,10 @@ def test_a_trace_travels_as_data(text):
     ],
 )
 def test_failures_are_told_and_what_was_before_is_kept(
-    tmp_path, monkeypatch, job, line, kind, message, where
+    write, monkeypatch, job, line, kind, message, where
 ):
     monkeypatch.setattr("mapreduce.tracing.tasks.MOST_RECORDS", 500)
-    path = tmp_path / "words.txt"
-    path.write_text(f"good\n{line}\n" if line == "bad" else f"{line}\n")
+    path = write(f"good\n{line}\n" if line == "bad" else f"{line}\n", "words.txt")
     seconds = 1.0 if job is taught.Endless else 60
     trace = trace_of(job, path, Variation(maps=1, reducers=1), seconds=seconds)
     assert trace.failure is not None
@@ -160,10 +156,9 @@ def test_failures_are_told_and_what_was_before_is_kept(
         assert trace.steps[0].maps[0].outputs[0].key.text == "'good'"
 
 
-def test_a_job_that_does_not_listen_is_killed(tmp_path, monkeypatch):
+def test_a_job_that_does_not_listen_is_killed(write, monkeypatch):
     monkeypatch.setattr("mapreduce.tracing.apart._PATIENCE", 0.3)
-    path = tmp_path / "words.txt"
-    path.write_text("bad\n")
+    path = write("bad\n", "words.txt")
     trace = trace_of(taught.Deaf, path, seconds=0.2)
     assert "was killed" in trace.failure.message
 
@@ -188,11 +183,10 @@ def test_tasks_share_nothing_but_where_they_are_told_to(text):
     assert together.steps[0].maps[1].outputs[0].value.text == "2"
 
 
-def test_steps_that_cannot_be_followed(tmp_path):
+def test_steps_that_cannot_be_followed(write):
     from mrjob.examples.mr_jar_step_example import MRJarStepExample
 
-    path = tmp_path / "words.txt"
-    path.write_text("a\n")
+    path = write("a\n", "words.txt")
     with pytest.raises(UsageError, match=r"jar step|does not accept this"):
         trace_of(MRJarStepExample, path)
     with pytest.raises(UsageError, match="commands instead of methods"):
@@ -222,20 +216,18 @@ class TestSampling:
             end = content.index(b"\n", line.offset)
             assert content[line.offset : end] == line.text.encode("latin-1")
 
-    def test_a_sample_of_what_repeats_itself_has_all_kinds(self, tmp_path):
-        path = tmp_path / "words.txt"
-        path.write_text("".join(f"{n % 4}\n" for n in range(4000)))
+    def test_a_sample_of_what_repeats_itself_has_all_kinds(self, write):
+        path = write("".join(f"{n % 4}\n" for n in range(4000)), "words.txt")
         _, (lines,) = read_lines([(str(path), path.stat().st_size)], 100)
         kinds = Counter(line.text for line in lines)
         assert kinds.total() > 90
         assert min(kinds[kind] for kind in "0123") > 10
         assert read_lines([(str(path), path.stat().st_size)], 100)[1] == [lines]
 
-    def test_a_compressed_file_is_read_from_its_beginning(self, tmp_path):
+    def test_a_compressed_file_is_read_from_its_beginning(self, write):
         import gzip
 
-        path = tmp_path / "words.txt.gz"
-        path.write_bytes(gzip.compress("".join(f"{n}\n" for n in range(100)).encode()))
+        path = write(gzip.compress("".join(f"{n}\n" for n in range(100)).encode()), "words.txt.gz")
         (source,), (lines,) = read_lines([(str(path), path.stat().st_size)], 3)
         assert source.sampled
         assert [line.text for line in lines] == ["0", "1", "2"]

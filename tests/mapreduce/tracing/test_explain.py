@@ -80,9 +80,8 @@ class TestReport:
         assert "cannot count it" in shown
         assert "'good': 1" in shown
 
-    def test_remarks(self, tmp_path):
-        path = tmp_path / "numbers.txt"
-        path.write_text("9\n10\n")
+    def test_remarks(self, write):
+        path = write("9\n10\n", "numbers.txt")
         shown = drawn(report(trace_of(taught.Count, path)))
         assert "10 comes before 9" in shown
         path.write_text("")
@@ -237,14 +236,13 @@ def test_is_accessible(name, request, tmp_path):
 
 
 class TestCommand:
-    def test_page_and_exit_code(self, text, tmp_path, capsys):
+    def test_page_and_exit_code(self, text, tmp_path, write, capsys):
         path = tmp_path / "page.html"
         job = taught.__file__
         assert main(["explain", f"{job}:Combined", str(text), "--html", str(path)]) == 0
         assert "bytes" in capsys.readouterr().out
         assert path.read_text().startswith("<!doctype html>")
-        bad = tmp_path / "bad.txt"
-        bad.write_text("bad\n")
+        bad = write("bad\n", "bad.txt")
         assert main(["explain", f"{job}:Raises", str(bad), "--html", str(path)]) == 1
         assert "cannot read" in path.read_text()
 

@@ -64,9 +64,8 @@ def test_no_files(make):
 
 
 @every_reader
-def test_files_that_are_none(tmp_path, monkeypatch, make, content):
-    part = tmp_path / "part-00000"
-    part.write_bytes(content)
+def test_files_that_are_none(tmp_path, write, monkeypatch, make, content):
+    part = write(content, "part-00000")
     for path, error, message in (
         (tmp_path / "none", MissingInputError, f"{tmp_path}/none does not exist"),
         (tmp_path, DataError, f"{tmp_path} is a folder: name the files in it"),

@@ -94,19 +94,17 @@ class Copying(MRJob):
 
 
 @pytest.fixture
-def script(tmp_path):
+def script(write):
     def make(text):
-        path = tmp_path / "job_of_tests.py"
-        path.write_text(text)
+        path = write(text, "job_of_tests.py")
         return path
 
     return make
 
 
 @pytest.fixture
-def text(tmp_path):
-    path = tmp_path / "text"
-    path.write_text("a b\nb c\n" * 5)
+def text(write):
+    path = write("a b\nb c\n" * 5, "text")
     return path
 
 

@@ -114,9 +114,8 @@ class Fails(MRJob):
 
 
 @pytest.fixture
-def words(tmp_path):
-    path = tmp_path / "words.txt"
-    path.write_text("one\ntwo\nthree\n" * 50 + "four")
+def words(write):
+    path = write("one\ntwo\nthree\n" * 50 + "four", "words.txt")
     return path
 
 

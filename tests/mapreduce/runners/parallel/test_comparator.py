@@ -99,10 +99,9 @@ def test_keys_come_as_on_hadoop(job, options, more, keys, expected):
 
 
 @pytest.mark.parametrize("number", [0, 6, 10])
-def test_keys_come_so_in_a_trace(number, tmp_path):
+def test_keys_come_so_in_a_trace(number, write):
     options, more, keys, expected = CASES[number]
-    path = tmp_path / "keys.txt"
-    path.write_text("\n".join(lines_of(keys)))
+    path = write("\n".join(lines_of(keys)), "keys.txt")
     with tracing(Keys, [*arguments_of(options, more), str(path)], 10, 100) as runner:
         for how in (Variation(maps=2), Variation(maps=3, keys="numbers")):
             trace = runner.trace(how)

@@ -5,7 +5,6 @@ import gzip
 import logging
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -17,6 +16,7 @@ import pytest
 import stock_jobs
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
+import programs
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.runners.parallel import pool as pools
@@ -303,9 +303,7 @@ def test_a_task_whose_workers_always_die_fails_by_name(text, kills, options, att
 
 def test_what_a_killed_driver_left_in_memory_is_removed_by_the_next():
     program = "from mapreduce.runners.parallel.pool import memory_folder; print(memory_folder())"
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    done = programs.ran(sys.executable, "-c", program)
     left = Path(done.stdout.strip())
     assert left.is_dir()
     ours = pools.memory_folder()

@@ -85,9 +85,8 @@ def test_compressed_files_are_one_split(tmp_path, suffix):
     assert len(list(SplitReader(split))) == 1000
 
 
-def test_gzip_files_of_several_members(tmp_path):
-    path = tmp_path / "text.gz"
-    path.write_bytes(gzip.compress(b"one\n") + gzip.compress(b"two\n"))
+def test_gzip_files_of_several_members(write):
+    path = write(gzip.compress(b"one\n") + gzip.compress(b"two\n"), "text.gz")
     assert list(SplitReader(Split(str(path), 0, 1))) == [b"one", b"two"]
 
 
@@ -138,9 +137,8 @@ def test_records_are_shown_short_and_harmless():
     assert long.endswith("(10000 bytes)")
 
 
-def test_a_line_longer_than_many_blocks(tmp_path):
-    path = tmp_path / "text"
-    path.write_bytes(b"a\n" + b"x" * 5_000_000 + b"\nb\n")
+def test_a_line_longer_than_many_blocks(write):
+    path = write(b"a\n" + b"x" * 5_000_000 + b"\nb\n", "text")
     size = path.stat().st_size
     found = [list(SplitReader(split)) for split in splits([(str(path), size)], 4)]
     assert [len(line) for lines in found for line in lines] == [1, 5_000_000, 1]
