@@ -180,7 +180,7 @@ def test_moved_data_that_fit_and_are_others(folder):
     done = gradreduce("evaluate", run, "--data", data)
     assert done.returncode == 65, done.stderr
     assert f"error: --data {data}: expected the evaluation data of the run at" in done.stderr
-    assert f"leave --data out: gradreduce evaluate {run} {data}" in done.stderr
+    assert f"leave --data out: gradreduce evaluate {run} '{data}'" in done.stderr
     assert succeed("evaluate", run, "--data", folder / "like same")
 
 
