@@ -7,7 +7,6 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from itertools import dropwhile
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
@@ -75,11 +74,9 @@ def text_of(error: BaseException) -> str:
         return f"(its message cannot be made: {type(another).__name__})"
 
 
-def user_part(frames: TracebackType | None) -> TracebackType | None:
-    """A traceback from its first frame in the user's code on; None without such a frame."""
-    while frames is not None and _is_own(frames.tb_frame.f_code.co_filename):
-        frames = frames.tb_next
-    return frames
+def is_users(error: BaseException) -> bool:
+    """Whether an exception has passed through the user's code."""
+    return bool(user_frames(traceback.extract_tb(error.__traceback__)))
 
 
 def _is_own(name: str) -> bool:

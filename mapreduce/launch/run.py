@@ -38,7 +38,7 @@ from mapreduce.errors import (
     UsageError,
 )
 from mapreduce.job.mistyped import warn_of_names
-from mapreduce.job.tracebacks import user_error, user_errors, user_part
+from mapreduce.job.tracebacks import is_users, user_error, user_errors
 from mapreduce.launch.load import load_job as load_job
 from mapreduce.runners import traits
 from mapreduce.runners.parallel import partition
@@ -299,7 +299,7 @@ def _made(job: Any, place: str) -> Any:
     except (GradreduceError, StorageError, ClusterError):
         raise
     except Exception as error:
-        if user_part(error.__traceback__):
+        if is_users(error):
             # Raised by the job's steps(), jobconf() and the like. Notebooks show tracebacks.
             raise (user_error(f"{place} cannot be started", error) if place else error) from None
         if isinstance(error, FileNotFoundError):

@@ -6,17 +6,21 @@ stock ``MRJob`` classes accept the runners too. It also lets classes run that ha
 of a notebook, on the runners that do not need one.
 """
 
+import bz2
+import gzip
 import io
 import logging
 import os
 import re
 import subprocess
 import sys
-from functools import wraps
+from collections.abc import Iterator
+from functools import partial, wraps
 from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
+import mrjob.cat
 import mrjob.fs.local
 import mrjob.job
 import mrjob.options
@@ -107,6 +111,8 @@ def install() -> None:
     _allow_classes_without_file()
     # mrjob takes every path for a pattern: it would find nothing in a folder such as data[1].
     mrjob.fs.local.glob = SimpleNamespace(glob=local_matching)
+    mrjob.cat.gunzip_stream = _read_to_the_end(gzip.open, mrjob.cat.gunzip_stream)
+    mrjob.cat.bunzip2_stream = _read_to_the_end(bz2.open, mrjob.cat.bunzip2_stream)
     _make_keys_unique()
     _keep_to_the_user()
 
@@ -121,6 +127,22 @@ def _local_folder(flag: str, given: str | None) -> str | None:
 def _is_news(record: logging.LogRecord) -> bool:
     """Whether a line of mrjob's log is not just that no mrjob.conf was found, which few have."""
     return not str(record.msg).startswith("No configs ")
+
+
+def _read_to_the_end(opener: Any, theirs: Any) -> Any:
+    """mrjob ends with the first part of a compressed file, and takes a cut for an end."""
+
+    @wraps(theirs)
+    def ours(file: Any, bufsize: int = 1 << 20) -> Iterator[bytes]:
+        from mapreduce.runners.parallel.records import damaged
+
+        if not hasattr(file, "read"):
+            yield from theirs(file, bufsize)
+            return
+        with damaged(str(getattr(file, "name", "input"))), opener(file) as opened:
+            yield from iter(partial(opened.read, bufsize), b"")
+
+    return ours
 
 
 def _make_keys_unique() -> None:

@@ -1,8 +1,7 @@
 """A fork that does somebody's work begins and ends as a Python of its own would.
 
-It has what its parent had: handlers of signals, what is to be done at the end of the parent, the
-state of random numbers, and what files have not written yet. And it ends by ``os._exit``, at which
-Python waits for no thread and writes nothing.
+It has its parent's handlers of signals, its tasks for the end, its random numbers, and what its
+files have not written. And it ends by ``os._exit``, which waits for no thread and writes nothing.
 """
 
 import atexit
@@ -10,8 +9,6 @@ import contextlib
 import gc
 import io
 import logging
-import multiprocessing.process
-import multiprocessing.util
 import random
 import signal
 import sys
@@ -19,15 +16,12 @@ import threading
 import weakref
 from collections.abc import Iterable
 from functools import cache, wraps
+from multiprocessing import process, util
 from typing import Any
 
-#: Private parts of the standard library, which has no others for this.
-_atexit: Any = atexit
-_finalize: Any = weakref.finalize
-_logging: Any = logging
-_process: Any = multiprocessing.process
-_threading: Any = threading
-_util: Any = multiprocessing.util
+#: Modules whose private parts are used, since Python has no others for this.
+_USED: tuple[Any, ...] = logging, process, threading, util, weakref.finalize
+_logging, _process, _threading, _util, _finalize = _USED
 
 #: Of the parent: handlers of log records, files that its modules have open, and its random numbers
 #: if somebody has seeded them.
@@ -64,16 +58,13 @@ def prepare() -> None:
 
 
 def begin() -> None:
-    """In the fork: take leave of the parent.
-
-    Unless a seed was given, random numbers are others than those of the parent's other forks.
-    """
+    """In the fork: take leave of the parent, and draw other random numbers, if without a seed."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if callable(signal.getsignal(number)):
             default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
             signal.signal(number, default)
-    _atexit._clear()
+    atexit._clear()
     for finalizer in list(_finalize._registry):
         finalizer.atexit = False
     _process._children = set()
@@ -89,15 +80,9 @@ def begin() -> None:
 
 
 def end() -> None:
-    """In the fork: wait for threads and processes, call what is to be called, write all files.
-
-    Raises
-    ------
-    OSError
-        A file cannot be written.
-    """
+    """In the fork: wait for threads and processes, call what is to be called, write all files."""
     _threading._shutdown()
-    _atexit._run_exitfuncs()
+    atexit._run_exitfuncs()
     _util._exit_function()
     _finalize._exitfunc()
     logging.shutdown([one for one in _logging._handlerList if one not in _handlers])
@@ -108,7 +93,7 @@ def end() -> None:
     for one in reversed(own):
         kind: Any = type(one)
         if _ends_by_closing(kind):
-            with contextlib.suppress(BrokenPipeError, *_REFUSALS):
+            with contextlib.suppress(*_REFUSALS):
                 one.close()
     _write([*_files, *own])
 
@@ -120,8 +105,8 @@ def _write(found: Iterable[Any]) -> None:
             reference().flush()
     for kind in _BUFFERED:
         for one in found:
-            if isinstance(one, kind):
-                with contextlib.suppress(BrokenPipeError, *_REFUSALS):
+            if issubclass(type(one), kind):
+                with contextlib.suppress(*_REFUSALS):
                     one.flush()
 
 
@@ -133,8 +118,8 @@ def _ends_by_closing(kind: type) -> bool:
     return has_all and not is_builtin and (hasattr(kind, "write") or hasattr(kind, "sync"))
 
 
-#: What files raise that are closed, or detached, or somebody's own.
-_REFUSALS = (ValueError, TypeError, AttributeError)
+#: What files raise that are closed, detached, read by nobody, or somebody's own.
+_REFUSALS = (BrokenPipeError, ValueError, TypeError, AttributeError)
 
 #: In the order in which they pass on what was written.
 _BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)

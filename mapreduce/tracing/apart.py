@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
 from mapreduce.errors import GradreduceError
-from mapreduce.runners.parallel.worker import LOG_BYTES, noted
+from mapreduce.runners.parallel.worker import LOG_BYTES, noted, redirect
 from mapreduce.support import forked, parents
 
 _FORK = multiprocessing.get_context("fork")
@@ -86,11 +86,7 @@ def _serve(
     try:
         os.setpgid(0, 0)
         forked.begin()
-        for descriptor, target in ((os.open(os.devnull, os.O_RDONLY), 0), (out, 1), (err, 2)):
-            os.dup2(descriptor, target)
-        sys.stdin = os.fdopen(0, "r", closefd=False)
-        sys.stdout = os.fdopen(1, "w", closefd=False)
-        sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
+        redirect(out, err)
         answer = work()
         forked.end()
         sys.stdout.flush()

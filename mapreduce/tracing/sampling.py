@@ -89,12 +89,7 @@ def divide(
     if uneven:
         edges = [(split, 0 if is_compressed(split.path) else split.stop // 4) for split in cut]
         halves = [(split._replace(stop=at), split._replace(start=at)) for split, at in edges]
-        cut = [
-            part
-            for first, second in halves
-            for part in (first, second)
-            if part.start < part.stop or (part is second and not part.stop)
-        ]
+        cut = [part for two in halves for part in two if part.start < part.stop or not two[1].stop]
     for split in cut:
         whole = is_compressed(split.path)
         start, stop = split.start, split.stop

@@ -21,7 +21,7 @@ from mapreduce.batches import blocks_of, read_batches, reduce_batches
 from mapreduce.batches.pairs import decode_lines, encode_columns, is_columns, line_writer
 from mapreduce.errors import GradreduceError
 from mapreduce.job.calls import as_pair, call, explain, is_overridden, mapped
-from mapreduce.job.tracebacks import shown, user_frames, user_part
+from mapreduce.job.tracebacks import is_users, shown, user_frames
 from mapreduce.job.tracebacks import text_of as message_of
 from mapreduce.runners.parallel.commands import block_of
 from mapreduce.runners.parallel.comparator import order_of_keys
@@ -377,7 +377,7 @@ def failure_of(error: BaseException, what: str, where: str = "") -> Failure:
     """An exception of the user's code, in words."""
     # What stopped a task that took too long is not where it was.
     part = _within if isinstance(error, TimeLimitReached) else user_frames
-    text = shown(error, part) if user_part(error.__traceback__) else ""
+    text = shown(error, part) if is_users(error) else ""
     return Failure(what, type(error).__name__, message_of(error), where, text)
 
 

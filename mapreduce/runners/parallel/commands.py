@@ -28,7 +28,7 @@ def piped(
     blocks: Iterable[bytes],
     *,
     keep_stderr: bool = False,
-    ignore_status: bool = False,
+    most_status: int = 0,
     env: dict[str, str] | None = None,
 ) -> Iterator[list[bytes]]:
     """Lines, without their line feeds, that a program writes for what it reads.
@@ -40,15 +40,16 @@ def piped(
         Its standard input, cut anywhere; a program may end without reading it all.
     keep_stderr : bool
         Whether its standard error is for the exception; else it is that of this process.
-    ignore_status : bool
-        Whether any exit status will do, as in front of a pipe.
+    most_status : int
+        The greatest exit status that is no failure: 1 for a filter, such as a ``grep`` that has
+        found nothing.
     env : dict, optional
         Changes of its environment.
 
     Raises
     ------
     CommandError
-        The program does not exist, or its status is not 0.
+        The program does not exist, or failed.
     """
     try:
         process = subprocess.Popen(
@@ -73,7 +74,7 @@ def piped(
             raise failure[0]
         text = process.stderr.read().decode("utf-8", "replace").strip() if process.stderr else ""
         status = process.wait()
-        if status and not ignore_status:
+        if not 0 <= status <= most_status:
             raise CommandError(f"{' '.join(command)} ended with status {status}", text)
 
     try:

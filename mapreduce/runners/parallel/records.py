@@ -110,7 +110,7 @@ class SplitReader:
         """Offset, bytes, and whether it is the last one, cut off at the split's end."""
         path, start, stop = self._split
         compressed = is_compressed(path)
-        with _reading(path), _open(path) as file:
+        with damaged(path), _open(path) as file:
             position = 0
             skip = bool(start) and not compressed
             if skip:
@@ -169,7 +169,7 @@ def shown(record: bytes) -> str:
 def _count_lines(path: str, stop: int) -> int:
     """Line feeds before an offset of the unpacked file."""
     count = 0
-    with _reading(path), _open(path) as file:
+    with damaged(path), _open(path) as file:
         while stop > 0 and (chunk := file.read(min(stop, BLOCK_BYTES))):
             count += chunk.count(b"\n")
             stop -= len(chunk)
@@ -181,7 +181,8 @@ def _open(path: str) -> Any:
     return opener(path) if opener else Path(path).open("rb", buffering=0)
 
 
-def _reading(path: str) -> reading:
+def damaged(path: str) -> reading:
+    """Turns errors of reading a file into those that say how it is damaged."""
     if not is_compressed(path):
         return reading(path, "")
     advice = (

@@ -5,9 +5,10 @@ Where a job has not overridden the latter two, and its protocol codes keys by th
 to the combiner or reducer directly: that gives the same pairs, sooner.
 """
 
+import io
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from mapreduce.batches.pairs import (
     line_writer,
     read_lines,
 )
+from mapreduce.errors import UsageError
 from mapreduce.job.calls import Pair, as_pair, call, is_overridden, mapped
 from mapreduce.runners.parallel.commands import block_of, piped
 from mapreduce.runners.parallel.comparator import order_of_keys
@@ -52,8 +54,42 @@ Writer = LineWriter | PackedWriter
 #: Groups between two signs of life.
 _OFTEN = 256
 
+#: No key: after the last group.
+_END = object()
+
 _OUTPUT_BYTES = 4 << 20
 _BATCH_BYTES = 16 << 20
+
+
+class Input(io.RawIOBase):
+    """Standard input of a task: the lines that its mapper has not had yet."""
+
+    lines: Iterator[bytes] | None = None
+    _rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if self.lines is None:
+            raise UsageError(f"this task has no standard input. {_METHODS}")
+        self._rest = self._rest or b"".join(line + b"\n" for line in islice(self.lines, 1))
+        part = self._rest[: len(buffer)]
+        buffer[: len(part)], self._rest = part, self._rest[len(part) :]
+        return len(part)
+
+
+class Output(io.RawIOBase):
+    """The standard output of a job's instance, which would not become records here."""
+
+    def write(self, content: Any) -> int:
+        raise UsageError(f"a task cannot write to its standard output by itself. {_METHODS}")
+
+
+_METHODS = "Let methods of the job take and yield pairs, or use -r local"
+
+#: The standard input of this process.
+STDIN = Input()
 
 
 class Task:
@@ -88,6 +124,7 @@ class Task:
 
     def run(self) -> dict[str, Any]:
         """Do the task; returns the description of its output for the driver."""
+        STDIN.lines = None
         return self._map() if self._spec["kind"] == "map" else self._reduce()
 
     def where(self) -> str | None:
@@ -129,7 +166,8 @@ class Task:
     def _input(self, job: Any, read: Read) -> Iterator[Pair]:
         if getattr(job._get_step(self._step, object), "mapper_batch", None):
             return self._batches(job)
-        return read_lines(read, self._watched(self._lines()))
+        STDIN.lines = iter(self._watched(self._lines()))
+        return read_lines(read, STDIN.lines)
 
     def _watched(self, items: Iterable[Any]) -> Iterable[Any]:
         """Each item a sign of life, if the driver looks for one: it is progress, if a slow one."""
@@ -148,7 +186,7 @@ class Task:
     def _lines(self) -> Iterator[bytes]:
         if self._spec["pre_filter"]:
             blocks = self._blocks(BLOCK_BYTES)
-            for lines in piped(self._spec["pre_filter"], blocks, ignore_status=True):
+            for lines in piped(self._spec["pre_filter"], blocks, most_status=1):
                 yield from lines
             return
         for split in self._spec["splits"]:
@@ -256,7 +294,7 @@ class Task:
         spec = self._spec
         if spec["pre_filter"]:
             blocks = self._ordered_blocks(segments)
-            lists = piped(spec["pre_filter"], blocks, ignore_status=True)
+            lists = piped(spec["pre_filter"], blocks, most_status=1)
             return self._apply_to_pairs(job, "reducer", self._read(lists, read))
         if segments and all(segment.packed for segment in segments):
             packed = PackedGroups(segments, int(spec["memory"]), order_of_keys(self._how))
@@ -344,24 +382,20 @@ class Task:
         """Groups with decoded keys; neighbours with equal ones, as 1 and 1.0, are one group."""
         watched = self._watched if self._spec.get("timeout") else iter
         last: Any = None
-        last_raw = b""
+        last_raw: bytes | None = None
         waiting: list[list[Any]] = []
-
-        def group() -> Iterator[tuple[Any, Iterator[Any]]]:
-            self._key = last_raw
-            yield last, iter(watched(chain.from_iterable(map(decode, waiting))))
-            # As with mrjob, who keeps the values finds none when the next group has come.
-            for values in waiting:
-                values.clear()
-            waiting.clear()
-
-        for number, (raw, values) in enumerate(groups):
+        for number, (raw, values) in enumerate(chain(groups, [(None, [])])):
             if not number % _OFTEN:
                 self._alive()
             self._key = raw
-            key = loads(raw)
+            key = _END if raw is None else loads(raw)
             if waiting and not (key is last or key == last):
-                yield from group()
+                self._key = last_raw
+                yield last, iter(watched(chain.from_iterable(map(decode, waiting))))
+                # As with mrjob, who keeps the values finds none when the next group has come.
+                for one in waiting:
+                    one.clear()
+                waiting = []
                 self._key = raw
             if type(key) is str:
                 yield key, iter(watched(decode(values)))
@@ -370,9 +404,6 @@ class Task:
             if not waiting:
                 last, last_raw = key, raw
             waiting.append(values)
-        if waiting:
-            yield from group()
-        self._key = None
 
 
 class _Combiner:

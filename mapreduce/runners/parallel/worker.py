@@ -7,6 +7,7 @@ connection ends the worker, and so does the end of its parent.
 
 import contextlib
 import importlib
+import io
 import json
 import os
 import sys
@@ -69,16 +70,17 @@ def printed_path(stderr_path: str) -> str:
 
 
 def _redirect(stderr_path: str) -> None:
-    """Standard input is empty; whatever a task prints goes to the worker's files."""
-    null = os.open(os.devnull, os.O_RDONLY)
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
-    printed = os.open(printed_path(stderr_path), flags, 0o600)
-    log = os.open(stderr_path, flags, 0o600)
-    for descriptor, target in ((null, 0), (printed, 1), (log, 2)):
+    redirect(*(os.open(path, flags, 0o600) for path in (printed_path(stderr_path), stderr_path)))
+
+
+def redirect(out: int, err: int) -> None:
+    """Standard input is the task's; what it prints goes to files, given by their descriptors."""
+    for target, descriptor in enumerate((os.open(os.devnull, os.O_RDONLY), out, err)):
         os.dup2(descriptor, target)
         os.close(descriptor)
     # The driver may have put something else in their place, as test programs do.
-    sys.stdin = os.fdopen(0, "r", closefd=False)
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(tasks.STDIN))
     sys.stdout = os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", errors="backslashreplace", closefd=False)
 
@@ -104,17 +106,12 @@ class _Worker:
             # A copy of this process, which a task made and let return: it is nobody's worker.
             os._exit(1)
         if not self._definition["warm"]:
-            reply = self._end() | reply
+            self._job = None
+            try:
+                forked.end()
+            except BaseException as error:
+                reply = {"error": _describe(error)} | reply
         return reply | _take_log()
-
-    def _end(self) -> dict[str, Any]:
-        """End as a process of the task's own would; returns an error, if that fails."""
-        self._job = None
-        try:
-            forked.end()
-        except BaseException as error:
-            return {"error": _describe(error)}
-        return {}
 
     def _attempt(self, spec: dict[str, Any]) -> dict[str, Any]:
         task = tasks.Task(spec, lambda mrc: self._instance(spec, mrc), _sign_of_life)
@@ -134,6 +131,7 @@ class _Worker:
         job_class = _find(self._definition)
         arguments = [f"--step-num={spec['step']}", f"--{mrc}"]
         self._job = job_class(arguments + self._definition["arguments"])
+        self._job._stdout = tasks.Output()
         return self._job
 
 

@@ -243,22 +243,20 @@ class KeepsCombined(KeepsValues):
     combiner_final = KeepsValues.reducer_final
 
 
-class KeepsLines(KeepsValues):
-    SORT_VALUES = True
-
-
-class FilesOfTasks(MRJob):
-    """The file of each map task, and its lines."""
+class ReadsItsInput(MRJob):
+    """Reads a line by itself, and the rest of its input in the end."""
 
     def mapper_init(self):
-        self.name = Path(jobconf_from_env("mapreduce.map.input.file")).name
-        yield self.name, 0
+        yield "first", self.stdin.readline().decode()
 
     def mapper(self, _, line):
-        yield self.name, 1
+        yield "next", line
+        yield "rest", sys.stdin.read()
 
-    def reducer(self, name, ones):
-        yield name, sum(ones)
+
+class FilesOfTasks(InitAndFinal):
+    def mapper_final(self):
+        yield Path(jobconf_from_env("mapreduce.map.input.file")).name, self.lines
 
 
 class Commands(MRJob):

@@ -1,7 +1,6 @@
 """``gradreduce run`` of jobs that go wrong: what is said, and that nothing is left."""
 
 import gzip
-import json
 import os
 import re
 import signal
@@ -394,51 +393,55 @@ def test_what_a_killed_task_has_started_ends_with_it(bad, text, how):
     assert re.search(r"map task \d failed: its worker was killed 4 times, last by signal 9", said)
 
 
-SQUARES = """
-
-def square(number):
-    return number * number
-
-
-def sleeping():
-    process = multiprocessing.Process(target=time.sleep, args=[100])
-    process.start()
-    process.terminate()
-    process.join()
-    return process.exitcode
-
-
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
-"""
-
-
 @pytest.mark.parametrize("runner", ["inline", "parallel"])
 def test_a_task_may_start_processes(bad, text, runner):
     """Those of a new Python import the script as a module, by its name."""
     body = """
-    def mapper_init(self):
-        self.executor = ProcessPoolExecutor(1)
-        yield "fork", list(self.executor.map(square, [2, 3]))
+    def mapper(self, _, line):
+        pass
 
     def mapper_final(self):
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            yield "spawn", pool.map(square, [2, 3])
-
-    def reducer(self, key, values):
-        yield key, list(values)[0]
-
-    def reducer_final(self):
-        with multiprocessing.get_context("forkserver").Pool(1) as pool:
-            yield "forkserver", pool.map(square, [2, 3])
-            yield "exit code", sleeping()
+        for method in ("fork", "spawn", "forkserver"):
+            with multiprocessing.get_context(method).Pool(1) as pool:
+                yield method, pool.map(abs_of, [-2, 3])
+        yield "executor", list(ProcessPoolExecutor(1).map(abs_of, [-2, 3]))
+        sleeping = multiprocessing.Process(target=time.sleep, args=[100])
+        sleeping.start()
+        sleeping.terminate()
+        sleeping.join()
+        yield "ended", [2, 3] if sleeping.exitcode in (-15, 143) else sleeping.exitcode
 """
-    options = "-D", "mapreduce.job.maps=1", "-D", "mapreduce.job.reduces=1", "-r", runner
-    out = bad(body, *options, text, code=0, end=SQUARES).stdout
-    found = {name: json.loads(value) for name, value in (x.split("\t") for x in out.splitlines())}
-    assert found.pop("null") == "word0 line0"
-    assert found.pop('"exit code"') in (-15, 143)[: 1 + (runner == "inline")]
-    assert found == {key: [4, 9] for key in ('"fork"', '"spawn"', '"forkserver"')}
+    end = """
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+
+def abs_of(number):
+    return abs(number)
+"""
+    text.write_text("one line\n")
+    found = set(bad(body, "-r", runner, text, code=0, end=end).stdout.splitlines())
+    names = ("fork", "spawn", "forkserver", "executor", "ended")
+    assert found == {f'"{name}"\t[2, 3]' for name in names}
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("mapper_init", "self.stdout.write(b'record')"),
+        ("reducer_init", "self.stdin.readline()"),
+    ],
+)
+def test_standard_streams_that_a_task_does_not_have(bad, text, method, said):
+    body = f"\n    def {method}(self):\n        {said}\n" + MAPPER + REDUCER
+    assert re.search("task .*standard (in|out)put", bad(body, text, code=2).stderr)
+
+
+def test_a_pre_filter_that_fails(bad, text):
+    """One that finds nothing does not."""
+    for command, code in (("grep nothing", 0), ("no-such-program", 1)):
+        body = f"\n    def mapper_pre_filter(self):\n        return {command!r}\n" + MAPPER
+        assert bad(body, text, code=code).stdout == ""
 
 
 def test_a_task_that_closes_everything(bad, text):
@@ -553,15 +556,17 @@ def test_bytes_that_are_no_utf8_are_latin_1_as_with_mrjob(bad, write):
     ]
 
 
-def test_a_damaged_gzip_file_is_named(bad, tmp_path):
+@pytest.mark.parametrize("runner", ["inline", "local", "parallel"])
+def test_a_damaged_gzip_file_is_named(bad, tmp_path, runner):
     path = tmp_path / "text.gz"
     content = gzip.compress("".join(f"word {i}\n" for i in range(10_000)).encode())
     path.write_bytes(content[: len(content) // 2])
-    said = bad(MAPPER + REDUCER, path, code=65).stderr
-    assert said.startswith(f"error: {path} is damaged or cut off: ")
+    options = path, "-r", runner, "--cleanup-on-failure", "ALL"
+    said = bad(MAPPER + REDUCER, *options, code=65).stderr
+    assert f"error: {path} is damaged or cut off: " in said
     assert "unpack it by hand" in said
     path.write_bytes(b"not packed at all\n")
-    assert "text.gz is damaged" in bad(MAPPER + REDUCER, path, code=65).stderr
+    assert "text.gz is damaged" in bad(MAPPER + REDUCER, *options, code=65).stderr
 
 
 @pytest.mark.parametrize(

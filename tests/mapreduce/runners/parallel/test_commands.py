@@ -41,7 +41,7 @@ class TestPiped:
         with pytest.raises(CommandError, match="ended with status 3") as error:
             lines(program, [], keep_stderr=True)
         assert error.value.stderr == "why"
-        assert lines(["false"], [b"a\n"], ignore_status=True) == []
+        assert lines(["false"], [b"a\n"], most_status=1) == []
 
     def test_no_program(self):
         with pytest.raises(CommandError, match="cannot run 'is-not-there': No such file"):

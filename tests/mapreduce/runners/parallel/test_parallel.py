@@ -119,12 +119,13 @@ def test_any_number_of_tasks(text, tmp_path, maps, reduces):
 
 def test_compressed_several_and_empty_inputs(text, tmp_path):
     content = text.read_bytes()
-    (tmp_path / "a.gz").write_bytes(gzip.compress(content))
-    (tmp_path / "b.bz2").write_bytes(bz2.compress(content))
+    (tmp_path / "a.gz").write_bytes(2 * gzip.compress(content + b"\n"))
+    (tmp_path / "b.bz2").write_bytes(2 * bz2.compress(content + b"\n"))
     (tmp_path / "empty.txt").write_bytes(b"")
     paths = [text, tmp_path / "a.gz", tmp_path / "b.bz2", tmp_path / "empty.txt"]
     ours, _ = run(stock_jobs.WordCount, "parallel", *paths)
     assert Counter(ours) == Counter(run(stock_jobs.WordCount, "inline", *paths)[0])
+    assert b'"feed"\t5' in ours
 
 
 def test_empty_input_gives_empty_output(tmp_path):
@@ -132,14 +133,20 @@ def test_empty_input_gives_empty_output(tmp_path):
     assert run(stock_jobs.WordCount, "parallel", tmp_path / "empty.txt")[0] == []
 
 
-@pytest.mark.parametrize("job", ["KeepsValues", "KeepsCombined", "KeepsLines"])
-def test_values_are_gone_with_their_group(text, job):
+@pytest.mark.parametrize("job", [stock_jobs.KeepsValues, stock_jobs.KeepsCombined])
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_values_are_gone_with_their_group(text, job, is_sorted, monkeypatch):
     """As with mrjob, for which they are lines of a stream."""
-    found = [
-        sorted(run(getattr(stock_jobs, job), runner, "-D", "mapreduce.job.reduces=1", text)[0])
-        for runner in ("inline", "parallel")
-    ]
-    assert found[0] == found[1]
+    monkeypatch.setattr(job, "SORT_VALUES", is_sorted)
+    options = "-D", "mapreduce.job.maps=1", "-D", "mapreduce.job.reduces=1"
+    found, _ = run(job, "parallel", *options, text)
+    assert sorted(found) == sorted(run(job, "inline", text)[0])
+
+
+def test_a_mapper_may_read_its_input_by_itself(tmp_path):
+    (tmp_path / "text").write_text("one\n\nthree\nfour")
+    found, _ = run(stock_jobs.ReadsItsInput, "parallel", "--workers", 1, tmp_path / "text")
+    assert [line.split(b"\t")[1] for line in found] == [b'"one\\n"', b'""', b'"three\\nfour\\n"']
 
 
 @pytest.mark.parametrize("runner", ["inline", "parallel"])
