@@ -34,6 +34,7 @@ from mapreduce.errors import MemberError, UsageError
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD, OPTIONS, give_way
 from mapreduce.runners import traits
 from mapreduce.support import parents, signals
+from mapreduce.support.reading import reading_compressed
 
 
 def runner_class(alias: str, is_warm: bool = False) -> Any:
@@ -134,12 +135,10 @@ def _read_to_the_end(opener: Any, theirs: Any) -> Any:
 
     @wraps(theirs)
     def ours(file: Any, bufsize: int = 1 << 20) -> Iterator[bytes]:
-        from mapreduce.runners.parallel.records import damaged
-
         if not hasattr(file, "read"):
             yield from theirs(file, bufsize)
             return
-        with damaged(str(getattr(file, "name", "input"))), opener(file) as opened:
+        with reading_compressed(str(getattr(file, "name", "input"))), opener(file) as opened:
             yield from iter(partial(opened.read, bufsize), b"")
 
     return ours

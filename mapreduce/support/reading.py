@@ -1,5 +1,6 @@
 """Errors of reading files."""
 
+import zlib
 from pathlib import Path
 from types import TracebackType
 
@@ -52,3 +53,12 @@ class reading:
             self._storage.__exit__(None, None, None)
             raise DataError(f"{self._path} {self._what}: {error}{self._advice}") from error
         return self._storage.__exit__(kind, error, trace)
+
+
+def reading_compressed(path: str) -> reading:
+    """As above, for a file whose name says how it is compressed."""
+    advice = (
+        f". Its name says that it is {Path(path).suffix[1:]}; unpack it by hand to see how far it "
+        "can be read"
+    )
+    return reading(path, "is damaged or cut off", EOFError, zlib.error, advice=advice)

@@ -8,13 +8,12 @@ a whole.
 import bz2
 import gzip
 import operator
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mapreduce.support.reading import reading
+from mapreduce.support.reading import reading, reading_compressed
 
 #: Bytes that are read at once; a line may be longer.
 BLOCK_BYTES = 1 << 20
@@ -110,7 +109,7 @@ class SplitReader:
         """Offset, bytes, and whether it is the last one, cut off at the split's end."""
         path, start, stop = self._split
         compressed = is_compressed(path)
-        with damaged(path), _open(path) as file:
+        with _reading(path), _open(path) as file:
             position = 0
             skip = bool(start) and not compressed
             if skip:
@@ -169,7 +168,7 @@ def shown(record: bytes) -> str:
 def _count_lines(path: str, stop: int) -> int:
     """Line feeds before an offset of the unpacked file."""
     count = 0
-    with damaged(path), _open(path) as file:
+    with _reading(path), _open(path) as file:
         while stop > 0 and (chunk := file.read(min(stop, BLOCK_BYTES))):
             count += chunk.count(b"\n")
             stop -= len(chunk)
@@ -181,12 +180,5 @@ def _open(path: str) -> Any:
     return opener(path) if opener else Path(path).open("rb", buffering=0)
 
 
-def damaged(path: str) -> reading:
-    """Turns errors of reading a file into those that say how it is damaged."""
-    if not is_compressed(path):
-        return reading(path, "")
-    advice = (
-        f". Its name says that it is {Path(path).suffix[1:]}; unpack it by hand to see how far it "
-        "can be read"
-    )
-    return reading(path, "is damaged or cut off", EOFError, zlib.error, advice=advice)
+def _reading(path: str) -> reading:
+    return reading_compressed(path) if is_compressed(path) else reading(path, "")
