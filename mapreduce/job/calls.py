@@ -12,6 +12,7 @@ from mapreduce.batches import map_batches
 from mapreduce.batches.pairs import NO_PAIRS, pair_of, place_of, raised_in
 from mapreduce.job import advice
 from mapreduce.job.mistyped import warn_of_names
+from mapreduce.mrjob_patches import old_api
 
 Pair = tuple[Any, Any]
 
@@ -24,6 +25,7 @@ def install() -> None:
     """Make mrjob's own loops over a job's methods refuse objects that are not pairs."""
     MRJob.map_pairs = _map_pairs
     MRJob._combine_or_reduce_pairs = _combine_or_reduce_pairs
+    old_api.install()
     theirs = MRJob.execute, MRJob.run_job, MRJob.make_runner
     if theirs[0].__module__ == __name__:
         return
@@ -40,6 +42,7 @@ def install() -> None:
         theirs[1](self)
 
     def make_runner(self: Any) -> Any:
+        old_api.note(type(self))
         advice.missing_files(self)
         return theirs[2](self)
 

@@ -47,6 +47,10 @@ def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
     ``report`` writes an error, given by its keywords, as a line that the driver understands.
     """
     compat.install()
+    # Imports mrjob, for which what compat supplies must be there.
+    from mapreduce.mrjob_patches import old_api
+
+    old_api.install()
     name, *rest = arguments
     sys.argv[:] = rest
     records = _Records(sys.stdin.buffer)
