@@ -43,7 +43,7 @@ test-python: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist worksteal --quick \
 	    -m "not fault and not cluster and not long" tests/cli tests/hdfs_utils tests/jobs \
 	    tests/kernels/test_dispatch.py tests/kernels/test_scalar.py tests/kernels/test_text.py \
-	    tests/mapreduce/batches tests/mapreduce/cli tests/mapreduce/launch \
+	    tests/mapreduce/batches tests/mapreduce/cli tests/mapreduce/job tests/mapreduce/launch \
 	    tests/mapreduce/mrjob_patches tests/mapreduce/reduction tests/mapreduce/runners \
 	    tests/mapreduce/support tests/test_bits.py tests/test_layering.py tests/test_startup.py
 

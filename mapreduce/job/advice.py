@@ -128,7 +128,7 @@ def explain(error: BaseException, given: Any) -> None:
                 f"fit into memory. Read them in a loop; or, if they are few, write first: "
                 f"{values} = list({values})",
             )
-    elif str(error) == "unhashable type: 'list'":
+    elif "unhashable type: 'list'" in str(error):
         error.args = (
             f"{place}: {name} uses a list as a key, which must not change: unhashable type. A "
             f"tuple that was yielded comes back as a list, since JSON has no tuples. Write: "

@@ -3,6 +3,7 @@
 import gzip
 import os
 import re
+import shutil
 import signal
 import tempfile
 import time
@@ -53,8 +54,8 @@ def text(write):
 @pytest.fixture
 def bad(tmp_path):
     """Runs a job on ``parallel``; nothing may be left of it but its output."""
-    temporary = tmp_path / "temporary"
-    temporary.mkdir()
+    # Sockets of multiprocessing lie in it, whose paths have at most 107 bytes.
+    temporary = Path(tempfile.mkdtemp())
 
     def run(body, *arguments, code=1, end=""):
         (tmp_path / "bad.py").write_text(HEAD + body + end)
@@ -70,7 +71,8 @@ def bad(tmp_path):
         assert [*Path("/dev/shm").glob(f"gradreduce-*-{done.pid}-*")] == []
         return done
 
-    return run
+    yield run
+    shutil.rmtree(temporary)
 
 
 def counts(out):
