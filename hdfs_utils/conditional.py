@@ -14,10 +14,8 @@ def swap(path: RemotePath, old: bytes | None, new: bytes) -> bool:
 
     Returns False if another writer was faster.
 
-    Raises
-    ------
-    NotImplementedError
-        boto3 is missing, or it or the service does not know such writes, or fails.
+    Raises NotImplementedError (boto3 is missing, or it or the service does not know such writes, or
+    fails).
     """
     try:
         import boto3

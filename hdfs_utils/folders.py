@@ -30,12 +30,8 @@ def publish_folder(
     marker : str
         Name of the file that is written last.
 
-    Raises
-    ------
-    FileExistsError
-        The folder is there already.
-    StorageError
-        It could not be written; nothing of it is visible.
+    Raises FileExistsError (the folder is there already), StorageError (it could not be written;
+    nothing of it is visible).
     """
     order = sorted(files, key=lambda name: (name == marker, name))
     atomic = not isinstance(folder, RemotePath) or folder.can_rename
@@ -131,10 +127,7 @@ def new_folder(path: Path) -> Iterator[Path]:
 
     The path must not exist, or be an empty folder.
 
-    Raises
-    ------
-    StorageError
-        The folder, or one that it lies in, cannot be made.
+    Raises StorageError (the folder, or one that it lies in, cannot be made).
     """
     partial = temporary_name(path)
     try:

@@ -36,9 +36,7 @@ def expect(
 
     A compiled loop would read beyond the end of the array.
 
-    Raises
-    ------
-    ValueError
+    Raises ValueError.
     """
     if array.shape != shape:
         raise ValueError(f"{kernel}: {argument} has shape {array.shape}, expected {shape}")

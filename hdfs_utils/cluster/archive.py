@@ -26,10 +26,7 @@ def archive(hadoop: Path, runtime: java.Java, progress: Progress) -> Path | None
     Path or None
         None for a Java that has no such archives.
 
-    Raises
-    ------
-    ClusterError
-        The small cluster that is recorded does not work.
+    Raises ClusterError (the small cluster that is recorded does not work).
     """
     if not runtime.hotspot:
         return None

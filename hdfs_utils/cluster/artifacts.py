@@ -55,14 +55,8 @@ def assemble(progress: Progress) -> Path:
     Path
         A folder with ``lib/*.jar``.
 
-    Raises
-    ------
-    RequirementError
-        Maven is not installed.
-    DownloadError
-        Maven failed, or a jar is not the one that was pinned.
-    StorageError
-        The disk is full, or the folder cannot be written.
+    Raises RequirementError (Maven is not installed), DownloadError (Maven failed, or a jar is not
+    the one that was pinned), StorageError (the disk is full, or the folder cannot be written).
     """
     folder = hadoop_folder()
     with storage_errors("create", cache()):

@@ -40,10 +40,7 @@ def exists(hadoop: Path) -> bool:
 def compile_once(hadoop: Path, class_path: str, runtime: java.Java, progress: Progress) -> None:
     """Compile the classes, unless that was done or this Java has no compiler.
 
-    Raises
-    ------
-    DaemonError
-        The compiler refuses them.
+    Raises DaemonError (the compiler refuses them).
     """
     compiler = runtime.home / "bin" / "javac"
     target = folder(hadoop)

@@ -38,10 +38,7 @@ def running() -> Cluster | None:
 def require_running() -> Cluster:
     """The cluster that is up for this user.
 
-    Raises
-    ------
-    NotRunningError
-        There is none.
+    Raises NotRunningError (there is none).
     """
     cluster = running()
     if not cluster:
@@ -77,13 +74,8 @@ def up(
     Cluster
         HDFS has all data nodes and is out of safe mode, YARN has all nodes, the history answers.
 
-    Raises
-    ------
-    ClusterError
-        Java, Maven or a port is missing, or a process did not become ready; what was started is
-        stopped again.
-    StorageError
-        The disk is full, or a folder cannot be written.
+    Raises ClusterError (Java, Maven or a port is missing, or a process did not become ready; what
+    was started is stopped again), StorageError (the disk is full, or a folder cannot be written).
     """
     with _locked() as folder:
         found = None if fresh else load(folder)
@@ -142,10 +134,7 @@ def kill(role: str, number: int = 1) -> int:
     number : int
         Which node, or which of the running jobs, in the order of their start; counted from one.
 
-    Raises
-    ------
-    NotRunningError
-        No such process exists.
+    Raises NotRunningError (no such process exists).
     """
     cluster = require_running()
     if role == "appmaster":
@@ -176,12 +165,8 @@ def start(role: str, number: int = 1) -> int:
 
     Returns its process number, that of the running one if it runs.
 
-    Raises
-    ------
-    NotRunningError
-        No cluster runs.
-    DaemonError
-        It ended, or the cluster did not hear from it in time.
+    Raises NotRunningError (no cluster runs), DaemonError (it ended, or the cluster did not hear
+    from it in time).
     """
     with _locked():
         cluster = require_running()

@@ -131,10 +131,7 @@ def get(url: str, seconds: float) -> Any:
 def make_folder(cluster: Cluster, path: str, permission: str) -> None:
     """Make a folder in HDFS without starting a virtual machine.
 
-    Raises
-    ------
-    OSError
-        HDFS does not answer, or refuses.
+    Raises OSError (HDFS does not answer, or refuses).
     """
     for operation in ("MKDIRS", "SETPERMISSION"):
         query = f"op={operation}&permission={permission}"

@@ -34,10 +34,7 @@ class Java(NamedTuple):
 def find() -> Java:
     """The Java of ``JAVA_HOME``, else that on ``PATH``.
 
-    Raises
-    ------
-    RequirementError
-        There is none, it does not run, or Hadoop does not run on it.
+    Raises RequirementError (there is none, it does not run, or Hadoop does not run on it).
     """
     if os.environ.get("JAVA_HOME"):
         where = f"JAVA_HOME={os.environ['JAVA_HOME']}"

@@ -23,22 +23,13 @@ LOOPBACK = "127.0.0.1"
 class Cluster:
     """A Hadoop on this machine: HDFS, YARN and the job history, each daemon a process.
 
-    Attributes
-    ----------
-    folder : Path
-        Data, logs, configuration and state.
-    nodes : int
-        Data nodes, and node managers.
-    port : int
-        The first of its ports; HDFS answers there.
-    java_home : Path
-        The Java that runs it.
-    hadoop : Path
-        Hadoop's jars, in ``lib``.
-    archive : Path or None
-        Classes as the virtual machines map them into memory, to start sooner.
-    gpus : int
-        Units of ``yarn.io/gpu`` that each node manager counts, whether or not it has GPUs.
+    ``folder``: Data, logs, configuration and state.
+    ``nodes``: Data nodes, and node managers.
+    ``port``: The first of its ports; HDFS answers there.
+    ``java_home``: The Java that runs it.
+    ``hadoop``: Hadoop's jars, in ``lib``.
+    ``archive``: Classes as the virtual machines map them into memory, to start sooner.
+    ``gpus``: Units of ``yarn.io/gpu`` that each node manager counts, whether or not it has GPUs.
     """
 
     folder: Path
@@ -149,10 +140,7 @@ def save(cluster: Cluster, *, up: bool) -> None:
 def load(folder: Path) -> tuple[Cluster, bool] | None:
     """The cluster that a folder is for, and whether it was brought up; None for a new folder.
 
-    Raises
-    ------
-    ClusterError
-        The folder's state is of another version or is damaged.
+    Raises ClusterError (the folder's state is of another version or is damaged).
     """
     path = _state(folder)
     try:

@@ -165,10 +165,7 @@ def run_once(cluster: Cluster, daemon: Daemon, *arguments: str) -> None:
 def run(cluster: Cluster, command: list[str]) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, as a process of the cluster.
 
-    Raises
-    ------
-    DaemonError
-        It takes too long.
+    Raises DaemonError (it takes too long).
     """
     try:
         return subprocess.run(
@@ -220,10 +217,7 @@ def containers(cluster: Cluster) -> list[Container]:
 def stop(folder: Path, seconds: float = 10) -> bool:
     """End all processes of the cluster in a folder, with its containers; returns whether any ran.
 
-    Raises
-    ------
-    DaemonError
-        Some do not end.
+    Raises DaemonError (some do not end).
     """
     found = _owned(folder)
     mark = f"-Dgradreduce.daemon={folder}:".encode()

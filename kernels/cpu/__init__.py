@@ -44,11 +44,8 @@ def cache_folder() -> Path | None:
 def _private(base: Path, *names: str) -> Path:
     """A folder within another which, like its parents, only this user may change.
 
-    Raises
-    ------
-    PermissionError
-        Another user but root owns, or others may write to, a folder on the way, or it is a link.
-    OSError
+    Raises PermissionError (Another user but root owns, or others may write to, a folder on the way,
+    or it is a link), OSError.
     """
     base.mkdir(0o700, parents=True, exist_ok=True)
     folder = base.resolve()

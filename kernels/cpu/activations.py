@@ -34,10 +34,7 @@ def activate(name: str, x: Array, out: Array, slope: float = 0.0) -> Array:
     slope : float
         For ``leaky-relu``, the factor of negative numbers.
 
-    Raises
-    ------
-    ValueError
-        The activation is unknown, or shapes differ.
+    Raises ValueError (the activation is unknown, or shapes differ).
     """
     _check("activate", name, x, out)
     FORWARD[name](x.reshape(-1), out.dtype.type(slope), out.reshape(-1))
@@ -64,10 +61,7 @@ def activate_backward(
     out : array
         Of the shape of ``delta``, which it may be. Overwritten, and returned.
 
-    Raises
-    ------
-    ValueError
-        The activation is unknown, or shapes differ.
+    Raises ValueError (the activation is unknown, or shapes differ).
     """
     _check("activate_backward", name, delta, x, y, out)
     # The derivatives of the others are shortest by their outputs.

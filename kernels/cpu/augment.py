@@ -24,10 +24,7 @@ def augment(
         Overwritten, and returned: its pixel (i, j) is the pixel (i + up, j + left), or 0 where that
         is outside of the image.
 
-    Raises
-    ------
-    ValueError
-        Shapes or dtypes do not match.
+    Raises ValueError (shapes or dtypes do not match).
     """
     if x.ndim != 4 or (out.shape, out.dtype) != (x.shape, x.dtype):
         raise ValueError(

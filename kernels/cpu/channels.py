@@ -46,10 +46,7 @@ def scale_shift(
         Height and width of the windows, at most 16, of which the largest value is taken; 1 takes
         all.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together.
+    Raises ValueError (shapes do not fit together).
     """
     places = _checked("scale_shift", z, out, places, pool)
     channels = z.shape[3:]
@@ -97,10 +94,7 @@ def scale_shift_backward(
     relu, pool
         As for :func:`scale_shift`.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together.
+    Raises ValueError (shapes do not fit together).
     """
     places = _checked("scale_shift_backward", dz, delta, places, pool)
     channels = dz.shape[3:]

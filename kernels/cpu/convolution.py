@@ -41,10 +41,7 @@ def convolve(x: Array, weight: Array, out: Array, stride: int, padding: int) -> 
     padding : int
         Zeros around an image.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together.
+    Raises ValueError (shapes do not fit together).
     """
     _check("convolve", x, weight.shape, out, stride, padding)
     if not len(x):
@@ -70,10 +67,7 @@ def convolve_weight_gradient(
         Overwritten, and returned.
     stride, padding : int
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together.
+    Raises ValueError (shapes do not fit together).
     """
     _check("convolve_weight_gradient", x, weight_grad.shape, delta, stride, padding)
     if not len(x):
@@ -107,10 +101,7 @@ def convolve_input_gradient(
         Overwritten, and returned; 0 for what no filter covers.
     stride, padding : int
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together.
+    Raises ValueError (shapes do not fit together).
     """
     _check("convolve_input_gradient", out, weight.shape, delta, stride, padding)
     turned = weight[::-1, ::-1].transpose(0, 1, 3, 2)

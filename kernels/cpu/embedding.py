@@ -23,10 +23,7 @@ def embed(tokens: Tokens, weight: Array, out: Array) -> Array:
     out : array (rows, steps, n)
         Overwritten, and returned.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit, or a token is not one of the words.
+    Raises ValueError (shapes do not fit, or a token is not one of the words).
     """
     _check("embed", tokens, weight, out)
     _embed(tokens.reshape(-1), weight, out.reshape(-1, weight.shape[1]))
@@ -50,10 +47,7 @@ def embed_gradient(tokens: Tokens, delta: Array, weight_grad: Array) -> None:
     weight_grad : array (words, n)
         Overwritten; the vectors of words that are not there get zeros.
 
-    Raises
-    ------
-    ValueError
-        As :func:`embed`.
+    Raises ValueError (as :func:`embed`).
     """
     _check("embed_gradient", tokens, weight_grad, delta)
     weight_grad.fill(0)

@@ -35,10 +35,7 @@ def layer_norm(
         Overwritten by ``1 / sqrt(variance + 1e-5)``; the variance is that of a population, divided
         by ``n``.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit.
+    Raises ValueError (shapes do not fit).
     """
     _check("layer_norm", x, (("out", out),), (("weight", weight), ("bias", bias)), mean, inverse)
     _layer_norm(x, weight, bias, out, mean, inverse)
@@ -88,10 +85,7 @@ def layer_norm_backward(
     out : array (rows, n)
         Overwritten by the gradient by ``x``, and returned; may be ``delta``.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit.
+    Raises ValueError (shapes do not fit).
     """
     vectors = (("weight", weight), ("weight_grad", weight_grad), ("bias_grad", bias_grad))
     matrices = (("delta", delta), ("out", out))

@@ -50,10 +50,7 @@ def linear_loss(
     float
         Sum of the rows' losses, times their weights; NaN if a score is NaN.
 
-    Raises
-    ------
-    ValueError
-        Shapes differ.
+    Raises ValueError (shapes differ).
     """
     weights = _NONE if weights is None else weights
     _check(scores, targets, weights)

@@ -26,10 +26,7 @@ def channel_moments(x: Array, mean: Double, squares: Double) -> None:
     mean, squares : array (channels,), float64
         Both are overwritten; by NaN if there are no rows.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together.
+    Raises ValueError (shapes do not fit together).
     """
     expect("channel_moments", "mean", mean, x.shape[1:])
     expect("channel_moments", "squares", squares, x.shape[1:])
@@ -87,10 +84,7 @@ def batch_norm_backward(
     own : bool
         Whether the moments are those of these rows.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together.
+    Raises ValueError (shapes do not fit together).
     """
     _check_backward(delta, z, mean, inverse, weight, weight_grad, sums, out)
     products = np.zeros(z.shape[1], np.float64)

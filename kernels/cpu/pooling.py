@@ -30,10 +30,7 @@ def max_pool(x: Array, out: Array, places: Places, size: int, stride: int) -> Ar
         Of a window, at most 16.
     stride : int
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together, or a window is too large.
+    Raises ValueError (shapes do not fit together, or a window is too large).
     """
     _check("max_pool", x, out, size, stride)
     _check_places("max_pool", places, out, size)
@@ -57,10 +54,7 @@ def max_pool_backward(delta: Array, places: Places, out: Array, size: int, strid
         Overwritten, and returned.
     size, stride : int
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together, or a window is too large.
+    Raises ValueError (shapes do not fit together, or a window is too large).
     """
     _check("max_pool_backward", out, delta, size, stride)
     _check_places("max_pool_backward", places, delta, size)
@@ -90,10 +84,7 @@ def average_pool(x: Array, out: Array, size: int, stride: int) -> Array:
         Overwritten, and returned.
     size, stride : int
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together.
+    Raises ValueError (shapes do not fit together).
     """
     _check("average_pool", x, out, size, stride)
     _average_pool(x, out, size, stride, out.dtype.type(1 / size**2))
@@ -127,10 +118,7 @@ def average_pool_backward(delta: Array, out: Array, size: int, stride: int) -> A
         Overwritten, and returned.
     size, stride : int
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together.
+    Raises ValueError (shapes do not fit together).
     """
     _check("average_pool_backward", out, delta, size, stride)
     out.fill(0)
@@ -160,10 +148,7 @@ def global_average(x: Array, out: Array) -> Array:
     out : array (rows, channels)
         Overwritten, and returned.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together.
+    Raises ValueError (shapes do not fit together).
     """
     rows, height, width, channels = x.shape
     expect("global_average", "out", out, (rows, channels))
@@ -196,10 +181,7 @@ def global_average_backward(delta: Array, out: Array) -> Array:
     out : array (rows, height, width, channels)
         Overwritten, and returned.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit together.
+    Raises ValueError (shapes do not fit together).
     """
     rows, height, width, channels = out.shape
     expect("global_average_backward", "delta", delta, (rows, channels))

@@ -59,10 +59,7 @@ def dropout(x: Array, key: int, row: int, rate: float, out: Array) -> Array:
     out : array (rows, n)
         Overwritten, and returned; it may be ``x``.
 
-    Raises
-    ------
-    ValueError
-        The rate is out of its range, or shapes differ.
+    Raises ValueError (the rate is out of its range, or shapes differ).
     """
     threshold = _threshold(x, rate, out)
     factor = out.dtype.type(1 / (1 - rate))

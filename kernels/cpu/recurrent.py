@@ -65,10 +65,7 @@ def recurrent(
     kept : array (rows, steps, n * units)
         Overwritten by what :func:`recurrent_backward` needs; ``n`` is that of :data:`KEPT`.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit, or there is no step.
+    Raises ValueError (shapes do not fit, or there is no step).
     """
     _check(kind, x, weight, state_weight, bias, state_bias, out, kept)
     rows, steps, width = len(x), x.shape[1], weight.shape[1]
@@ -113,10 +110,7 @@ def recurrent_backward(
     x_grad : array (rows, steps, inputs), optional
         Overwritten by the gradient by ``x``.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not fit.
+    Raises ValueError (shapes do not fit).
     """
     _check(kind, x, weight, state_weight, bias_grad, state_bias_grad, out, kept)
     expect("recurrent", "delta", delta, out.shape)

@@ -34,12 +34,9 @@ def softmax_cross_entropy(logits: Array, labels: Labels, weights: Weights | None
     weights : array (rows,), float64, optional
         How much each row counts; 1 if not given.
 
-    Returns
-    -------
-    float
-        Sum of the losses of all rows, times their weights, in nats. NaN if a logit is NaN or
-        infinity, or all logits of a row are minus infinity; one that is minus infinity is a class
-        of probability 0.
+    Returns Sum of the losses of all rows, times their weights, in nats. NaN if a logit is NaN or
+    infinity, or all logits of a row are minus infinity; one that is minus infinity is a class of
+    probability 0.
     """
     weights = _NONE if weights is None else weights
     _check("softmax_cross_entropy", logits, labels, weights)

@@ -33,10 +33,7 @@ def csr_scores(
     out : array (rows,)
         Overwritten, and returned.
 
-    Raises
-    ------
-    ValueError
-        Arrays do not belong together, or a column is out of range.
+    Raises ValueError (arrays do not belong together, or a column is out of range).
     """
     _check("csr_scores", indptr, indices, values, out.size, weight.size)
     _csr_scores(indptr, indices, values, weight, out.dtype.type(bias), out)

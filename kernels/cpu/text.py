@@ -498,11 +498,8 @@ def hash_partitions(offsets: Integers, data: Bytes, partitions: int) -> npt.NDAr
     -------
     array (n,), int32
 
-    Raises
-    ------
-    ValueError
-        The number of partitions is out of range, or the offsets are not ascending positions in
-        the data.
+    Raises ValueError (the number of partitions is out of range, or the offsets are not ascending
+    positions in the data).
     """
     if not 1 <= partitions < 2**31:
         raise ValueError(f"hash_partitions: {partitions} partitions, expected 1 to 2**31 - 1")
@@ -549,10 +546,8 @@ def add_hashes(prefix: bytes, offsets: Integers, data: Bytes, sums: npt.NDArray[
     sums : array (n,), uint64
         What the hashes are added to.
 
-    Raises
-    ------
-    ValueError
-        The offsets are not ascending positions in the data, or not one more than the sums.
+    Raises ValueError (the offsets are not ascending positions in the data, or not one more than the
+    sums).
     """
     bounds = _checked("add_hashes", offsets, data)
     if bounds.size != sums.size + 1:
@@ -587,10 +582,7 @@ def murmur3(offsets: Integers, data: Bytes, seed: int) -> npt.NDArray[np.uint32]
     seed : int
         From 0 to 2**32 - 1.
 
-    Raises
-    ------
-    ValueError
-        The offsets are not ascending positions in the data.
+    Raises ValueError (the offsets are not ascending positions in the data).
     """
     bounds = _checked("murmur3", offsets, data)
     flat = np.ascontiguousarray(data).view()

@@ -23,10 +23,7 @@ def mask_blocks(payload: Bytes, masks: Bytes, blocks: Bytes) -> None:
     blocks : array (n, width), uint8
         Both are overwritten.
 
-    Raises
-    ------
-    ValueError
-        The shapes differ, or ``width`` is over 126.
+    Raises ValueError (the shapes differ, or ``width`` is over 126).
     """
     if payload.shape != blocks.shape or masks.shape != payload.shape[:1] or payload.shape[1] > 126:
         raise ValueError(

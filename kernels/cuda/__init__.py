@@ -48,10 +48,7 @@ def blocks(work: int) -> int:
 def require() -> None:
     """Start CUDA in this process.
 
-    Raises
-    ------
-    NoDeviceError, ToolkitError, ForkedError
-        CUDA cannot be used; the message says why.
+    Raises NoDeviceError, ToolkitError, ForkedError (CUDA cannot be used; the message says why).
     """
     try:
         cuda.current_context()

@@ -167,10 +167,7 @@ def product(
     a, b, out : device array, two-dimensional
         The last is overwritten: float32 or float64, also if the others are float16.
 
-    Raises
-    ------
-    ValueError
-        Shapes do not match.
+    Raises ValueError (shapes do not match).
     """
     rows, depth = a.shape[::-1] if transpose_a else a.shape
     other, columns = b.shape[::-1] if transpose_b else b.shape

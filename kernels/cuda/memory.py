@@ -24,10 +24,7 @@ def is_on_device(array: Array) -> bool:
 def to_device(array: Array) -> Array:
     """An array as Numba's kernels take it; one on the device is not copied.
 
-    Raises
-    ------
-    ValueError
-        An array on the device is not C-contiguous.
+    Raises ValueError (an array on the device is not C-contiguous).
     """
     if not is_on_device(array):
         return cuda.to_device(np.ascontiguousarray(array))
@@ -69,10 +66,8 @@ class Call:
     kernel : str
         Its name, for errors.
 
-    Raises
-    ------
-    CudaError
-        Raised instead of Numba's errors, for example without enough memory or without a device.
+    Raises CudaError (raised instead of Numba's errors, for example without enough memory or without
+    a device).
     """
 
     def __init__(self, kernel: str) -> None:

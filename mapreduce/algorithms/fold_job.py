@@ -23,14 +23,9 @@ Pairs = Iterator[tuple[str, Message]]
 class Monoid(Generic[Partial]):
     """How the contributions of slices combine, and how they travel.
 
-    Attributes
-    ----------
-    what : str
-        Names the sum in an error.
-    combine : callable
-        ``combine(left, right)`` of siblings.
-    to_message, from_message : callable
-        A contribution as a message, and back without any loss.
+    ``what``: Names the sum in an error.
+    ``combine``: ``combine(left, right)`` of siblings.
+    ``to_message``, ``from_message``: A contribution as a message, and back without any loss.
     """
 
     what: str
@@ -92,10 +87,7 @@ def run_fold(
 ) -> Any:
     """Run a job over ``leaves`` slices; returns what they contribute together.
 
-    Raises
-    ------
-    StepFailedException, GradreduceError
-        As the runner does.
+    Raises StepFailedException, GradreduceError (as the runner does).
     """
     keys = [f"{start:08d}-{stop:08d}" for start, stop in ranges(leaves, execution.workers)]
     ((_, message),) = run_job(job_class, options, keys, execution)

@@ -168,16 +168,10 @@ def standardise(
     -------
     Manifest, Statistics
 
-    Raises
-    ------
-    UsageError
-        ``per_channel`` is for dense rows of the shape (channels, height, width) or (height, width),
-        and not for given statistics.
-    OutputError
-        ``out`` exists already, or its folder cannot be written.
-    MissingInputError, DataError
-        A dataset is missing or damaged, ``data`` is standardised already, ``like`` is not, or they
-        do not fit each other.
+    Raises UsageError (``per_channel`` is for dense rows of the shape (channels, height, width) or
+    (height, width), and not for given statistics), OutputError (``out`` exists already, or its
+    folder cannot be written), MissingInputError, DataError (a dataset is missing or damaged,
+    ``data`` is standardised already, ``like`` is not, or they do not fit each other).
     """
     check_absent(out)
     manifest = Dataset(data).check_sizes()

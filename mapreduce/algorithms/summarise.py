@@ -77,12 +77,8 @@ class SummariseJob(FoldJob):
 def summarise(reader: Reader, execution: Execution) -> tuple[Summary, dict[str, str]]:
     """The statistics of all columns that a reader reads, and their kinds.
 
-    Raises
-    ------
-    DataError
-        A field cannot be used.
-    StepFailedException, GradreduceError
-        As the runner does.
+    Raises DataError (a field cannot be used), StepFailedException, GradreduceError (as the runner
+    does).
     """
     table = reader.table
     execution.check_places(*table.paths)
@@ -110,10 +106,7 @@ def described(
 ) -> tuple[Summary, dict[str, str]]:
     """The detailed statistics of all columns of files, and their kinds.
 
-    Raises
-    ------
-    UsageError, DataError
-        See :func:`mapreduce.data.readers.csv.source`.
+    Raises UsageError, DataError (see :func:`mapreduce.data.readers.csv.source`).
     """
     everything = replace(recipe, label=None, labelled=False, task=None, missing="mean")
     table = opening.open_table(list(paths), kind, everything)
@@ -127,10 +120,7 @@ def first_rows(
 ) -> dict[str, Any]:
     """The columns of the first block: arrays of numbers, or Arrow's texts.
 
-    Raises
-    ------
-    UsageError
-        There is no column of labels of this name.
+    Raises UsageError (there is no column of labels of this name).
     """
     everything = replace(recipe, label=None, labelled=False, task=None, missing="mean")
     table = opening.open_table(list(paths), kind, everything)

@@ -206,10 +206,7 @@ def pairs_of(results: Iterable[Any] | None) -> Iterator[tuple[Any, Any]]:
 
     A RecordBatch of two columns gives pairs of two Arrow arrays, of a bounded number of rows.
 
-    Raises
-    ------
-    TypeError
-        The method yielded something else.
+    Raises TypeError (the method yielded something else).
     """
     if hasattr(results, "schema"):
         # Returned, not yielded.
@@ -248,22 +245,15 @@ def is_columns(key: Any) -> bool:
 def encode_columns(write: Write, keys: "pa.Array", values: "pa.Array") -> Any:
     """Lines of two columns.
 
-    Parameters
-    ----------
-    write : callable
-        The ``write`` of a protocol.
-    keys, values : pyarrow.Array or pyarrow.ChunkedArray
-        Of equal length.
+    ``write``: The ``write`` of a protocol. ``keys``, ``values``: Of equal length.
 
     Returns
     -------
     pyarrow.LargeBinaryArray
         Whole records, with their line feeds.
 
-    Raises
-    ------
-    TypeError
-        The columns do not belong together, or the protocol cannot encode what is in them.
+    Raises TypeError (the columns do not belong together, or the protocol cannot encode what is in
+    them).
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -355,10 +345,7 @@ def decode_lines(read: Read, block: bytes, order: str | None = None) -> Any:
         Integers are int64, or uint64 where they do not fit; strings are string, numbers with a
         point double; other values have the type that Arrow infers.
 
-    Raises
-    ------
-    DataError
-        Keys or values have no type in common that Arrow knows.
+    Raises DataError (keys or values have no type in common that Arrow knows).
     """
     import numpy as np
     import pyarrow as pa

@@ -22,12 +22,8 @@ CSV_BYTES = 4 << 20
 class Reference(NamedTuple):
     """A part of a file that can be read by itself: the key of a batch of records.
 
-    Attributes
-    ----------
-    path : str
-    unit : int
-        The row group of a Parquet file, the stripe of an ORC file, the record batch of an Arrow
-        file, counted from 0. A CSV file is one unit.
+    ``unit``: The row group of a Parquet file, the stripe of an ORC file, the record batch of an
+      Arrow file, counted from 0. A CSV file is one unit.
     """
 
     path: str
@@ -43,12 +39,8 @@ def input_files(paths: Sequence[str]) -> list[str]:
     Files and folders that are found so are left out, as Hadoop does, if their names start with a
     dot or an underscore.
 
-    Raises
-    ------
-    UsageError
-        There are no paths, or they name standard input.
-    MissingInputError
-        No file is found.
+    Raises UsageError (there are no paths, or they name standard input), MissingInputError (no file
+    is found).
     """
     if not paths or "-" in paths:
         raise UsageError(
@@ -111,12 +103,8 @@ def references(paths: Sequence[str]) -> bytes:
 
     Equal lengths let a runner divide the parts evenly among its map tasks.
 
-    Raises
-    ------
-    UsageError
-        A file's name does not show its format.
-    DataError
-        A file is not what its name says.
+    Raises UsageError (a file's name does not show its format), DataError (a file is not what its
+    name says).
     """
     found = [Reference(path, unit) for path in paths for unit in range(_units(path))]
     lines = [json.dumps(reference) for reference in found]
@@ -127,10 +115,7 @@ def references(paths: Sequence[str]) -> bytes:
 def parse(line: bytes) -> Reference:
     """The reference that a line holds.
 
-    Raises
-    ------
-    DataError
-        The line is not a reference.
+    Raises DataError (the line is not a reference).
     """
     try:
         path, unit = json.loads(line)
@@ -213,12 +198,7 @@ def _opened(path: str) -> Any:
 def read_records(reference: Reference) -> Iterator[Any]:
     """The RecordBatches of a part of a file, of 1 to 65,536 rows.
 
-    Raises
-    ------
-    DataError
-        The file is damaged.
-    StorageError
-        The file cannot be read.
+    Raises DataError (the file is damaged), StorageError (the file cannot be read).
     """
     path, unit = reference
     batches = _records(path, unit)

@@ -20,14 +20,9 @@ _INT64 = range(-(2**63), 2**63)
 class Classes:
     """Numbers labels as they come; their sorted order is known at the end only.
 
-    Parameters
-    ----------
-    like : sequence of int or str, optional
-        The only classes that are expected; those that come are of the same kind.
-    known : sequence of int or str, optional
-        Classes that there are whether they come or not.
-    typed : bool
-        Whether labels have a type: texts stay texts then, also if all are integers.
+    ``like``: The only classes that are expected; those that come are of the same kind. ``known``:
+    Classes that there are whether they come or not. ``typed``: Whether labels have a type: texts
+    stay texts then, also if all are integers.
     """
 
     def __init__(

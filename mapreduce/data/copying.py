@@ -21,14 +21,9 @@ def copy(source: AnyPath, target: AnyPath, report: Report = lambda name: None) -
 
     ``report`` is called with the name of each file before it is read.
 
-    Raises
-    ------
-    MissingInputError, DataError
-        The source is not a dataset, or one of its files is missing or differs from its digest.
-    OutputError
-        The target exists.
-    StorageError
-        The target could not be written; nothing of it is visible.
+    Raises MissingInputError, DataError (the source is not a dataset, or one of its files is missing
+    or differs from its digest), OutputError (the target exists), StorageError (the target could not
+    be written; nothing of it is visible).
     """
     manifest = manifests.load(source)
     digests = {shard.file: shard.sha256 for shard in manifest.shards}
@@ -52,10 +47,7 @@ def _read(path: AnyPath, expected: str, report: Report) -> bytes:
 def check_absent(target: AnyPath) -> None:
     """Refuse a target that already exists.
 
-    Raises
-    ------
-    OutputError
-        The path is a file, or a folder that is not empty.
+    Raises OutputError (the path is a file, or a folder that is not empty).
     """
     with storage_errors("create", target):
         if target.is_dir() and not any(target.iterdir()):
@@ -72,10 +64,7 @@ def _exists(target: AnyPath) -> OutputError:
 def made_here(target: AnyPath) -> Iterator[Path]:
     """A local folder in which to make a dataset; it is copied afterwards if the target is remote.
 
-    Raises
-    ------
-    OutputError, StorageError
-        See :func:`copy`.
+    Raises OutputError, StorageError (see :func:`copy`).
     """
     check_absent(target)
     if not isinstance(target, RemotePath):

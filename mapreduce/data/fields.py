@@ -115,10 +115,7 @@ def numbers(
     missing : bool
         Whether one may be missing, and is NaN.
 
-    Raises
-    ------
-    DataError
-        One is missing, or not finite as a number of the dtype.
+    Raises DataError (one is missing, or not finite as a number of the dtype).
     """
     found, bad = parsed(column, dtype)
     if not missing:
@@ -148,10 +145,8 @@ def classes(column: Any, path: Path, first: int, name: str, rows: Array | None =
 
     ``rows`` are the numbers of the rows after the first, if some were left out.
 
-    Raises
-    ------
-    DataError
-        One is missing, goes over several lines, is too long, or is a number but not an integer.
+    Raises DataError (one is missing, goes over several lines, is too long, or is a number but not
+    an integer).
     """
 
     def bad(row: int, found: str) -> DataError:

@@ -57,10 +57,7 @@ def hash_columns(
     dtype : {"float32", "float64"}
         dtype of the values; sums are taken in float64, in the order of the columns.
 
-    Returns
-    -------
-    Csr
-        Without entries that are, or add up to, 0. A sum beyond the dtype's range is infinite.
+    Returns Without entries that are, or add up to, 0. A sum beyond the dtype's range is infinite.
     """
     rows = len(columns[0])
     indices = np.empty((rows, len(columns)), np.int64)

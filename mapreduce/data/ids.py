@@ -54,10 +54,7 @@ class Writer:
     def finish(self) -> ListedIds | None:
         """The file for the manifest, once it is closed.
 
-        Raises
-        ------
-        DataError
-            Two rows have one id.
+        Raises DataError (two rows have one id).
         """
         if self._writer is None:
             return None
@@ -85,10 +82,7 @@ class Writer:
 def of_rows(folder: AnyPath, manifest: Manifest, rows: Array) -> Any:
     """Ids (n,), an Arrow array of texts or int64, of rows (n,) in ascending order, or None.
 
-    Raises
-    ------
-    DataError, MissingInputError
-        The file is damaged or gone, or lacks a row.
+    Raises DataError, MissingInputError (the file is damaged or gone, or lacks a row).
     """
     if manifest.ids is None:
         return None

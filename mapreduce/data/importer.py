@@ -50,16 +50,12 @@ class ReadAgain(Exception):
 class Rows:
     """Some consecutive rows of a source.
 
-    Attributes
-    ----------
-    features : array (rows, features), uint8, float32 or float64, or Csr, or Block
-        A block of a table becomes features once all rows have been seen.
-    labels : array (rows,), or None
-        Classes are integers or ``str``; numbers to be predicted are float64.
-    weights : array (rows,), float64, or None
-    ids : pyarrow.StringArray (rows,), or None
-    numbers : array (rows,), int64, or None
-        The rows' numbers in the source, if some are left out.
+    ``features``: array (rows, features), uint8, float32 or float64, or Csr, or Block. A block of a
+      table becomes features once all rows have been seen.
+    ``labels``: array (rows,), or None. Classes are integers or ``str``; numbers to be predicted are
+      float64.
+    ``numbers``: array (rows,), int64, or None. The rows' numbers in the source, if some are left
+      out.
     """
 
     features: Array | Csr | Block
@@ -73,18 +69,11 @@ class Rows:
 class Finished:
     """What the blocks of a table become.
 
-    Attributes
-    ----------
-    recipe : bytes
-        The file of the recipe.
-    width : int
-        The number of features.
-    columns : tuple of Column, or None
-        The features, if they have names.
-    row_bytes : int
-        Estimate of the size of a row's features, the same for the same recipe.
-    features : callable
-        Makes features (rows, width) of a block.
+    ``recipe``: The file of the recipe.
+    ``width``: The number of features.
+    ``columns``: The features, if they have names.
+    ``row_bytes``: Estimate of the size of a row's features, the same for the same recipe.
+    ``features``: Makes features (rows, width) of a block.
     """
 
     recipe: bytes
@@ -98,30 +87,18 @@ class Finished:
 class Source:
     """A source of rows, as its reader found it.
 
-    Attributes
-    ----------
-    chunks : iterable of Rows
-        All of one layout, dtype and number of features, with the same kind of labels; none or all
-        have weights. If it raises :class:`ReadAgain`, it can be iterated once more.
-    shape : tuple of int
-        Shape of one example; that of a table follows from its recipe.
-    scale : float
-        What the stored features are to be multiplied with.
-    bytes : int
-        Estimate of the size, uncompressed, from which the number of buckets follows. It does not
-        change the result.
-    description : dict
-        For the manifest: format and names of files.
-    columns : tuple of Column, optional
-        Columns that the features are, or come from, if they have names.
-    finish : callable, optional
-        For a source of blocks: what they become, once all have come.
-    classes : sequence of int or str, optional
-        All classes, if the source knows them: those without rows are classes, too.
-    typed : bool
-        Whether labels have a type: texts are no numbers then.
-    remarks : list of str
-        What the user should know, once all rows have come.
+    ``chunks``: All of one layout, dtype and number of features, with the same kind of labels; none
+      or all have weights. If it raises :class:`ReadAgain`, it can be iterated once more.
+    ``shape``: Shape of one example; that of a table follows from its recipe.
+    ``scale``: What the stored features are to be multiplied with.
+    ``bytes``: Estimate of the size, uncompressed, from which the number of buckets follows. It does
+      not change the result.
+    ``description``: For the manifest: format and names of files.
+    ``columns``: Columns that the features are, or come from, if they have names.
+    ``finish``: For a source of blocks: what they become, once all have come.
+    ``classes``: All classes, if the source knows them: those without rows are classes, too.
+    ``typed``: Whether labels have a type: texts are no numbers then.
+    ``remarks``: What the user should know, once all rows have come.
     """
 
     chunks: Iterable[Rows]
@@ -159,16 +136,11 @@ def import_rows(
         Whether a shard's rows all have one label. Shards are then in the order of their labels,
         and the rows of a label in the seed's order.
 
-    Raises
-    ------
-    OutputError
-        ``out`` exists already, or its folder cannot be written.
-    DataError
-        The source has no rows, a number to be predicted or a weight is not finite, a weight is
-        negative, or all are 0, or a class is unexpected, or rows are to be split by label and
-        have none, or numbers, or too many classes; also whatever its reader raises.
-    StorageError
-        The disk is full. Nothing is left behind.
+    Raises OutputError (``out`` exists already, or its folder cannot be written), DataError (the
+    source has no rows, a number to be predicted or a weight is not finite, a weight is negative, or
+    all are 0, or a class is unexpected, or rows are to be split by label and have none, or numbers,
+    or too many classes; also whatever its reader raises), StorageError (the disk is full. Nothing
+    is left behind).
     """
     check_absent(out)
     with new_folder(out) as partial:

@@ -13,12 +13,8 @@ _FILE_MAGIC = b"ARROW1\0\0"
 def columns(content: memoryview, schema: Any) -> tuple[int, list[Array]]:
     """The values of a record batch, where they lie.
 
-    Parameters
-    ----------
-    content : memoryview
-        The message; before it may come the start of the file with its schema.
-    schema : pyarrow.Schema
-        Numbers, and lists of them of fixed or of variable length; without nulls.
+    ``content``: The message; before it may come the start of the file with its schema. ``schema``:
+    Numbers, and lists of them of fixed or of variable length; without nulls.
 
     Returns
     -------
@@ -26,10 +22,8 @@ def columns(content: memoryview, schema: Any) -> tuple[int, list[Array]]:
         Rows; for each column its values, flat, and before those of lists of variable length the
         offsets (rows + 1,), int32.
 
-    Raises
-    ------
-    ValueError
-        It is not such a record batch, or a buffer or an offset leads beyond its end.
+    Raises ValueError (it is not such a record batch, or a buffer or an offset leads beyond its
+    end).
     """
     stream = pa.BufferReader(pa.py_buffer(content))
     if content[: len(_FILE_MAGIC)] == _FILE_MAGIC:

@@ -21,13 +21,8 @@ from mapreduce.runs.execution import Execution
 class Score:
     """Sums over some rows.
 
-    Attributes
-    ----------
-    rows, correct : int
-    weight : float
-        Sum of the rows' weights; each is 1 if they have none.
-    loss : float
-        Weighted sum of the losses; in nats, for a classifier.
+    ``weight``: Sum of the rows' weights; each is 1 if they have none.
+    ``loss``: Weighted sum of the losses; in nats, for a classifier.
     """
 
     rows: int
@@ -88,10 +83,7 @@ class EvaluateJob(InferenceJob, FoldJob):
 def evaluate(run: RunDir, completed: int, data: AnyPath, execution: Execution) -> Score:
     """Score the checkpoint after ``completed`` rounds on a dataset with labels.
 
-    Raises
-    ------
-    NonFiniteError
-        The sum of the losses is NaN or infinite.
+    Raises NonFiniteError (the sum of the losses is NaN or infinite).
     """
     leaves = first_slices(Dataset(data).manifest)[-1]
     options = described(run, completed, data)

@@ -131,10 +131,8 @@ def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution:
     The files and the rows in them are in the order of the data's source. Files of an attempt that
     was stopped are kept. ``_SUCCESS`` is written last.
 
-    Raises
-    ------
-    OutputError
-        The folder holds something else, or predictions of another model or of other data.
+    Raises OutputError (the folder holds something else, or predictions of another model or of other
+    data).
     """
     config = run.config
     model = config.plan.create_model()
@@ -155,12 +153,8 @@ def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution:
 def parts_of(out: AnyPath) -> Iterator[AnyPath]:
     """The folder for predictions that end up in ``out``: itself, or parts of the file that it is.
 
-    Raises
-    ------
-    OutputError
-        The file exists.
-    StorageError
-        It cannot be written; nothing of it is visible then.
+    Raises OutputError (the file exists), StorageError (it cannot be written; nothing of it is
+    visible then).
     """
     suffix = PurePosixPath(str(out)).suffix
     if suffix in (".gz", ".tsv", ".txt", ".json", ".arrow", ".feather"):

@@ -37,12 +37,8 @@ def imported(
         ``id``, ``drop``, ``na`` and how to read text files, as ``gradreduce data import`` takes
         them.
 
-    Raises
-    ------
-    UsageError
-        The model was not trained on a table, or an option is for files only.
-    DataError
-        The file does not fit the recipe.
+    Raises UsageError (the model was not trained on a table, or an option is for files only),
+    DataError (the file does not fit the recipe).
     """
     if not (isinstance(data, Path) and data.is_file()):
         for name, value in given.items():

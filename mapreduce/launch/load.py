@@ -27,14 +27,9 @@ def load_job(target: str) -> type[MRJob]:
     target : str
         ``path/job.py``, ``package.module``, or one of them with ``:Class``.
 
-    Raises
-    ------
-    MissingInputError
-        The file or module does not exist.
-    UsageError
-        It defines no job, or several and none of them is named.
-    GradreduceError
-        It cannot be imported; the message holds the traceback.
+    Raises MissingInputError (the file or module does not exist), UsageError (it defines no job, or
+    several and none of them is named), GradreduceError (it cannot be imported; the message holds
+    the traceback).
     """
     place, colon, name = target.rpartition(":")
     if not colon or Path(target).is_file():

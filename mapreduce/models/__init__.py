@@ -155,10 +155,8 @@ def create(
         0 if the labels are numbers.
     dtype, device : str
 
-    Raises
-    ------
-    UsageError
-        The specification is unknown or malformed, or the machine's memory is too small for it.
+    Raises UsageError (the specification is unknown or malformed, or the machine's memory is too
+    small for it).
 
     Examples
     --------

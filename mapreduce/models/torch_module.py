@@ -38,12 +38,8 @@ class TorchModule(Model):
     factory : str
         ``MODULE:NAME`` of a function or class that returns the module, and takes no arguments.
 
-    Raises
-    ------
-    UsageError
-        The device is not the CPU.
-    MemberError
-        The factory or its module cannot be used.
+    Raises UsageError (the device is not the CPU), MemberError (the factory or its module cannot be
+    used).
     """
 
     takes_shape = True

@@ -86,22 +86,12 @@ class Network:
         Columns of the output.
     dtype : dtype
 
-    Attributes
-    ----------
-    parameters : list of Parameter
-        Under torch's names, in the order of the modules: trained parameters; frozen ones and the
-        running moments of batch norms as buffers. What is shared by several modules is there once.
-    flat : array (size,)
-        Memory of the parameters, which begins where torch aligns its own.
-    norms : dict of str to module
-        The batch norms, by the names of their moments.
-    is_checked : bool
-        For the caller: whether a gradient was compared with its repetition.
-
-    Raises
-    ------
-    MemberError
-        The factory or the module cannot be used.
+    ``parameters``: Under torch's names, in the order of the modules: trained parameters; frozen
+      ones and the running moments of batch norms as buffers. What is shared by several modules is
+      there once.
+    ``flat``: array (size,). Memory of the parameters, which begins where torch aligns its own.
+    ``norms``: The batch norms, by the names of their moments.
+    ``is_checked``: For the caller: whether a gradient was compared with its repetition.
     """
 
     def __init__(

@@ -28,12 +28,8 @@ def load(theirs: Any, runner: Any, conf_paths: list[str] | None) -> list[tuple[A
     conf_paths : list of str or None
         None: where mrjob looks by itself.
 
-    Raises
-    ------
-    MissingInputError
-        A file does not exist or cannot be read.
-    UsageError
-        A file is not an mrjob.conf, or has an unknown option.
+    Raises MissingInputError (a file does not exist or cannot be read), UsageError (a file is not an
+    mrjob.conf, or has an unknown option).
     """
     named = ", ".join(conf_paths or ()) or "mrjob.conf"
     try:

@@ -29,19 +29,12 @@ LARGEST_SCALE = 2.0**24
 class Guarded(GlobalTransformation):
     """An optimizer that looks at the whole gradient before a step.
 
-    Parameters
-    ----------
-    inner : Transformation
-    clip_norm : float, optional
-        A gradient with a larger Euclidean norm is scaled down to it (Pascanu, Mikolov and Bengio
-        2013).
-    skip_non_finite : bool
-        Whether a round whose gradient or loss has a NaN or an infinity leaves parameters and state
-        as they are.
-    first_scale : float, optional
-        Scale of the loss in the first round, a power of two. Gradients come divided by the scale.
-        A round whose loss is finite and whose gradient is not is then skipped, and the scale
-        halved. If the scale is 1 already, it is a :class:`mapreduce.errors.NonFiniteError`.
+    ``clip_norm``: A gradient with a larger Euclidean norm is scaled down to it (Pascanu, Mikolov
+    and Bengio 2013). ``skip_non_finite``: Whether a round whose gradient or loss has a NaN or an
+    infinity leaves parameters and state as they are. ``first_scale``: Scale of the loss in the
+    first round, a power of two. Gradients come divided by the scale. A round whose loss is finite
+    and whose gradient is not is then skipped, and the scale halved. If the scale is 1 already, it
+    is a :class:`mapreduce.errors.NonFiniteError`.
     """
 
     width = 2

@@ -71,17 +71,10 @@ class _Aim(NamedTuple):
 class LBFGS(GlobalTransformation):
     """The optimizer.
 
-    Parameters
-    ----------
-    pairs : int
-        Steps that are remembered, ``m``.
-    rounds : int
-        Rounds of the training; the last one ends with the best point, not with a new one.
-    tol : float
-        The norm of the gradient at which the search has converged.
-    is_relative : bool
-        Whether that is the relative norm, whose square is the share of the loss by which a step
-        of length 1 promises to lower it, and not the Euclidean norm.
+    ``pairs``: Steps that are remembered, ``m``. ``rounds``: Rounds of the training; the last one
+    ends with the best point, not with a new one. ``tol``: The norm of the gradient at which the
+    search has converged. ``is_relative``: Whether that is the relative norm, whose square is the
+    share of the loss by which a step of length 1 promises to lower it, and not the Euclidean norm.
     """
 
     title = "L-BFGS"

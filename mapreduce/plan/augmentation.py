@@ -17,13 +17,9 @@ LAYER = 65_000
 class Augmentation(NamedTuple):
     """How images are changed.
 
-    Attributes
-    ----------
-    flip : bool
-        Whether left and right of an image are exchanged with probability 1/2.
-    crop : int
-        The most pixels by which an image is then shifted, in each direction, on a ground of zeros:
-        a random crop of the image with so many zeros around it.
+    ``flip``: Whether left and right of an image are exchanged with probability 1/2.
+    ``crop``: The most pixels by which an image is then shifted, in each direction, on a ground of
+      zeros: a random crop of the image with so many zeros around it.
     """
 
     flip: bool
@@ -40,10 +36,7 @@ class Augmentation(NamedTuple):
         key : Key
             That of the batch.
 
-        Raises
-        ------
-        DataError
-            The rows are sparse.
+        Raises DataError (the rows are sparse).
         """
         x = batch.features
         if isinstance(x, Csr):
@@ -62,10 +55,7 @@ class Augmentation(NamedTuple):
 def parse(spec: str) -> Augmentation:
     """The augmentation of a specification like ``flip,crop:4``.
 
-    Raises
-    ------
-    UsageError
-        A change is unknown, malformed or named twice.
+    Raises UsageError (a change is unknown, malformed or named twice).
 
     Examples
     --------
@@ -95,10 +85,7 @@ def check(spec: str, shape: tuple[int, ...], layout: str = "dense") -> None:
         Shape of a row.
     layout : {"dense", "sparse"}
 
-    Raises
-    ------
-    UsageError
-        See :func:`parse`; or the rows are no images, or smaller than the shift.
+    Raises UsageError (see :func:`parse`; or the rows are no images, or smaller than the shift).
     """
     wanted = parse(spec)
     if layout == "sparse" or len(shape) not in (2, 3):

@@ -20,17 +20,10 @@ if TYPE_CHECKING:
 class TrainedOn:
     """The data that a model was trained on, as far as others must agree with them.
 
-    Attributes
-    ----------
-    place : str
-        Their folder, for messages.
-    reference : DataReference
-    shape : tuple of int
-        Shape of one example.
-    classes, columns
-        See :class:`mapreduce.data.manifest.Manifest`.
-    recipe : callable
-        Reads how the columns of a table became features.
+    ``place``: Their folder, for messages.
+    ``shape``: Shape of one example.
+    ``classes``, ``columns``: See :class:`mapreduce.data.manifest.Manifest`.
+    ``recipe``: Reads how the columns of a table became features.
     """
 
     place: str

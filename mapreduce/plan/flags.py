@@ -305,10 +305,8 @@ PLAN = _table()
 def checked(given: Mapping[str, Any], *tables: tuple[Option, ...]) -> dict[str, Any]:
     """Values from Python or from a file, if they are right for the options of some tables.
 
-    Raises
-    ------
-    UsageError
-        A name is unknown, a value is of another type, or :meth:`Option.check` refuses it.
+    Raises UsageError (a name is unknown, a value is of another type, or :meth:`Option.check`
+    refuses it).
     """
     from mapreduce.support.suggest import did_you_mean
 

@@ -43,12 +43,8 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
     data, evaluation : Manifest
         The training data, and optionally the evaluation data, which are not compared here.
 
-    Raises
-    ------
-    UsageError
-        A setting is out of range, unknown, or contradicts another.
-    DataError
-        The model cannot be trained on the training data.
+    Raises UsageError (a setting is out of range, unknown, or contradicts another), DataError (the
+    model cannot be trained on the training data).
     """
     _check_settings(settings)
     trust_members(settings)
@@ -141,10 +137,7 @@ def dtype(optimizer: str, wanted: str | None) -> str:
 def check(plan: Plan) -> None:
     """Refuse a plan that :func:`make` cannot have made, since anybody may have written it.
 
-    Raises
-    ------
-    UsageError
-        A value is out of range, or unknown, or does not fit the others.
+    Raises UsageError (a value is out of range, or unknown, or does not fit the others).
     """
     settings = Settings(**{**_shared(plan), "class_weight": None})
     _check_settings(settings)
@@ -246,10 +239,7 @@ def _sources(chosen: Settings | Plan) -> tuple[str, ...]:
 def changed_sources(plan: Plan) -> list[str]:
     """Members that are not the toolkit's, and whose code has changed since the plan was made.
 
-    Raises
-    ------
-    UntrustedError
-        The plan names code that the user has not named.
+    Raises UntrustedError (the plan names code that the user has not named).
     """
     return [one.partition("=")[0] for one in _sources(plan) if one not in plan.sources]
 

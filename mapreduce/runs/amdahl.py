@@ -13,12 +13,7 @@ def speedup(serial: float, workers: int) -> float:
     G. Amdahl, Validity of the single processor approach to achieving large scale computing
     capabilities, 1967.
 
-    Parameters
-    ----------
-    serial : float
-        The serial fraction f, in [0, 1].
-    workers : int
-        Their number n, at least 1.
+    ``serial``: The serial fraction f, in [0, 1]. ``workers``: Their number n, at least 1.
     """
     return 1 / (serial + (1 - serial) / workers)
 
@@ -34,10 +29,8 @@ def scaling(recorded: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     workers send more of them, so f holds best near that number. What ranks wait for the slowest map
     is in neither. Where ranks share a core their maps seem longer than they are, and f smaller.
 
-    Parameters
-    ----------
-    recorded : iterable of mapping
-        The events of the run's log. Those count whose number of workers is that of the last.
+    ``recorded``: The events of the run's log. Those count whose number of workers is that of the
+    last.
     """
     timed = [event for event in recorded if event["event"] == "PhasesTimed"]
     if not timed:

@@ -153,10 +153,7 @@ def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
     list of str
         Arguments for mrjob, to be shown. They can run programs, so they are not used.
 
-    Raises
-    ------
-    DataError
-        A value is of another type, or out of range.
+    Raises DataError (a value is of another type, or out of range).
     """
     from mapreduce.errors import DataError
 
@@ -180,10 +177,7 @@ def execution(given: Mapping[str, Any], runner: Traits | None = None) -> "Execut
 
     Other values are the defaults. ``runner`` replaces the traits of the runner of the given name.
 
-    Raises
-    ------
-    UsageError
-        A value is out of range.
+    Raises UsageError (a value is out of range).
     """
     from mapreduce.runs.execution import Execution
 

@@ -38,17 +38,11 @@ _FILE, _LOCK = "lease.json", "lease.lock"
 class Holder:
     """Who holds a lease.
 
-    Attributes
-    ----------
-    host : str
-    pid : int
-    start_time : int
-        When the process started, in clock ticks since the machine did, which distinguishes it from
-        a later process of the same number; 0 if unknown.
-    application : str or None
-        Id of the cluster's application.
-    boot, namespace : str or None
-        Ids of the host's last start and of the namespace of process numbers; None if unknown.
+    ``start_time``: When the process started, in clock ticks since the machine did, which
+      distinguishes it from a later process of the same number; 0 if unknown.
+    ``application``: Id of the cluster's application.
+    ``boot``, ``namespace``: Ids of the host's last start and of the namespace of process numbers;
+      None if unknown.
     """
 
     host: str
@@ -137,22 +131,15 @@ def _is_visible(other: Holder) -> bool:
 def held(run: AnyPath, *, take_over: bool = False) -> Iterator[Holder | None]:
     """Hold the lease of a run.
 
-    Parameters
-    ----------
-    run : Path or RemotePath
-        The run's folder.
-    take_over : bool
-        Take the lease from a driver on another host, which the user knows to have ended.
+    ``run``: The run's folder. ``take_over``: Take the lease from a driver on another host, which
+    the user knows to have ended.
 
     Yields
     ------
     Holder or None
         The driver that held the lease before and ended without giving it back.
 
-    Raises
-    ------
-    LeaseError
-        Another driver works on the run.
+    Raises LeaseError (Another driver works on the run).
     """
     me = myself()
     with _locked(run) as is_locked:
@@ -173,10 +160,7 @@ _HELD: dict[str, Holder] = {}
 def check(run: AnyPath) -> None:
     """Stop a driver that has lost its lease; called before it publishes or deletes.
 
-    Raises
-    ------
-    LeaseError
-        Another driver has the run, or the lease was removed.
+    Raises LeaseError (Another driver has the run, or the lease was removed).
     """
     me = _HELD.get(str(run))
     if me is None or me.pid != os.getpid() or _is_mine(other := holder(run), me):

@@ -39,13 +39,8 @@ def _mean(found: list[tuple[float, float]]) -> float | None:
 def warning(plan: Plan, ended: RunEnded | None, losses: Losses) -> str | None:
     """A warning about a training that did not go well, or None.
 
-    Parameters
-    ----------
-    plan : Plan
-    ended : RunEnded or None
-        None if it is running, or was stopped.
-    losses : mapping
-        Losses of the rounds up to the model that is the result.
+    ``ended``: None if it is running, or was stopped. ``losses``: Losses of the rounds up to the
+    model that is the result.
     """
     # A search that is stopped early, by patience, has ended as it should.
     search = "" if ended is None else ended.search

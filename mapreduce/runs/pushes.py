@@ -110,12 +110,8 @@ def _header(run: RunDir, start: int, block: int, blocks: int) -> bytes:
 class Script:
     """What the log says of a stretch: the pushes of each block, in the order of application.
 
-    Attributes
-    ----------
-    orders : list of list of int
-        Of each block, the units.
-    versions : dict of int to tuple of int
-        Of each unit, what it has read.
+    ``orders``: Of each block, the units.
+    ``versions``: Of each unit, what it has read.
     """
 
     def __init__(self, logs: Sequence[Sequence[Push]]) -> None:
@@ -139,10 +135,7 @@ class Script:
 
         So a single worker can compute one after another.
 
-        Raises
-        ------
-        ValueError
-            There is no such order.
+        Raises ValueError (there is no such order).
         """
         # Of each block, the units of its order that are in the sequence, from the first on.
         made, done = [0] * len(self.orders), set[int]()
@@ -207,10 +200,7 @@ def _numbers(path: Path) -> tuple[int, int, int]:
 def read(run: RunDir, start: int, blocks: int, units: int) -> Script:
     """What the log says of a stretch of ``units`` units.
 
-    Raises
-    ------
-    DataError
-        The log is damaged, or is that of another run.
+    Raises DataError (the log is damaged, or is that of another run).
     """
     logs = [_read(run, start, block, blocks, units) for block in range(blocks)]
     read_by: dict[int, Push] = {}
@@ -282,13 +272,8 @@ def _damaged(path: Path, number: int, what: str) -> DataError:
 class Staleness(NamedTuple):
     """How many gradients were applied between reading the model and applying one's own.
 
-    Attributes
-    ----------
-    pushes : int
-        Gradients.
-    mean : float
-        Over blocks and gradients.
-    most : int
+    ``pushes``: Gradients.
+    ``mean``: Over blocks and gradients.
     """
 
     pushes: int
@@ -301,10 +286,7 @@ def require_whole(run: RunDir, units: Callable[[int, int], int]) -> None:
 
     ``units`` gives the number of units of the rounds from one to before another.
 
-    Raises
-    ------
-    DataError
-        Something is missing, damaged, or that of another run.
+    Raises DataError (something is missing, damaged, or that of another run).
     """
     plan, known = run.config.plan, starts(run)
     stop = 0
@@ -328,10 +310,7 @@ def require_whole(run: RunDir, units: Callable[[int, int], int]) -> None:
 def staleness(run: RunDir) -> Staleness | None:
     """What the log says of the staleness of a run; None if there is no log.
 
-    Raises
-    ------
-    DataError
-        The log is damaged, or is that of another run.
+    Raises DataError (the log is damaged, or is that of another run).
     """
     counts, pushes = Counter[int](), 0
     for path in _files(run):

@@ -21,17 +21,11 @@ SHORT = ("memory", "history")
 class Position:
     """The parameters after some rounds, and the state that the optimizer continues with.
 
-    Attributes
-    ----------
-    completed : int
-        Rounds completed.
-    params : array (size,)
-    state : dict of str to array (size,)
-    history : array (rounds since the last checkpoint of the plan, 3 + notes), float64
-        Number of rows, their weight and the sum of their losses in each of those rounds, and what
-        the strategy notes of it.
-    scalars : array (m,), float64
-        The optimizer's; called ``memory`` in files.
+    ``completed``: Rounds completed.
+    ``history``: array (rounds since the last checkpoint of the plan, 3 + notes), float64. Number of
+      rows, their weight and the sum of their losses in each of those rounds, and what the strategy
+      notes of it.
+    ``scalars``: array (m,), float64. The optimizer's; called ``memory`` in files.
     """
 
     completed: int
@@ -67,13 +61,9 @@ class Position:
 class Block:
     """A block of the parameters and of the optimizer's state after a round.
 
-    Attributes
-    ----------
-    arrays : dict of str to array
-        ``params``, the state's arrays by name, ``memory``, and in block 0 ``history``.
-    origins : dict of str to int
-        The round in whose file each array is. An array of the block's length that a round does not
-        change is not written again.
+    ``arrays``: ``params``, the state's arrays by name, ``memory``, and in block 0 ``history``.
+    ``origins``: The round in whose file each array is. An array of the block's length that a round
+      does not change is not written again.
     """
 
     arrays: dict[str, Array]

@@ -34,10 +34,7 @@ class Gradients:
 
         Their vectors are valid until the next call, which uses their memory again.
 
-        Raises
-        ------
-        NonFiniteError
-            A sum is NaN or infinite, and the plan does not tolerate that.
+        Raises NonFiniteError (a sum is NaN or infinite, and the plan does not tolerate that).
         """
         self.reuse()
         for node, partial in self._fold(part).nodes():

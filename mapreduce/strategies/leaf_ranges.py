@@ -14,12 +14,9 @@ _PIECES = 8
 class Split(NamedTuple):
     """How units are divided among tasks, which does not change the result.
 
-    Attributes
-    ----------
-    speeds : tuple of float
-        A positive number for each task, in any unit of measure; empty if all are equally fast.
-    probe : int
-        A task that gets one piece, whatever its speed, so that it is measured; -1 for none.
+    ``speeds``: A positive number for each task, in any unit of measure; empty if all are equally
+      fast.
+    ``probe``: A task that gets one piece, whatever its speed, so that it is measured; -1 for none.
     """
 
     speeds: tuple[float, ...] = ()
@@ -74,12 +71,7 @@ def shares(leaves: int, tasks: int, split: Split = EVEN) -> tuple[tuple[int, int
     one size allow (Q | p = 1 | Cmax, in the words of scheduling). The range of a faster task has at
     least as many pieces.
 
-    Parameters
-    ----------
-    leaves, tasks : int
-        At least 1.
-    split : Split
-        Has no speeds, or one for each task.
+    ``leaves``, ``tasks``: At least 1. ``split``: Has no speeds, or one for each task.
     """
     if tasks == 1 or (len({*split.speeds}) < 2 and split.probe < 0):
         even = ranges(leaves, tasks)

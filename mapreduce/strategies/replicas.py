@@ -34,11 +34,8 @@ TAKES = ("optimizer", "momentum", "l2", "weight_decay", "clip_norm")
 def check(plan: Plan) -> None:
     """Refuse a plan whose replicas could not take their steps.
 
-    Raises
-    ------
-    UsageError
-        There are more replicas than slices for a local step, the steps are more than an epoch has,
-        or the optimizer searches over rounds.
+    Raises UsageError (there are more replicas than slices for a local step, the steps are more than
+    an epoch has, or the optimizer searches over rounds).
     """
     if plan.create_optimizer().needs_all_rows:
         raise UsageError(
@@ -105,14 +102,9 @@ class Replicated(Strategy):
 class Trained(NamedTuple):
     """What a replica has learned in a round.
 
-    Attributes
-    ----------
-    update : array (size,)
-        What its steps have added to the parameters.
-    state : dict of str to array (size,)
-        The optimizer's.
-    seen : VectorSum
-        Rows, weight, loss and extras of all steps, without a vector.
+    ``update``: array (size,). What its steps have added to the parameters.
+    ``state``: dict of str to array (size,). The optimizer's.
+    ``seen``: Rows, weight, loss and extras of all steps, without a vector.
     """
 
     update: Array
@@ -139,10 +131,8 @@ class Replicas:
     def train(self, completed: int, replica: int, params: Array, state: Arrays) -> Trained:
         """Take a replica's steps of a round, from some parameters (size,) and state on.
 
-        Raises
-        ------
-        NonFiniteError
-            A step's loss or update is not finite. The error names the replica and its slices.
+        Raises NonFiniteError (a step's loss or update is not finite. The error names the replica
+        and its slices).
         """
         plan = self._context.plan
         seen = VectorSum(0, 0.0, 0.0, np.empty(0, params.dtype))

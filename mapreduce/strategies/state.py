@@ -17,18 +17,11 @@ _first_non_finite = dispatch.get("first_non_finite")
 class State:
     """The state in the run's folder, a file for each block of a round.
 
-    Parameters
-    ----------
-    context : TaskContext
-    blocks : int
-        As :func:`mapreduce.runs.state.block_bounds` takes it, which gives the attribute
-        ``bounds``.
+    ``blocks``: As :func:`mapreduce.runs.state.block_bounds` takes it, which gives the attribute
+    ``bounds``.
 
-    Attributes
-    ----------
-    part : tuple of int
-        Start and stop of the elements of the flat vector that :meth:`vector` gives, and of which a
-        task computes gradients: all of them, unless tasks have stages of the model.
+    ``part``: Start and stop of the elements of the flat vector that :meth:`vector` gives, and of
+      which a task computes gradients: all of them, unless tasks have stages of the model.
     """
 
     def __init__(self, context: TaskContext, blocks: int) -> None:
@@ -147,10 +140,7 @@ class State:
             Rounds that are published at once. A checkpoint of the plan may be due before them, and
             after them, but not between them.
 
-        Raises
-        ------
-        NonFiniteError
-            A parameter is NaN or infinite.
+        Raises NonFiniteError (a parameter is NaN or infinite).
         """
         before = self.block(completed, number)
         if arrays["params"] is not before.arrays["params"]:

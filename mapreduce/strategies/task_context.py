@@ -32,12 +32,7 @@ R = TypeVar("R")
 class TaskContext:
     """The run, its plan, model and data, and gradients of the rows.
 
-    Parameters
-    ----------
-    path : Path or RemotePath
-        The run's folder.
-    threads : int
-        Slices that are computed at once.
+    ``path``: The run's folder. ``threads``: Slices that are computed at once.
     """
 
     def __init__(self, path: AnyPath, threads: int) -> None:

@@ -26,10 +26,8 @@ MOST_BYTES = 256 << 20
 def require_file(path: AnyPath, most: int = MEMORY // 2) -> None:
     """Refuse a local path that is endless, as a pipe, or larger than ``most`` bytes.
 
-    Raises
-    ------
-    DataError
-        The path exists and is neither a file nor a link to one, or the file is too large.
+    Raises DataError (the path exists and is neither a file nor a link to one, or the file is too
+    large).
     """
     if isinstance(path, Path):
         status = path.stat()
@@ -42,10 +40,7 @@ def require_file(path: AnyPath, most: int = MEMORY // 2) -> None:
 def read(path: AnyPath) -> dict[str, Any] | None:
     """The object that a file holds, or None if the file does not exist.
 
-    Raises
-    ------
-    DataError
-        It holds something else, or is not a file that can be read to its end.
+    Raises DataError (it holds something else, or is not a file that can be read to its end).
     """
     try:
         with storage_errors("read", path):
@@ -64,10 +59,8 @@ def read(path: AnyPath) -> dict[str, Any] | None:
 def build(kind: type[T], content: object) -> T:
     """A dataclass from a JSON object; lists become tuples, and named ones if the class says so.
 
-    Raises
-    ------
-    ValueError
-        A field is missing, unknown, not finite or of another type than the class says.
+    Raises ValueError (a field is missing, unknown, not finite or of another type than the class
+    says).
     """
     found: T = checked(kind, content, "its content")
     return found

@@ -24,12 +24,7 @@ class reading:
         Exceptions that mean damage, beside an ``OSError`` without a number, which several libraries
         raise for damaged bytes.
 
-    Raises
-    ------
-    DataError
-        The file is damaged.
-    StorageError
-        It cannot be read.
+    Raises DataError (the file is damaged), StorageError (it cannot be read).
     """
 
     def __init__(self, path: str, what: str, *kinds: type[BaseException], advice: str = "") -> None:

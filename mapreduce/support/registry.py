@@ -23,20 +23,13 @@ from mapreduce.support.suggest import did_you_mean
 class Registry:
     """The members of a family, by name; iterating gives the names of the toolkit's own.
 
-    Attributes
-    ----------
-    kind : str
-        The kind of member, which is also the name of the option.
-    group : str
-        Entry points by which installed packages add members.
-    builtin : mapping
-        ``module:attribute`` of each name.
-    forms : mapping
-        Form of the names that take arguments.
-    base : str
-        ``module:Class`` that a member must extend or be an instance of; "" if it is a function.
-    carriers : tuple of str
-        The toolkit's own members whose argument names code of the user's, MODULE:NAME.
+    ``kind``: The kind of member, which is also the name of the option.
+    ``group``: Entry points by which installed packages add members.
+    ``builtin``: ``module:attribute`` of each name.
+    ``forms``: Form of the names that take arguments.
+    ``base``: ``module:Class`` that a member must extend or be an instance of; "" if it is a
+      function.
+    ``carriers``: The toolkit's own members whose argument names code of the user's, MODULE:NAME.
     """
 
     kind: str
@@ -66,10 +59,7 @@ class Registry:
     def split(self, spec: str) -> tuple[str, str | None]:
         """Name and arguments of a specification such as ``mlp:7``; nothing is imported.
 
-        Raises
-        ------
-        UsageError
-            No member has this name.
+        Raises UsageError (no member has this name).
         """
         name, colon, rest = spec.partition(":")
         if name not in self.builtin and (own := trust.OWN.fullmatch(spec)):
@@ -84,10 +74,7 @@ class Registry:
     def code(self, spec: str) -> str:
         """The code that a specification names: a member, or the ``MODULE:NAME`` it carries.
 
-        Raises
-        ------
-        UsageError
-            No member has this name, or the specification of a carrier is malformed.
+        Raises UsageError (no member has this name, or the specification of a carrier is malformed).
         """
         name, rest = self.split(spec)
         if name not in self.carriers:
@@ -100,10 +87,8 @@ class Registry:
     def target(self, name: str) -> str:
         """Where a member is, as ``module:attribute``.
 
-        Raises
-        ------
-        UntrustedError
-            It is ``MODULE:NAME``, and :func:`mapreduce.support.trust.trust` was not called with it.
+        Raises UntrustedError (it is ``MODULE:NAME``, and :func:`mapreduce.support.trust.trust` was
+        not called with it).
         """
         if ":" not in name:
             return self.builtin.get(name) or self._installed[name]
@@ -118,12 +103,8 @@ class Registry:
     def find(self, name: str) -> Any:
         """The member of a name that :meth:`split` gave.
 
-        Raises
-        ------
-        UntrustedError
-            See :meth:`target`.
-        MemberError
-            It cannot be imported, or is of another kind.
+        Raises UntrustedError (see :meth:`target`), MemberError (it cannot be imported, or is of
+        another kind).
         """
         member = self.imported(name)
         if name not in self.builtin:
@@ -150,12 +131,8 @@ class Registry:
     def load(self, spec: str) -> Any:
         """The member of a specification, in a family whose members take no arguments.
 
-        Raises
-        ------
-        UsageError
-            No member has this name, or the specification has arguments.
-        UntrustedError, MemberError
-            See :meth:`find`.
+        Raises UsageError (no member has this name, or the specification has arguments),
+        UntrustedError, MemberError (see :meth:`find`).
         """
         name, arguments = self.split(spec)
         if arguments is not None:

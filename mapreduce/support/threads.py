@@ -17,14 +17,9 @@ def ordered_map(
 ) -> Iterator[Result]:
     """Results of a function that releases the interpreter's lock, in the order of the items.
 
-    Parameters
-    ----------
-    function : callable
-        Its first error ends the iteration.
-    items : iterable
-        Taken one by one, in the calling thread.
-    ahead : int
-        How many results for each thread may wait to be taken, which bounds the memory.
+    ``function``: Its first error ends the iteration. ``items``: Taken one by one, in the calling
+    thread. ``ahead``: How many results for each thread may wait to be taken, which bounds the
+    memory.
     """
     threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
     pending: deque[Future[Result]] = deque()

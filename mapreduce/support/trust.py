@@ -25,10 +25,7 @@ def trust(*specs: str) -> None:
 
     They may be in the current directory, as if it were that of a script.
 
-    Raises
-    ------
-    UsageError
-        A member has another form.
+    Raises UsageError (a member has another form).
     """
     for spec in specs:
         own = OWN.fullmatch(spec)

@@ -42,9 +42,7 @@ def run_apart(work: Callable[[], Any], seconds: float) -> tuple[Any, dict[str, A
     killed. What it wrote are ``printed``, the beginning of standard output, and what
     :func:`mapreduce.runners.parallel.worker.noted` makes of standard error.
 
-    Raises
-    ------
-    ProcessLost
+    Raises ProcessLost.
     """
     ours, theirs = _FORK.Pipe(duplex=False)
     with ours, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:

@@ -104,17 +104,11 @@ def _bare(text: str) -> str:
 class Section:
     """A part of a report, which may be a scene of a play too.
 
-    Attributes
-    ----------
-    name : str
-        For links.
-    question : Question, optional
-        The question before a scene.
-    at : str
-        Of a scene, its place in the picture: ``input``, ``map``, ``combine``, ``shuffle``,
-        ``reduce`` or ``output``. Else "".
-    step : int
-        Number of the picture that is shown with a scene.
+    ``name``: For links.
+    ``question``: The question before a scene.
+    ``at``: Of a scene, its place in the picture: ``input``, ``map``, ``combine``, ``shuffle``,
+      ``reduce`` or ``output``. Else "".
+    ``step``: Number of the picture that is shown with a scene.
     """
 
     name: str
@@ -130,18 +124,11 @@ class Section:
 class View:
     """A whole explanation of a job or of a round, for a terminal, a page or a notebook.
 
-    Attributes
-    ----------
-    flows : dict of str to list of str
-        The stations of each step, by its name.
-    sections : list of Section
-        The first is named ``failure`` if there was one.
-    pictures : list of str
-        The SVG of each step.
-    foot : str
-        A note on the figures, at the foot of a page.
-    keys : dict of str to list of Section
-        The flows of some keys.
+    ``flows``: The stations of each step, by its name.
+    ``sections``: The first is named ``failure`` if there was one.
+    ``pictures``: The SVG of each step.
+    ``foot``: A note on the figures, at the foot of a page.
+    ``keys``: The flows of some keys.
     """
 
     command: str

@@ -45,19 +45,12 @@ _PROGRAM = (
 class Finding:
     """What was found about a law.
 
-    Attributes
-    ----------
-    law : Law
-    state : str
-        ``obeyed``, ``broken``, ``warning`` or ``skipped``.
-    text : str
-        In a line.
-    values : (list of str, list of str)
-        What the reducer gets in the two runs, of keys where that differs.
-    reference, variation : str
-        The names of two runs that differ, by ``difference``.
-    lines, of : list of str, int
-        Lines of input on which they differ, and the number of those that were tried.
+    ``state``: ``obeyed``, ``broken``, ``warning`` or ``skipped``.
+    ``text``: In a line.
+    ``values``: (list of str, list of str). What the reducer gets in the two runs, of keys where
+      that differs.
+    ``reference``, ``variation``: The names of two runs that differ, by ``difference``.
+    ``lines``, ``of``: Lines of input on which they differ, and the number of those that were tried.
     """
 
     law: Law
@@ -391,12 +384,8 @@ def check(
 ) -> Iterator[Finding]:
     """Test the laws on a job, given by its class or as the command line names it.
 
-    Raises
-    ------
-    UsageError, MissingInputError
-        As :func:`mapreduce.tracing.engine.tracing` does.
-    DataError
-        The input is empty.
+    Raises UsageError, MissingInputError (as :func:`mapreduce.tracing.engine.tracing` does),
+    DataError (the input is empty).
     """
     seconds, lines = options["time_limit"], options["lines"]
     with tracing(target, arguments, seconds, lines) as runner:

@@ -15,19 +15,13 @@ REFERENCE = Variation(maps=1, reducers=1, passes=0)
 class Law:
     """A law, and runs that show whether a job obeys it.
 
-    Attributes
-    ----------
-    name : str
-    text, why, mend : str
-        What must not matter, why it varies on a cluster, and how to mend a job.
-    variations : list of (str, Variation)
-        Runs, with their names, that must give what the reference gives.
-    harmless, silent : Degree
-        Up to which a difference is a warning, and up to which it is none.
-    applies : callable, optional
-        Takes the runner; returns why the law does not apply to its job, or "".
-    shows_values : bool
-        Whether its outputs follow from values of the reducer that differ.
+    ``text``, ``why``, ``mend``: What must not matter, why it varies on a cluster, and how to mend a
+      job.
+    ``variations``: list of (str, Variation). Runs, with their names, that must give what the
+      reference gives.
+    ``harmless``, ``silent``: Up to which a difference is a warning, and up to which it is none.
+    ``applies``: Takes the runner; returns why the law does not apply to its job, or "".
+    ``shows_values``: Whether its outputs follow from values of the reducer that differ.
     """
 
     name: str

@@ -25,17 +25,11 @@ class Shown:
 class Record:
     """A pair as the method yielded or read it, and its line on the wire.
 
-    Attributes
-    ----------
-    key, value : Shown
-    line : str
-        Without its line feed.
-    source : int
-        Number of the record or of the group that it comes from, or one of the constants above.
-    part : int
-        The reducer that it goes to; -1 if there is none.
-    size : int
-        Bytes of the line, with its line feed.
+    ``line``: Without its line feed.
+    ``source``: Number of the record or of the group that it comes from, or one of the constants
+      above.
+    ``part``: The reducer that it goes to; -1 if there is none.
+    ``size``: Bytes of the line, with its line feed.
     """
 
     key: Shown
@@ -79,16 +73,10 @@ class Group:
 class Failure:
     """An exception.
 
-    Attributes
-    ----------
-    what : str
-        The task or the phase that failed.
-    kind, message : str
-        Type and message of the exception.
-    where : str
-        The record or the key that was being worked on, if known.
-    traceback : str
-        The part of the traceback in the user's code.
+    ``what``: The task or the phase that failed.
+    ``kind``, ``message``: Type and message of the exception.
+    ``where``: The record or the key that was being worked on, if known.
+    ``traceback``: The part of the traceback in the user's code.
     """
 
     what: str
@@ -102,28 +90,17 @@ class Failure:
 class Task:
     """The trace of one task.
 
-    Attributes
-    ----------
-    kind : str
-        ``map`` or ``reduce``.
-    number : int
-    path : str
-        The file of a map task's split.
-    lines : list of Line
-        The split of a map task.
-    groups : list of Group
-        The groups of a reduce task.
-    outputs, combined : list of Record
-        What the mapper or reducer yielded, and what the combiner made of it; None without one.
-    counters : dict
-        The job's own counters: group, counter, amount.
-    printed, log : str
-        What it wrote to standard output, which does not belong there, and to standard error.
-    again : list of str
-        Keys whose values were asked for again after their end.
-    again_at : str
-        File and line that did so.
-    failure : Failure, optional
+    ``kind``: ``map`` or ``reduce``.
+    ``path``: The file of a map task's split.
+    ``lines``: The split of a map task.
+    ``groups``: The groups of a reduce task.
+    ``outputs``, ``combined``: What the mapper or reducer yielded, and what the combiner made of it;
+      None without one.
+    ``counters``: The job's own counters: group, counter, amount.
+    ``printed``, ``log``: What it wrote to standard output, which does not belong there, and to
+      standard error.
+    ``again``: Keys whose values were asked for again after their end.
+    ``again_at``: File and line that did so.
     """
 
     kind: str

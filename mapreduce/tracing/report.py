@@ -33,10 +33,7 @@ _KEYS, _TASKS, _LINES = 12, 3, 6
 def view(trace: Trace, key: str | None = None) -> View:
     """The view of a run, also of one that failed, with a key to be followed, first of all.
 
-    Raises
-    ------
-    UsageError
-        No pair has this key.
+    Raises UsageError (no pair has this key).
     """
     return View(
         f"gradreduce explain {trace.place}",

@@ -61,28 +61,18 @@ Gathered = tuple[bytes, list[Sent]]
 class Variation:
     """A way to run a job, on which its output must not depend.
 
-    Attributes
-    ----------
-    maps, reducers : int
-        Tasks, where the job does not say how many.
-    cut : str
-        How the input is cut: into ``even`` parts, or ``uneven`` ones, the first of them a quarter.
-    passes, spills : int
-        Times that a combiner runs over a mapper's output, and parts of each key's values, of
-        different sizes, that are combined separately first.
-    order : str
-        Order of a key's values: ``arrived``, ``reversed``, or ``shuffled``, with ``seed``. A job
-        that wants them sorted gets them sorted as text; as ``numbers``, where they are numbers.
-    keys : str
-        Order of the keys: of their ``bytes``, or as ``numbers``.
-    restart : bool
-        Whether values that were read to their end can be read again.
-    wire : bool
-        Whether pairs are encoded and decoded on their way; else the objects themselves go.
-    together : bool
-        Whether all tasks share one process.
-    batch_bytes : int, optional
-        Size of a batch mapper's blocks.
+    ``maps``, ``reducers``: Tasks, where the job does not say how many.
+    ``cut``: How the input is cut: into ``even`` parts, or ``uneven`` ones, the first of them a
+      quarter.
+    ``passes``, ``spills``: Times that a combiner runs over a mapper's output, and parts of each
+      key's values, of different sizes, that are combined separately first.
+    ``order``: Order of a key's values: ``arrived``, ``reversed``, or ``shuffled``, with ``seed``. A
+      job that wants them sorted gets them sorted as text; as ``numbers``, where they are numbers.
+    ``keys``: Order of the keys: of their ``bytes``, or as ``numbers``.
+    ``restart``: Whether values that were read to their end can be read again.
+    ``wire``: Whether pairs are encoded and decoded on their way; else the objects themselves go.
+    ``together``: Whether all tasks share one process.
+    ``batch_bytes``: Size of a batch mapper's blocks.
     """
 
     maps: int | None = None
@@ -103,20 +93,12 @@ class Variation:
 class Setup:
     """The description of a step for its tasks.
 
-    Attributes
-    ----------
-    parts : set of str
-        ``mapper``, ``combiner`` and ``reducer``, as far as the step has them.
-    new_job : callable
-        Makes the job for one of these.
-    partitioning : Partitioning
-        One partition without a reducer.
-    show : callable
-        Makes a :class:`Shown` of an object.
-    objects : dict or None
-        The objects of each line, if they are to be passed on as they are.
-    seconds : float or None
-        Time limit of the task.
+    ``parts``: ``mapper``, ``combiner`` and ``reducer``, as far as the step has them.
+    ``new_job``: Makes the job for one of these.
+    ``partitioning``: One partition without a reducer.
+    ``show``: Makes a :class:`Shown` of an object.
+    ``objects``: The objects of each line, if they are to be passed on as they are.
+    ``seconds``: Time limit of the task.
     """
 
     number: int

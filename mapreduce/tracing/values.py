@@ -23,13 +23,8 @@ class Values:
     at a time asks again too, but at the same place, to see that there are no more. An iterator that
     ``iter`` has given never starts again, as :func:`heapq.nsmallest` knows.
 
-    Parameters
-    ----------
-    values : list
-    restart : bool
-        Whether a second reading gets the values again.
-    on_restart : callable, optional
-        Called when a second reading begins, with the file and line that begins it.
+    ``restart``: Whether a second reading gets the values again. ``on_restart``: Called when a
+    second reading begins, with the file and line that begins it.
     """
 
     def __init__(

@@ -59,16 +59,9 @@ def work_of(context: TaskContext) -> Work:
 class Chooser:
     """Chooses the execution of the next rounds.
 
-    Parameters
-    ----------
-    given : Execution
-        What the user has chosen; ``given.auto`` names what not.
-    context : TaskContext
-        The driver's own, with compiled kernels.
-    can_gang : bool
-        Whether the rounds are the toolkit's own, which a gang can run.
-    emit : callable
-        Receives the events of what was tried and chosen.
+    ``given``: What the user has chosen; ``given.auto`` names what not. ``context``: The driver's
+    own, with compiled kernels. ``can_gang``: Whether the rounds are the toolkit's own, which a gang
+    can run. ``emit``: Receives the events of what was tried and chosen.
     """
 
     def __init__(

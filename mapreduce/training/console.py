@@ -173,10 +173,7 @@ class Pace:
 class Display:
     """Shows events: a line now and then, which on a terminal replaces the one before.
 
-    Parameters
-    ----------
-    quiet : bool
-        Show warnings only.
+    ``quiet``: Show warnings only.
     """
 
     def __init__(self, quiet: bool) -> None:

@@ -21,12 +21,9 @@ from mapreduce.models.layers.residual import Residual
 def specification(model: Any) -> tuple[str, Mapping[str, Array] | None]:
     """What ``--model`` takes for a model, and its parameters if it has some already.
 
-    Parameters
-    ----------
-    model : str, list of Layer, function, class or torch.nn.Module
-        A specification; or the layers of a network; or what returns a ``torch.nn.Module`` when it
-        is called without arguments; or such a module, whose class can be called so; or a class of
-        models of one's own.
+    ``model``: A specification; or the layers of a network; or what returns a ``torch.nn.Module``
+    when it is called without arguments; or such a module, whose class can be called so; or a class
+    of models of one's own.
 
     Returns
     -------
@@ -34,10 +31,7 @@ def specification(model: Any) -> tuple[str, Mapping[str, Array] | None]:
     dict of str to array, or None
         The module's floating-point arrays by the names of its ``state_dict``, float64.
 
-    Raises
-    ------
-    UsageError
-        Tasks could not import it, or would make another module.
+    Raises UsageError (tasks could not import it, or would make another module).
     """
     if isinstance(model, str):
         return model, None

@@ -34,14 +34,9 @@ def replay(
     moved : Moved, optional
         Where data lie now.
 
-    Raises
-    ------
-    UsageError
-        The run is not asynchronous, has not ended, or ``place`` exists.
-    DataError
-        The log is not whole, is damaged, or is that of another run; or the model is not the run's.
-    GradreduceError
-        As :func:`mapreduce.training.driver.train` does.
+    Raises UsageError (the run is not asynchronous, has not ended, or ``place`` exists), DataError
+    (the log is not whole, is damaged, or is that of another run; or the model is not the run's),
+    GradreduceError (as :func:`mapreduce.training.driver.train` does).
     """
     plan, result = run.config.plan, run.result()
     if not plan.asynchronous:

@@ -62,10 +62,8 @@ def resume(
     warn : callable
         Receives a message about arguments that are left out.
 
-    Raises
-    ------
-    UsageError
-        The runner or remote data must be repeated, because the run may be somebody else's.
+    Raises UsageError (the runner or remote data must be repeated, because the run may be somebody
+    else's).
     """
     # Raises an error where there is no run.
     _ = run.config
@@ -104,10 +102,7 @@ def moved_data(run: RunDir, given: Mapping[str, Any]) -> Moved | None:
 
     ``remote_data`` are URIs that the user has named.
 
-    Raises
-    ------
-    UsageError
-        The run has remote data that are not named.
+    Raises UsageError (the run has remote data that are not named).
     """
     places = {name: given[name].absolute() for name in ("data", "evaluation") if given.get(name)}
     moved = Moved(**{name: str(path) for name, path in places.items()}) if places else None
@@ -125,10 +120,7 @@ def require_named(run: RunDir, named: tuple[str, ...], moved: Moved | None = Non
 
     Data that have ``moved`` are named by the user.
 
-    Raises
-    ------
-    UsageError
-        The run's data are in another filesystem, and not ``named`` by the user.
+    Raises UsageError (the run's data are in another filesystem, and not ``named`` by the user).
     """
     moved = moved or Moved()
     config, named = run.config, (*named, moved.data or "", moved.evaluation or "")

@@ -84,16 +84,10 @@ def ways(pinned: Way, auto: Sequence[str], cores: int, can_gang: bool, is_here: 
 class Work(NamedTuple):
     """What one thread takes, in seconds, and what travels.
 
-    Attributes
-    ----------
-    gradients : float
-        The gradients of a round.
-    evaluation : float
-        The evaluations, divided among the rounds.
-    units : int
-        Units of a round.
-    nbytes : int
-        Bytes of the parameters.
+    ``gradients``: The gradients of a round.
+    ``evaluation``: The evaluations, divided among the rounds.
+    ``units``: Units of a round.
+    ``nbytes``: Bytes of the parameters.
     """
 
     gradients: float
@@ -105,15 +99,8 @@ class Work(NamedTuple):
 class Tuner:
     """Chooses ways for the next rounds, from an estimate and from what rounds have taken.
 
-    Parameters
-    ----------
-    ways : sequence of Way
-        All of the same executor.
-    costs : Costs
-    cores : int
-        Workers and threads that make rounds faster.
-    work : Work
-        An estimate.
+    ``ways``: All of the same executor. ``cores``: Workers and threads that make rounds faster.
+    ``work``: An estimate.
     """
 
     def __init__(self, ways: Sequence[Way], costs: Costs, cores: int, work: Work) -> None:

@@ -37,14 +37,9 @@ def source(paths: list[Path], labelled: bool = True) -> Source:
     labelled : bool
         Whether to keep the labels.
 
-    Raises
-    ------
-    UsageError
-        No files.
-    DataError
-        There are not ten names. While the rows are read: a file is of the Python version, a pickle,
-        which is never unpickled; it is truncated; or a label is above 9, as in an archive and in
-        CIFAR-100.
+    Raises UsageError (no files), DataError (there are not ten names. While the rows are read: a
+    file is of the Python version, a pickle, which is never unpickled; it is truncated; or a label
+    is above 9, as in an archive and in CIFAR-100).
     """
     if not paths:
         raise UsageError("no source: name the files of CIFAR-10, data_batch_1.bin and so on")

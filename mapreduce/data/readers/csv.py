@@ -50,13 +50,9 @@ def source(
     like : FittedRecipe, optional
         The recipe of a dataset that a model was trained on.
 
-    Raises
-    ------
-    UsageError
-        No files, no such column, or a first line that may be a header or a row.
-    DataError
-        The files' columns differ, or two have one name. While the rows are read: a row has too few
-        or too many fields, or a field cannot be used; the message names file, row and column.
+    Raises UsageError (no files, no such column, or a first line that may be a header or a row),
+    DataError (the files' columns differ, or two have one name. While the rows are read: a row has
+    too few or too many fields, or a field cannot be used; the message names file, row and column).
     """
     recipe = recipe or Recipe()
     known = () if like is None else [column.name for column in like.columns]

@@ -12,10 +12,7 @@ TEST_ROWS = 360
 def sources() -> dict[str, Source]:
     """The training and the test set, split by class with seed 0.
 
-    Raises
-    ------
-    UsageError
-        scikit-learn, which brings the images, is not installed.
+    Raises UsageError (scikit-learn, which brings the images, is not installed).
     """
     try:
         from sklearn.datasets import load_digits

@@ -18,16 +18,9 @@ _READ_BYTES = 8 << 20
 def check_source(path: Path) -> None:
     """Refuse a path that cannot be read as a file.
 
-    Raises
-    ------
-    MissingInputError
-        It does not exist.
-    DataError
-        It is a folder.
-    IncompleteOutputError
-        It is part of a job's output that is not finished.
-    StorageError
-        Its folder cannot be searched.
+    Raises MissingInputError (it does not exist), DataError (it is a folder), IncompleteOutputError
+    (it is part of a job's output that is not finished), StorageError (its folder cannot be
+    searched).
     """
     with storage_errors("read", path):
         if not path.exists():
@@ -42,14 +35,8 @@ def check_source(path: Path) -> None:
 def open_source(path: Path) -> Iterator[BinaryIO]:
     """Open a file for reading, unpacking it if it is gzipped, whatever its name.
 
-    Raises
-    ------
-    MissingInputError, DataError
-        See :func:`check_source`.
-    DataError
-        While reading: the gzip stream is damaged or ends early.
-    StorageError
-        No permission, or the disk fails.
+    Raises MissingInputError, DataError (see :func:`check_source`), DataError (while reading: the
+    gzip stream is damaged or ends early), StorageError (no permission, or the disk fails).
     """
     check_source(path)
     with storage_errors("read", path):

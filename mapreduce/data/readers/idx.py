@@ -28,13 +28,9 @@ def source(paths: list[Path], labels: Path | None) -> Source:
     Unsigned bytes stay bytes and are scaled to [0, 1]; other types become float32, or float64 if
     they are float64. The file of labels has one dimension, with one integer for each example.
 
-    Raises
-    ------
-    UsageError
-        No files of examples.
-    DataError
-        A header is damaged, or shapes, types or numbers of labels do not fit. While the rows are
-        read: a file is truncated or goes on after its last element, or a feature is not finite.
+    Raises UsageError (no files of examples), DataError (a header is damaged, or shapes, types or
+    numbers of labels do not fit. While the rows are read: a file is truncated or goes on after its
+    last element, or a feature is not finite).
     """
     if not paths:
         raise UsageError("no source: name the IDX file of examples")

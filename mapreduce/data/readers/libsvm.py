@@ -54,15 +54,10 @@ def source(
     zero_based : bool
         Whether the first column has the index 0, and not 1.
 
-    Raises
-    ------
-    UsageError
-        No files, or a number of features that is out of range.
-    DataError
-        No index gives the number of features. While the rows are read: a label is missing,
-        not a number, or not an integer for a class; an index is not a number, out of range, or not
-        above the one before; a value is not a finite number; the line has a ``qid``. The message
-        names file and line.
+    Raises UsageError (no files, or a number of features that is out of range), DataError (no index
+    gives the number of features. While the rows are read: a label is missing, not a number, or not
+    an integer for a class; an index is not a number, out of range, or not above the one before; a
+    value is not a finite number; the line has a ``qid``. The message names file and line).
     """
     if not paths:
         raise UsageError("no source: name the libsvm files")

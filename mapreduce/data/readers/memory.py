@@ -26,12 +26,8 @@ def table(data: Any, weights: Any = None) -> Any:
     weights : array (rows,), optional
         How much each row of arrays counts.
 
-    Raises
-    ------
-    UsageError
-        The data are of another kind.
-    DataError
-        The arrays' shapes do not fit, or ``X`` does not hold numbers.
+    Raises UsageError (the data are of another kind), DataError (the arrays' shapes do not fit, or
+    ``X`` does not hold numbers).
     """
     if is_table(data):
         try:

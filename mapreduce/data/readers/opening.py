@@ -32,10 +32,7 @@ TABLES = ("csv", "parquet")
 def format_of(paths: Sequence[Path]) -> str:
     """The format that the names of files show.
 
-    Raises
-    ------
-    UsageError
-        They show none, or several.
+    Raises UsageError (they show none, or several).
     """
     found = {path: _suffix(path) for path in paths}
     formats = {SUFFIXES.get(suffix) for suffix in found.values()}
@@ -72,10 +69,8 @@ def recipe_of(
     like : FittedRecipe, optional
         The recipe of the training data, from which comes what is not given.
 
-    Raises
-    ------
-    UsageError, DataError, MissingInputError
-        The options or the file make no sense, or contradict each other.
+    Raises UsageError, DataError, MissingInputError (the options or the file make no sense, or
+    contradict each other).
     """
     base = like.recipe if like else Recipe()
     if said := given.get("recipe"):
@@ -105,10 +100,7 @@ def recipe_of(
 def fitted_of(folder: AnyPath, manifest: Manifest) -> FittedRecipe | None:
     """The recipe of a dataset; None if it was not made of a table.
 
-    Raises
-    ------
-    DataError, MissingInputError
-        It is damaged or gone.
+    Raises DataError, MissingInputError (it is damaged or gone).
     """
     if manifest.recipe is None:
         return None

@@ -48,14 +48,9 @@ def source(
     like : FittedRecipe, optional
         The recipe of a dataset that a model was trained on.
 
-    Raises
-    ------
-    UsageError
-        No files, or no such column.
-    DataError
-        A file is not a Parquet file, the files' schemas differ, or a column cannot be used as it is
-        to be. While the rows are read: a file is damaged, or a field cannot be used; the message
-        names file, row and column.
+    Raises UsageError (no files, or no such column), DataError (a file is not a Parquet file, the
+    files' schemas differ, or a column cannot be used as it is to be. While the rows are read: a
+    file is damaged, or a field cannot be used; the message names file, row and column).
     """
     recipe = recipe or Recipe()
     table = ParquetTable(paths)
@@ -273,10 +268,8 @@ def _chunks(table: ParquetTable, recipe: Recipe, found: tables.Roles, width: int
 def lists(column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str) -> Array:
     """A column of lists of numbers, all of one length, as an array (rows, length).
 
-    Raises
-    ------
-    DataError
-        A list is missing, or not as long as the first, or a number in it is missing or not finite.
+    Raises DataError (a list is missing, or not as long as the first, or a number in it is missing
+    or not finite).
     """
     if column.null_count:
         row = pc.index(pc.is_null(column), True).as_py()

@@ -33,13 +33,8 @@ MOST_CLASSES = 20
 class Leaf(NamedTuple):
     """A block of rows that is not parsed yet.
 
-    Attributes
-    ----------
-    path : Path
-    starts : bool
-        Whether it is the first of its file.
-    content : object
-        For the table that it is from.
+    ``starts``: Whether it is the first of its file.
+    ``content``: For the table that it is from.
     """
 
     path: Path
@@ -86,10 +81,7 @@ class Table(Protocol):
     ) -> dict[str, Any]:
         """Columns of a block, Arrow arrays: those of the kinds expected, and others as they are.
 
-        Raises
-        ------
-        Misread
-            A column of numbers holds something else.
+        Raises Misread (a column of numbers holds something else).
         """
 
     def sniff(self, plain: Callable[[str, Any], Any]) -> dict[str, str]:
@@ -115,10 +107,7 @@ class Roles(NamedTuple):
 def roles(table: Table, recipe: Recipe) -> Roles:
     """The roles of the columns.
 
-    Raises
-    ------
-    UsageError
-        A column does not exist or has two roles, or none is said to be the label.
+    Raises UsageError (a column does not exist or has two roles, or none is said to be the label).
     """
     names, known = table.names, {*table.names}
     has_names = names != [str(i + 1) for i in range(len(names))]
@@ -175,18 +164,11 @@ def preview(names: Sequence[str], most: int = 8) -> str:
 class Piece:
     """A block, read.
 
-    Attributes
-    ----------
-    rows : int
-        All of them.
-    keep : array (rows,), bool, or None
-        Rows that are not left out; the attributes below are of these.
-    block : Block
-    others : dict
-        Arrow arrays of label, weights and id, by the names of their columns.
-    summary : Summary or None
-    zoned : dict of str to int
-        Of dates that a model knows without a time zone, how many fields have one, by column.
+    ``rows``: All of them.
+    ``keep``: array (rows,), bool, or None. Rows that are not left out; the attributes below are of
+      these.
+    ``others``: Arrow arrays of label, weights and id, by the names of their columns.
+    ``zoned``: Of dates that a model knows without a time zone, how many fields have one, by column.
     """
 
     rows: int
@@ -201,17 +183,10 @@ class Piece:
 class Reader:
     """Reads the blocks of a table.
 
-    Attributes
-    ----------
-    table : Table
-    recipe : Recipe
-    roles : Roles
-    kinds : dict
-        Expected kinds of the features' columns; also of the labels, if it says which are missing.
-    fixed : bool
-        Whether other kinds are an error, since a model was trained on these.
-    detailed : bool
-        Whether to summarise for a description.
+    ``kinds``: Expected kinds of the features' columns; also of the labels, if it says which are
+      missing.
+    ``fixed``: Whether other kinds are an error, since a model was trained on these.
+    ``detailed``: Whether to summarise for a description.
     """
 
     table: Table
@@ -224,12 +199,7 @@ class Reader:
     def read(self, leaf: Leaf) -> Piece:
         """Read a block.
 
-        Raises
-        ------
-        Misread
-            Columns are of other kinds.
-        BadField
-            A field cannot be used.
+        Raises Misread (columns are of other kinds), BadField (a field cannot be used).
         """
         others = [name for name in self.roles[:3] if name is not None]
         features = {name: self.kinds[name] for name in self.roles.features}
@@ -562,10 +532,8 @@ def source(
     known : (Summary, dict), optional
         Statistics of all rows, and the kinds of the columns, if a job has found them.
 
-    Raises
-    ------
-    UsageError, DataError
-        See :func:`roles`; while the rows are read: a field cannot be used.
+    Raises UsageError, DataError (see :func:`roles`; while the rows are read: a field cannot be
+    used).
     """
     reading = Reading(table, recipe, like, known)
     return Source(

@@ -28,12 +28,8 @@ def source(paths: list[Path], sequence: int, labelled: bool = True) -> Source:
     labelled : bool
         Whether to keep the labels.
 
-    Raises
-    ------
-    UsageError
-        No files, or a row without bytes.
-    DataError
-        While the rows are read: a file is too short for one row.
+    Raises UsageError (no files, or a row without bytes), DataError (while the rows are read: a file
+    is too short for one row).
     """
     if not paths:
         raise UsageError("no source: name the files of text")

@@ -38,12 +38,9 @@ def describe(
     leaks : mapping, optional
         What :func:`leaks` has found.
 
-    Returns
-    -------
-    dict
-        JSON: ``rows``, ``columns`` with an object for each, and ``notes``, a list of texts.
-        Quantiles are off by up to :data:`mapreduce.data.recipes.quantiles.RELATIVE_ERROR` of their
-        value.
+    Returns JSON: ``rows``, ``columns`` with an object for each, and ``notes``, a list of texts.
+    Quantiles are off by up to :data:`mapreduce.data.recipes.quantiles.RELATIVE_ERROR` of their
+    value.
     """
     columns = {
         name: _column(name, column, kinds[name], summary.rows, (leaks or {}).get(name))
@@ -161,11 +158,7 @@ def leaks(columns: Mapping[str, Any], label: str) -> dict[str, str]:
     that are correlated with a numeric label by more than 0.999; numbers whose ranges do not overlap
     between any two of the classes; names that always come with one class, and several times.
 
-    Parameters
-    ----------
-    columns : mapping
-        Some rows of all columns: arrays (rows,), float64, or Arrow's texts.
-    label : str
+    ``columns``: Some rows of all columns: arrays (rows,), float64, or Arrow's texts.
     """
     target = columns[label]
     others = {name: column for name, column in columns.items() if name != label}

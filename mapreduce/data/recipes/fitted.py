@@ -39,28 +39,17 @@ _CHUNK_ROWS = 2048
 class Fitted:
     """What one column becomes.
 
-    Attributes
-    ----------
-    name : str
-    kind : str
-        ``number``, ``boolean``, ``date:FORMAT``, ``date:FORMAT@ZONE``, ``category``, ``hashed`` or
-        ``text``.
-    missing : str
-        What to do where a field is missing.
-    fill : float or str or None
-        What stands for a missing number, or date in seconds since 1970, or text.
-    indicator : bool
-        Whether a feature says that the field is missing.
-    mean, scale : float
-        Subtracted from numbers, and dates in days since 1970, and what they are divided by.
-    levels : tuple of str
-        Of a category, in sorted order.
-    with_time : bool
-        Whether dates have times of day.
-    bits : int
-        There are ``2**bits`` features of hashed texts.
-    note : str
-        For people: what was found.
+    ``kind``: ``number``, ``boolean``, ``date:FORMAT``, ``date:FORMAT@ZONE``, ``category``,
+      ``hashed`` or ``text``.
+    ``missing``: What to do where a field is missing.
+    ``fill``: What stands for a missing number, or date in seconds since 1970, or text.
+    ``indicator``: Whether a feature says that the field is missing.
+    ``mean``, ``scale``: Subtracted from numbers, and dates in days since 1970, and what they are
+      divided by.
+    ``levels``: Of a category, in sorted order.
+    ``with_time``: Whether dates have times of day.
+    ``bits``: There are ``2**bits`` features of hashed texts.
+    ``note``: For people: what was found.
     """
 
     name: str
@@ -113,15 +102,10 @@ class Fitted:
 class FittedRecipe:
     """What the columns of a table become.
 
-    Attributes
-    ----------
-    recipe : Recipe
-        As it was asked for, with the names of label, weights and id, and the task.
-    columns : tuple of Fitted
-        In the order of their features: that of the columns in the training data's first file.
-    left_out : dict of str to str
-        Other columns, and why they are no features.
-    layout : {"dense", "sparse"}
+    ``recipe``: As it was asked for, with the names of label, weights and id, and the task.
+    ``columns``: In the order of their features: that of the columns in the training data's first
+      file.
+    ``left_out``: Other columns, and why they are no features.
     """
 
     recipe: Recipe
@@ -194,10 +178,7 @@ class FittedRecipe:
     def from_bytes(content: bytes) -> "FittedRecipe":
         """The recipe of :meth:`to_bytes`.
 
-        Raises
-        ------
-        ValueError, UsageError
-            It is none.
+        Raises ValueError, UsageError (it is none).
         """
         parsed = json.loads(content)
         if not isinstance(parsed, dict) or not isinstance(parsed.get("recipe"), dict):
@@ -218,10 +199,7 @@ class FittedRecipe:
     def transform(self, block: Block) -> Array | Csr:
         """The features (rows, width) of a block, in the recipe's dtype and layout.
 
-        Raises
-        ------
-        DataError
-            A number is too large for the dtype.
+        Raises DataError (a number is too large for the dtype).
         """
         try:
             with np.errstate(over="raise"):
@@ -459,11 +437,8 @@ def _calendar(column: Fitted, seconds: Array, start: int) -> Iterator[Array]:
 def fit(recipe: Recipe, summary: Summary, source: str) -> FittedRecipe:
     """The recipe, fitted to the training data; ``source`` names them in messages.
 
-    Raises
-    ------
-    DataError
-        A column is neither one of numbers nor of words, or has dates that cannot be told; or no
-        column is left for features.
+    Raises DataError (a column is neither one of numbers nor of words, or has dates that cannot be
+    told; or no column is left for features).
     """
     columns, left_out = [], {}
     for name, column in summary.columns.items():
@@ -678,10 +653,7 @@ def _id(name: str, about: str) -> str:
 def load(content: bytes, place: str) -> FittedRecipe:
     """The recipe in a file, whose place is for the message.
 
-    Raises
-    ------
-    DataError
-        It is damaged.
+    Raises DataError (it is damaged).
     """
     try:
         return FittedRecipe.from_bytes(content)

@@ -49,12 +49,9 @@ def trimmed(column: Any) -> Any:
 def kind_of(fields: Any) -> str:
     """The kind of a column of which these are some fields (rows,), texts.
 
-    Returns
-    -------
-    str
-        ``empty`` if all are missing, ``number``, ``number?`` if some are missing, ``boolean``,
-        ``date:FORMAT`` (``date:FORMAT|FORMAT`` if the fields do not tell), ``date:FORMAT@UTC`` if
-        all have an offset from UTC, or ``text``.
+    Returns ``empty`` if all are missing, ``number``, ``number?`` if some are missing, ``boolean``,
+    ``date:FORMAT`` (``date:FORMAT|FORMAT`` if the fields do not tell), ``date:FORMAT@UTC`` if all
+    have an offset from UTC, or ``text``.
     """
     values = trimmed(pc.unique(fields)).drop_null()
     words = values.filter(pc.invert(pc.is_in(values, _MISSING_WORDS)))
@@ -196,10 +193,7 @@ def dates(fields: Any, form: str, zone: str = "") -> Array:
 def on_clock(times: Any, zone: str) -> Any:
     """Arrow's times with a time zone as those of the clock in another one.
 
-    Raises
-    ------
-    DataError
-        This machine knows no such zone.
+    Raises DataError (this machine knows no such zone).
     """
     try:
         return pc.local_timestamp(times.cast(pa.timestamp("us", zone), safe=False))

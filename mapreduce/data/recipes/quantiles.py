@@ -22,12 +22,8 @@ RELATIVE_ERROR = 2.0**-10
 class Sketch(NamedTuple):
     """Counts of cells.
 
-    Attributes
-    ----------
-    cells : array (n,), int32, ascending
-        In the order of the numbers in them.
-    counts : array (n,), int64
-        The sums of their weights, float64, if they have any.
+    ``cells``: array (n,), int32, ascending. In the order of the numbers in them.
+    ``counts``: array (n,), int64. The sums of their weights, float64, if they have any.
     """
 
     cells: Array
@@ -36,10 +32,7 @@ class Sketch(NamedTuple):
     def quantile(self, share: float) -> float:
         """The number below which a share of all lie; the mean of two if it lies between them.
 
-        Raises
-        ------
-        ValueError
-            The sketch is empty.
+        Raises ValueError (the sketch is empty).
         """
         total = int(self.counts.sum())
         if not total:
@@ -56,10 +49,7 @@ class Sketch(NamedTuple):
     def median(self) -> float:
         """The number that half of all, or of their weight, lies below: as if rows were repeated.
 
-        Raises
-        ------
-        ValueError
-            The sketch is empty.
+        Raises ValueError (the sketch is empty).
         """
         if not self.counts.sum():
             raise ValueError("an empty column has no median")

@@ -27,16 +27,10 @@ THOUSANDS = ("", ",", ".", "'", "’", "_", " ", "\u00a0", "\u202f")
 class Rule:
     """What a user says about one column; None is what the recipe says, or what the fields show.
 
-    Attributes
-    ----------
-    kind : str or None
-        One of :data:`mapreduce.data.recipes.kinds.KINDS`, or ``drop``.
-    missing : str or None
-        One of :data:`MISSING_RULES`.
-    constant : float, str or None
-        What stands for a missing field, with ``missing = "constant"``.
-    format : str or None
-        That of dates, one of :data:`mapreduce.data.recipes.kinds.DATE_FORMATS`.
+    ``kind``: One of :data:`mapreduce.data.recipes.kinds.KINDS`, or ``drop``.
+    ``missing``: One of :data:`MISSING_RULES`.
+    ``constant``: What stands for a missing field, with ``missing = "constant"``.
+    ``format``: That of dates, one of :data:`mapreduce.data.recipes.kinds.DATE_FORMATS`.
     """
 
     kind: str | None = None
@@ -49,46 +43,30 @@ class Rule:
 class Recipe:
     """What is to become of the columns of a table.
 
-    Attributes
-    ----------
-    label, weights, id : str or None
-        Names of columns: what is to be predicted, how much each row counts, and what identifies
-        a row in its predictions.
-    labelled : bool
-        False if no column is the label.
-    task : {"classification", "regression"} or None
-        Whether labels are classes or numbers to be predicted; None: as they look.
-    drop : tuple of str
-        Columns to leave out.
-    only : tuple of str
-        The columns of features, if not all others.
-    missing : str
-        One of :data:`MISSING_RULES`, for features. ``indicator`` puts the median in the place of
-        a number and adds a feature that says so; a missing category is a category of its own for
-        ``mean``, ``median`` and ``indicator``.
-    missing_label : {"error", "drop"}
-        What to do with a row without label.
-    max_categories : int
-        A column of more different texts is hashed.
-    category_bits : int
-        A hashed column becomes ``2**category_bits`` features.
-    hash_bits : int or None
-        All columns together are hashed to ``2**hash_bits`` features; see
-        :mod:`mapreduce.data.hashing`.
-    standardise : bool
-        Subtract its mean from each number and date, and divide it by its standard deviation.
-    layout : {"dense", "sparse"} or None
-        None: sparse if that takes less space.
-    dtype : {"float32", "float64"}
-        How features are stored.
-    delimiter, quote, encoding, decimal, thousands : str
-        Of CSV files. ``thousands`` is empty if there are no separators of thousands.
-    na : tuple of str
-        Words that stand for a missing field, beside an empty one and, among numbers, booleans and
-        dates, ``NA`` and the like.
-    header : bool or None
-        Whether the first line of a CSV file has the names; None: as it looks.
-    columns : dict of str to Rule
+    ``label``, ``weights``, ``id``: Names of columns: what is to be predicted, how much each row
+      counts, and what identifies a row in its predictions.
+    ``labelled``: False if no column is the label.
+    ``task``: {"classification", "regression"} or None. Whether labels are classes or numbers to be
+      predicted; None: as they look.
+    ``drop``: Columns to leave out.
+    ``only``: The columns of features, if not all others.
+    ``missing``: One of :data:`MISSING_RULES`, for features. ``indicator`` puts the median in the
+      place of a number and adds a feature that says so; a missing category is a category of its own
+      for ``mean``, ``median`` and ``indicator``.
+    ``missing_label``: {"error", "drop"}. What to do with a row without label.
+    ``max_categories``: A column of more different texts is hashed.
+    ``category_bits``: A hashed column becomes ``2**category_bits`` features.
+    ``hash_bits``: All columns together are hashed to ``2**hash_bits`` features; see
+      :mod:`mapreduce.data.hashing`.
+    ``standardise``: Subtract its mean from each number and date, and divide it by its standard
+      deviation.
+    ``layout``: {"dense", "sparse"} or None. None: sparse if that takes less space.
+    ``dtype``: {"float32", "float64"}. How features are stored.
+    ``delimiter``, ``quote``, ``encoding``, ``decimal``, ``thousands``: Of CSV files. ``thousands``
+      is empty if there are no separators of thousands.
+    ``na``: Words that stand for a missing field, beside an empty one and, among numbers, booleans
+      and dates, ``NA`` and the like.
+    ``header``: Whether the first line of a CSV file has the names; None: as it looks.
     """
 
     label: str | None = None
@@ -176,10 +154,7 @@ class Recipe:
     def parse(content: Mapping[str, Any]) -> "Recipe":
         """The recipe of :meth:`to_json`, or of a TOML file.
 
-        Raises
-        ------
-        UsageError
-            A name is unknown, or a value makes no sense.
+        Raises UsageError (a name is unknown, or a value makes no sense).
         """
         rules = content.get("columns", {})
         if not isinstance(rules, dict):
@@ -201,12 +176,8 @@ class Recipe:
 def load(path: Path) -> Recipe:
     """The recipe in a TOML file.
 
-    Raises
-    ------
-    MissingInputError
-        There is no such file.
-    DataError
-        It is not TOML, or holds what no recipe holds.
+    Raises MissingInputError (there is no such file), DataError (it is not TOML, or holds what no
+    recipe holds).
     """
     with storage_errors("read", path):
         try:

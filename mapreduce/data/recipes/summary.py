@@ -29,21 +29,13 @@ _FLOATS = ("mean", "squares", "least", "most", "missing_weight")
 class Numbers:
     """A column of numbers, booleans (0 and 1) or dates (seconds since 1970).
 
-    Attributes
-    ----------
-    rows, missing : int
-        Rows with and without a number.
-    weight, missing_weight : float
-        Sums of the weights of these rows.
-    mean, squares : float
-        Weighted mean, and weighted sum of squared differences from it.
-    least, most : float
-        NaN if there is no number.
-    whole : bool
-        Whether all are integers, if that was asked for; for dates, whether none has a time of day.
-    sketch : Sketch or None
-    hashes : array, uint64, or None
-        The least hashes of the different numbers; see :func:`distinct`.
+    ``rows``, ``missing``: Rows with and without a number.
+    ``weight``, ``missing_weight``: Sums of the weights of these rows.
+    ``mean``, ``squares``: Weighted mean, and weighted sum of squared differences from it.
+    ``least``, ``most``: NaN if there is no number.
+    ``whole``: Whether all are integers, if that was asked for; for dates, whether none has a time
+      of day.
+    ``hashes``: The least hashes of the different numbers; see :func:`distinct`.
     """
 
     rows: int
@@ -63,22 +55,15 @@ class Numbers:
 class Texts:
     """A column of texts.
 
-    Attributes
-    ----------
-    rows, missing : int
-        Rows with and without a text.
-    values : dict or None
-        How often each text comes; None if there are too many.
-    hashes : array, uint64
-        The least hashes of the different texts.
-    numeric, absent : int
-        Rows whose text is a number, and those where it would stand for a missing number.
-    spaced : int
-        Rows whose text has a space in it.
-    words : tuple of str
-        The first texts in sorted order that are not numbers, cut if they are long.
-    forms : dict of str to (int, str)
-        See :func:`mapreduce.data.recipes.kinds.date_forms`; of texts that stand for no missing one.
+    ``rows``, ``missing``: Rows with and without a text.
+    ``values``: How often each text comes; None if there are too many.
+    ``hashes``: The least hashes of the different texts.
+    ``numeric``, ``absent``: Rows whose text is a number, and those where it would stand for a
+      missing number.
+    ``spaced``: Rows whose text has a space in it.
+    ``words``: The first texts in sorted order that are not numbers, cut if they are long.
+    ``forms``: dict of str to (int, str). See :func:`mapreduce.data.recipes.kinds.date_forms`; of
+      texts that stand for no missing one.
     """
 
     rows: int
@@ -99,16 +84,10 @@ Column = Numbers | Texts
 class Summary:
     """Statistics of some rows.
 
-    Attributes
-    ----------
-    rows : int
-    kinds : dict
-        The kind of each column, as these rows alone show it.
-    columns : dict
-        Statistics by the columns' names; empty if the kinds differ from those that were expected,
-        since all rows must be read again then.
-    wrong : str
-        The first field that cannot be used, if the kinds are those that were expected.
+    ``kinds``: The kind of each column, as these rows alone show it.
+    ``columns``: Statistics by the columns' names; empty if the kinds differ from those that were
+      expected, since all rows must be read again then.
+    ``wrong``: The first field that cannot be used, if the kinds are those that were expected.
     """
 
     rows: int

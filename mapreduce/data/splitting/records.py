@@ -45,12 +45,9 @@ def open_files(paths: Sequence[Path], recipe: Recipe) -> "CsvFiles | ParquetFile
         Its ``delimiter``, ``quote``, ``encoding``, ``decimal`` and ``header`` are those of CSV
         files. A header that is None is one if no field of the first line is a number.
 
-    Raises
-    ------
-    UsageError
-        No files, files of both kinds, or a first line that may be a header or a row.
-    MissingInputError, DataError
-        A file is missing or damaged, the files' columns differ, or two have one name.
+    Raises UsageError (no files, files of both kinds, or a first line that may be a header or a
+    row), MissingInputError, DataError (a file is missing or damaged, the files' columns differ, or
+    two have one name).
     """
     kinds = set()
     for path in paths:

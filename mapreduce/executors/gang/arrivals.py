@@ -269,13 +269,8 @@ class Arrivals:
 
         The blocks that this rank owns are handed to the state then.
 
-        Raises
-        ------
-        LostPeerError
-        DataError
-            The log is damaged, or is that of another run.
-        GradreduceError
-            As the strategy does.
+        Raises LostPeerError, DataError (the log is damaged, or is that of another run),
+        GradreduceError (as the strategy does).
         """
         plan, count = self._plan, self._state.count
         stop = plan.next_stop(start)

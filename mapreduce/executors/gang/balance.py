@@ -46,12 +46,7 @@ class Balance:
     def decide(self, leaves: int, now: float) -> Split | None:
         """The split of the next rounds, if that is another one; call this once in each round.
 
-        Parameters
-        ----------
-        leaves : int
-            Units of this round.
-        now : float
-            Seconds on a clock that does not go back.
+        ``leaves``: Units of this round. ``now``: Seconds on a clock that does not go back.
         """
         self._rounds += 1
         self._leaves = max(self._leaves, leaves)

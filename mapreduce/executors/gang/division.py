@@ -15,18 +15,8 @@ from mapreduce.strategies.state import State
 class Division:
     """Which rank has what.
 
-    Parameters
-    ----------
-    ranks : int
-        A multiple of the number of stages.
-    state : State
-        Its ``bounds`` are those of the blocks.
-    stages : sequence of Stage
-        Empty if every rank has the whole model.
-
-    Attributes
-    ----------
-    groups : int
+    ``ranks``: A multiple of the number of stages. ``state``: Its ``bounds`` are those of the
+    blocks. ``stages``: Empty if every rank has the whole model.
     """
 
     def __init__(self, ranks: int, state: State, stages: Sequence[Stage] = ()) -> None:

@@ -75,10 +75,7 @@ def connect(address: str, secret: str, generation: int, rank: int, seconds: floa
 
     A server that hangs up is tried again meanwhile: a crowd of strangers does not keep peers away.
 
-    Raises
-    ------
-    OSError
-        No server listens there or answers in time, or the answer is not a rank's.
+    Raises OSError (no server listens there or answers in time, or the answer is not a rank's).
     """
     end = time.monotonic() + seconds
     while True:

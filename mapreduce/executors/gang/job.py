@@ -106,12 +106,8 @@ def run_gang(
     ``execution`` asks for. Returns what the rounds took. For ``driver`` see
     :func:`mapreduce.strategies.task_context.task_context`.
 
-    Raises
-    ------
-    TooSmallError
-        Not all tasks ran at once within the time that ``execution`` gives them.
-    StepFailedException, GradreduceError
-        As the runner does.
+    Raises TooSmallError (not all tasks ran at once within the time that ``execution`` gives them),
+    StepFailedException, GradreduceError (as the runner does).
     """
     ranks = execution.workers
     options: dict[str, object] = {
@@ -145,10 +141,7 @@ def _reach(run: RunDir) -> str:
 
     Empty for a directory of this machine, on which all ranks run then.
 
-    Raises
-    ------
-    UsageError
-        The URI names no host.
+    Raises UsageError (the URI names no host).
     """
     scheme, remote, place = str(run.path).partition("://")
     host = place.partition("/")[0]

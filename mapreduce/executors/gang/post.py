@@ -81,11 +81,7 @@ class Post:
     def ask(self, asked: Sequence[tuple[int, Message]]) -> list[Message]:
         """Send requests to ranks, this one too, and wait for their answers, in the same order.
 
-        Raises
-        ------
-        LostPeerError
-        WireError
-            A peer sent something that is not a parcel.
+        Raises LostPeerError, WireError (a peer sent something that is not a parcel).
         """
         with self._changed:
             numbers = [self._ask(rank, message) for rank, message in asked]

@@ -54,12 +54,8 @@ class Rank:
     def run(self) -> None:
         """Take part in the training, until it or the segment ends.
 
-        Raises
-        ------
-        TooSmallError
-            Not all ranks came in time.
-        GradreduceError
-            As the strategy does; all other ranks end too.
+        Raises TooSmallError (not all ranks came in time), GradreduceError (as the strategy does;
+        all other ranks end too).
         """
         with every(_ALIVE_SECONDS, self._give_sign_of_life, "heartbeat"):
             try:

@@ -131,12 +131,8 @@ class Meeting:
     def complete(self, generation: int, ranks: int, seconds: float) -> list[Announcement]:
         """Wait for the announcements of all ranks of a generation.
 
-        Raises
-        ------
-        NewerGenerationError, OverError
-            There is nothing to wait for any more.
-        TooSmallError
-            A rank did not come within ``seconds``.
+        Raises NewerGenerationError, OverError (there is nothing to wait for any more),
+        TooSmallError (a rank did not come within ``seconds``).
         """
         started, pause = time.monotonic(), _LOOK
         while True:
@@ -156,12 +152,8 @@ class Meeting:
     def look(self, generation: int) -> dict[int, set[int]]:
         """The ranks of each generation.
 
-        Raises
-        ------
-        NewerGenerationError
-            There is a later one than ``generation``, unless that is negative.
-        OverError
-            The training has ended, or failed.
+        Raises NewerGenerationError (there is a later one than ``generation``, unless that is
+        negative), OverError (the training has ended, or failed).
         """
         names = self._names()
         if "over" in names or "error.json" in names:

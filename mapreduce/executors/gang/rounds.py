@@ -261,11 +261,7 @@ class Rounds:
 
         ``is_evaluated`` says whether the evaluation after that round is published, too.
 
-        Raises
-        ------
-        LostPeerError
-        GradreduceError
-            As the strategy does.
+        Raises LostPeerError, GradreduceError (as the strategy does).
         """
         self._load(start)
         completed, over = start, self._finish_or_evaluate(start, is_evaluated)

@@ -21,18 +21,12 @@ _COMPARE_SECONDS, _COMPARISONS = 0.5, 2
 class Segment:
     """When a job of a gang ends, if the training does not end before.
 
-    Attributes
-    ----------
-    until : int
-        Rounds completed at its end; 0 for the end of the training.
-    seconds : float
-        Seconds after which it ends; 0 for no limit.
-    worth : float
-        But it goes on if the rest of the training takes fewer seconds.
-    expected : float
-        Seconds a round; 0 if nothing is expected. It ends when rounds take much longer or shorter.
-    patience : float
-        Seconds before which it does not end for that reason.
+    ``until``: Rounds completed at its end; 0 for the end of the training.
+    ``seconds``: Seconds after which it ends; 0 for no limit.
+    ``worth``: But it goes on if the rest of the training takes fewer seconds.
+    ``expected``: Seconds a round; 0 if nothing is expected. It ends when rounds take much longer or
+      shorter.
+    ``patience``: Seconds before which it does not end for that reason.
     """
 
     until: int = 0
@@ -47,12 +41,9 @@ class Stopwatch:
 
     ``rounds`` is the number of rounds of the whole training.
 
-    Attributes
-    ----------
-    mapped, rest : float
-        Seconds of the maps of all ranks together, and of all else: rounds without their longest
-        map, and publishing. The first rounds and evaluations do not count. See
-        :func:`mapreduce.runs.amdahl.scaling`.
+    ``mapped``, ``rest``: Seconds of the maps of all ranks together, and of all else: rounds without
+      their longest map, and publishing. The first rounds and evaluations do not count. See
+      :func:`mapreduce.runs.amdahl.scaling`.
     """
 
     def __init__(self, segment: Segment, rounds: int) -> None:

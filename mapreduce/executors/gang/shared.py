@@ -49,10 +49,7 @@ def padded(size: int) -> int:
 def create(size: int) -> int:
     """The descriptor of new memory of some bytes.
 
-    Raises
-    ------
-    OSError
-        There is not as much, or the system does not allow it.
+    Raises OSError (there is not as much, or the system does not allow it).
     """
     if size > _MOST_BYTES:
         raise OSError(f"{size} bytes are more than ranks share")
@@ -78,12 +75,7 @@ class Shared:
     own : tuple of int
         Start and stop of the part of this rank, multiples of :data:`ALIGNMENT`.
 
-    Raises
-    ------
-    OSError
-        It cannot be mapped.
-    WireError
-        It has another size, or could be shortened.
+    Raises OSError (it cannot be mapped), WireError (it has another size, or could be shortened).
     """
 
     def __init__(self, descriptor: int, size: int, own: tuple[int, int]) -> None:
@@ -134,10 +126,7 @@ class Shared:
     def read(self, place: int, dtype: np.dtype[Any], shape: list[int]) -> Array:
         """The array that another rank names, read-only.
 
-        Raises
-        ------
-        ValueError
-            It is not in the memory.
+        Raises ValueError (it is not in the memory).
         """
         size = math.prod(shape)
         is_here = isinstance(place, int) and 0 <= place <= self._bytes.size - size * dtype.itemsize

@@ -93,10 +93,8 @@ def framed(parcel: Parcel) -> list[memoryview]:
 def unpack(parcel: Parcel, shared: Shared | None = None) -> list[Message]:
     """The messages of a parcel, whose arrays are views of its body or of shared memory.
 
-    Raises
-    ------
-    WireError
-        The header does not describe the body, or names other memory than what is shared.
+    Raises WireError (the header does not describe the body, or names other memory than what is
+    shared).
     """
     header, body = parcel
     try:
@@ -131,12 +129,8 @@ class Incoming:
     def read(self, connection: socket.socket) -> Parcel | None:
         """Take what has arrived, and return the parcel once it is whole.
 
-        Raises
-        ------
-        OSError
-            The connection was closed.
-        WireError
-            These are not the first bytes of a parcel, or it is too large.
+        Raises OSError (the connection was closed), WireError (these are not the first bytes of a
+        parcel, or it is too large).
         """
         while True:
             try:
@@ -194,11 +188,7 @@ class Mesh:
     def exchange(self, parcels: Mapping[int, Parcel], senders: Collection[int]) -> list[Message]:
         """Send a parcel to some peers, and receive the messages of others, in any order.
 
-        Raises
-        ------
-        LostPeerError
-        WireError
-            A peer sent something that is not a parcel.
+        Raises LostPeerError, WireError (a peer sent something that is not a parcel).
         """
         received: list[Message] = []
         outgoing, incoming = {}, {}
@@ -261,11 +251,7 @@ class Mesh:
             Bytes that all ranks have in common, and bytes of each rank's own part: multiples of
             :data:`mapreduce.executors.gang.shared.ALIGNMENT`.
 
-        Raises
-        ------
-        LostPeerError
-        WireError
-            Rank 0 passed something else.
+        Raises LostPeerError, WireError (rank 0 passed something else).
         """
         is_local = all(stream.family == socket.AF_UNIX for stream in self.streams.values())
         if not self.peers or not is_local:

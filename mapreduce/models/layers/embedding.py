@@ -14,10 +14,7 @@ from mapreduce.models.layers.base import Initial, Layer, Pass, Shape
 def tokens_of(x: Array, count: int, what: str) -> Array:
     """Features as integers in ``range(count)``.
 
-    Raises
-    ------
-    DataError
-        One of them is not such a number; ``what`` says what it was to be.
+    Raises DataError (one of them is not such a number; ``what`` says what it was to be).
     """
     wrong = ~((x >= 0) & (x < count) & (x == np.floor(x)))
     if wrong.any():

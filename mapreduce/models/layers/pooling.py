@@ -12,13 +12,9 @@ class Pooling(Layer):
 
     What is left at the right and lower edge, beyond the last window, is not used.
 
-    Attributes
-    ----------
-    kernel : str
-        Name of the kernel; that of the backward pass has ``_backward`` behind it.
-    window : tuple of int
-        Its last arguments: the size of the windows and their stride, which is the size if it was
-        not given.
+    ``kernel``: Name of the kernel; that of the backward pass has ``_backward`` behind it.
+    ``window``: Its last arguments: the size of the windows and their stride, which is the size if
+      it was not given.
     """
 
     on_cuda: ClassVar[bool] = True

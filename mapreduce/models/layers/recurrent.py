@@ -16,12 +16,8 @@ class Recurrent(Layer):
     and the biases here. An image is read row by row. Initial parameters are uniform between
     ``-1 / sqrt(units)`` and ``1 / sqrt(units)``.
 
-    Attributes
-    ----------
-    gates : int
-        Columns of the weights, in units.
-    kept : int
-        What the forward pass keeps of a step, in units.
+    ``gates``: Columns of the weights, in units.
+    ``kept``: What the forward pass keeps of a step, in units.
     """
 
     gates: ClassVar[int]

@@ -19,11 +19,8 @@ _LIMIT = 2**31
 def parse(spec: str) -> list[Layer]:
     """The layers of a specification.
 
-    Raises
-    ------
-    UsageError
-        A layer is unknown, an argument is malformed, parentheses do not match, or there are too
-        many layers, or residual blocks within each other.
+    Raises UsageError (a layer is unknown, an argument is malformed, parentheses do not match, or
+    there are too many layers, or residual blocks within each other).
 
     Examples
     --------

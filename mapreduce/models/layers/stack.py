@@ -19,18 +19,9 @@ class Stack:
     A product before a batch norm has no bias, which the batch norm would subtract again. ReLU and
     max pooling that follow a product or a batch norm are computed by it, in one pass.
 
-    Parameters
-    ----------
-    layers : list of Layer
-    shape : tuple of int
-        Shape of a row.
+    ``shape``: Shape of a row.
 
-    Attributes
-    ----------
-    layers : list of Layer
-    parameters : list of Parameter
-        Their names begin with the number of their layer.
-    output : tuple of int
+    ``parameters``: Their names begin with the number of their layer.
     """
 
     def __init__(self, layers: list[Layer], shape: Shape) -> None:

@@ -13,14 +13,9 @@ from mapreduce.models.layers.sequential import Sequential
 class Stage:
     """Consecutive layers of a network.
 
-    Attributes
-    ----------
-    number, count : int
-        Which stage it is, from 0, and of how many.
-    network : Sequential
-        The layers, as a network with their parameters alone.
-    start : int
-        Place of its first parameter in the flat vector of the whole network.
+    ``number``, ``count``: Which stage it is, from 0, and of how many.
+    ``network``: The layers, as a network with their parameters alone.
+    ``start``: Place of its first parameter in the flat vector of the whole network.
     """
 
     number: int
@@ -40,10 +35,7 @@ def stages_of(model: Model, count: int) -> list[Stage]:
     Where that leaves a choice, the largest number of a stage's parameters is the least, too. Layers
     that are computed in one pass stay together, and so does a residual block.
 
-    Raises
-    ------
-    UsageError
-        The model is no list of layers, or has fewer places to cut it than that.
+    Raises UsageError (the model is no list of layers, or has fewer places to cut it than that).
     """
     if not isinstance(model, Sequential):
         raise UsageError(

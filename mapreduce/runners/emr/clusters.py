@@ -112,10 +112,7 @@ def end_left_behind(run: str, cluster: str) -> list[str]:
     list of str
         The cluster, if there was anything.
 
-    Raises
-    ------
-    ClusterError
-        EMR does not answer, or refuses.
+    Raises ClusterError (EMR does not answer, or refuses).
     """
     mark = submissions.mark(run)
     region = clients.default_region()

@@ -39,13 +39,8 @@ class Outcome:
 class Client:
     """Follows a step that a program gives to Hadoop.
 
-    Parameters
-    ----------
-    yarn : Yarn
-    tag : str
-        The tag by which the job's applications are found again.
-    what : str
-        The step, for messages.
+    ``tag``: The tag by which the job's applications are found again. ``what``: The step, for
+    messages.
     """
 
     yarn: Yarn

@@ -56,16 +56,11 @@ _MEANINGS = {
 class Failure:
     """Why an attempt, or a job, failed.
 
-    Attributes
-    ----------
-    what, where : str
-        A sentence; and task, attempt, node and input.
-    traceback : str
-        Traceback of the exception, as far as it lies in the user's code; empty if there was none.
-    exit_code : int or None
-        If the exception is one of those whose message says everything.
-    final : bool
-        Another attempt would fail too.
+    ``what``, ``where``: A sentence; and task, attempt, node and input.
+    ``traceback``: Traceback of the exception, as far as it lies in the user's code; empty if there
+      was none.
+    ``exit_code``: If the exception is one of those whose message says everything.
+    ``final``: Another attempt would fail too.
     """
 
     what: str

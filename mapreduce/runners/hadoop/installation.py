@@ -25,16 +25,10 @@ _DEFAULTS = {"yarn.resourcemanager.hostname": "0.0.0.0"}  # noqa: S104
 class Installation:
     """A Hadoop that can run jobs.
 
-    Attributes
-    ----------
-    program : str
-        ``hadoop``.
-    conf_dir : Path or None
-        Its configuration.
-    environment : dict
-        What ``program`` needs beyond the environment that there is.
-    own : hdfs_utils.cluster.Cluster or None
-        The cluster of ``gradreduce cluster up``, if it is that.
+    ``program``: ``hadoop``.
+    ``conf_dir``: Its configuration.
+    ``environment``: What ``program`` needs beyond the environment that there is.
+    ``own``: The cluster of ``gradreduce cluster up``, if it is that.
     """
 
     program: str
@@ -107,12 +101,8 @@ def find(program: list[str] | None = None) -> Installation:
     program : list of str, optional
         mrjob's option ``hadoop_bin``.
 
-    Raises
-    ------
-    NotRunningError
-        None is configured here, and no cluster of the user's own is up.
-    ClusterError
-        ``HADOOP_HOME`` names no Hadoop, or a file of its configuration is damaged.
+    Raises NotRunningError (none is configured here, and no cluster of the user's own is up),
+    ClusterError (``HADOOP_HOME`` names no Hadoop, or a file of its configuration is damaged).
     """
     own = cluster.running()
     given, conf = os.environ.get("HADOOP_HOME"), os.environ.get("HADOOP_CONF_DIR")

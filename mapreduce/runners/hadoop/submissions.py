@@ -54,10 +54,7 @@ def end_left_behind(run: str) -> list[str]:
     list of str
         Their identifiers.
 
-    Raises
-    ------
-    ClusterError
-        No cluster is found, or it does not answer.
+    Raises ClusterError (no cluster is found, or it does not answer).
     """
     from mapreduce.runners.hadoop import installation, rest
 
@@ -74,10 +71,7 @@ def end_left_behind(run: str) -> list[str]:
 def cores() -> int:
     """Cores of the cluster, as far as YARN gives them to tasks.
 
-    Raises
-    ------
-    ClusterError
-        No cluster is found, or it does not answer.
+    Raises ClusterError (no cluster is found, or it does not answer).
     """
     from mapreduce.runners.hadoop import installation, rest
 
@@ -97,10 +91,7 @@ def tasks_at_once() -> int:
     Counts what the nodes have free, and what the queue still gives to one user. 0 if not even the
     application master has room; 1 if the resource manager's interface is guarded.
 
-    Raises
-    ------
-    ClusterError
-        No cluster is found, or it does not answer.
+    Raises ClusterError (no cluster is found, or it does not answer).
     """
     from mapreduce.runners.hadoop import installation, rest
 

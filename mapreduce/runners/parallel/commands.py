@@ -46,10 +46,7 @@ def piped(
     env : dict, optional
         Changes of its environment.
 
-    Raises
-    ------
-    CommandError
-        The program does not exist, or failed.
+    Raises CommandError (the program does not exist, or failed).
     """
     try:
         process = subprocess.Popen(

@@ -46,12 +46,8 @@ class Gathered:
 
     Keys are equal if their JSON is: 1, 1.0 and True are three.
 
-    Parameters
-    ----------
-    write : callable
-        Of mrjob's JSON protocol by the standard library.
-    columns : callable
-        Takes pairs of columns, which are not gathered.
+    ``write``: Of mrjob's JSON protocol by the standard library. ``columns``: Takes pairs of
+    columns, which are not gathered.
     """
 
     def __init__(self, write: Write, columns: Callable[[Any, Any], None]) -> None:
@@ -68,10 +64,7 @@ class Gathered:
     def fill(self, pairs: Iterator[Pair], limit: int) -> bool:
         """Take in pairs up to about ``limit`` bytes of memory; returns whether it stopped there.
 
-        Raises
-        ------
-        TypeError, ValueError
-            An object is not a pair, or JSON refuses it.
+        Raises TypeError, ValueError (an object is not a pair, or JSON refuses it).
         """
         # None is not a pair, but a mapper may yield it.
         nothing: Any = object()
@@ -184,10 +177,7 @@ def through_text(write: Write, key: Any, value: Any) -> Iterator[tuple[bytes, An
 
     What is nested too deeply for marshal waits as its JSON in a tuple.
 
-    Raises
-    ------
-    TypeError, ValueError
-        JSON refuses it.
+    Raises TypeError, ValueError (JSON refuses it).
     """
     has_columns = is_columns(key)
     lines = encode_columns(write, key, value).to_pylist() if has_columns else [write(key, value)]

@@ -39,14 +39,9 @@ Reply = dict[str, Any]
 class TaskError(GradreduceError):
     """A task raised an exception, or its workers died too often.
 
-    Attributes
-    ----------
-    traceback : str or None
-        Traceback of the exception, as far as it lies in the user's code.
-    log : str
-        The end of what the task wrote to standard error.
-    expected : bool
-        Whether the exception is one of those whose message says everything.
+    ``traceback``: Traceback of the exception, as far as it lies in the user's code.
+    ``log``: The end of what the task wrote to standard error.
+    ``expected``: Whether the exception is one of those whose message says everything.
     """
 
     def __init__(
@@ -134,10 +129,7 @@ class WorkerPool:
         A task is started ``attempts`` times at most. A worker without a sign of life for
         ``timeout`` seconds is killed; 0 for never.
 
-        Raises
-        ------
-        TaskError
-            The first task that failed. The other tasks' workers are killed.
+        Raises TaskError (the first task that failed. The other tasks' workers are killed).
         """
         waiting = deque({**task, "attempt": 0} for task in tasks)
         replies: list[Reply | None] = [None] * len(tasks)

@@ -81,12 +81,8 @@ class SplitReader:
     def blocks(self, size: int = BLOCK_BYTES) -> Iterator[bytes]:
         """The split's bytes, in blocks of about ``size`` that end with a whole line.
 
-        Raises
-        ------
-        DataError
-            A compressed file is damaged or cut off.
-        StorageError
-            The file cannot be read.
+        Raises DataError (a compressed file is damaged or cut off), StorageError (the file cannot be
+        read).
         """
         pending: list[bytes] = []
         for offset, chunk, is_last in self._chunks(size):

@@ -443,10 +443,7 @@ class PackedGroups:
 
     What does not fit into ``memory`` bytes is read several times, a range of keys each time.
 
-    Attributes
-    ----------
-    is_possible : bool
-        False if that would take too many times, or one key needs more memory.
+    ``is_possible``: False if that would take too many times, or one key needs more memory.
     """
 
     def __init__(self, segments: list[Segment], memory: int, order: Order | None = None) -> None:
@@ -511,20 +508,10 @@ def _in_order(keys: Iterable[bytes], order: Order | None) -> list[bytes]:
 class Groups:
     """Records of a partition, those of one key together, keys sorted by ``order`` and their bytes.
 
-    Parameters
-    ----------
-    lists : iterable of list of bytes
-        Lines without their line feeds.
-    sort_values : bool
-        Whether the values of a key are sorted by their bytes; else they stay in their order.
-    fields : int
-        Number of fields of a key.
-    order : Order, optional
+    ``lists``: Lines without their line feeds. ``sort_values``: Whether the values of a key are
+    sorted by their bytes; else they stay in their order. ``fields``: Number of fields of a key.
 
-    Attributes
-    ----------
-    is_split : bool
-        Whether every line is a key of one field, a TAB and a value.
+    ``is_split``: Whether every line is a key of one field, a TAB and a value.
     """
 
     def __init__(
@@ -582,10 +569,7 @@ def sorted_lines(
 
     Sorting takes ``memory`` bytes.
 
-    Raises
-    ------
-    StorageError
-        The disk is full, or ``sort`` is missing.
+    Raises StorageError (the disk is full, or ``sort`` is missing).
     """
     folder.mkdir(parents=True, exist_ok=True)
     keys = [] if sort_values else ["-t", "\t", "-k", f"1,{fields}", "-s"]

@@ -95,13 +95,8 @@ STDIN = Input()
 class Task:
     """A task, as the driver's message describes it.
 
-    Parameters
-    ----------
-    spec : dict
-    new_job : callable
-        Makes an instance of the job for ``mapper``, ``combiner`` or ``reducer``.
-    alive : callable
-        To be called now and then as a sign of life.
+    ``new_job``: Makes an instance of the job for ``mapper``, ``combiner`` or ``reducer``.
+    ``alive``: To be called now and then as a sign of life.
     """
 
     def __init__(

@@ -40,12 +40,7 @@ def check(plan: Plan) -> None:
 class Sent(NamedTuple):
     """What a replica sends of its update, and what it keeps.
 
-    Attributes
-    ----------
-    packed : Packed
-    state : dict of str to array (size,)
-        The optimizer's.
-    residual : array (size,)
+    ``state``: dict of str to array (size,). The optimizer's.
     """
 
     packed: Packed
@@ -77,10 +72,7 @@ class Compressor:
         now been taken, while that of the other elements is delayed with them (momentum factor
         masking: Lin et al. 2018, section 3.2).
 
-        Raises
-        ------
-        NonFiniteError
-            Update and residual together are not finite.
+        Raises NonFiniteError (update and residual together are not finite).
         """
         try:
             packed, residual, sent = self._format.compress(update, residual, completed)

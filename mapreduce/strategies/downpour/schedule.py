@@ -17,13 +17,8 @@ _ORDERS, _BASES = 1 << 62, 1 << 63
 class Push(NamedTuple):
     """A replica's gradient, which makes a version of the model from the one before.
 
-    Attributes
-    ----------
-    replica : int
-    position : int
-        The version that it is applied to: the number of applications before it.
-    base : int
-        The version that it was computed at.
+    ``position``: The version that it is applied to: the number of applications before it.
+    ``base``: The version that it was computed at.
     """
 
     replica: int

@@ -15,12 +15,8 @@ _PAIRS = 1 << 60
 class Decision(NamedTuple):
     """The results of a round, as numbers of replicas.
 
-    Attributes
-    ----------
-    best : int
-        The replica with the lowest loss of all.
-    winners, losers : tuple of int
-        Of each match.
+    ``best``: The replica with the lowest loss of all.
+    ``winners``, ``losers``: Of each match.
     """
 
     best: int

@@ -23,18 +23,11 @@ class _Sum:
 class SliceNote(_Sum):
     """One leaf of the round's tree.
 
-    Attributes
-    ----------
-    leaf : int
-    task : int
-        The map task that computes its gradient.
-    shard, start, stop : int
-        Its rows in the data.
-    loss : float
-        Sum over its rows.
-    parts : int
-        Slices that it consists of: several, if it is a replica. The rows after the first slice may
-        be elsewhere then.
+    ``task``: The map task that computes its gradient.
+    ``shard``, ``start``, ``stop``: Its rows in the data.
+    ``loss``: Sum over its rows.
+    ``parts``: Slices that it consists of: several, if it is a replica. The rows after the first
+      slice may be elsewhere then.
     """
 
     leaf: int
@@ -58,16 +51,10 @@ class SliceNote(_Sum):
 class NodeNote(_Sum):
     """One addition: the sum over the slices from ``start`` up to ``stop``, of two parts.
 
-    Attributes
-    ----------
-    start, middle, stop : int
-        The left part ends, and the right one starts, at ``middle``.
-    level : int
-        Level in the canonical tree.
-    task : int
-        The map task that adds, or -1 if a reducer does.
-    reduce_step : int
-        Which of the round's reduce steps adds, from 0; -1 in a map task.
+    ``start``, ``middle``, ``stop``: The left part ends, and the right one starts, at ``middle``.
+    ``level``: Level in the canonical tree.
+    ``task``: The map task that adds, or -1 if a reducer does.
+    ``reduce_step``: Which of the round's reduce steps adds, from 0; -1 in a map task.
     """
 
     start: int
@@ -105,12 +92,8 @@ class ParameterNote:
 class FilterNote:
     """A filter of a convolution.
 
-    Attributes
-    ----------
-    before, after : list
-        Rows of weights, each a list with one for each channel.
-    map : list of list of float
-        What the filter before the round gives at the positions of one row's image.
+    ``before``, ``after``: Rows of weights, each a list with one for each channel.
+    ``map``: What the filter before the round gives at the positions of one row's image.
     """
 
     before: list[list[list[float]]]
@@ -122,17 +105,10 @@ class FilterNote:
 class ConvolutionNote:
     """The convolution that a network begins with, and the row whose maps are shown.
 
-    Attributes
-    ----------
-    layer : str
-        As in the model's specification.
-    count : int
-        Its filters; ``filters`` has the first of them.
-    shard, row : int
-        The row's place in the data.
-    label : str
-    image : list
-        Rows of pixels, each a list of channels, as the network saw them.
+    ``layer``: As in the model's specification.
+    ``count``: Its filters; ``filters`` has the first of them.
+    ``shard``, ``row``: The row's place in the data.
+    ``image``: Rows of pixels, each a list of channels, as the network saw them.
     """
 
     layer: str
@@ -169,28 +145,17 @@ class InRow:
 class RoundTrace(Trace):
     """A round.
 
-    Attributes
-    ----------
-    number : int
-        From 1.
-    facts : dict
-        The run, its model and its optimizer, and where the state before the round is from.
-    unit, summed : str
-        What a leaf is, and what is added up, such as gradients.
-    is_mean : bool
-        Whether sums over rows are added up, and divided by all rows.
-    story : str
-        What travels, and who waits for whom, if that is not as in synchronous training.
-    norm : float
-        Of the mean gradient of the round's rows, or of what else was made of the units.
-    skipped : bool
-        Whether the optimizer left the model as it was, since the gradient was not finite.
-    sha256_before, sha256_after : str
-        Digests of the model.
-    profile : list of str
-        Differences between the processors and libraries of the run and those of this machine.
-    convolution : ConvolutionNote or None
-        None for models that do not begin with one.
+    ``number``: From 1.
+    ``facts``: The run, its model and its optimizer, and where the state before the round is from.
+    ``unit``, ``summed``: What a leaf is, and what is added up, such as gradients.
+    ``is_mean``: Whether sums over rows are added up, and divided by all rows.
+    ``story``: What travels, and who waits for whom, if that is not as in synchronous training.
+    ``norm``: Of the mean gradient of the round's rows, or of what else was made of the units.
+    ``skipped``: Whether the optimizer left the model as it was, since the gradient was not finite.
+    ``sha256_before``, ``sha256_after``: Digests of the model.
+    ``profile``: Differences between the processors and libraries of the run and those of this
+      machine.
+    ``convolution``: None for models that do not begin with one.
     """
 
     number: int

@@ -44,10 +44,7 @@ def chosen(run: RunDir, number: int | None) -> int:
 
     The last one of an epoch may have fewer.
 
-    Raises
-    ------
-    UsageError
-        The run has not finished that round, or none.
+    Raises UsageError (the run has not finished that round, or none).
     """
     plan, result = run.config.plan, run.result()
     ended = {result.completed} if result is not None else set()
