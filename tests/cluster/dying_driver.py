@@ -6,6 +6,7 @@ What it has started on the cluster is not told, and goes on.
 import os
 import signal
 import sys
+from pathlib import Path
 
 from hdfs_utils.paths import path_of
 from mapreduce.runners.hadoop.client import Client
@@ -13,6 +14,9 @@ from mapreduce.runners.hadoop.runner import HadoopMRJobRunner
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import CheckpointSaved, JobSubmitted
+
+# pytest has this folder on its path.
+sys.path.append(str(Path(__file__).parents[1]))
 
 from drills import train  # isort: skip
 

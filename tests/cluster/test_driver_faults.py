@@ -1,6 +1,7 @@
 """A driver on a real Hadoop is killed or interrupted: nothing runs on without it."""
 
 import os
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -61,7 +62,7 @@ def test_the_driver_is_interrupted(number, code, run, expected, yarn):
     os.killpg(process.pid, number)
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == code, stderr
-    assert f"gradreduce resume {run.path}" in stderr
+    assert f"gradreduce resume {shlex.quote(str(run.path))}" in stderr
     assert "Traceback" not in stderr
     assert live(yarn, run) == []
     assert checkpoint.saved(run) == [0]
