@@ -119,8 +119,11 @@ class Task:
 
     def run(self) -> dict[str, Any]:
         """Do the task; returns the description of its output for the driver."""
-        STDIN.lines = None
-        return self._map() if self._spec["kind"] == "map" else self._reduce()
+        try:
+            return self._map() if self._spec["kind"] == "map" else self._reduce()
+        finally:
+            # Whoever fails leaves lines of a program, which ends when nobody has them any more.
+            STDIN.lines = None
 
     def where(self) -> str | None:
         """Which record was being worked on, for the message of an error."""
