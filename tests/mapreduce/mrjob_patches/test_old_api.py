@@ -1,6 +1,7 @@
 """Scripts that were written for mrjob 0.4 to 0.6 run as the same scripts with today's names."""
 
 import logging
+from io import BytesIO
 from itertools import product
 
 import pytest
@@ -101,6 +102,28 @@ def {method}(self):
     assert output(made[0], arguments, runner) == output(made[1], arguments)
 
 
+COUNT = """\
+    def mapper(self, _, line):
+        for word in line.split():
+            if len(word) <= LONGEST:
+                yield word, 1
+
+    def reducer(self, word, ones):
+        yield word, sum(ones)
+"""
+
+STEPS = """\
+    def words(self, _, line):
+        for word in line.split():
+            if len(word) <= 3:
+                yield word, 1
+
+    def total(self, word, ones):
+        yield word, sum(ones)
+
+    def steps(self):
+"""
+
 METHODS = {
     "load_options": """\
     def configure_options(self):
@@ -111,36 +134,11 @@ METHODS = {
         super().load_options(args)
         self.longest = min(self.options.longest, 3)
 
-    def mapper(self, _, line):
-        for word in line.split():
-            if len(word) <= self.longest:
-                yield word, 1
-
-    def reducer(self, word, ones):
-        yield word, sum(ones)
-""",
-    "mr": """\
-    def words(self, _, line):
-        for word in line.split():
-            if len(word) <= 3:
-                yield word, 1
-
-    def total(self, word, ones):
-        yield word, sum(ones)
-
-    def steps(self):
+""" + COUNT.replace("LONGEST", "self.longest"),
+    "mr": STEPS + """\
         return [self.mr(mapper=self.words, combiner=self.total), self.mr(reducer=self.total)]
 """,
-    "mr_by_position": """\
-    def words(self, _, line):
-        for word in line.split():
-            if len(word) <= 3:
-                yield word, 1
-
-    def total(self, word, ones):
-        yield word, sum(ones)
-
-    def steps(self):
+    "mr_by_position": STEPS + """\
         return [self.mr(self.words, self.total)]
 """,
     "callback": """\
@@ -154,14 +152,7 @@ METHODS = {
             "--thirds", type="int", action="callback", callback=noted, callback_args=(3,)
         )
 
-    def mapper(self, _, line):
-        for word in line.split():
-            if len(word) <= self.options.longest:
-                yield word, 1
-
-    def reducer(self, word, ones):
-        yield word, sum(ones)
-""",
+""" + COUNT.replace("LONGEST", "self.options.longest"),
     "add_file_option": """\
     def configure_options(self):
         super().configure_options()
@@ -184,24 +175,8 @@ METHODS = {
         super().load_options(args)
         self.longest = 3 if self.is_mapper_or_reducer() else 0
 
-    def mapper(self, _, line):
-        for word in line.split():
-            if len(word) <= self.longest:
-                yield word, 1
-
-    def reducer(self, word, ones):
-        yield word, sum(ones)
-""",
-    "job_step": """\
-    def words(self, _, line):
-        for word in line.split():
-            if len(word) <= 3:
-                yield word, 1
-
-    def total(self, word, ones):
-        yield word, sum(ones)
-
-    def steps(self):
+""" + COUNT.replace("LONGEST", "self.longest"),
+    "job_step": STEPS + """\
         from mrjob.step import MRJobStep
 
         return [MRJobStep(mapper=self.words, reducer=self.total)]
@@ -247,7 +222,7 @@ def test_a_program_reads_the_output_line_by_line():
             yield line, len(line)
 
     job = Words(["-r", "inline", "--no-conf", "-"])
-    job.sandbox(stdin=__import__("io").BytesIO(b"b\na\n"))
+    job.sandbox(stdin=BytesIO(b"b\na\n"))
     assert job.args == ["-"]
     with job.make_runner() as runner:
         runner.run()
