@@ -12,10 +12,12 @@ import logging
 import random
 import signal
 import sys
+import sysconfig
 import threading
 import weakref
 from collections.abc import Iterable
 from functools import cache, wraps
+from itertools import chain
 from multiprocessing import process, util
 from typing import Any
 
@@ -27,6 +29,8 @@ _logging, _process, _threading, _util, _finalize = _USED
 #: if somebody has seeded them.
 _handlers: list[Any] = []
 _files: list[Any] = []
+#: Files that installed modules had open when they were first seen: there are thousands of modules.
+_installed: dict[str, list[Any]] = {}
 _state: Any = None
 _is_seeded = False
 
@@ -49,12 +53,23 @@ def prepare() -> None:
     global _state
     _state = random.getstate() if _is_seeded else None
     _handlers[:] = _logging._handlerList
-    modules = [getattr(module, "__dict__", {}) for module in list(sys.modules.values())]
-    values = [one for own in modules for one in list(own.values())]
-    # By its type: what a module has in the place of an old name may warn when it is asked.
-    _files[:] = [one for one in values if issubclass(type(one), _BUFFERED)]
+    own = []
+    for name, module in list(sys.modules.items()):
+        if name not in _installed:
+            found = _files_of(module)
+            if str(getattr(module, "__file__", None)).startswith(_LIBRARIES):
+                _installed[name] = found
+            else:
+                own += found
+    _files[:] = chain(own, *_installed.values())
     with contextlib.suppress(OSError):
         _write(_files)
+
+
+def _files_of(module: Any) -> list[Any]:
+    # By its type: what a module has in the place of an old name may warn when it is asked.
+    values = list(getattr(module, "__dict__", {}).values())
+    return [one for one in values if issubclass(type(one), _BUFFERED)]
 
 
 def begin() -> None:
@@ -120,6 +135,9 @@ def _ends_by_closing(kind: type) -> bool:
 
 #: What files raise that are closed, detached, read by nobody, or somebody's own.
 _REFUSALS = (BrokenPipeError, ValueError, TypeError, AttributeError)
+
+#: Where installed modules are, as Python's own.
+_LIBRARIES = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib"))
 
 #: In the order in which they pass on what was written.
 _BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)
