@@ -61,6 +61,16 @@ trust_option = click.option(
 )
 
 
+def _names(
+    context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Names of columns, joined by commas: all that an option is given with."""
+    return tuple(name for one in given for name in re.split(r"\s*,\s*", one))
+
+
+#: What click needs for an option that takes names of columns.
+NAMES: dict[str, Any] = {"multiple": True, "callback": _names, "metavar": "NAME[,NAME...]"}
+
 #: Options of CSV files: name, help, and what else click needs.
 CSV: list[tuple[str, str, dict[str, Any]]] = [
     (

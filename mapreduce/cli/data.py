@@ -13,6 +13,7 @@ from mapreduce.cli.common import (
     CSV,
     FOLDER,
     LOCATION,
+    NAMES,
     json_option,
     output_options,
     print_json,
@@ -49,7 +50,7 @@ def data() -> None:
 data.add_command(data_split.split)
 
 
-@data.command()
+@data.command(cls=GroupedCommand)
 @click.argument("out", type=LOCATION)
 @SEED
 @output_options
@@ -72,11 +73,6 @@ def digits(out: AnyPath, seed: int, quiet: bool, as_json: bool) -> None:
         _report(targets[name], manifest)
 
 
-def _names(context: Any, parameter: Any, value: str | None) -> tuple[str, ...] | None:
-    """Names joined by commas."""
-    return None if value is None else tuple(value.split(","))
-
-
 #: Options of tables, in the order of the help: name, help, and what else click needs.
 _TABLE: list[tuple[str, str, dict[str, Any]]] = [
     (
@@ -92,11 +88,11 @@ _TABLE: list[tuple[str, str, dict[str, Any]]] = [
         "Whether labels are classes or numbers.  [default: as they look]",
         {"type": click.Choice(["classification", "regression"])},
     ),
-    ("--drop", "Columns to leave out, joined by commas.", {"callback": _names}),
+    ("--drop", "Columns to leave out.", NAMES),
     (
         "--columns",
         "Columns that are features, or one of lists.  [default: all others]",
-        {"callback": _names},
+        NAMES,
     ),
     (
         "--missing",
@@ -113,14 +109,14 @@ _TABLE: list[tuple[str, str, dict[str, Any]]] = [
     (
         "--number",
         "Columns of numbers, even with signs of money or spaces in them.",
-        {"callback": _names},
+        NAMES,
     ),
     (
         "--category",
         "Columns of names, even if they look like numbers or ids.",
-        {"callback": _names},
+        NAMES,
     ),
-    ("--text", "Columns of texts, whose words are hashed.", {"callback": _names}),
+    ("--text", "Columns of texts, whose words are hashed.", NAMES),
     (
         "--date-format",
         "NAME=FORMAT of a column of dates, such as day=DD/MM/YYYY; may be repeated.",
@@ -464,7 +460,7 @@ def describe(
         echo(description.as_text(found))
 
 
-@data.command()
+@data.command(cls=GroupedCommand)
 @click.argument("folder", metavar="DATA", type=FOLDER)
 @click.argument("out", type=FOLDER)
 @click.option("--like", type=FOLDER, help="Take the statistics of this standardised dataset.")

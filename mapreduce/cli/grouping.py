@@ -1,5 +1,6 @@
 """Commands with many options: ``--help`` shows the common ones, ``--help-all`` all, in groups."""
 
+from collections import Counter
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ class GroupedCommand(click.Command):
     """A command whose help has a heading for each group of options.
 
     Those without a group come first; beside them ``--help`` shows only ``common`` ones, if named.
+    An option of one value is an error where it comes twice, since one of them would not count.
     """
 
     def __init__(self, *args: Any, common: str = "", **more: Any) -> None:
@@ -37,6 +39,15 @@ class GroupedCommand(click.Command):
                 help="Show all options, in groups, and exit.",
             )
             self.params.append(show_all)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        _, _, order = self.make_parser(ctx).parse_args([*args])
+        for one, count in Counter(order).items():
+            takes_many = not isinstance(one, click.Option) or one.multiple or one.is_flag
+            if count > 1 and not takes_many:
+                expected = f"expected it once, found it {count} times"
+                raise click.UsageError(f"{one.opts[-1]}: {expected}. It takes one value", ctx)
+        return super().parse_args(ctx, args)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         is_short = self.common and not ctx.meta.get(SHOW_ALL)

@@ -8,6 +8,7 @@ from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.cli.common import (
     CSV,
     LOCATION,
+    NAMES,
     json_option,
     moved_data_option,
     open_run,
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _READING: list[tuple[str, str, dict[str, Any]]] = [
-    ("--drop", "Columns to leave out, joined by commas.", {}),
+    ("--drop", "Columns to leave out.", NAMES),
     (
         "--na",
         "Word that stands for a missing field; may be repeated.",
@@ -48,8 +49,7 @@ def _reading(command: Any) -> Any:
 def _given(values: dict[str, Any]) -> dict[str, Any]:
     """The options of :func:`_reading`, taken out of all."""
     names = [flag.split("/")[0][2:] for flag, *_ in (*_READING, *CSV)]
-    found = {name: values.pop(name) for name in names}
-    return {**found, "drop": _names(found["drop"])}
+    return {name: values.pop(name) for name in names}
 
 
 @click.command(cls=GroupedCommand)
@@ -122,9 +122,10 @@ def predict(
 
     DATA is a dataset, or a file of a table. OUT is a file if its name ends in .parquet or .csv,
     else a folder of Parquet files. There is a row for each example, in the order of the files that
-    DATA comes from. The columns are row (the number of the example, from 0), id and label (if DATA
-    has them), prediction, and for a classifier probability and probabilities. If you stop a command
-    that writes a folder, run it again to complete the predictions.
+    DATA comes from. The columns are row (the number of the example, from 0), the id, under the name
+    of its column, and label (if DATA has them), prediction, and for a classifier probability and
+    probabilities. If you stop a command that writes a folder, run it again to complete the
+    predictions.
     """
     pin_profile(run)
     from mapreduce.inference import predict as job
@@ -140,14 +141,15 @@ def predict(
     ):
         named = {**values, "out": parts}
         completed, execution = _prepare(directory, folder, named, str(data), labelled=False)
-        rows = job.predict(directory, completed, folder.absolute(), parts.absolute(), execution)
+        places = folder.absolute(), parts.absolute()
+        rows = job.predict(directory, completed, *places, execution, id)
     if as_json:
         print_json({"rows": rows, "out": str(out)})
     else:
         echo(f"{out}: {rows:,} predictions")
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("run", type=LOCATION)
 @click.option("--to", "out", type=LOCATION, required=True, help="File .npz or .safetensors.")
 @moved_data_option
@@ -207,10 +209,6 @@ def _evaluated(
             )
     check_data(str(place), config.plan.eval_sha256)
     return place
-
-
-def _names(given: str | None) -> tuple[str, ...]:
-    return tuple(given.split(",")) if given else ()
 
 
 def _warn(message: str) -> None:

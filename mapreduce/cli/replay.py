@@ -22,10 +22,11 @@ from mapreduce.cli.common import (
     runner_options,
     trust_option,
 )
+from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.support.printable import echo
 
 
-@click.command()
+@click.command(cls=GroupedCommand)
 @click.argument("run", type=LOCATION)
 @click.option("--out", type=FOLDER, help="Keep the new run in this folder. It must not exist.")
 @runner_options()

@@ -51,8 +51,8 @@ class Writer:
             with storage_errors("write", self._path):
                 self._writer.close()
 
-    def finish(self) -> ListedIds | None:
-        """The file for the manifest, once it is closed.
+    def finish(self, files: str) -> ListedIds | None:
+        """The file for the manifest, once it is closed; ``files`` are those of the source.
 
         Raises DataError (two rows have one id).
         """
@@ -60,11 +60,11 @@ class Writer:
             return None
         hashes = np.sort(np.concatenate(self._hashes))
         if (hashes[1:] == hashes[:-1]).any():
-            self._check_unique()
+            self._check_unique(files)
         with storage_errors("read", self._path), self._path.open("rb") as file:
             return ListedIds(FILE, hashlib.file_digest(file, "sha256").hexdigest(), self._kind)
 
-    def _check_unique(self) -> None:
+    def _check_unique(self, files: str) -> None:
         """Two hashes are equal: look at the ids themselves."""
         table = pq.read_table(self._path)
         counts = pc.value_counts(table["id"])
@@ -73,9 +73,9 @@ class Writer:
             name = repeated[0]["values"].as_py()
             rows = table["row"].filter(pc.equal(table["id"], name))[:2].to_pylist()
             raise DataError(
-                f"the id {name!r} is that of rows {rows[0] + 1} and {rows[1] + 1}: expected an id "
-                f"for each row. Name another column with --id, or none: predictions have the "
-                f"rows' numbers anyway"
+                f"{files}: the id {name!r} is that of rows {rows[0] + 1} and {rows[1] + 1}: "
+                f"expected an id for each row. Name another column with --id, or none: predictions "
+                f"have the rows' numbers anyway"
             )
 
 

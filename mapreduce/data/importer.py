@@ -172,7 +172,7 @@ def _shuffled(
         for rows in source.chunks:
             if not _count(rows.features):
                 continue
-            _check_numbers(rows, buckets.read)
+            _check_numbers(rows, buckets.read, _files(source))
             if buckets.by_label:
                 _check_classes(rows.labels, source)
             labels = rows.labels
@@ -193,7 +193,7 @@ def _shuffled(
         raise DataError(f"{_files(source)}: expected at least one row, found none")
     if buckets.weight == 0:
         raise DataError(f"{_files(source)}: all weights are 0, so that no row counts")
-    listed = named.finish()
+    listed = named.finish(_files(source))
     finished = source.finish() if source.finish is not None else None
     recipe = None
     if finished is not None:
@@ -242,7 +242,7 @@ def _is_number(labels: Array | None) -> bool:
     return labels is not None and labels.dtype.kind == "f"
 
 
-def _check_numbers(rows: Rows, first: int) -> None:
+def _check_numbers(rows: Rows, first: int, files: str) -> None:
     """Refuse numbers to be predicted and weights that would spoil every sum."""
     checks = [(rows.labels, "label", -np.inf)] if _is_number(rows.labels) else []
     checks.append((rows.weights, "weight", 0.0))
@@ -250,10 +250,11 @@ def _check_numbers(rows: Rows, first: int) -> None:
         if numbers is not None:
             bad = ~(np.isfinite(numbers) & (numbers >= least))
             if bad.any():
-                row = int(bad.argmax())
+                at = int(bad.argmax())
+                row = first + at if rows.numbers is None else int(rows.numbers[at])
                 kind = "finite number" if least else "finite number from 0 on"
                 raise DataError(
-                    f"row {first + row + 1} of the source: its {name} is {numbers[row]}: expected "
+                    f"{files}, row {row + 1} of the source: its {name} is {numbers[at]}: expected "
                     f"a {kind}"
                 )
 

@@ -26,6 +26,7 @@ from hdfs_utils.publish import SUCCESS, put_if_absent
 from mapreduce.data import ids
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.manifest import Manifest
+from mapreduce.data.readers.opening import fitted_of
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.executors.jobs import run_job
@@ -39,19 +40,22 @@ Pairs = Iterator[tuple[str, Message]]
 
 #: Each shard sends a message to each part, which would be too many for more parts.
 MOST_PARTS = 256
+#: Columns of predictions beside the ids, which cannot have one of these names.
+_COLUMNS = ("row", "label", "prediction", "probability", "probabilities")
 
 
 class PredictJob(InferenceJob):
     """Predicts a shard in each map task, and publishes ranges of rows as Parquet files.
 
     Columns: ``row`` (int64, the number in the data's source, from 0 on), ``id`` and ``label`` (if
-    the data have them), ``prediction``, and for a classifier ``probability`` of the prediction, and
-    ``probabilities`` of all classes.
+    the data have them; the id is called as its column), ``prediction``, and for a classifier
+    ``probability`` of the prediction, and ``probabilities`` of all classes.
     """
 
     def configure_args(self) -> None:
         super().configure_args()
         self.add_passthru_arg("--out", help="folder of the predictions")
+        self.add_passthru_arg("--id-name", help="what the ids are called, as JSON")
 
     def mapper(self, key: str, _: Message) -> Pairs:
         arrays = self._predict(int(key))
@@ -99,7 +103,9 @@ class PredictJob(InferenceJob):
     def _table(self, arrays: dict[str, Array]) -> Any:
         dataset = self.inference.dataset
         named = ids.of_rows(dataset.folder, dataset.manifest, arrays["row"])
-        first = {"row": arrays["row"]} | ({} if named is None else {"id": named})
+        first = {"row": arrays["row"]} | (
+            {} if named is None else {json.loads(self.options.id_name): named}
+        )
         if "prediction" in arrays:
             return pa.table({**first, **arrays})
         classes = pa.array(RunDir(path_of(self.options.run_dir)).config.classes)
@@ -125,10 +131,18 @@ def _first_rows(manifest: Manifest) -> list[int]:
     return [0, *accumulate(shard.rows for shard in manifest.shards)][:-1:step]
 
 
-def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution: Execution) -> int:
+def predict(
+    run: RunDir,
+    completed: int,
+    data: AnyPath,
+    out: AnyPath,
+    execution: Execution,
+    id_name: str | None = None,
+) -> int:
     """Predict a dataset into a folder of Parquet files; returns the rows.
 
-    The files and the rows in them are in the order of the data's source. Files of an attempt that
+    ``id_name`` is the column that the ids come from; by default that of the dataset's recipe. The
+    files and the rows in them are in the order of the data's source. Files of an attempt that
     was stopped are kept. ``_SUCCESS`` is written last.
 
     Raises OutputError (the folder holds something else, or predictions of another model or of other
@@ -142,7 +156,10 @@ def predict(run: RunDir, completed: int, data: AnyPath, out: AnyPath, execution:
     _claim(out, {"model_sha256": digest, "data_sha256": manifest.sha256})
     if not (out / SUCCESS).exists():
         keys = [f"{shard:08d}" for shard in range(len(manifest.shards))]
-        options = {**described(run, completed, data), "--out": out}
+        recipe = fitted_of(data, manifest)
+        name = id_name or (recipe and recipe.recipe.id) or "id"
+        name = "id" if name in _COLUMNS else name
+        options = {**described(run, completed, data), "--out": out, "--id-name": json.dumps(name)}
         reducers = min(execution.workers, len(_first_rows(manifest)))
         run_job(PredictJob, options, keys, execution.for_paths(run.path, data, out), reducers)
         put_if_absent(out / SUCCESS, b"", sync=True)

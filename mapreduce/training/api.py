@@ -176,8 +176,8 @@ class Run:
         -------
         array or pyarrow.Table
             Of arrays (rows,) classes or numbers. Of tables and datasets a table with ``row``,
-            ``id`` and ``label`` if the data have them, ``prediction``, ``probability`` and
-            ``probabilities``.
+            ``label`` and the id, called as its column, if the data have them, ``prediction``,
+            ``probability`` and ``probabilities``.
 
         Raises
         ------
@@ -192,7 +192,7 @@ class Run:
             folder, out = self._imported(data, place, labelled=False, id=id), place / "out"
             shown = _shown_as(data)
             completed = prepare(self._run, folder, how, labelled=False, out=out, shown=shown)
-            prediction_job.predict(self._run, completed, folder, out, how)
+            prediction_job.predict(self._run, completed, folder, out, how, id)
             found = pa.concat_tables(map(pq.read_table, ordered(out.glob("part-*.parquet"))))
         if probabilities:
             flat = found["probabilities"].combine_chunks().flatten().to_numpy()

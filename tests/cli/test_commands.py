@@ -266,7 +266,7 @@ WEIGHTED = "x,y,w\n1,0.5,1\n2,1.5,0\n"
 BOTH = {"target": "number", "weighted": True}
 IMAGES = bytes([3, *[7] * 3072, 1, *[8] * 3072])
 SPARSE = "+1 1:0.5 4:2\n-1 2:1\n"
-DROPPED = "--drop id,label --label price --task regression"
+DROPPED = "--drop id --drop label --label price --task regression"
 PREDICTED = "--label y --weights w --task regression"
 
 #: A file of a format, options, rows and features, and what manifest and recipe have of it.

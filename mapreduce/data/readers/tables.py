@@ -15,12 +15,13 @@ from mapreduce.data import fields
 from mapreduce.data.batch import Array, Block, Csr
 from mapreduce.data.importer import Finished, ReadAgain, Rows, Source
 from mapreduce.data.recipes import kinds, summary
-from mapreduce.data.recipes.fitted import FittedRecipe, fit
+from mapreduce.data.recipes.fitted import ID_ROWS, FittedRecipe, fit
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.data.recipes.summary import Summary
 from mapreduce.data.shards import sparse_row_bytes
 from mapreduce.errors import DataError, UsageError
 from mapreduce.reduction.tree import Node, TreeFold
+from mapreduce.support.commands import command
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.support.threads import ordered_map
 
@@ -544,6 +545,7 @@ def source(
         description={"format": table.format, "files": [path.name for path in table.paths]},
         finish=reading.finish,
         typed=table.is_typed,
+        remarks=reading.remarks,
     )
 
 
@@ -639,6 +641,8 @@ class Reading:
         self._reader = Reader(table, recipe, self._roles, found, fixed=is_fixed)
         self._total: Summary | None = known and known[0]
         self.dropped = 0
+        self.remarks: list[str] = []
+        self._ids: list[str] = []
         self.unknown: dict[str, int] = {}
         self._missing: dict[str, int] = {}
         self._zoned: dict[str, int] = {}
@@ -681,6 +685,8 @@ class Reading:
                     raise
                 mislabelled = error
                 continue
+            if not leaves and self._like is None:
+                self._ids = self._about_ids(piece.block.numbers)
             if piece.summary is not None:
                 fold.add(Node(0, leaves), piece.summary)
             elif self._like is not None:
@@ -731,8 +737,7 @@ class Reading:
         place = (leaf.path, first, numbers)
         weights = column(self._roles.weights)
         if weights is not None:
-            name = self._roles.weights or ""
-            weights = self._numbers(name, weights, place)
+            weights = self._numbers(self._roles.weights or "", weights, place)
         labels = column(self._roles.label)
         if labels is not None:
             labels = self._labels(labels, place)
@@ -757,16 +762,37 @@ class Reading:
         self, name: str, column: Any, place: tuple[Path, int, Array], advice: str = ""
     ) -> Array:
         values, words = self._reader.numbers(name, column)
-        if (bad := words | np.isnan(values)).any():
+        least = 0.0 if name == self._roles.weights else -np.inf
+        if (bad := words | np.isnan(values) | (values < least)).any():
             (path, first, rows), at = place, int(bad.argmax())
             value = fields.shown(self._reader.given(column)[at].as_py(), np.dtype(np.float64))
-            found = f"expected a finite number, found {value}" + advice * (not words[at])
+            found = f"{' from 0 on' * bool(values[at] < least)}, found {value}"
+            found = f"expected a finite number{found}" + advice * (not words[at])
             raise fields.bad_value(path, first, name, int(rows[at]), found)
         return values
 
+    @property
+    def _read_as_numbers(self) -> list[str]:
+        return [name for name in self._roles.features if self._reader.kinds[name] != "text"]
+
+    def _about_ids(self, numbers: Array) -> list[str]:
+        """Remarks on columns of the first block that look like ids, and are features."""
+        is_whole = (numbers == np.floor(numbers)).all(axis=0)
+        differ = np.diff(np.sort(numbers, axis=0), axis=0).all(axis=0)
+        said = {*self._recipe.columns, *(self._recipe.only or ())}
+        return [
+            f"column {name}: its numbers in the first {len(numbers):,} rows are whole and all "
+            f"differ, as ids do, of which a model learns nothing. If they are, leave it out "
+            f"({command('--drop', name)}), or let predictions have it ({command('--id', name)})"
+            for name, is_one in zip(self._read_as_numbers, is_whole & differ, strict=True)
+            if is_one and len(numbers) >= ID_ROWS and name not in said
+            if self._reader.kinds[name].startswith("number")
+        ]
+
     def notes(self) -> list[str]:
-        """What a user should know about data for a model, once they are read."""
-        found = [
+        """What a user should know about the data, once they are read."""
+        found = [*self._ids]
+        found += [
             f"column {name}: {count:,} of the fields are none of the names in the training data, "
             f"and count as other"
             for name, count in self.unknown.items()
@@ -804,8 +830,8 @@ class Reading:
         columns = None
         if fitted.features is not None:
             columns = fitted.features
-        read = [name for name in self._roles.features if self._reader.kinds[name] != "text"]
-        places = {name: place for place, name in enumerate(read)}
+        self.remarks[:] = self.notes()
+        places = {name: place for place, name in enumerate(self._read_as_numbers)}
         used = [places[name] for name in fitted.numbers]
 
         def features(block: Block) -> Array | Csr:

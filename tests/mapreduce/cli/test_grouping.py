@@ -5,7 +5,7 @@ import re
 import click
 import pytest
 
-from mapreduce.cli.grouping import GroupedOption
+from mapreduce.cli.grouping import GroupedCommand, GroupedOption
 from mapreduce.cli.main import cli, main
 
 
@@ -70,6 +70,34 @@ def test_every_option_is_shown_once_and_fits_80_columns(names, capsys, monkeypat
     assert {*common} <= {one.name for one in options if isinstance(one, GroupedOption)}
     assert all((one.help or "")[-1:] in (".", "]") for one in options)
     assert max(map(len, text.splitlines())) <= 80
+
+
+NAMES = ["--drop", "a", "--drop", "b , c", "--drop", " d"]
+
+
+@pytest.mark.parametrize(
+    ("names", "arguments"),
+    [
+        ("data import", [*NAMES, "a.csv", "out"]),
+        ("evaluate", ["run", "a.csv", *NAMES]),
+        ("predict", ["run", "a.csv", *NAMES, "out"]),
+    ],
+)
+def test_names_of_columns_add_up(names, arguments):
+    """Blanks around a comma belong to no name; others may be a column's of a Parquet file."""
+    context = ALL[*names.split()].make_context(names, arguments)
+    assert context.params["drop"] == ("a", "b", "c", " d")
+
+
+@pytest.mark.parametrize(
+    "names", [name for name, one in ALL.items() if isinstance(one, GroupedCommand)], ids=" ".join
+)
+def test_an_option_of_one_value_is_refused_where_it_comes_twice(names, capsys):
+    for option in ALL[names].params:
+        if isinstance(option, click.Option) and not (option.multiple or option.is_flag):
+            flag = next(name for name in option.opts if name.startswith("--"))
+            assert main([*names, flag, "1", "x", f"{flag}=2"]) == 2
+            assert f"{flag}: expected it once, found it 2 times" in capsys.readouterr().err
 
 
 def test_a_mistyped_option_that_help_does_not_show_is_found(capsys):

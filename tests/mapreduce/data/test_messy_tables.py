@@ -109,6 +109,12 @@ REFUSED = {
     "a word among labels": ("x,label\n1,1.5\n2,?\n3,2\n", {}, "row 2, column label: expected a fi"),
     "missing id": ("x,i,label\n1,u,a\n2,,b\n", {"id": "i"}, "row 2, column i: expected an id, fou"),
     "missing weight": ("x,w,label\n1,1,a\n2,,b\n", {"weights": "w"}, "row 2, column w: expected a"),
+    "bad weight after rows left out": (
+        "x,w,label\n1,1,a\n2,2,\n3,-2,b\n", {"weights": "w", "missing_label": "drop"},
+        "a.csv, row 3, column w: expected a finite number from 0 on, found -2"),
+    "bad label after rows left out": (
+        "x,w,label\n,1,1.5\n2,2,2.5\n3,0,inf\n", {"missing": "drop"},
+        "a.csv, row 3, column label: expected a finite number, found inf"),
     "a constant that is none": ("x,label\n1,a\n,b\n", {"columns": {"x": Rule(missing="constant",
                                 constant="u")}}, "constant: expected a number, found 'u'"),
     "nothing left": ("x,y,label\n1,,a\n,2,b\n", {"missing": "drop"}, "expected at least one row, "),
@@ -296,6 +302,33 @@ def test_columns_that_say_nothing_are_left_out(write):
         "word": "it is the same in all rows: 'same'",
         "none": "all of its fields are missing",
     }
+
+
+def test_of_a_feature_that_looks_like_an_id_it_is_said(write):
+    """As numbers of a trip: whole, and no two are equal."""
+    rows = [f"{900 - i},{i % 9},{i + 0.5},2024-01-{i + 1:02},{'ab'[i % 2]}" for i in range(25)]
+    path = write(lines("my ride,few,x,day,label", *rows))
+
+    def remarks(**fields):
+        source = opening.table([path], "csv", Recipe(**fields))
+        read(source)
+        source.finish()
+        return source.remarks
+
+    (found,) = remarks()
+    assert found.startswith("column my ride: its numbers in the first 25 rows are whole and all di")
+    assert "(--drop 'my ride')" in found and "(--id 'my ride')" in found
+    for said in ({"only": ("my ride", "x")}, {"columns": numbers(**{"my ride": "number"})}):
+        assert remarks(**said) == []
+    assert remarks(drop=("my ride",)) == remarks(id="my ride") == []
+
+
+def test_rows_are_those_of_the_file_that_has_them(write, tmp_path):
+    paths = [write("x,w,label\n1,1,a\n2,2,b\n", "a.csv")]
+    paths.append(write("x,w,label\n1,1,\n2,-1,b\n", "b.csv"))
+    source = opening.table(paths, "csv", Recipe(weights="w", missing_label="drop"))
+    with pytest.raises(DataError, match=r"b\.csv, row 2, column w: .* from 0 on, found -1"):
+        import_rows(source, tmp_path / "out", 0)
 
 
 def test_labels_and_weights_are_written_as_features_are(write):
@@ -582,7 +615,7 @@ def test_predictions_of_messy_files(write, tmp_path):
         assert re.search(message, done.stderr)
         assert "Traceback" not in done.stderr
         if code == 0:
-            assert (tmp_path / "out.csv").read_text().startswith('"row","id","prediction"')
+            assert (tmp_path / "out.csv").read_text().startswith('"row","name","prediction"')
         (tmp_path / "out.csv").unlink(missing_ok=code != 0)
     left = {"train.csv", "data", "run", "new.csv"}
     assert {path.name for path in tmp_path.iterdir()} == left

@@ -64,9 +64,9 @@ def test_the_order_of_columns_does_not_matter(trained, tmp_path):
     assert trained.evaluate(straight).accuracy > 0.85
     first, other = trained.predict(straight), trained.predict(shuffled)
     assert first == other
-    assert first["id"].to_pylist() == [int(row["key"]) for row in table]
+    assert first["key"].to_pylist() == [int(row["key"]) for row in table]
     assert first["row"].to_pylist() == [*range(60)]
-    known = dict(zip(first["id"].to_pylist(), first["prediction"].to_pylist(), strict=True))
+    known = dict(zip(first["key"].to_pylist(), first["prediction"].to_pylist(), strict=True))
     hits = sum(known[int(row["key"])] == row["label"] for row in table)
     assert hits / 60 == trained.evaluate(straight).accuracy
 
@@ -86,6 +86,15 @@ def test_tables_in_memory_and_parquet_give_the_same(trained, tmp_path):
     expected = trained.predict(path)
     assert trained.predict(typed) == expected
     assert trained.predict(tmp_path / "a.parquet") == expected
+
+
+@pytest.mark.parametrize("name", ["--id", 'größe, "x"', "row", "prediction"])
+def test_ids_are_called_as_their_column_if_no_other_column_is(trained, name):
+    columns = {name: ["u", "v"], "size": [1.0, 2.0], "town": ["a", "b"], "seen": ["2024-01-01"] * 2}
+    found = trained.predict(pa.table(columns), id=name)
+    expected = "id" if name in ("row", "prediction") else name
+    assert found.column_names == ["row", expected, "prediction", "probability", "probabilities"]
+    assert found[expected].to_pylist() == ["u", "v"]
 
 
 def test_a_prediction_of_a_row_does_not_depend_on_the_label(trained, tmp_path):
@@ -135,7 +144,7 @@ def test_commands(trained, tmp_path):
     assert "column town: 1 of the fields are none of the names in the training data" in done.stderr
     with (tmp_path / "out.csv").open(newline="") as file:
         found = [*csv.DictReader(file)]
-    assert [row["id"] for row in found] == [row["key"] for row in table]
+    assert [row["key"] for row in found] == [row["key"] for row in table]
     again = gradreduce("predict", trained.path, path, "out.csv", "--drop", "more", cwd=tmp_path)
     assert (again.returncode, "exists already" in again.stderr) == (73, True)
     shown = succeed("evaluate", trained.path, path, "--drop", "more", cwd=tmp_path)
