@@ -105,8 +105,20 @@ def _load_array_functions() -> None:
 _load_array_functions()
 
 
+def _is_first(folder: Path) -> bool:
+    """Whether no process has told that it compiles into this folder, before this one does."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / ".told").touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
 class _ReportOnce(event.Listener):
-    """Prints a line when a process first compiles a kernel."""
+    """Prints a line when the first kernel of a machine is compiled, or of a process alone."""
 
     reported = False
 
@@ -120,6 +132,8 @@ class _ReportOnce(event.Listener):
             # bytes in its place.
             folder = os.environ.get("NUMBA_CACHE_DIR")
             kept = f"once for this machine, into {folder}" if folder else "for this process only"
+            if folder and not _is_first(Path(folder)):
+                return
             print(f"compiling kernels, {kept}", file=sys.__stderr__, flush=True)
 
     def on_end(self, event: Any) -> None:

@@ -8,6 +8,8 @@ from mapreduce.support.suggest import did_you_mean, missing, names_in
 def test_the_name_that_is_most_alike():
     assert did_you_mean("atam", ["sgd", "adam", "adamw"]) == " Did you mean adam?"
     assert did_you_mean("sgdd", ["sgd"], "--{}") == " Did you mean --sgd?"
+    assert did_you_mean("kye", ["key"]) == " Did you mean key?"
+    assert did_you_mean("forest", ["resnet8"]) == ""
     assert did_you_mean("x", ["sgd", "adam"]) == did_you_mean("x", []) == ""
 
 
