@@ -4,26 +4,13 @@ from typing import Any
 
 import click
 
-from mapreduce.cli.common import own_options, print_json
+from mapreduce.cli.common import own_options, print_json, sample_options
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "max_content_width": 100})
 @click.argument("job")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[INPUT]...")
-@click.option(
-    "--lines",
-    type=click.IntRange(1, 100_000),
-    default=1000,
-    show_default=True,
-    help="Read at most this many lines; of a longer input, take a sample.",
-)
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(0.1, 3600),
-    default=10.0,
-    show_default=True,
-    help="Stop a task that takes longer than this many seconds.",
-)
+@sample_options(1000)
 @click.option(
     "--shrink",
     type=click.IntRange(0, 10_000),

@@ -97,6 +97,29 @@ def with_options(options: list[tuple[str, str, dict[str, Any]]], group: str = "C
     return decorate
 
 
+def sample_options(lines: int) -> Callable[[Command], Command]:
+    """How much of its input a job that is followed reads, and how long its tasks may take."""
+
+    def decorate(command: Command) -> Command:
+        number = click.option(
+            "--lines",
+            type=click.IntRange(1, 100_000),
+            default=lines,
+            show_default=True,
+            help="Read at most this many lines; of a longer input, take a sample.",
+        )
+        seconds = click.option(
+            "--time-limit",
+            type=click.FloatRange(0.1, 3600),
+            default=10.0,
+            show_default=True,
+            help="Stop a task that takes longer than this many seconds.",
+        )
+        return number(seconds(command))
+
+    return decorate
+
+
 class _Runner(click.Choice):  # type: ignore[type-arg]
     """A runner of the toolkit, or of a package, which is only looked for if it is named."""
 

@@ -16,6 +16,7 @@ from mapreduce.cli.common import (
     print_json,
     quiet_mrjob,
     remote_data_option,
+    sample_options,
     trust_option,
 )
 from mapreduce.errors import MissingInputError, UsageError
@@ -68,20 +69,7 @@ _OPTIONS: dict[str, Any] = {
     help="For a run: the largest number of partial sums that one reducer merges, a power of 2; 0 "
     "merges all.  [default: the run's]",
 )
-@click.option(
-    "--lines",
-    type=click.IntRange(1, 100_000),
-    default=2000,
-    show_default=True,
-    help="Read at most this many lines; of a longer input, take a sample.",
-)
-@click.option(
-    "--time-limit",
-    type=click.FloatRange(0.1, 3600),
-    default=10.0,
-    show_default=True,
-    help="Stop a task that takes longer than this many seconds.",
-)
+@sample_options(2000)
 @moved_data_option
 @remote_data_option
 @trust_option
