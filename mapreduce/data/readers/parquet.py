@@ -40,13 +40,8 @@ def source(
     Features are columns of numbers, texts, dates and booleans, or one column of lists of numbers,
     which are taken as they are.
 
-    Parameters
-    ----------
-    paths : list of Path
-    recipe : Recipe, optional
-        What is to become of the columns.
-    like : FittedRecipe, optional
-        The recipe of a dataset that a model was trained on.
+    ``recipe``: What is to become of the columns. ``like``: The recipe of a dataset that a model was
+    trained on.
 
     Raises UsageError (no files, or no such column), DataError (a file is not a Parquet file, the
     files' schemas differ, or a column cannot be used as it is to be. While the rows are read: a
@@ -106,7 +101,7 @@ class ParquetTable:
         """Some columns, in batches of at most so many rows that lie in one row group."""
         for path in self.paths:
             starts = True
-            with _opened(path) as file:
+            with opened(path) as file:
                 for group in range(file.num_row_groups):
                     for batch in file.iter_batches(rows, row_groups=[group], columns=[*names]):
                         yield Leaf(path, starts, batch)
@@ -147,7 +142,7 @@ class ParquetTable:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[Any]:
     """A Parquet file; what Arrow says of a damaged one becomes a ``DataError``."""
     check_source(path)
     what, advice = "is not a Parquet file, or damaged", ". Write or fetch it again"
@@ -165,7 +160,7 @@ def _types(path: Path) -> dict[str, Any]:
     Dictionaries are categories; of other values than texts only the schema that Arrow writes beside
     that of Parquet tells.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         schema, stored = file.schema_arrow, (file.metadata.metadata or {}).get(ARROW_SCHEMA)
         written = schema
         if stored is not None:
@@ -181,7 +176,7 @@ def _types(path: Path) -> dict[str, Any]:
 
 
 def _rows(path: Path) -> int:
-    with _opened(path) as file:
+    with opened(path) as file:
         return int(file.metadata.num_rows)
 
 

@@ -19,11 +19,10 @@ from mapreduce.data.batch import Array
 from mapreduce.data.fields import NUMBER
 from mapreduce.data.readers.csv import LONGEST_LINE, check_delimiter, check_line
 from mapreduce.data.readers.files import check_source, open_source
-from mapreduce.data.readers.parquet import ARROW_SCHEMA
+from mapreduce.data.readers.parquet import ARROW_SCHEMA, opened
 from mapreduce.data.readers.tables import preview
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
-from mapreduce.support.reading import reading
 
 BLOCK_BYTES = 4 << 20
 #: Rows of a row group of Parquet.
@@ -39,11 +38,8 @@ Write = Callable[[Any], None]
 def open_files(paths: Sequence[Path], recipe: Recipe) -> "CsvFiles | ParquetFiles":
     """Files of CSV, gzipped or not, or of Parquet, as their first bytes say.
 
-    Parameters
-    ----------
-    recipe : Recipe
-        Its ``delimiter``, ``quote``, ``encoding``, ``decimal`` and ``header`` are those of CSV
-        files. A header that is None is one if no field of the first line is a number.
+    ``recipe``: Its ``delimiter``, ``quote``, ``encoding``, ``decimal`` and ``header`` are those of
+    CSV files. A header that is None is one if no field of the first line is a number.
 
     Raises UsageError (no files, files of both kinds, or a first line that may be a header or a
     row), MissingInputError, DataError (a file is missing or damaged, the files' columns differ, or
@@ -201,7 +197,7 @@ class ParquetFiles:
         self._paths = paths
         schemas, stored = [], None
         for path in paths:
-            with _opened(path) as file:
+            with opened(path) as file:
                 schemas.append(file.schema_arrow)
                 stored = stored or (file.metadata.metadata or {}).get(ARROW_SCHEMA)
         # Of categories that are no texts only the schema that was written first knows.
@@ -215,7 +211,7 @@ class ParquetFiles:
         """Some columns, of the types that the schema says."""
         for path in self._paths:
             first = 0
-            with _opened(path) as file:
+            with opened(path) as file:
                 for batch in file.iter_batches(columns=list(wanted)):
                     yield path, first, batch
                     first += len(batch)
@@ -245,17 +241,6 @@ class ParquetFiles:
                 write(pending.pop(), 0)
             writer.close()
             os.fsync(file.fileno())
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    what, advice = "is not a Parquet file, or damaged", ". Write or fetch it again"
-    with (
-        reading(str(path), what, pa.ArrowException, advice=advice),
-        path.open("rb") as raw,
-        pq.ParquetFile(raw, page_checksum_verification=True) as file,
-    ):
-        yield file
 
 
 def _first_line(path: Path, file: BinaryIO) -> bytes:
