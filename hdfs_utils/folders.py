@@ -23,12 +23,8 @@ def publish_folder(
 ) -> None:
     """Publish a folder of files: all of them or none.
 
-    Parameters
-    ----------
-    files : mapping of str to bytes-like or callable
-        Content by name, or what gives it when its turn comes.
-    marker : str
-        Name of the file that is written last.
+    ``files``: Content by name, or what gives it when its turn comes. ``marker``: Name of the file
+    that is written last.
 
     Raises FileExistsError (the folder is there already), StorageError (it could not be written;
     nothing of it is visible).

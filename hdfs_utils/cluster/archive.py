@@ -19,12 +19,7 @@ from hdfs_utils.errors import DaemonError
 
 
 def archive(hadoop: Path, runtime: java.Java, progress: Progress) -> Path | None:
-    """The archive for a Java; made if it is not there yet.
-
-    Returns
-    -------
-    Path or None
-        None for a Java that has no such archives.
+    """The archive for a Java; made if it is not there yet. None for a Java without such archives.
 
     Raises ClusterError (the small cluster that is recorded does not work).
     """

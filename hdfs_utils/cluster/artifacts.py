@@ -48,12 +48,7 @@ def hadoop_folder() -> Path:
 
 
 def assemble(progress: Progress) -> Path:
-    """Download the jars, unless that was done, and check every one.
-
-    Returns
-    -------
-    Path
-        A folder with ``lib/*.jar``.
+    """Download the jars, unless that was done, and check them; returns a folder with ``lib/*.jar``.
 
     Raises RequirementError (Maven is not installed), DownloadError (Maven failed, or a jar is not
     the one that was pinned), StorageError (the disk is full, or the folder cannot be written).

@@ -56,23 +56,14 @@ def up(
 ) -> Cluster:
     """Start the missing processes of this user's cluster, and wait until all are ready.
 
-    Parameters
-    ----------
-    nodes : int, optional
-        Data nodes and node managers, 1 to 9; default: as before, else 3.
-    fresh : bool
-        Stop a cluster that runs, and delete what its HDFS holds.
-    progress : callable
-        Called with the current activity, the amount done, and the total.
-    port : int, optional
-        The first of 100 ports; default: as before, else 19800 or the next hundred that is free.
-    gpus : int, optional
-        Units of ``yarn.io/gpu`` that each node counts; default: as before, else none.
+    Then HDFS has all data nodes and is out of safe mode, YARN has all nodes, the history answers.
 
-    Returns
-    -------
-    Cluster
-        HDFS has all data nodes and is out of safe mode, YARN has all nodes, the history answers.
+    ``nodes``: Data nodes and node managers, 1 to 9; default: as before, else 3.
+    ``fresh``: Stop a cluster that runs, and delete what its HDFS holds.
+    ``progress``: Called with the current activity, the amount done, and the total.
+    ``port``: The first of 100 ports; default: as before, else 19800 or the next hundred that is
+      free.
+    ``gpus``: Units of ``yarn.io/gpu`` that each node counts; default: as before, else none.
 
     Raises ClusterError (Java, Maven or a port is missing, or a process did not become ready; what
     was started is stopped again), StorageError (the disk is full, or a folder cannot be written).
@@ -126,13 +117,9 @@ def down(progress: Progress = silent) -> bool:
 def kill(role: str, number: int = 1) -> int:
     """Kill a process by SIGKILL, and wait until it is gone; returns the number it had.
 
-    Parameters
-    ----------
-    role : str
-        ``namenode``, ``datanode``, ``resourcemanager``, ``nodemanager``, ``historyserver``, or
-        ``appmaster``: the application master of a running job.
-    number : int
-        Which node, or which of the running jobs, in the order of their start; counted from one.
+    ``role``: ``namenode``, ``datanode``, ``resourcemanager``, ``nodemanager``, ``historyserver``,
+    or ``appmaster``: the application master of a running job. ``number``: Which node, or which of
+    the running jobs, in the order of their start; counted from one.
 
     Raises NotRunningError (no such process exists).
     """

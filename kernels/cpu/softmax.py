@@ -34,7 +34,7 @@ def softmax_cross_entropy(logits: Array, labels: Labels, weights: Weights | None
     weights : array (rows,), float64, optional
         How much each row counts; 1 if not given.
 
-    Returns Sum of the losses of all rows, times their weights, in nats. NaN if a logit is NaN or
+    Returns the sum of all rows' losses, times their weights, in nats. NaN if a logit is NaN or
     infinity, or all logits of a row are minus infinity; one that is minus infinity is a class of
     probability 0.
     """

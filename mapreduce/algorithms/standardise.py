@@ -150,23 +150,11 @@ def standardise(
     Dense features are centred and scaled, sparse ones are scaled only. Labels, weights and the
     order of the rows stay. The folder appears under its name when it is complete.
 
-    Parameters
-    ----------
-    data : Path
-    out : Path
-        Must not exist, or be an empty folder.
-    dtype : {"float32", "float64"}
-        Of the standardised features.
-    execution : Execution
-        How to run the jobs.
-    like : Path, optional
-        A standardised dataset whose statistics to take.
-    per_channel : bool
-        Whether all positions of an image's channel have one mean and one deviation.
-
-    Returns
-    -------
-    Manifest, Statistics
+    ``out``: Must not exist, or be an empty folder.
+    ``dtype`` ("float32", "float64"): Of the standardised features.
+    ``execution``: How to run the jobs.
+    ``like``: A standardised dataset whose statistics to take.
+    ``per_channel``: Whether all positions of an image's channel have one mean and one deviation.
 
     Raises UsageError (``per_channel`` is for dense rows of the shape (channels, height, width) or
     (height, width), and not for given statistics), OutputError (``out`` exists already, or its

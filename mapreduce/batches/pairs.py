@@ -243,14 +243,9 @@ def is_columns(key: Any) -> bool:
 
 
 def encode_columns(write: Write, keys: "pa.Array", values: "pa.Array") -> Any:
-    """Lines of two columns.
+    """Lines of two columns: a ``pyarrow.LargeBinaryArray`` of records with their line feeds.
 
     ``write``: The ``write`` of a protocol. ``keys``, ``values``: Of equal length.
-
-    Returns
-    -------
-    pyarrow.LargeBinaryArray
-        Whole records, with their line feeds.
 
     Raises TypeError (the columns do not belong together, or the protocol cannot encode what is in
     them).
@@ -327,23 +322,15 @@ def arrow_layout(column: Any) -> tuple[Any, Any]:
 
 
 def decode_lines(read: Read, block: bytes, order: str | None = None) -> Any:
-    """The columns ``key`` and ``value`` of some lines.
+    """The columns ``key`` and ``value`` of some lines, as a ``pyarrow.RecordBatch``.
 
-    Parameters
-    ----------
-    read : callable
-        The ``read`` of a protocol.
-    block : bytes
-        Whole lines.
-    order : {"keys", "lines"}, optional
-        Sort by the bytes of the key, keeping the order within one key, or by those of the value
-        too.
+    Integers are int64, or uint64 where they do not fit; strings are string, numbers with a point
+    double; other values have the type that Arrow infers.
 
-    Returns
-    -------
-    pyarrow.RecordBatch
-        Integers are int64, or uint64 where they do not fit; strings are string, numbers with a
-        point double; other values have the type that Arrow infers.
+    ``read``: The ``read`` of a protocol.
+    ``block``: Whole lines.
+    ``order`` ("keys", "lines"): Sort by the bytes of the key, keeping the order within one key, or
+      by those of the value too.
 
     Raises DataError (keys or values have no type in common that Arrow knows).
     """

@@ -63,12 +63,8 @@ def without_views(column: Any) -> Any:
 def parsed(column: Any, dtype: np.dtype[Any]) -> tuple[Array, Array]:
     """The numbers of an Arrow column (rows,) of numbers, booleans or texts.
 
-    Returns
-    -------
-    values : array (rows,) of the dtype
-        NaN where a number is missing.
-    others : array (rows,), bool
-        Fields that are neither a finite number of the dtype nor missing.
+    Returns them, an array (rows,) of the dtype, NaN where one is missing; and which fields (rows,)
+    are neither a finite number of the dtype nor missing.
     """
     words: Array = np.zeros(len(column), bool)
     if pa.types.is_boolean(column.type):
@@ -106,14 +102,10 @@ def numbers(
 ) -> Array:
     """A column of numbers as an array (rows,).
 
-    Parameters
-    ----------
-    path, first, name
-        File, rows of the file before these, and name of the column, for messages.
-    advice : str
-        End of the message.
-    missing : bool
-        Whether one may be missing, and is NaN.
+    ``path``, ``first``, ``name``: File, rows of the file before these, and name of the column, for
+      messages.
+    ``advice``: End of the message.
+    ``missing``: Whether one may be missing, and is NaN.
 
     Raises DataError (one is missing, or not finite as a number of the dtype).
     """

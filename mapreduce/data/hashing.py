@@ -45,19 +45,14 @@ def hash_columns(
 ) -> Csr:
     """Sparse rows of columns.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names of the columns.
-    columns : sequence of array (rows,) or pyarrow.StringArray (rows,)
-        Numbers, NaN where one is missing; or texts, null where one is missing. A missing field
-        gives no entry.
-    bits : int
-        There are ``2**bits`` features.
-    dtype : {"float32", "float64"}
-        dtype of the values; sums are taken in float64, in the order of the columns.
+    ``names``: Names of the columns.
+    ``columns``: Numbers, NaN where one is missing; or texts, null where one is missing. A missing
+      field gives no entry.
+    ``bits``: There are ``2**bits`` features.
+    ``dtype`` ("float32", "float64"): dtype of the values; sums are taken in float64, in the order
+      of the columns.
 
-    Returns Without entries that are, or add up to, 0. A sum beyond the dtype's range is infinite.
+    Entries that are, or add up to, 0 are left out. A sum beyond the dtype's range is infinite.
     """
     rows = len(columns[0])
     indices = np.empty((rows, len(columns)), np.int64)

@@ -16,11 +16,8 @@ def columns(content: memoryview, schema: Any) -> tuple[int, list[Array]]:
     ``content``: The message; before it may come the start of the file with its schema. ``schema``:
     Numbers, and lists of them of fixed or of variable length; without nulls.
 
-    Returns
-    -------
-    int, list of array
-        Rows; for each column its values, flat, and before those of lists of variable length the
-        offsets (rows + 1,), int32.
+    Returns the number of rows; and for each column its values, flat, and before those of lists of
+    variable length the offsets (rows + 1,), int32.
 
     Raises ValueError (it is not such a record batch, or a buffer or an offset leads beyond its
     end).

@@ -39,14 +39,9 @@ def prepare(
     ``labelled`` data must have labels, tasks write to ``out``. Errors call the data what is
     ``shown``, if they come from elsewhere than their folder.
 
-    Raises
-    ------
-    DataError
-        The data do not fit the model, or have no labels; or the checkpoint is damaged.
-    MissingInputError
-        There are no data, or no checkpoint yet.
-    UsageError
-        Tasks could not open one of the paths.
+    Raises DataError (the data do not fit the model, or have no labels; or the checkpoint is
+    damaged), MissingInputError (there are no data, or no checkpoint yet), UsageError (tasks could
+    not open one of the paths).
     """
     config, shown = run.config, shown or str(data)
     manifest = Dataset(data).check_sizes()

@@ -25,17 +25,10 @@ def imported(
 ) -> Iterator[AnyPath]:
     """The dataset that a file of a table is, in a temporary folder; a dataset's folder as it is.
 
-    Parameters
-    ----------
-    run : RunDir
-    data : Path or RemotePath
-    warn : callable
-        Receives what a user should know about the file.
-    labelled : bool
-        Whether the file must have labels; else they are not read.
-    given
-        ``id``, ``drop``, ``na`` and how to read text files, as ``gradreduce data import`` takes
-        them.
+    ``warn``: Receives what a user should know about the file.
+    ``labelled``: Whether the file must have labels; else they are not read.
+    ``given``: ``id``, ``drop``, ``na`` and how to read text files, as ``gradreduce data import``
+      takes them.
 
     Raises UsageError (the model was not trained on a table, or an option is for files only),
     DataError (the file does not fit the recipe).

@@ -33,10 +33,8 @@ class TorchModule(Model):
     of squared differences divided by the number of values. The round of a single value has none,
     and leaves the running one as it is. Weights of rows do not change moments.
 
-    Parameters
-    ----------
-    factory : str
-        ``MODULE:NAME`` of a function or class that returns the module, and takes no arguments.
+    ``factory``: ``MODULE:NAME`` of a function or class that returns the module, and takes no
+    arguments.
 
     Raises UsageError (the device is not the CPU), MemberError (the factory or its module cannot be
     used).

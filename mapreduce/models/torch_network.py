@@ -74,17 +74,10 @@ def seed_of(key: Key) -> int:
 class Network:
     """A module whose parameters are parts of one vector, and their gradients of another.
 
-    Parameters
-    ----------
-    name : str
-        ``MODULE:NAME`` of the factory, for messages.
-    make : callable
-        The factory.
-    shape : tuple of int
-        Shape of a row.
-    outputs : int
-        Columns of the output.
-    dtype : dtype
+    ``name``: ``MODULE:NAME`` of the factory, for messages.
+    ``make``: The factory.
+    ``shape``: Shape of a row.
+    ``outputs``: Columns of the output.
 
     ``parameters``: Under torch's names, in the order of the modules: trained parameters; frozen
       ones and the running moments of batch norms as buffers. What is shared by several modules is

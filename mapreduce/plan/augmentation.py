@@ -28,13 +28,8 @@ class Augmentation(NamedTuple):
     def apply(self, batch: Batch, shape: tuple[int, ...], key: Key) -> Batch:
         """A batch with changed images; those of a row depend on its place in the key alone.
 
-        Parameters
-        ----------
-        batch : Batch
-        shape : tuple of int
-            Shape of an image: (channels, height, width), or (height, width).
-        key : Key
-            That of the batch.
+        ``shape``: Shape of an image: (channels, height, width), or (height, width). ``key``: That
+        of the batch.
 
         Raises DataError (the rows are sparse).
         """
@@ -78,12 +73,7 @@ def parse(spec: str) -> Augmentation:
 def check(spec: str, shape: tuple[int, ...], layout: str = "dense") -> None:
     """Refuse rows that an augmentation does not suit.
 
-    Parameters
-    ----------
-    spec : str
-    shape : tuple of int
-        Shape of a row.
-    layout : {"dense", "sparse"}
+    ``shape``: Shape of a row. ``layout`` ("dense", "sparse").
 
     Raises UsageError (see :func:`parse`; or the rows are no images, or smaller than the shift).
     """

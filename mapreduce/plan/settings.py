@@ -37,11 +37,8 @@ HELD_OUT = 0.05
 def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None) -> Plan:
     """The plan of a training.
 
-    Parameters
-    ----------
-    settings : Settings
-    data, evaluation : Manifest
-        The training data, and optionally the evaluation data, which are not compared here.
+    ``data``, ``evaluation``: The training data, and optionally the evaluation data, which are not
+    compared here.
 
     Raises UsageError (a setting is out of range, unknown, or contradicts another), DataError (the
     model cannot be trained on the training data).

@@ -146,12 +146,8 @@ RUNNER = grouped(
 def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
     """The last execution of a run, from a file that anybody may have written.
 
-    Returns
-    -------
-    dict
-        Numbers and choices, by the names of options.
-    list of str
-        Arguments for mrjob, to be shown. They can run programs, so they are not used.
+    Returns numbers and choices, by the names of options; and arguments for mrjob, to be shown. They
+    can run programs, so they are not used.
 
     Raises DataError (a value is of another type, or out of range).
     """

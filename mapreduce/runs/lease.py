@@ -134,12 +134,8 @@ def held(run: AnyPath, *, take_over: bool = False) -> Iterator[Holder | None]:
     ``run``: The run's folder. ``take_over``: Take the lease from a driver on another host, which
     the user knows to have ended.
 
-    Yields
-    ------
-    Holder or None
-        The driver that held the lease before and ended without giving it back.
-
-    Raises LeaseError (Another driver works on the run).
+    Yields the driver that held the lease before and ended without giving it back, if one did.
+    Raises LeaseError (another driver works on the run).
     """
     me = myself()
     with _locked(run) as is_locked:

@@ -39,14 +39,9 @@ class Line(Protocol):
 class Layout(NamedTuple):
     """How a round is divided, which does not change the result.
 
-    Attributes
-    ----------
-    tasks : int
-        Map tasks wanted for a round.
-    blocks : int
-        Blocks of the parameters.
-    fan_in : int
-        Most partial sums that one reducer merges, a power of two; 0 for no limit.
+    ``tasks``: Map tasks wanted for a round.
+    ``blocks``: Blocks of the parameters.
+    ``fan_in``: Most partial sums that one reducer merges, a power of two; 0 for no limit.
     """
 
     tasks: int
@@ -57,13 +52,9 @@ class Layout(NamedTuple):
 class Phase(NamedTuple):
     """A reduce of a round.
 
-    Attributes
-    ----------
-    name : str
-        Name of the strategy's method that reduces one key.
-    keys : int
-        Keys begin with the :func:`~mapreduce.strategies.leaf_ranges.block_key` of a number below
-        this. Keys of different numbers go to different tasks, if there are enough.
+    ``name``: Name of the strategy's method that reduces one key.
+    ``keys``: Keys begin with the :func:`~mapreduce.strategies.leaf_ranges.block_key` of a number
+      below this. Keys of different numbers go to different tasks, if there are enough.
     """
 
     name: str
@@ -73,16 +64,10 @@ class Phase(NamedTuple):
 class Traffic(NamedTuple):
     """Bytes of arrays that the units of a round exchange with the owners of the blocks.
 
-    Attributes
-    ----------
-    pushed : int
-        Updates and what else is combined, as they are sent.
-    plain : int
-        The same, if it were not compressed.
-    pulled : int
-        Parameters that units read, and a state that they share.
-    kept : int
-        What units keep of their own, which stays where they are mapped.
+    ``pushed``: Updates and what else is combined, as they are sent.
+    ``plain``: The same, if it were not compressed.
+    ``pulled``: Parameters that units read, and a state that they share.
+    ``kept``: What units keep of their own, which stays where they are mapped.
     """
 
     pushed: int
@@ -210,16 +195,9 @@ class Strategy(ABC):
     ) -> Arrays:
         """The arrays of a block after a message of :meth:`push` has arrived.
 
-        Parameters
-        ----------
-        step : int
-            Messages that were applied to the block before.
-        number : int
-        base : array
-            The parameters of the block for which the message was computed.
-        arrays : dict of str to array
-            ``params``, ``memory`` and the state's arrays. They are not changed.
-        message : Message
+        ``step``: Messages that were applied to the block before.
+        ``base``: The parameters of the block for which the message was computed.
+        ``arrays``: ``params``, ``memory`` and the state's arrays. They are not changed.
         """
         raise NotImplementedError(f"{type(self).__name__} does not apply messages one by one")
 
@@ -262,12 +240,8 @@ class Strategy(ABC):
     ) -> TreeFold[VectorSum]:
         """Add up the messages of :meth:`cut` for a block, or combine them in another way.
 
-        Those of the stages of a model are put together first.
-
-        Raises
-        ------
-        ConflictingNodesError
-            A repeated task has sent other bytes than the first one.
+        Those of the stages of a model are put together first. Raises ConflictingNodesError (a
+        repeated task has sent other bytes than the first one).
         """
         units = self.leaves(self.context.plan, completed)
         what = f"round {completed}, block {number}"

@@ -125,20 +125,13 @@ class State:
     ) -> None:
         """Publish a block after the round that follows ``completed`` ones, or after several.
 
-        Parameters
-        ----------
-        completed, number : int
-        arrays : dict of str to array
-            ``params``, and the strategy's arrays by name, all of the block's length. An array is
-            not written again if it is the very array of the block before.
-        rows : sequence of float
-            Number of rows, their weight and the sum of their losses in this round, and what the
-            strategy notes of it. A sequence of such, if there are several rounds.
-        scalars : array, optional
-            The optimizer's scalars; by default those of the block before.
-        rounds : int
-            Rounds that are published at once. A checkpoint of the plan may be due before them, and
-            after them, but not between them.
+        ``arrays``: ``params``, and the strategy's arrays by name, all of the block's length. An
+          array is not written again if it is the very array of the block before.
+        ``rows``: Number of rows, their weight and the sum of their losses in this round, and what
+          the strategy notes of it. A sequence of such, if there are several rounds.
+        ``scalars``: The optimizer's scalars; by default those of the block before.
+        ``rounds``: Rounds that are published at once. A checkpoint of the plan may be due before
+          them, and after them, but not between them.
 
         Raises NonFiniteError (a parameter is NaN or infinite).
         """

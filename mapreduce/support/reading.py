@@ -14,15 +14,10 @@ class reading:
     As a class and not by ``contextlib``: it may surround ``yield``, through which exceptions of
     others do not pass, but ``GeneratorExit`` does.
 
-    Parameters
-    ----------
-    what : str
-        The words for a damaged file: "PATH is damaged"; empty for files without a format.
-    advice : str
-        What the user can try then.
-    kinds : type
-        Exceptions that mean damage, beside an ``OSError`` without a number, which several libraries
-        raise for damaged bytes.
+    ``what``: The words for a damaged file: "PATH is damaged"; empty for files without a format.
+    ``advice``: What the user can try then.
+    ``kinds``: Exceptions that mean damage, beside an ``OSError`` without a number, which several
+      libraries raise for damaged bytes.
 
     Raises DataError (the file is damaged), StorageError (it cannot be read).
     """

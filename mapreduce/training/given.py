@@ -25,13 +25,8 @@ def specification(model: Any) -> tuple[str, Mapping[str, Array] | None]:
     when it is called without arguments; or such a module, whose class can be called so; or a class
     of models of one's own.
 
-    Returns
-    -------
-    str
-    dict of str to array, or None
-        The module's floating-point arrays by the names of its ``state_dict``, float64.
-
-    Raises UsageError (tasks could not import it, or would make another module).
+    The parameters are the module's floating-point arrays by the names of its ``state_dict``,
+    float64. Raises UsageError (tasks could not import it, or would make another module).
     """
     if isinstance(model, str):
         return model, None

@@ -21,18 +21,11 @@ def replay(
 ) -> RunEnded:
     """Train a run anew, by its log.
 
-    Parameters
-    ----------
-    run : RunDir
-        An asynchronous run that has ended; it is only read.
-    place : Path
-        Folder of the new run. It must not exist.
-    execution : Execution
-        The number of workers may be another than that of the run.
-    events : Events
-        Receives those of the new run.
-    moved : Moved, optional
-        Where data lie now.
+    ``run``: An asynchronous run that has ended; it is only read.
+    ``place``: Folder of the new run. It must not exist.
+    ``execution``: The number of workers may be another than that of the run.
+    ``events``: Receives those of the new run.
+    ``moved``: Where data lie now.
 
     Raises UsageError (the run is not asynchronous, has not ended, or ``place`` exists), DataError
     (the log is not whole, is damaged, or is that of another run; or the model is not the run's),

@@ -52,15 +52,9 @@ def resume(
 ) -> RunEnded:
     """Continue a run with the options of its last execution, except those that are given.
 
-    Parameters
-    ----------
-    run : RunDir
-    given : mapping
-        Options of execution and runner that are not None, ``mrjob_arguments``, ``take_over``, and
-        ``remote_data``, a sequence of URIs; ``data`` and ``evaluation`` where these have moved.
-    events : Events
-    warn : callable
-        Receives a message about arguments that are left out.
+    ``given``: Options of execution and runner that are not None, ``mrjob_arguments``,
+    ``take_over``, and ``remote_data``, a sequence of URIs; ``data`` and ``evaluation`` where these
+    have moved. ``warn``: Receives a message about arguments that are left out.
 
     Raises UsageError (the runner or remote data must be repeated, because the run may be somebody
     else's).

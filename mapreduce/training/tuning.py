@@ -50,18 +50,11 @@ class Way(NamedTuple):
 def ways(pinned: Way, auto: Sequence[str], cores: int, can_gang: bool, is_here: bool) -> list[Way]:
     """The ways to choose from.
 
-    Parameters
-    ----------
-    pinned : Way
-        What the user has chosen.
-    auto : sequence of str
-        What the user has not chosen: names of the attributes of a way.
-    cores : int
-        Tasks that can run at once.
-    can_gang : bool
-        Whether the tasks of a gang can all run.
-    is_here : bool
-        Whether workers may have several threads, since all cores are of one machine.
+    ``pinned``: What the user has chosen.
+    ``auto``: What the user has not chosen: names of the attributes of a way.
+    ``cores``: Tasks that can run at once.
+    ``can_gang``: Whether the tasks of a gang can all run.
+    ``is_here``: Whether workers may have several threads, since all cores are of one machine.
     """
     executor = pinned.executor
     if "executor" in auto:

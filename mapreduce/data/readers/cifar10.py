@@ -30,12 +30,8 @@ def source(paths: list[Path], labelled: bool = True) -> Source:
     Bytes stay bytes and are scaled to [0, 1]. Classes have their names if ``batches.meta.txt`` lies
     beside the first file, else the numbers 0 to 9.
 
-    Parameters
-    ----------
-    paths : list of Path
-        ``data_batch_1.bin`` and so on; read one after the other.
-    labelled : bool
-        Whether to keep the labels.
+    ``paths``: ``data_batch_1.bin`` and so on; read one after the other. ``labelled``: Whether to
+    keep the labels.
 
     Raises UsageError (no files), DataError (there are not ten names. While the rows are read: a
     file is of the Python version, a pickle, which is never unpickled; it is truncated; or a label

@@ -42,13 +42,8 @@ def source(
     from 0 on, one after the other, or from 1 on in four columns or more, and years, which may be
     either. Without a header, columns are named by their numbers from 1 on.
 
-    Parameters
-    ----------
-    paths : list of Path
-    recipe : Recipe, optional
-        What is to become of the columns.
-    like : FittedRecipe, optional
-        The recipe of a dataset that a model was trained on.
+    ``recipe``: What is to become of the columns. ``like``: The recipe of a dataset that a model was
+    trained on.
 
     Raises UsageError (no files, no such column, or a first line that may be a header or a row),
     DataError (the files' columns differ, or two have one name. While the rows are read: a row has

@@ -41,18 +41,12 @@ def source(
 ) -> Source:
     """Rows of one or more libsvm files, gzipped or not, kept sparse.
 
-    Parameters
-    ----------
-    paths : list of Path
-    task : {"classification", "regression", None}
-        Labels are integers, the classes; or numbers to be predicted; or left out.
-    dtype : {"float32", "float64"}
-        dtype of the values as stored.
-    features : int, optional
-        Number of columns. Default: as many as the largest index asks for, for which the files are
-        read once more.
-    zero_based : bool
-        Whether the first column has the index 0, and not 1.
+    ``task`` ("classification", "regression", None): Labels are integers, the classes; or numbers to
+      be predicted; or left out.
+    ``dtype`` ("float32", "float64"): dtype of the values as stored.
+    ``features``: Number of columns. Default: as many as the largest index asks for, for which the
+      files are read once more.
+    ``zero_based``: Whether the first column has the index 0, and not 1.
 
     Raises UsageError (no files, or a number of features that is out of range), DataError (no index
     gives the number of features. While the rows are read: a label is missing, not a number, or not

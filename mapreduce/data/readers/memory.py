@@ -18,13 +18,9 @@ def is_table(data: Any) -> bool:
 def table(data: Any, weights: Any = None) -> Any:
     """A ``pyarrow.Table`` of rows in memory; arrays are its columns ``X``, ``y`` and ``weights``.
 
-    Parameters
-    ----------
-    data : (X, y), X alone, table, or Bunch
-        ``X`` is an array (rows, ...) of numbers, ``y`` one (rows,) of labels. A Bunch of
-        scikit-learn has ``data`` and ``target``.
-    weights : array (rows,), optional
-        How much each row of arrays counts.
+    ``data``: (X, y), X alone, a table, or a Bunch of scikit-learn, with ``data`` and ``target``.
+    ``X`` is an array (rows, ...) of numbers, ``y`` one (rows,) of labels. ``weights``, an array
+    (rows,): How much each row of arrays counts.
 
     Raises UsageError (the data are of another kind), DataError (the arrays' shapes do not fit, or
     ``X`` does not hold numbers).

@@ -59,15 +59,10 @@ def recipe_of(
 ) -> Recipe:
     """The recipe that options ask for.
 
-    Parameters
-    ----------
-    given : mapping
-        Fields of :class:`mapreduce.data.recipes.recipe.Recipe`, None where nothing is given;
-        ``recipe``, the path of a TOML file; ``number``, ``category`` and ``text``, names of columns
-        of that kind; and ``date_format``, strings ``NAME=FORMAT``.
-    paths : sequence of Path
-    like : FittedRecipe, optional
-        The recipe of the training data, from which comes what is not given.
+    ``given``: Fields of :class:`mapreduce.data.recipes.recipe.Recipe`, None where nothing is given;
+    ``recipe``, the path of a TOML file; ``number``, ``category`` and ``text``, names of columns of
+    that kind; and ``date_format``, strings ``NAME=FORMAT``. ``like``: The recipe of the training
+    data, from which comes what is not given.
 
     Raises UsageError, DataError, MissingInputError (the options or the file make no sense, or
     contradict each other).

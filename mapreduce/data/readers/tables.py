@@ -524,14 +524,8 @@ def source(
 ) -> Source:
     """The rows of a table, as a recipe makes features of them.
 
-    Parameters
-    ----------
-    table : Table
-    recipe : Recipe
-    like : FittedRecipe, optional
-        Take this recipe, to which a model was trained, as it is.
-    known : (Summary, dict), optional
-        Statistics of all rows, and the kinds of the columns, if a job has found them.
+    ``like``: Take this recipe, to which a model was trained, as it is. ``known``: Statistics
+    of all rows, and the kinds of the columns, if a job has found them.
 
     Raises UsageError, DataError (see :func:`roles`; while the rows are read: a field cannot be
     used).

@@ -20,13 +20,7 @@ def source(paths: list[Path], sequence: int, labelled: bool = True) -> Source:
     is left at the end of a file is dropped, and a remark says how much. The classes are all bytes,
     0 to 255, whether they occur or not.
 
-    Parameters
-    ----------
-    paths : list of Path
-    sequence : int
-        Bytes of a row.
-    labelled : bool
-        Whether to keep the labels.
+    ``sequence``: Bytes of a row. ``labelled``: Whether to keep the labels.
 
     Raises UsageError (no files, or a row without bytes), DataError (while the rows are read: a file
     is too short for one row).

@@ -29,14 +29,9 @@ def describe(
 ) -> dict[str, Any]:
     """Types, missing and different values, ranges and most frequent values of all columns.
 
-    Parameters
-    ----------
-    summary : Summary
-        A detailed one.
-    kinds : mapping
-        The columns' kinds.
-    leaks : mapping, optional
-        What :func:`leaks` has found.
+    ``summary``: A detailed one.
+    ``kinds``: The columns' kinds.
+    ``leaks``: What :func:`leaks` has found.
 
     Returns JSON: ``rows``, ``columns`` with an object for each, and ``notes``, a list of texts.
     Quantiles are off by up to :data:`mapreduce.data.recipes.quantiles.RELATIVE_ERROR` of their

@@ -272,12 +272,8 @@ class FittedRecipe:
     def _entries(self, block: Block) -> Iterator[tuple[Any, Any]]:
         """Features beside those of numbers, in their order.
 
-        Yields
-        ------
-        (places, values)
-            The feature (rows,) and its value, an array (rows,) or 1; place -1 for none.
-        ((rows, places), values)
-            Entries to be added up, of texts.
+        Yields (places, values): the feature (rows,) and its value, an array (rows,) or 1, and place
+        -1 for none; or ((rows, places), values): entries of texts, to be added up.
         """
         numbers = 0
         for start, column in zip(self._starts, self.columns, strict=False):

@@ -299,18 +299,11 @@ def of(
 ) -> Summary:
     """The statistics of a block.
 
-    Parameters
-    ----------
-    rows : int
-    found : mapping
-        The columns' kinds.
-    values : mapping
-        Columns by their names: arrays (rows,), float64, or Arrow's texts, trimmed.
-    weights : array (rows,), float64, or None
-    detailed : bool
-        For a description: sketches and hashes of all columns.
-    plain : callable
-        Makes numbers among texts as a program writes them.
+    ``found``: The columns' kinds.
+    ``values``: Columns by their names: arrays (rows,), float64, or Arrow's texts, trimmed.
+    ``weights``: An array (rows,), float64, or None.
+    ``detailed``: For a description: sketches and hashes of all columns.
+    ``plain``: Makes numbers among texts as a program writes them.
     """
     columns: dict[str, Column] = {}
     for name, column in values.items():

@@ -68,17 +68,12 @@ class Stretch:
 class Turns:
     """Gives out the units of a stretch, for rank 0.
 
-    Parameters
-    ----------
-    stretch : Stretch
-    script : Script
-        Its units are given out first, in an order in which one worker could compute them all.
-    staleness : int or None
-        Most units that are applied between a unit's pull and its push.
-    ranks : int
-        Workers.
-    is_fixed : bool
-        Whether the stretch ends with its last round; else it may end before, when it is time.
+    ``script``: Its units are given out first, in an order in which one worker could compute them
+      all.
+    ``staleness``: Most units that are applied between a unit's pull and its push.
+    ``ranks``: Workers.
+    ``is_fixed``: Whether the stretch ends with its last round; else it may end before, when it is
+      time.
     """
 
     def __init__(

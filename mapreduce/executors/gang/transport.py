@@ -245,11 +245,8 @@ class Mesh:
 
         All ranks call this at once, and have :attr:`shared` afterwards, or none of them has.
 
-        Parameters
-        ----------
-        common, each : int
-            Bytes that all ranks have in common, and bytes of each rank's own part: multiples of
-            :data:`mapreduce.executors.gang.shared.ALIGNMENT`.
+        ``common``, ``each``: Bytes that all ranks have in common, and bytes of each rank's own
+        part: multiples of :data:`mapreduce.executors.gang.shared.ALIGNMENT`.
 
         Raises LostPeerError, WireError (rank 0 passed something else).
         """

@@ -41,16 +41,10 @@ class Initial:
 class Pass:
     """One layer's part of a forward pass and of the backward pass after it.
 
-    Attributes
-    ----------
-    kept : dict
-        What the forward pass leaves for the backward pass.
-    needs_input : bool
-        Whether the backward pass must return the gradient by the layer's inputs.
-    training : bool
-        Whether layers such as dropout train.
-    key : Key
-        Gives the layer's random numbers for the rows of the batch.
+    ``kept``: What the forward pass leaves for the backward pass.
+    ``needs_input``: Whether the backward pass must return the gradient by the layer's inputs.
+    ``training``: Whether layers such as dropout train.
+    ``key``: Gives the layer's random numbers for the rows of the batch.
     """
 
     def __init__(
@@ -134,10 +128,7 @@ class Layer(ABC):
     def build(self, shape: Shape) -> None:
         """Set the shapes and the parameters for rows of a shape.
 
-        Raises
-        ------
-        UsageError
-            The layer does not take rows of this shape; see :meth:`misfit`.
+        Raises UsageError (the layer does not take rows of this shape; see :meth:`misfit`).
         """
 
     def init(self, views: list[Array], uniform: Initial) -> None:

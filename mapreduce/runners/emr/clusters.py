@@ -107,12 +107,8 @@ def cancel(client: Any, cluster: str, mine: Callable[[dict[str, Any]], bool]) ->
 def end_left_behind(run: str, cluster: str) -> list[str]:
     """End what a killed driver left of a run on a cluster of EMR: the cluster, or steps on it.
 
-    Returns
-    -------
-    list of str
-        The cluster, if there was anything.
-
-    Raises ClusterError (EMR does not answer, or refuses).
+    Returns the cluster, if there was anything. Raises ClusterError (EMR does not answer, or
+    refuses).
     """
     mark = submissions.mark(run)
     region = clients.default_region()

@@ -96,10 +96,7 @@ def _url(place: str, secure: bool) -> str:
 def find(program: list[str] | None = None) -> Installation:
     """The Hadoop that jobs go to.
 
-    Parameters
-    ----------
-    program : list of str, optional
-        mrjob's option ``hadoop_bin``.
+    ``program``: mrjob's option ``hadoop_bin``.
 
     Raises NotRunningError (none is configured here, and no cluster of the user's own is up),
     ClusterError (``HADOOP_HOME`` names no Hadoop, or a file of its configuration is damaged).

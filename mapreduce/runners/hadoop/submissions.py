@@ -49,12 +49,7 @@ def tell(application: str) -> None:
 def end_left_behind(run: str) -> list[str]:
     """End applications of a run, given by its folder, that a killed driver left on the cluster.
 
-    Returns
-    -------
-    list of str
-        Their identifiers.
-
-    Raises ClusterError (no cluster is found, or it does not answer).
+    Returns their identifiers. Raises ClusterError (no cluster is found, or it does not answer).
     """
     from mapreduce.runners.hadoop import installation, rest
 

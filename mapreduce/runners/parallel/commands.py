@@ -33,18 +33,12 @@ def piped(
 ) -> Iterator[list[bytes]]:
     """Lines, without their line feeds, that a program writes for what it reads.
 
-    Parameters
-    ----------
-    command : sequence of str
-    blocks : iterable of bytes
-        Its standard input, cut anywhere; a program may end without reading it all.
-    keep_stderr : bool
-        Whether its standard error is for the exception; else it is that of this process.
-    most_status : int
-        The greatest exit status that is no failure: 1 for a filter, such as a ``grep`` that has
-        found nothing.
-    env : dict, optional
-        Changes of its environment.
+    ``blocks``: Its standard input, cut anywhere; a program may end without reading it all.
+    ``keep_stderr``: Whether its standard error is for the exception; else it is that of this
+      process.
+    ``most_status``: The greatest exit status that is no failure: 1 for a filter, such as a ``grep``
+      that has found nothing.
+    ``env``: Changes of its environment.
 
     Raises CommandError (the program does not exist, or failed).
     """

@@ -99,17 +99,10 @@ class WorkerPool:
     ) -> None:
         """Say which job the next tasks belong to.
 
-        Parameters
-        ----------
-        job_class : type
-        arguments : sequence of str
-            The job's arguments, for each task.
-        env : dict
-            Environment variables of the tasks.
-        warm : bool
-            Whether a worker runs more than one task.
-        paths : sequence of str
-            Where tasks look for modules first.
+        ``arguments``: The job's arguments, for each task.
+        ``env``: Environment variables of the tasks.
+        ``warm``: Whether a worker runs more than one task.
+        ``paths``: Where tasks look for modules first.
         """
         self._job += 1
         self._warm = warm

@@ -35,9 +35,7 @@ def kill_group(pid: int) -> None:
 class Nursery:
     """The driver's side of the process that forks workers.
 
-    Parameters
-    ----------
-    method : {"fork", "forkserver"}
+    ``method`` ("fork", "forkserver").
     """
 
     def __init__(self, method: str) -> None:

@@ -26,13 +26,7 @@ def noted(
 
     Its row is the first of the round, as the network saw it in training.
 
-    Parameters
-    ----------
-    context : TaskContext
-    completed : int
-        Rounds before this one.
-    before, after : array (size,)
-        The parameters.
+    ``completed``: Rounds before this one. ``before``, ``after``: The parameters, arrays (size,).
     """
     model, plan = context.model, context.plan
     layer = model.stack.layers[0] if isinstance(model, Sequential) else None
