@@ -335,23 +335,19 @@ def recurrent(kind, x, weight, state_weight, bias, state_bias):
             p = affine(state, state_weight, state_bias)[0]
             for j in range(units):
                 if kind == "rnn":
-                    out[i, s, j] = tanh(a[j] + p[j])
+                    out[i, s, j] = math.tanh(a[j] + p[j])
                 elif kind == "gru":
                     r, z, n = j, units + j, 2 * units + j
                     reset, keep = sigmoid(a[r] + p[r]), sigmoid(a[z] + p[z])
-                    new = tanh(a[n] + reset * p[n])
+                    new = math.tanh(a[n] + reset * p[n])
                     out[i, s, j] = (1 - keep) * new + keep * state[0, j]
                 else:
                     i_, f, g, o = j, units + j, 2 * units + j, 3 * units + j
                     kept = sigmoid(a[f] + p[f]) * cell[j]
-                    cell[j] = kept + sigmoid(a[i_] + p[i_]) * tanh(a[g] + p[g])
-                    out[i, s, j] = sigmoid(a[o] + p[o]) * tanh(cell[j])
+                    cell[j] = kept + sigmoid(a[i_] + p[i_]) * math.tanh(a[g] + p[g])
+                    out[i, s, j] = sigmoid(a[o] + p[o]) * math.tanh(cell[j])
             state = out[i, s : s + 1]
     return out
-
-
-def tanh(x):
-    return math.tanh(x)
 
 
 # Softmax

@@ -157,6 +157,8 @@ def test_the_best_model_is_made_again(data, tmp_path, way, executor):
     assert ended == before
     started = next(event for event in seen if isinstance(event, RunStarted))
     assert started.completed < before.completed
+    told = "".join(event.message for event in seen if isinstance(event, Warned))
+    assert ("model.safetensors is damaged" in told) == (way == "a flipped bit")
     position = checkpoint.load(run, run.config.plan.create_model(), before.completed)
     checkpoint.check_result(run.config.plan.create_model(), position, before)
 

@@ -13,10 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import datasets
 import programs
-from builders import blobs_in
-from mapreduce.data.manifest import Manifest
+from builders import blobs_in, imported
 from mapreduce.errors import DataError
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint, lease
@@ -135,35 +133,8 @@ def test_killed_when_the_result_was_published(data, tmp_path):
 # A gradient that is not finite
 
 
-@pytest.mark.parametrize("runner", ["inline", "parallel"])
-def test_a_gradient_that_is_not_finite_names_round_shard_slice_and_parameter(tmp_path, runner):
-    """Row 13."""
-    x = np.ones((64, 3), np.float32)
-    x[40] = 3e38
-    y = np.arange(64, dtype=np.int32) % 2
-    (tmp_path / "data").mkdir()
-    shards = (datasets.write_shard(tmp_path / "data/shard-00000.arrow", x, y),)
-    of_classes = {"target": "class", "nonzeros": 192, "class_rows": (32, 32)}
-    manifest = Manifest(64, 3, (3,), "float32", 1.0, (0, 1), 0, {}, shards, **of_classes)
-    manifest.save(tmp_path / "data")
-    command = ["train", tmp_path / "data", "--run", tmp_path / "run", "-r", runner]
-    command += ["--executor", "chain"]
-    done = programs.gradreduce(*command, "--batch-size", 0, "--slice-rows", 8, "--rounds", 5)
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    assert "round 1, slice 5 (shard 0, rows 40 to 47): the gradient of parameter" in done.stderr
-    run = RunDir(tmp_path / "run")
-    assert run.latest_round().completed == 1
-    assert run.read_json("result.json") is None
-
-
 def test_a_loss_that_is_not_finite_in_an_evaluation_is_told(data, tmp_path):
-    x = np.full((8, 12), 3e38, np.float32)
-    (tmp_path / "huge").mkdir()
-    shards = (datasets.write_shard(tmp_path / "huge/shard-00000.arrow", x, np.zeros(8, np.int32)),)
-    of_classes = {"target": "class", "nonzeros": 96, "class_rows": (8,)}
-    manifest = Manifest(8, 12, (12,), "float32", 1.0, (0,), 0, {}, shards, **of_classes)
-    manifest.save(tmp_path / "huge")
+    imported(tmp_path / "huge", np.full((8, 12), 3e38, np.float32), np.zeros(8, np.int32))
     run = tmp_path / "run"
     command = ["train", data / "train", "--run", run, "--eval", tmp_path / "huge"]
     done = programs.gradreduce(*command, "--learning-rate", 20)
@@ -219,30 +190,6 @@ def test_a_folder_that_cannot_be_written(data, tmp_path, small_disk):
 
 
 # Damaged files of the run
-
-
-def test_a_damaged_round_and_a_damaged_checkpoint_are_passed_over(data, tmp_path):
-    expected = hash_of(create(data, tmp_path / "whole"))
-    run = create(data, tmp_path / "run")
-    training = driver._Training(run, Execution("inline"), 0, Events(), driver.ChainJob)
-    position = training._start()
-    while position.completed < 5:
-        training._checkpoint_and_evaluate(position)
-        position = training._advance(position)
-    training._checkpoint_and_evaluate(position)
-    block = run.block_path(position.completed, 0, 1)
-    content = bytearray(block.read_bytes())
-    content[-100] ^= 1
-    block.write_bytes(content)
-    newest = run.checkpoints / f"{checkpoint.saved(run)[-1]:08d}" / checkpoint.MODEL
-    newest.write_bytes(newest.read_bytes()[:-1])
-    seen = []
-    ended = driver.train(run, Execution("inline"), 0, Events(seen.append))
-    warnings = [event.message for event in seen if type(event).__name__ == "Warned"]
-    assert len(warnings) == 2
-    assert "block is damaged" in warnings[0]
-    assert "model.safetensors is damaged" in warnings[1]
-    assert ended.model_sha256 == expected
 
 
 def test_a_checkpoint_whose_lengths_are_patched_with_digests_that_fit(data, tmp_path):

@@ -76,20 +76,6 @@ class TestConvolution:
         assert_sums(weight_grad, expected[0], sizes[0], delta[..., 0].size)
         assert_sums(out, expected[1], sizes[1], weight[:, :, 0].size)
 
-    @pytest.mark.skipif(SIMULATED, reason="the simulator is slow, and the oracle tests the same")
-    @pytest.mark.parametrize("sizes", CONVOLUTIONS[1:7], ids=str)
-    def test_gradients_by_differences(self, kernel, sizes):
-        x, weight, delta = self.operands(*sizes, "float64")
-        steps, out = sizes[7:], np.empty_like(delta)
-
-        def loss():
-            return float(np.vdot(kernel("convolve")(x, weight, out, *steps), delta))
-
-        found = kernel("convolve_weight_gradient")(x, delta, np.empty_like(weight), *steps)
-        np.testing.assert_allclose(found, differences(loss, weight), rtol=1e-6, atol=1e-6)
-        found = kernel("convolve_input_gradient")(delta, weight, np.empty_like(x), *steps)
-        np.testing.assert_allclose(found, differences(loss, x), rtol=1e-6, atol=1e-6)
-
     @pytest.mark.parametrize("value", [math.nan, math.inf])
     def test_what_is_not_finite_reaches_what_it_is_part_of(self, kernel, dtype, value):
         x, weight, delta = self.operands(2, 5, 5, 2, 3, 3, 3, 1, 0, dtype)

@@ -252,16 +252,6 @@ class TestHashPartitions:
         heads = [re.match(rb"[^\t\n]*", key)[0] for key in keys]
         assert found.tolist() == [naive.hash_partition(head, partitions) for head in heads]
 
-    def test_of_counted_words(self):
-        generator = random.Random(1)
-        words = {generator.randbytes(generator.randrange(1, 9)).hex() for _ in range(500)}
-        counter = WordCounter(2)
-        counter.add(" ".join(words).encode())
-        offsets, data, _ = counter.items()
-        found = hash_partitions(offsets, data, 5)
-        assert found.tolist() == [naive.hash_partition(word, 5) for word in counted(counter)]
-        assert set(found.tolist()) == set(range(5))
-
     @pytest.mark.parametrize("partitions", [-1, 0, 2**31])
     def test_numbers_of_partitions(self, partitions):
         with pytest.raises(ValueError, match=f"hash_partitions: {partitions} partitions"):

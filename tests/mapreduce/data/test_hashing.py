@@ -230,32 +230,6 @@ def test_a_word_in_a_nearly_numeric_column_is_an_error(tmp_path):
         equal(read(source(x=kind)).features, oracle(["x", "zip"], [x, table["zip"]], 9))
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_types_are_those_of_the_dataset_to_be_like(tmp_path, kind):
-    def path_of(name, table):
-        path = write_csv(tmp_path / f"{name}.csv", table)
-        if kind == "parquet":
-            pq.write_table(pyarrow.csv.read_csv(path), tmp_path / name)
-            path = tmp_path / name
-        return path
-
-    train = {"x": ["1", "2"], "zip": ["A1", "B2"], "id": ["u", "v"], "y": ["0", "1"]}
-    options = {"dtype": "float64", "hash_bits": 9, "drop": ("id",)}
-    source = source_of(kind, [path_of("one", train)], "y", **options)
-    _, manifest = imported(source, tmp_path / "train")
-    fitted = opening.fitted_of(tmp_path / "train", manifest)
-    assert fitted.kinds == {"x": "number", "zip": "text"}
-    # By themselves all of these would be of the other type.
-    test = {"y": ["1", "0", "1"], "zip": ["7", "8", "9"], "x": ["5", "", "6"]}
-
-    def like(name, table):
-        return opening.table([path_of(name, table)], kind, fitted.recipe, fitted)
-
-    equal(read(like("two", test)).features, oracle(["x", "zip"], [[5, None, 6], [*"789"]], 9))
-    with pytest.raises(DataError, match="row 2, column x: expected a number, found 'a'"):
-        read(like("bad", {**test, "x": ["1", "a", "1"]}))
-
-
 def test_numbers_that_add_up_to_too_much(tmp_path):
     names = [f"n{i}" for i in range(9)]
     pq.write_table(pa.table({name: [1.0, 3e38] for name in names}), tmp_path / "a.parquet")

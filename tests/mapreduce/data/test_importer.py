@@ -244,28 +244,26 @@ def test_output_that_appears_meanwhile_is_kept(tmp_path, rows):
     assert (tmp_path / "out" / "mine").read_text() == "precious"
 
 
-@pytest.mark.parametrize("where", ["pathlib.Path.mkdir", "pathlib.Path.is_dir"])
-def test_folder_without_permission(tmp_path, monkeypatch, rows, source, where):
-    def refuse(*_args, **_kwargs):
-        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-
-    monkeypatch.setattr(where, refuse)
-    with pytest.raises(CreateError, match="Permission denied") as caught:
-        import_rows(source(rows(10)), tmp_path / "out", seed=0)
-    assert caught.value.exit_code == 73
-    monkeypatch.undo()
-    assert entries(tmp_path) == []
-
-
-@pytest.mark.parametrize("where", ["os.fsync", "pyarrow.OSFile"])
-def test_disk_error_leaves_nothing(tmp_path, monkeypatch, rows, source, where):
+@pytest.mark.parametrize(
+    ("where", "number", "error", "code"),
+    [
+        ("pathlib.Path.mkdir", errno.EACCES, CreateError, 73),
+        ("pathlib.Path.is_dir", errno.EACCES, CreateError, 73),
+        ("os.fsync", errno.EIO, StorageError, 74),
+        ("pyarrow.OSFile", errno.EIO, StorageError, 74),
+    ],
+)
+def test_an_error_of_the_disk_leaves_nothing(
+    tmp_path, monkeypatch, rows, source, where, number, error, code
+):
     def fail(*_args, **_kwargs):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(where, fail)
-    with pytest.raises(StorageError, match="Input/output error") as caught:
+    with pytest.raises(error, match=os.strerror(number)) as caught:
         import_rows(source(rows(10)), tmp_path / "out", seed=0)
-    assert caught.value.exit_code == 74
+    assert caught.value.exit_code == code
+    monkeypatch.undo()
     assert entries(tmp_path) == []
 
 

@@ -1,6 +1,5 @@
 """Linear models on sparse rows, and from a dataset to predictions."""
 
-import json
 import math
 from dataclasses import replace
 
@@ -10,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import programs
 from mapreduce import models
 from mapreduce.data.batch import Batch, Csr
 from mapreduce.data.importer import Rows, Source, import_rows
@@ -21,7 +19,6 @@ from mapreduce.models.context import Context
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import SparseVector
 from mapreduce.runs import checkpoint
-from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Evaluated, Events, RoundCompleted
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
@@ -368,20 +365,3 @@ class TestPenalties:
         np.testing.assert_allclose(params, expected, rtol=1e-10, atol=1e-14)
         told = [event.loss for event in seen if isinstance(event, RoundCompleted)]
         np.testing.assert_allclose(told, losses, rtol=1e-12)
-
-
-@pytest.mark.parametrize("data", ["dense"], indirect=True)
-def test_the_command_line_shows_numbers_without_accuracy(data, tmp_path):
-    """Of a model that predicts numbers nothing is right or wrong."""
-    path = tmp_path / "run"
-    command = ["train", data / "train-weighted", "--run", path, "--model", "linear"]
-    programs.succeed(*command, "--eval", data / "test-weighted", "--rounds", 3)
-    shown = json.loads(programs.succeed("runs", "show", path, "--json"))
-    assert shown["accuracy"] is None
-    told = json.loads(programs.succeed("evaluate", path, data / "test-weighted", "--json"))
-    assert told["loss"] == shown["eval_loss"]
-    assert told.get("accuracy") is None
-    run = RunDir(path)
-    params = checkpoint.load(run, run.config.plan.create_model(), 3).params
-    test = all_rows(Dataset(data / "test-weighted"))
-    assert told["loss"] == pytest.approx(half_squares(*test, params), rel=1e-5)

@@ -153,19 +153,6 @@ class TestConformance:
         assert found[0] == expected[0]
         assert found[1].tobytes() == expected[1].tobytes()
 
-    def test_views_share_memory_and_cover_the_vector(self, spec):
-        model = make(spec)
-        flat = np.zeros(model.size)
-        views = model.views(flat)
-        for number, (view, parameter) in enumerate(zip(views, model.parameters, strict=True), 1):
-            assert view.shape == parameter.shape
-            assert not view.any()
-            view[...] = number
-        assert flat.min() == 1
-        parts = [part for layer in layers_of(model, flat) for part in layer]
-        for number, part in enumerate(parts, 1):
-            assert (part == number).all()
-
     @given(st.data())
     def test_penalties_are_on_weights_alone(self, spec, data):
         model = make(spec)

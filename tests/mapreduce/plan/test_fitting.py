@@ -49,6 +49,8 @@ def test_rows_that_cannot_be_evaluated_on(data, message):
             "uxw",
             r"feature 2: expected 'v', .*train, found 'x' \(missing: v; extra: x\). Import",
         ),
+        ("123", r"feature 1: expected 'u', .* found '1' \(missing: u, v, w; extra: 1, 2, 3\)"),
+        ("uzvw", r"feature 2: expected 'v', .* found 'z' \(extra: z\)"),
         ("uvwz", r"feature 4: expected none, .* found 'z' \(extra: z\)"),
         ("uv", r"feature 3: expected 'w', .* found none \(missing: w\)"),
         ("uwv", r"feature 2: expected 'v', .* found 'w' \(in another order: u, w, v; expected: "),

@@ -259,26 +259,5 @@ class FilesOfTasks(InitAndFinal):
         yield Path(jobconf_from_env("mapreduce.map.input.file")).name, self.lines
 
 
-class Commands(MRJob):
-    """A step in the shell between two in Python."""
-
-    def steps(self):
-        return [
-            MRStep(mapper=self.words),
-            MRStep(mapper_cmd="cat", reducer_cmd="uniq -c"),
-            MRStep(mapper=self.parse),
-        ]
-
-    INTERNAL_PROTOCOL = RawValueProtocol
-
-    def words(self, _, line):
-        for word in line.split():
-            yield None, word
-
-    def parse(self, _, line):
-        count, word = line.split()
-        yield word, int(count)
-
-
 if __name__ == "__main__":
     WordCount.run()

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import datasets
+import mapreduce
 from builders import INLINE, blobs_in, create, plan_and_params, train, trained
 from mapreduce.data import order
 from mapreduce.errors import NonFiniteError, UsageError
@@ -274,16 +275,6 @@ def test_a_replica_that_diverges_is_named(data, tmp_path):
 
 
 def test_learning_rates_of_the_history_are_those_of_the_first_push(data, tmp_path):
-    import mapreduce
-
-    run = mapreduce.train(
-        data, run=tmp_path / "run", runner="inline", **_given(SETTINGS, schedule="step:6,0.5")
-    )
-    rates = run.history["learning_rate"].to_pylist()
+    run = trained(tmp_path / "run", data, replace(SETTINGS, schedule="step:6,0.5"))
+    rates = mapreduce.open_run(run.path).history["learning_rate"].to_pylist()
     assert rates == [0.05, 0.05, 0.025, 0.025, 0.0125, 0.0125, *[0.00625] * 2, 0.003125]
-
-
-def _given(settings, **more):
-    given = {name: value for name, value in vars(settings).items() if value is not None}
-    default = vars(Settings())
-    return {name: value for name, value in given.items() if value != default[name]} | more

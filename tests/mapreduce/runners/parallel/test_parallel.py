@@ -245,16 +245,6 @@ def test_tasks_have_the_environment_of_now(method, text, monkeypatch):
     assert set(ours) == {b'"inherited"\t["yes", null]'}
 
 
-def test_commands_between_steps(text):
-    ours, _ = run(stock_jobs.Commands, "parallel", text)
-    totals = Counter()
-    for line in ours:
-        word, count = line.split(b"\t")
-        totals[word] += int(count)
-    words = Counter(text.read_text().split())
-    assert totals == {f'"{word}"'.encode(): count for word, count in words.items()}
-
-
 @pytest.mark.parametrize("method", START_METHODS)
 def test_an_exception_shows_the_users_traceback(text, caplog, method):
     with pytest.raises(TaskFailedException) as raised, caplog.at_level(logging.ERROR):

@@ -31,15 +31,6 @@ def test_hash_of_short_keys(key, expected):
         assert hash_partition(key, partitions) == (expected & 0x7FFFFFFF) % partitions
 
 
-@given(st.binary(max_size=40), st.integers(1, 50))
-def test_hash_against_32_bit_integers(key, partitions):
-    value = np.int32(1)
-    with np.errstate(over="ignore"):
-        for byte in np.frombuffer(key, np.int8):
-            value = np.int32(31) * value + np.int32(byte)
-    assert hash_partition(key, partitions) == (int(value) & 0x7FFFFFFF) % partitions
-
-
 def java_hash(content, value=0):
     value = np.int32(value)
     with np.errstate(over="ignore"):

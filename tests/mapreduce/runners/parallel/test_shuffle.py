@@ -386,18 +386,23 @@ def test_circles_and_depths_are_mrjobs(tmp_path):
     assert [(key, list(given_back(values))) for key, values in groups] == [(b'"b"', [deep])]
 
 
+def packed(folder, pairs):
+    """The segments of the one partition of some pairs."""
+    target = Target(str(folder / "out"))
+    writer = PackedWriter(target, StandardJSONProtocol().write, Partitioning(1), 1 << 18)
+    writer.write_pairs(iter(pairs), True)
+    writer.close()
+    return writer.result["segments"][0]
+
+
 @pytest.mark.parametrize("memory", [1 << 40, 1 << 20, 300_000])
 def test_a_partition_that_does_not_fit_is_read_by_ranges_of_keys(tmp_path, memory):
     pairs = [(f"key {n * 7919 % 1000}", [n, "x" * (n % 9)]) for n in range(20_000)]
-    writer = PackedWriter(
-        Target(str(tmp_path / "out")), StandardJSONProtocol().write, Partitioning(1), 1 << 18
-    )
-    writer.write_pairs(iter(pairs), True)
-    writer.close()
+    segments = packed(tmp_path, pairs)
     expected = defaultdict(list)
     for key, value in pairs:
         expected[json.dumps(key).encode()].append(value)
-    groups = PackedGroups(writer.result["segments"][0], memory)
+    groups = PackedGroups(segments, memory)
     assert groups.is_possible
     assert (len(groups._ends) > 0) == (memory < 1 << 40)
     found = [(key, list(given_back(values))) for key, values in groups]
@@ -407,9 +412,5 @@ def test_a_partition_that_does_not_fit_is_read_by_ranges_of_keys(tmp_path, memor
 @pytest.mark.parametrize("keys", [1, 1000])
 def test_a_key_that_does_not_fit_is_for_sort(tmp_path, keys):
     pairs = [(f"key {n % keys}", [n, "x"]) for n in range(20_000)]
-    writer = PackedWriter(
-        Target(str(tmp_path / "out")), StandardJSONProtocol().write, Partitioning(1), 1 << 18
-    )
-    writer.write_pairs(iter(pairs), True)
-    writer.close()
-    assert not PackedGroups(writer.result["segments"][0], 50_000).is_possible
+    segments = packed(tmp_path, pairs)
+    assert not PackedGroups(segments, 50_000).is_possible
