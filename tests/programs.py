@@ -34,10 +34,7 @@ class Count(MRJob):
 
 
 def gradreduce(
-    *arguments: object,
-    cwd: Path | str = ".",
-    env: Mapping[str, str] = os.environ,
-    input: str = "",
+    *arguments: object, cwd: Path | str = ".", env: Mapping[str, str] = os.environ, input: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, in a folder, with variables and standard input."""
     texts = [*map(str, arguments)]

@@ -52,11 +52,7 @@ FAIR = Table(
 )
 GENERATED = {
     task: Table(
-        "label",
-        task,
-        ("number", "large", "count"),
-        ("member", "colour", "town"),
-        ("day", "moment"),
+        "label", task, ("number", "large", "count"), ("member", "colour", "town"), ("day", "moment")
     )
     for task in ("classification", "regression")
 }

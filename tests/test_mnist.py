@@ -36,7 +36,7 @@ def test_an_epoch_of_mnist(tmp_path):
     command = ["train", tmp_path / "train", *plan, "--batch-size", 128, "--epochs", 1]
     summary = json.loads(
         programs.succeed(
-            *(*command, "--run", tmp_path / "run", "--eval", tmp_path / "test", "--json"),
+            *(*command, "--run", tmp_path / "run", "--eval", tmp_path / "test", "--json")
         )
     )
     assert summary["rounds"] == 469

@@ -286,10 +286,7 @@ IMPORTS = [
         *("csv", "1e300,1\n2,0\n", "--dtype float64 --label 2 --no-standardise"),
         *("2 rows of 1 f", {"dtype": "float64", "standardise": False}),
     ),
-    (
-        *("parquet", NUMBERS, PREDICTED, "2 rows of 2 f"),
-        {**BOTH, "layout": "dense"},
-    ),
+    (*("parquet", NUMBERS, PREDICTED, "2 rows of 2 f"), {**BOTH, "layout": "dense"}),
     ("parquet", NUMBERS, f"{PREDICTED} --columns b", "2 rows of 1 f", {"target": "number"}),
     ("parquet", TABLE, DROPPED, "3 rows of 1 f", {"target": "number", "drop": ["id", "label"]}),
     ("cifar10", IMAGES, "", "2 rows of 3,072 f", {"shape": [3, 32, 32], "classes": [1, 3]}),

@@ -20,13 +20,7 @@ TABLES = {
     **raw_tables.GENERATED,
 }
 #: What scikit-learn reaches at least.
-REACHED = {
-    "penguins": 0.97,
-    "cars": 0.75,
-    "fair": 0.70,
-    "classification": 0.74,
-    "regression": 0.88,
-}
+REACHED = {"penguins": 0.97, "cars": 0.75, "fair": 0.70, "classification": 0.74, "regression": 0.88}
 
 
 @pytest.fixture(params=TABLES)

@@ -118,11 +118,7 @@ def test_a_gang_larger_than_the_cluster(data):
     """Three nodes of 3,072 MB do not hold seven containers of 1,536."""
     run = create(data[1])
     execution = Execution(
-        "hadoop",
-        7,
-        executor="gang",
-        gang_wait=15,
-        mrjob_arguments=("--map-memory", "1536"),
+        "hadoop", 7, executor="gang", gang_wait=15, mrjob_arguments=("--map-memory", "1536")
     )
     with pytest.raises(TooSmallError, match=r"of 7 tasks of the gang came within 15 s; missing"):
         driver.train(run, execution, 2, Events())

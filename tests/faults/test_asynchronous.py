@@ -38,7 +38,6 @@ SETTINGS = Settings(
     checkpoint_every=120,
 )
 
-
 data = blobs_in(train=(64, 48, 33), features=60)
 
 

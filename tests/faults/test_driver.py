@@ -31,7 +31,6 @@ SETTINGS = Settings(
 )
 LONG = ["--model", "mlp:9", "--rounds", 800, "--batch-size", 96]
 
-
 data = blobs_in(train=(200, 170, 97), test=(60,))
 
 

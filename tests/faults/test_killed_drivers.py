@@ -75,7 +75,6 @@ def test_a_job_that_is_looked_at(tmp_path, command):
 
 data = blobs_in(train=(60,))
 
-
 TRAIN = ["--model", "mlp:3", "--batch-size", 30, "--rounds", 300]
 QUICK = ["-r", "parallel", "--executor", "gang", "--workers", 2, "--json"]
 

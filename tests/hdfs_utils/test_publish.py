@@ -101,8 +101,7 @@ def test_one_of_many_writers_wins(tmp_path, content):
 
 
 @pytest.mark.parametrize(
-    ("where", "code"),
-    [("os.fsync", errno.ENOSPC), ("os.fsync", errno.EIO), ("os.link", errno.EIO)],
+    ("where", "code"), [("os.fsync", errno.ENOSPC), ("os.fsync", errno.EIO), ("os.link", errno.EIO)]
 )
 def test_failed_put_leaves_nothing(tmp_path, monkeypatch, where, code):
     monkeypatch.setattr(where, fail(code))

@@ -86,10 +86,7 @@ def machine(bare, monkeypatch):
     [
         (
             "packages",
-            [
-                ["bash", "shells", "7164", "base-files,debianutils"],
-                ["alone", "unknown", "3", ""],
-            ],
+            [["bash", "shells", "7164", "base-files,debianutils"], ["alone", "unknown", "3", ""]],
         ),
         ("releases", [["bash", "5.2-1", "2022-10-03"]]),
         ("zones", [["AD", "+4230+00131", "Europe/Andorra"]]),

@@ -160,11 +160,7 @@ class TestErrors:
             ("CUDA driver library cannot be found.", errors.NoDeviceError, "`nvidia-smi` shows"),
             ("init: CUDA_ERROR_NO_DEVICE (100)", errors.NoDeviceError, r"\$CUDA_VISIBLE_DEVICES"),
             ("libNVVM cannot be found", errors.ToolkitError, "gradreduce.cuda."),
-            (
-                "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
-                errors.ToolkitError,
-                "not newer than",
-            ),
+            ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", errors.ToolkitError, "not newer than"),
             ("CUDA_ERROR_OUT_OF_MEMORY", errors.OutOfDeviceMemoryError, "fewer rows a slice"),
             ("CUDA initialized before forking", errors.ForkedError, "in the workers alone"),
             ("CUDA_ERROR_ECC_UNCORRECTABLE", errors.CudaError, "dmesg"),

@@ -35,7 +35,6 @@ PIECES = [
 LINES = st.lists(st.sampled_from(PIECES) | st.sampled_from([b" ", b"a", b"B"]), max_size=12)
 TEXTS = st.lists(LINES.map(b"".join), max_size=12).map(b"\n".join)
 
-
 WordCounter = dispatch.get("WordCounter")
 add_hashes = dispatch.get("add_hashes")
 hash_partitions = dispatch.get("hash_partitions")

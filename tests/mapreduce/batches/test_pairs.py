@@ -242,7 +242,6 @@ COLUMN = st.sampled_from(
     ]
 )
 
-
 MALFORMED = ["0x1F", "007", "+5", "1.", ".5", "01.5", "1_000", "nan", "inf", "1 2"]
 MALFORMED += ["", '"', '"a', 'a"', '"a"b"', '"a" 1', '"\x01"']
 

@@ -150,10 +150,7 @@ def test_data_with_other_columns_are_refused(folder, tmp_path):
         (data, ["evaluate", run, data]),
         (f"--data {data}", ["evaluate", folder / "evaluated", "--data", data]),
         (data, ["predict", run, data, tmp_path / "out"]),
-        (
-            f"--eval {data}",
-            ["train", folder / "train", "--run", tmp_path / "run", "--eval", data],
-        ),
+        (f"--eval {data}", ["train", folder / "train", "--run", tmp_path / "run", "--eval", data]),
     ):
         done = gradreduce(*command)
         assert done.returncode == 65, done.stderr

@@ -273,8 +273,7 @@ def test_columns_and_values_with_different_offsets(folder, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "indptr",
-    [[0, 5, 4], [-1, 2, 4], [0, 2, 400], [3, 2, 4], [0, 2**31 - 1, -(2**31), -1, 4]],
+    "indptr", [[0, 5, 4], [-1, 2, 4], [0, 2, 400], [3, 2, 4], [0, 2**31 - 1, -(2**31), -1, 4]]
 )
 def test_offsets_that_a_kernel_could_not_bear(indptr):
     # Arrow writes no such file.

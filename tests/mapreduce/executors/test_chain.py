@@ -14,7 +14,6 @@ from mapreduce.training import driver
 
 SETTINGS = Settings("mlp:5", batch_size=96, rounds=4, checkpoint_every=3)
 
-
 data = blobs_in(train=(200, 170, 97))
 
 
@@ -34,10 +33,7 @@ def trained(folder, name, settings, execution):
 
 @pytest.mark.parametrize(
     ("name", "settings"),
-    [
-        ("sgd", SETTINGS),
-        ("lbfgs", replace(SETTINGS, optimizer="lbfgs", rounds=6, batch_size=0)),
-    ],
+    [("sgd", SETTINGS), ("lbfgs", replace(SETTINGS, optimizer="lbfgs", rounds=6, batch_size=0))],
 )
 # With a fan-in of 2 a round of a chain has several reduces.
 @pytest.mark.parametrize("fan_in", [0, 2])

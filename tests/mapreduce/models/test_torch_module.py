@@ -70,12 +70,7 @@ def torch_gradient(module, batch, shape):
 
 @pytest.mark.parametrize(
     ("name", "shape", "classes"),
-    [
-        ("plain", FLAT, 3),
-        ("Tied", FLAT, 3),
-        ("small_cnn", IMAGES, 3),
-        ("one_number", FLAT, 0),
-    ],
+    [("plain", FLAT, 3), ("Tied", FLAT, 3), ("small_cnn", IMAGES, 3), ("one_number", FLAT, 0)],
 )
 def test_the_contract(name, shape, classes):
     check_model(lambda dtype: make(name, shape, classes, dtype))

@@ -27,7 +27,6 @@ NAIVE = {
     "adamw": naive.adamw,
 }
 
-
 ELEMENTWISE = [name for name in optim.OPTIMIZERS if "learning_rate" in optim.find(name).takes]
 
 

@@ -45,10 +45,7 @@ def test_rows_that_cannot_be_evaluated_on(data, message):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        (
-            "uxw",
-            r"feature 2: expected 'v', .*train, found 'x' \(missing: v; extra: x\). Import",
-        ),
+        ("uxw", r"feature 2: expected 'v', .*train, found 'x' \(missing: v; extra: x\). Import"),
         ("123", r"feature 1: expected 'u', .* found '1' \(missing: u, v, w; extra: 1, 2, 3\)"),
         ("uzvw", r"feature 2: expected 'v', .* found 'z' \(extra: z\)"),
         ("uvwz", r"feature 4: expected none, .* found 'z' \(extra: z\)"),

@@ -429,10 +429,7 @@ def abs_of(number):
 
 @pytest.mark.parametrize(
     ("method", "said"),
-    [
-        ("mapper_init", "self.stdout.write(b'record')"),
-        ("reducer_init", "self.stdin.readline()"),
-    ],
+    [("mapper_init", "self.stdout.write(b'record')"), ("reducer_init", "self.stdin.readline()")],
 )
 def test_standard_streams_that_a_task_does_not_have(bad, text, method, said):
     body = f"\n    def {method}(self):\n        {said}\n" + MAPPER + REDUCER

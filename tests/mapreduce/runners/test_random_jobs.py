@@ -17,13 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mrjob.inline import InlineMRJobRunner
 from mrjob.job import MRJob
-from mrjob.protocol import (
-    JSONProtocol,
-    PickleProtocol,
-    RawProtocol,
-    RawValueProtocol,
-    ReprProtocol,
-)
+from mrjob.protocol import JSONProtocol, PickleProtocol, RawProtocol, RawValueProtocol, ReprProtocol
 from mrjob.step import MRStep
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)

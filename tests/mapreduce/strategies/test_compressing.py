@@ -34,7 +34,6 @@ SETTINGS = Settings(
 )
 FORMATS = ["fp16", "onebit", "topk:0.01"]
 
-
 data = blobs_in(train=(64, 44, 32), features=50)
 
 

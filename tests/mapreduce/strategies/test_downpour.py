@@ -39,7 +39,6 @@ SETTINGS = Settings(
     learning_rate=0.05,
 )
 
-
 data = blobs_in(train=(56, 48), features=50)
 
 

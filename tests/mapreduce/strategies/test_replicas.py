@@ -24,7 +24,6 @@ SETTINGS = Settings(
 #: Rounds whose rows, slices and replicas are powers of two.
 EXACT = replace(SETTINGS, learning_rate=0.125, rounds=4)
 
-
 data = blobs_in(train=(128, 88, 64), even=(128, 64), features=50)
 
 

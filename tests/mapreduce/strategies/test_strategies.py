@@ -69,10 +69,7 @@ REFUSED = [
     ({**AVERAGING, "elastic": 0.2}, "Add --replica-state keep$"),
     ({**KEPT, "elastic": 0.2, "combine": "adasum"}, "Leave out --combine adasum"),
     ({**KEPT, "elastic": 0.2, "compress": "fp16"}, "Leave out --compress or --elastic"),
-    (
-        {**KEPT, "compress": "topk:0"},
-        "--compress: expected fp16, onebit, or topk:RA.*'topk:0'",
-    ),
+    ({**KEPT, "compress": "topk:0"}, "--compress: expected fp16, onebit, or topk:RA.*'topk:0'"),
     ({**KEPT, "compress": "onebit:3"}, "found 'onebit:3'"),
     ({**KEPT, "compress": "zip"}, "found 'zip'"),
     ({"strategy": "sync", "replicas": 1, "held_out": None, "compress": "fp16"}, "sync"),

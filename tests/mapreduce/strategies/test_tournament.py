@@ -37,7 +37,6 @@ SETTINGS = Settings(
     optimizer="momentum",
 )
 
-
 data = blobs_in(train=(128, 88, 64), features=50)
 
 
@@ -250,11 +249,7 @@ class TestLineage:
             }
 
         # The model is replica 2 in round 3; it came from replica 0, which had no match in round 1.
-        recorded = [
-            event(1, 1, [1], [2]),
-            event(2, 0, [0], [2]),
-            event(3, 2, [2], [1]),
-        ]
+        recorded = [event(1, 1, [1], [2]), event(2, 0, [0], [2]), event(3, 2, [2], [1])]
         assert outcome.matches_won(recorded, 3) == 2
         assert outcome.matches_won(recorded, 2) == 1
         assert outcome.matches_won(recorded[1:], 3) is None

@@ -258,10 +258,7 @@ def test_plans_of_built_in_members_are_as_they_were(made, tmp_path):
 
 @pytest.mark.parametrize(
     ("family", "builtin", "named"),
-    [
-        ("models", models.MODELS, "Mine"),
-        ("schedules", optim.SCHEDULES, "halved"),
-    ],
+    [("models", models.MODELS, "Mine"), ("schedules", optim.SCHEDULES, "halved")],
 )
 def test_an_installed_package_adds_members(made, tmp_path, monkeypatch, family, builtin, named):
     info = tmp_path / "extra-1.0.dist-info"

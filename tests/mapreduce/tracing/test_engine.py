@@ -59,11 +59,7 @@ def test_the_output_is_that_of_a_run(job, text):
 
 def test_what_went_where(text):
     (step,) = trace_of(taught.Combined, text).steps
-    assert [[line.text for line in task.lines] for task in step.maps] == [
-        LINES[:2],
-        LINES[2:],
-        [],
-    ]
+    assert [[line.text for line in task.lines] for task in step.maps] == [LINES[:2], LINES[2:], []]
     first = step.maps[0]
     assert [(one.key.text, one.value.text, one.source) for one in first.outputs] == [
         ("'to'", "1", 0),

@@ -38,7 +38,6 @@ SOFTMAX = Settings("softmax", batch_size=120, slice_rows=20, rounds=9, checkpoin
 #: Three pages of parameters, scalars of all blocks, and a state of the optimizer.
 ADAM = replace(SOFTMAX, model="mlp:2048,8", optimizer="adam", clip_norm=1.0, rounds=3)
 
-
 THREE = Execution(runner="inline", workers=3)
 
 
@@ -180,10 +179,7 @@ class TestBits:
         assert simple.facts["rounds run again from there"] == 1
         assert "after 4 rounds" in simple.facts["state before from"]
         texts = {check.what: check.is_equal for check in simple.checks}
-        assert texts == {
-            "the loss of the round": True,
-            "the model, 2 rounds later": True,
-        }
+        assert texts == {"the loss of the round": True, "the model, 2 rounds later": True}
 
     def test_of_the_optimizers_state(self, divided):
         assert [check.is_equal for check in divided.checks] == [True] * 3

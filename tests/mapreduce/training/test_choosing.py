@@ -18,7 +18,6 @@ from programs import gradreduce, succeed
 
 SETTINGS = Settings(model="mlp:9", batch_size=96, slice_rows=12, rounds=8)
 
-
 data = blobs_in(train=(200, 170, 97))
 
 

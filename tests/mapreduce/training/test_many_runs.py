@@ -17,7 +17,6 @@ from mapreduce.training import driver
 
 EXECUTIONS = [Execution("inline"), Execution("parallel", 2), Execution("inline", executor="gang")]
 
-
 data = blobs_in(train=(200, 170, 97), test=(90,))
 
 

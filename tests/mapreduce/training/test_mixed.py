@@ -106,8 +106,7 @@ class TestScaling:
     def test_is_never_above_its_limit_nor_below_1(self, monkeypatch):
         monkeypatch.setattr(guarded, "GROWTH_ROUNDS", 1)
         optimizer = optim.Guarded(
-            optim.find("sgd").create(lambda step: 0.1, optim.Options()),
-            first_scale=2.0**24,
+            optim.find("sgd").create(lambda step: 0.1, optim.Options()), first_scale=2.0**24
         )
         params = np.ones(2, np.float32)
         _, _, scalars = self.step(optimizer, params, {}, optimizer.first_scalars(), params)

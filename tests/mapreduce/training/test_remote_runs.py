@@ -36,7 +36,6 @@ from mapreduce.training import driver
 
 SETTINGS = Settings("mlp:8", optimizer="adam", batch_size=128, rounds=12, checkpoint_every=4)
 
-
 data = blobs_in(train=(200, 170, 97), test=(90,), dtype="uint8")
 
 

@@ -71,14 +71,7 @@ def test_classes(write, column, expected):
 
 def test_numbers_to_be_predicted_weights_and_chosen_columns(write):
     path = write(
-        {
-            "word": ["a", "b"],
-            "a": [1, 2],
-            "y": [0.1, -2.5],
-            "b": [3, 4],
-            "w": [0, 2],
-            "c": [5, 6],
-        }
+        {"word": ["a", "b"], "a": [1, 2], "y": [0.1, -2.5], "b": [3, 4], "w": [0, 2], "c": [5, 6]}
     )
     found = decode([path], label="y", weights="w", task="regression", only=("c", "a"))
     assert found[0].tolist() == [[5, 1], [6, 2]]

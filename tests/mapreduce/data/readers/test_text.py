@@ -10,7 +10,6 @@ from mapreduce.errors import DataError, UsageError
 
 CONTENT = bytes(np.random.default_rng(0).integers(0, 256, 1000, np.uint8))
 
-
 FILE = "text.txt"
 
 

@@ -19,8 +19,7 @@ from mapreduce.reduction.message import decode, encode
 NUMBERS = st.floats(-1e6, 1e6) | st.integers(-9, 9).map(float) | st.just(math.nan)
 TEXTS = st.sampled_from(["a", "b c", "12", "NA", "x,y", "Zürich", None]) | st.text(max_size=3)
 ROWS = st.lists(
-    st.tuples(NUMBERS, NUMBERS, TEXTS.map(lambda text: (text or "").strip() or None)),
-    max_size=40,
+    st.tuples(NUMBERS, NUMBERS, TEXTS.map(lambda text: (text or "").strip() or None)), max_size=40
 )
 KINDS = {"n": "number?", "d": "date:YYYY-MM-DD", "t": "text"}
 

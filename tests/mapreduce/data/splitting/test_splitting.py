@@ -357,11 +357,7 @@ class TestFiles:
         ("x,y\n1,2\n3,4\n", {"group": "x", "time": "y"}, "expected one of --stratify, --group"),
     )
     WRONG_DATA = (
-        (
-            "x,y\n1,2\n3,\n",
-            {"stratify": "y"},
-            "row 2, column y: expected a value, found nothing",
-        ),
+        ("x,y\n1,2\n3,\n", {"stratify": "y"}, "row 2, column y: expected a value, found nothing"),
         ("x,y\n1,2\n ,4\n", {"group": "x"}, "row 2, column x: expected a value, found nothing"),
         ("x,y\n1,2\n3,\n", {"time": "y"}, "row 2, column y: expected a value, found nothing"),
         (
@@ -372,16 +368,8 @@ class TestFiles:
         ("x,y\n1,2\n3,nan\n", {"time": "y"}, "row 2, column y: expected a time, found nan"),
         ("x,y\n1,then\n", {"time": "y"}, "row 1, column y: expected a time such as 2024"),
         ("x,y\n1,2024-02-30\n", {"time": "y"}, "row 1, column y: expected a time such as 2024"),
-        (
-            "x,y\n1,2\n3,2\n",
-            {"group": "y"},
-            "at least 2 different values in column y, .*found 1",
-        ),
-        (
-            "x,y\n1,2\n3,2\n",
-            {"time": "y"},
-            "at least 2 different values in column y, .*found 1",
-        ),
+        ("x,y\n1,2\n3,2\n", {"group": "y"}, "at least 2 different values in column y, .*found 1"),
+        ("x,y\n1,2\n3,2\n", {"time": "y"}, "at least 2 different values in column y, .*found 1"),
         ("x,y\n1,2\n3,2\n4,5\n", {"stratify": "y"}, "different rows of the class '5'.*found 1"),
         ("x,y\n1,2\n1,2\n", {}, "at least 2 different rows, one for each part, found 1"),
         ("x,y\n", {}, "has no rows"),

@@ -204,7 +204,6 @@ PLANS = {
     ),
 }
 
-
 data = blobs_in(train=(120, 97), test=(60, 31), features=400, classes=4)
 
 

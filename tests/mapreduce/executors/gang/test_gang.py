@@ -26,7 +26,6 @@ from mapreduce.training import driver
 # Three pages of parameters.
 SETTINGS = Settings(model="mlp:90", batch_size=96, slice_rows=12, rounds=3, learning_rate=0.05)
 
-
 data = blobs_in(train=(200, 170, 97), test=(60, 31), features=400, classes=4)
 
 

@@ -171,7 +171,6 @@ SETTINGS = Settings(
     model="mlp:90", optimizer="momentum", batch_size=96, slice_rows=12, rounds=7, learning_rate=0.05
 )
 
-
 data = blobs_in(train=(200, 170, 97), features=400, classes=4)
 
 

@@ -17,14 +17,7 @@ import pytest
 from hdfs_utils.cluster import Cluster, compiled
 from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
 from mapreduce.runners import traits
-from mapreduce.runners.hadoop import (
-    bootstrap,
-    failures,
-    installation,
-    shipping,
-    submissions,
-    uber,
-)
+from mapreduce.runners.hadoop import bootstrap, failures, installation, shipping, submissions, uber
 from mapreduce.runners.hadoop.client import Client
 from mapreduce.runners.hadoop.on_yarn import OnYarn
 from mapreduce.runners.hadoop.programs import Program, Submitter
