@@ -600,15 +600,6 @@ def clip(gradient, most):
     return [float(g) * (most / norm if norm > most else 1.0) for g in gradient]
 
 
-def proximal(value, threshold):
-    """The point ``u`` with the least ``(u - value)**2 / 2 + threshold * abs(u)``."""
-    if value > threshold:
-        return value - threshold
-    if value < -threshold:
-        return value + threshold
-    return 0.0
-
-
 def two_loops(gradient, steps, changes):
     """L-BFGS's direction (Nocedal and Wright, Numerical Optimization, algorithm 7.4), in float64.
 

@@ -97,10 +97,6 @@ class TestDraws:
         assert [len(rows_of([piece])) for piece in plan.slices(0)] == [*[100] * 7, 23]
         assert plan.slices(0) == plan.slices(1)
 
-    def test_one_row_less_than_a_full_batch(self):
-        plan = make(batch_size=722, slice_rows=361)
-        assert plan.rounds_per_epoch == 2
-
 
 class TestDefaults:
     @pytest.mark.parametrize(

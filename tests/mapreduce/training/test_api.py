@@ -418,11 +418,6 @@ class TestErrors:
         assert mapreduce.open_run("run").resume(progress=False).model_sha256
 
 
-def test_importing_does_no_work(in_process):
-    code = "import mapreduce, sys; print('numpy' in sys.modules, 'train' in dir(mapreduce))"
-    assert in_process(code).split() == ["False", "True"]
-
-
 @pytest.mark.slow
 def test_no_environment_is_needed(tmp_path):
     """BLAS has as many threads as it likes in a program of the user's."""
