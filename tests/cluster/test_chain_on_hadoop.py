@@ -35,6 +35,7 @@ def expected(data):
     return trained(data, "inline", Execution("inline", executor="chain"))[0]
 
 
+@pytest.mark.slow
 def test_one_task_does_whole_rounds_within_the_master(data, expected):
     digest, applications = trained(data, "one", Execution("hadoop", 1, executor="chain"))
     assert digest == expected
@@ -44,6 +45,7 @@ def test_one_task_does_whole_rounds_within_the_master(data, expected):
     assert all(job["uberized"] for job in jobs)
 
 
+@pytest.mark.slow
 def test_each_of_several_tasks_has_a_range(data, expected):
     digest, applications = trained(data, "two", Execution("hadoop", 2, executor="chain"))
     assert digest == expected
@@ -58,6 +60,7 @@ def test_each_of_several_tasks_has_a_range(data, expected):
     assert records == [1] * 2 * SETTINGS.rounds
 
 
+@pytest.mark.slow
 def test_a_gang_whose_run_is_on_this_machine(data, expected):
     digest, _ = trained(data, "gang", Execution("hadoop", 1, executor="gang"))
     assert digest == expected

@@ -97,6 +97,7 @@ def test_the_bits_of_the_chain(data, expected):
     assert list((run.path / "gang").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_a_rank_is_killed(data, expected, monkeypatch):
     seed = secrets.randbits(32)

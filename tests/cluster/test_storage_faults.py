@@ -40,6 +40,7 @@ def damage(block: Path) -> None:
     block.write_bytes(content)
 
 
+@pytest.mark.slow
 def test_replicas_are_corrupted(cluster, drill_data, expected):
     """Row 10."""
     folder = drill_data[1] / "corrupted"
@@ -78,6 +79,7 @@ def quota(cluster, folder: RemotePath, size: int) -> Iterator[None]:
         hdfs(cluster, "dfsadmin", "-clrSpaceQuota", folder)
 
 
+@pytest.mark.slow
 def test_the_quota_is_reached(cluster, drill_data, expected):
     """Row 14."""
     folder = drill_data[1] / "quota"

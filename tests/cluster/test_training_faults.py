@@ -86,6 +86,7 @@ def test_a_second_attempt_runs_beside_a_slow_one(run, expected, yarn):
     assert [(event.completed, event.rows) for event in rounds] == [(1, 96), (2, 96)]
 
 
+@pytest.mark.slow
 def test_the_application_master_is_killed(run, expected, cluster):
     """Row 7."""
     seen = Applications()

@@ -92,6 +92,7 @@ def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypat
     assert again.model_sha256 == ended.model_sha256
 
 
+@pytest.mark.slow
 def test_the_log_of_a_run_that_was_killed_is_whole_and_replays(data, tmp_path):
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
@@ -111,6 +112,7 @@ def test_the_log_of_a_run_that_was_killed_is_whole_and_replays(data, tmp_path):
     assert again["pushes"] == applied
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing(data, tmp_path):
     with programs.mounted(tmp_path / "disk", "1500k") as disk:
         settings = replace(SETTINGS, model="softmax", replicas=8, slice_rows=4, rounds=2000)

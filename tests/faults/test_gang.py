@@ -127,6 +127,7 @@ def test_killed_stages_are_replaced(data, tmp_path, monkeypatch):
     assert len(disturbed.generations) == 2
 
 
+@pytest.mark.slow
 def test_ranks_that_are_killed_leave_no_memory(data, tmp_path, monkeypatch):
     """Two blocks of a larger model, which all ranks have mapped when one is killed."""
     monkeypatch.setattr(rounds, "_PUBLISH_SECONDS", 0.02)

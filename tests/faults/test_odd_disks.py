@@ -27,6 +27,7 @@ os.link = link
 """
 
 
+@pytest.mark.slow
 def test_everything_works_without_links(tmp_path):
     folder, site = tmp_path / "disk", tmp_path / "site"
     folder.mkdir()

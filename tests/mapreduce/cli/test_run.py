@@ -230,6 +230,7 @@ class TestRunning:
         out = succeed("run", job, "-q", text)
         assert pairs(out) == {"four": expected(text)["four"]}
 
+    @pytest.mark.slow
     def test_an_interpreter_that_the_user_names_is_kept(self, write, text, tmp_path):
         script, seen = write(), tmp_path / "seen"
         mine = tmp_path / "mypython"

@@ -201,6 +201,7 @@ FIELDS = ["", "NA", "1", "2.5", "1,5", "true", "no", "a", "b c", "2024-05-01", "
 LABELS = ["", "NA", "1", "2", "3", "4", "2.5", "07", "a", "b"]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(
     column=st.lists(st.sampled_from(FIELDS), min_size=1, max_size=3).flatmap(

@@ -152,6 +152,7 @@ def test_errors_of_a_job_s_own_stay(folder):
     assert "sorted expected 1 argument, got 2" in said(folder, "run", "job.py", "words.txt")
 
 
+@pytest.mark.slow
 def test_values_that_are_read_twice(folder):
     twice = "total = sum(counts)\n        yield word, [total, [count for count in counts]]"
     written(folder, MAPS + REDUCER.format(twice))

@@ -311,6 +311,7 @@ def test_a_task_that_never_ends_is_killed_and_named(bad, text):
     assert "it gave no sign of life for 1 s" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow", first_of("mapper", "one line", "reducer", "values"))
 def test_a_slow_task_that_gets_on_is_not_killed(bad, tmp_path, slow):
     lines = 16 if slow == "mapper" else 1

@@ -90,6 +90,7 @@ def test_a_process_is_known_by_its_start_and_dead_when_it_has_ended():
     child.wait()
 
 
+@pytest.mark.slow
 def test_a_driver_in_another_container_is_not_disturbed(run, contained):
     theirs = lease.holder(run.path)
     assert theirs.host == lease.myself().host

@@ -91,6 +91,7 @@ def test_means_of_means_depend_on_the_splits(job, lines, write):
     assert finding.state == "broken"
 
 
+@pytest.mark.slow
 def test_a_combiner_that_changes_the_answer(write, capsys):
     path = write("a 1\na 2\na 9\nb 3\n", "numbers.txt")
     combiner, splits = findings(taught.CombinedMeans, path, ["combiner", "splits"])
@@ -119,6 +120,7 @@ class OfLines(taught.CombinedMeans):
             yield name, int(number)
 
 
+@pytest.mark.slow
 def test_splits_are_not_cleared_by_chance(write):
     path = write("a 1 2 9\nb 3 4\n", "numbers.txt")
     combiner, splits = findings(OfLines, path, ["combiner", "splits"])
@@ -145,6 +147,7 @@ class Best(MRJob):
             yield name, size
 
 
+@pytest.mark.slow
 def test_what_mappers_gather_has_an_order_too(tmp_path):
     """With one map task its key has no more values than the reducer takes."""
     path = tmp_path / "sizes.txt"

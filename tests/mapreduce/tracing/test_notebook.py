@@ -53,6 +53,7 @@ def test_a_round(run, capsys):
     assert "yes, to the bit" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_check_of_a_class(capsys):
     class Means(taught.CombinedMeans):
         """Defined where it is used, and so in no file that another Python could read."""

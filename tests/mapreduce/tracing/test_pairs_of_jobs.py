@@ -33,6 +33,7 @@ def states(path, given, *laws, lines=1000):
         return [one.state for one in Checker(runner, str(path), given, 6).findings(laws)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", WRONG, ids=lambda path: path.stem)
 def test_the_fault_is_found_and_the_right_job_passes(path):
     law, given = told(path, "shown by"), inputs(path)

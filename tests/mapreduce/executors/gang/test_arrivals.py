@@ -204,6 +204,7 @@ def test_a_replay_on_other_workers_has_the_same_hash(data, tmp_path, workers):
     assert found.model_sha256 == ended.model_sha256
 
 
+@pytest.mark.slow
 def test_stretches_that_time_ends_are_replayed_too(data, tmp_path, monkeypatch):
     monkeypatch.setattr(arrivals, "_STRETCH_SECONDS", 0.02)
     monkeypatch.setattr(arrivals, "_STRETCH_UNITS", 0)
@@ -213,6 +214,7 @@ def test_stretches_that_time_ends_are_replayed_too(data, tmp_path, monkeypatch):
     replay(run, tmp_path / "again", Execution("parallel", 2, executor="gang"), Events())
 
 
+@pytest.mark.slow
 def test_stretches_in_several_numbers_of_blocks(data, tmp_path):
     """What is logged is repeated in as many blocks as before."""
     run = create(data, tmp_path / "run")
