@@ -1,8 +1,11 @@
 """One plan, one hash: whatever runs it, on however many workers, in however many pieces."""
 
+import fcntl
 import json
 import os
+import pickle
 import random
+from functools import partial
 from importlib.util import find_spec
 from itertools import combinations, product
 from pathlib import Path
@@ -112,11 +115,31 @@ def _forgotten():
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    folder = images_and_text(tmp_path_factory.mktemp("bits"))
+    """The rows of all plans, for all workers of pytest-xdist."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "bits"
+    folder.mkdir(exist_ok=True)
+    once(folder / "made", partial(make, folder))
+    return folder
+
+
+def once(path, work):
+    """What a function returns, which one process calls, and the others find in a file."""
+    with open(path, "a+b") as file:  # noqa: PTH123
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        if text := file.read():
+            return pickle.loads(text)
+        made = work()
+        file.write(pickle.dumps(made))
+        return made
+
+
+def make(folder):
+    images_and_text(folder)
     for part, several, one in (("train", (200, 170, 97), 0), ("test", (60, 31), 1)):
         datasets.blobs(folder / "rows" / part, several, features=300, classes=4, seed=one)
         sparse(folder / "sparse" / part, 300 if one else 3000, seed=one)
-    return folder
 
 
 def sparse(folder, rows, features=40_000, seed=0):
@@ -157,12 +180,11 @@ def ended(run, execution=INLINE):
 @pytest.fixture(scope="module")
 def reference(data):
     """What one process leaves of a plan, with one worker and one block; each is trained once."""
-    found = {}
+    (data / "runs").mkdir(exist_ok=True)
 
     def of(name):
-        if name not in found:
-            found[name] = ended(create(data, data / "runs" / name, name))
-        return found[name]
+        path = data / "runs" / name
+        return once(path.with_suffix(".pickle"), lambda: ended(create(data, path, name)))
 
     return of
 
