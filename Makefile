@@ -55,6 +55,7 @@ lint: $(VENV)/.lint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 
 # The site of docs/, into build/site; what does not resolve is an error.
 docs: $(VENV)/.docs

@@ -144,6 +144,16 @@ def new_folder(path: Path) -> Iterator[Path]:
 def _remove_leftovers_of(path: Path) -> None:
     """Delete what killed writers of one name left beside it; that of living ones stays."""
     for leftover in path.parent.glob(f".{path.name}.*.tmp"):
-        pid = leftover.name.split(".")[-3]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists() and Path("/proc/self").exists():
+        if has_ended(leftover.name.split(".")[-3]):
             shutil.rmtree(leftover, ignore_errors=True)
+
+
+def has_ended(pid: str) -> bool:
+    """Whether this machine has no process of a number, which stands in a name."""
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        pass
+    return False

@@ -380,6 +380,8 @@ def check_strategy(kind: type[Strategy], settings: Settings | None = None) -> No
         found: list[Array] = []
         import_rows(source, data := Path(folder) / "data", 0)
         for how in (Layout(1, 1), Layout(2, 3), Layout(5, 2), chain, gang):
+            if how == gang and gang.traits.why_no_gangs:
+                continue
             run = driver.create(Path(folder) / f"{len(found)}", settings, data, None)
             if isinstance(how, Layout):
                 _run_rounds(kind, run, how)

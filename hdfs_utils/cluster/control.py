@@ -165,7 +165,7 @@ def start(role: str, number: int = 1) -> int:
 @contextlib.contextmanager
 def _locked() -> Iterator[Path]:
     """The cluster's folder, for one command at a time."""
-    if not sys.platform.startswith("linux"):
+    if not str(sys.platform).startswith("linux"):
         raise ClusterError(f"the cluster runs on Linux only, and this is {sys.platform}")
     folder = cluster_folder()
     if not re.fullmatch(r"[\w./+@=-]+", f"{folder}{artifacts.cache()}", re.ASCII):

@@ -3,15 +3,14 @@
 Imports nothing that is slow to load: ``--help`` needs this module.
 """
 
-import contextlib
-import os
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from mapreduce.errors import UsageError
+from mapreduce.support.cores import available_cores as available_cores
 from mapreduce.support.registry import Registry
 
 #: Processes of one machine.
@@ -20,35 +19,15 @@ MOST_HERE = 1024
 #: Tasks of a cluster: names of files have five digits for a block and for a gang's task.
 MOST_FILES = 99_999
 
+#: Why tasks on this machine make no gang; "" if they do.
+NO_GANGS_HERE = (
+    ""
+    if sys.platform == "linux"
+    else "a gang of tasks, which --executor gang, --stages and --asynchronous need, runs on Linux "
+    f"only, and this is {sys.platform}. Leave them out: the training is then a chain"
+)
+
 Kept = AbstractContextManager[Any]
-
-
-#: Folders where Linux says how much processor time a container may have: cgroup v2, and v1.
-_QUOTAS = (Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu"))
-
-
-def available_cores() -> int:
-    """Cores that this process may use: by its affinity, and by its container's quota."""
-    if hasattr(os, "sched_getaffinity"):
-        found = len(os.sched_getaffinity(0))
-    else:
-        found = os.cpu_count() or 1
-    for folder in _QUOTAS:
-        with contextlib.suppress(OSError, ValueError):
-            quota, period = _quota(folder)
-            # A negative quota, or "max", is none.
-            found = min(found, max(1, round(quota / period))) if quota > 0 else found
-    return found
-
-
-def _quota(folder: Path) -> tuple[int, int]:
-    """Microseconds of processor time in each period of so many microseconds."""
-    if (file := folder / "cpu.max").exists():
-        quota, period = file.read_text().split()
-    else:
-        quota = (folder / "cpu.cfs_quota_us").read_text()
-        period = (folder / "cpu.cfs_period_us").read_text()
-    return int(quota), int(period)
 
 
 class Costs(NamedTuple):
@@ -145,7 +124,12 @@ INLINE = Traits(
     most_workers=MOST_HERE,
     warm_runner="mapreduce.runners.inline:WarmInlineMRJobRunner",
 )
-LOCAL = Traits(has_local_files=True, gang_option="--num-cores", most_workers=MOST_HERE)
+LOCAL = Traits(
+    has_local_files=True,
+    why_no_gangs=NO_GANGS_HERE,
+    gang_option="--num-cores",
+    most_workers=MOST_HERE,
+)
 
 RUNNERS = Registry(
     "runner",

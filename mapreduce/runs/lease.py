@@ -180,8 +180,10 @@ def _is_mine(found: Holder | None, me: Holder) -> bool:
 
 
 def _check_free(run: AnyPath, previous: Holder, take_over: bool, is_locked: bool) -> None:
-    # If a driver of this host were alive, it would hold the lock that this process holds.
-    if is_locked and previous.host == myself().host and not _is_visible(previous):
+    # If a driver of this host were alive, it would hold the lock that this process holds. Without
+    # a time of its start, the number may be another process's by now.
+    is_known = _is_visible(previous) and previous.start_time
+    if is_locked and previous.host == myself().host and not is_known:
         return
     if is_alive(previous) if _is_visible(previous) else not take_over:
         raise LeaseError(_refusal(run, previous))

@@ -1,4 +1,7 @@
-"""Processes that end with the one that has started them, however that ends (Linux)."""
+"""Processes that end with the one that has started them, however that ends.
+
+Only Linux tells a process so. Elsewhere they end at the end of their pipe, after what they are at.
+"""
 
 import ctypes
 import os

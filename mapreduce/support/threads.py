@@ -1,10 +1,11 @@
 """Calls by several threads, whose results come in order."""
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
+
+from mapreduce.support.cores import available_cores
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -21,7 +22,7 @@ def ordered_map(
     thread. ``ahead``: How many results for each thread may wait to be taken, which bounds the
     memory.
     """
-    threads = min(_MOST_THREADS, len(os.sched_getaffinity(0)))
+    threads = min(_MOST_THREADS, available_cores())
     pending: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         try:

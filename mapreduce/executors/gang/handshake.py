@@ -51,11 +51,11 @@ def _proof(secret: str, address: str, side: bytes, challenge: bytes, hello: byte
 
 def _is_mine(connection: socket.socket) -> bool:
     """Whether the process at the other end is this user's, as far as the system knows."""
-    if connection.family != socket.AF_UNIX:
-        return True
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    _, user, _ = struct.unpack("3i", credentials)
-    return bool(user == os.geteuid())
+    if sys.platform == "linux" and connection.family == socket.AF_UNIX:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        _, user, _ = struct.unpack("3i", credentials)
+        return bool(user == os.geteuid())
+    return True
 
 
 def _prepare(connection: socket.socket) -> None:

@@ -16,6 +16,7 @@ import fcntl
 import math
 import mmap
 import os
+import sys
 import threading
 from typing import Any
 
@@ -36,11 +37,6 @@ LEAST_BYTES = 8 << 10
 _MOST_BYTES = 4 << 30
 
 
-def _seals() -> int:
-    # Not every system has them; only Linux's ranks share.
-    return fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-
-
 def padded(size: int) -> int:
     """A number of bytes, rounded up to a multiple of :data:`ALIGNMENT`."""
     return -(-size // ALIGNMENT) * ALIGNMENT
@@ -51,16 +47,26 @@ def create(size: int) -> int:
 
     Raises OSError (there is not as much, or the system does not allow it).
     """
-    if size > _MOST_BYTES:
-        raise OSError(f"{size} bytes are more than ranks share")
-    descriptor = os.memfd_create("gradreduce", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    try:
-        os.posix_fallocate(descriptor, 0, size)
-        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _seals())
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
+    if sys.platform == "linux" and size <= _MOST_BYTES:
+        descriptor = os.memfd_create("gradreduce", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+    raise OSError(f"{size} bytes are more than ranks share")
+
+
+def _is_sealed(descriptor: int) -> bool:
+    """Whether a file cannot become shorter, as those of :func:`create`."""
+    is_sealed = False
+    if sys.platform == "linux":
+        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+        is_sealed = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & seals == seals
+    return is_sealed
 
 
 class Shared:
@@ -80,7 +86,7 @@ class Shared:
 
     def __init__(self, descriptor: int, size: int, own: tuple[int, int]) -> None:
         found = os.fstat(descriptor).st_size
-        if found != size or fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _seals() != _seals():
+        if found != size or not _is_sealed(descriptor):
             raise WireError(f"shared memory of {found} bytes: expected {size}, sealed")
         self._bytes = np.frombuffer(mmap.mmap(descriptor, size), np.uint8)
         self._first = self._bytes.ctypes.data

@@ -274,7 +274,7 @@ class Mesh:
             with losing(0):
                 stream = self.streams[0]
                 _wait_for(stream)
-                flags = socket.MSG_CMSG_CLOEXEC
+                flags = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
                 start, descriptors, _, _ = socket.recv_fds(stream, 1, 1, flags)
                 if not start:
                     raise ConnectionAbortedError("it has closed the connection")

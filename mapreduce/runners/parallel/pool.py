@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections import deque
@@ -20,6 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from hdfs_utils.folders import has_ended
 from mapreduce.errors import GradreduceError
 from mapreduce.runners.parallel import spawn, worker
 from mapreduce.support import signals
@@ -269,10 +271,10 @@ class WorkerPool:
 
 def _end_of(pid: int) -> int | None:
     """A descriptor that becomes readable when a process ends; None where the system has none."""
-    try:
-        return os.pidfd_open(pid)
-    except (AttributeError, OSError):
-        return None
+    if sys.platform == "linux":
+        with contextlib.suppress(AttributeError, OSError):
+            return os.pidfd_open(pid)
+    return None
 
 
 def _tail(path: Path) -> str:
@@ -319,7 +321,7 @@ def _private_folder(parent: Path) -> Path:
     common = f"gradreduce-{space.stat().st_ino if space.exists() else 0}-"
     for folder in parent.glob(f"{common}*"):
         pid = folder.name.removeprefix(common).partition("-")[0]
-        if pid.isdigit() and space.exists() and not Path(f"/proc/{pid}").exists():
+        if has_ended(pid):
             shutil.rmtree(folder, ignore_errors=True)
     return Path(tempfile.mkdtemp(prefix=f"{common}{os.getpid()}-", dir=parent))
 

@@ -26,8 +26,8 @@ def kill_group(pid: int) -> None:
     """Kill a worker and what its tasks have started."""
     try:
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        # It has not made its group yet.
+    except (ProcessLookupError, PermissionError):
+        # It has not made its group yet, or, on macOS, has ended and was not waited for.
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 

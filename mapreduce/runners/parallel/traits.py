@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mapreduce.runners.traits import MOST_HERE, Costs, Kept, Traits
+from mapreduce.runners.traits import MOST_HERE, NO_GANGS_HERE, Costs, Kept, Traits
 
 
 class _Parallel(Traits):
@@ -16,6 +16,7 @@ PARALLEL = _Parallel(
     "mapreduce.runners.parallel.runner:ParallelMRJobRunner",
     has_local_files=True,
     forks=True,
+    why_no_gangs=NO_GANGS_HERE,
     most_workers=MOST_HERE,
     costs=Costs(job=0.05, worker=0.03, step=0.004, task=0.001),
 )

@@ -49,6 +49,9 @@ def main(connection: Connection, parent: int, stderr_path: str) -> None:
     parents.end_with(parent)
     # What a task starts ends with its worker: the driver kills the whole group.
     os.setpgid(0, 0)
+    # Nor does that hold the connection open, whose end may be all that the driver sees.
+    os.set_inheritable(connection.fileno(), False)
+    os.register_at_fork(after_in_child=connection.close)
     _redirect(stderr_path)
     forked.begin()
     worker = _Worker()

@@ -13,6 +13,7 @@ from mapreduce.runners import traits
 from mapreduce.runs import flags
 from mapreduce.runs.events import Events, ExecutionChosen, ExecutionTried, Warned
 from mapreduce.runs.execution import Execution
+from mapreduce.support import cores
 from mapreduce.training import choosing, driver
 from programs import gradreduce, succeed
 
@@ -131,15 +132,15 @@ class TestOptions:
 
 
 def test_cores_are_those_of_the_container(tmp_path, monkeypatch):
-    monkeypatch.setattr(traits, "_QUOTAS", (tmp_path,))
-    monkeypatch.setattr(traits.os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(cores, "_QUOTAS", (tmp_path,))
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(range(8)))
     cases = [("max 100000", 8), ("250000 100000", 2), ("50000 100000", 1), ("nonsense", 8)]
-    for text, cores in cases:
+    for text, number in cases:
         (tmp_path / "cpu.max").write_text(text)
-        assert traits.available_cores() == cores
+        assert cores.available_cores() == number
     (tmp_path / "cpu.max").unlink()
     (tmp_path / "cpu.cfs_quota_us").write_text("-1")
     (tmp_path / "cpu.cfs_period_us").write_text("100000")
-    assert traits.available_cores() == 8
+    assert cores.available_cores() == 8
     (tmp_path / "cpu.cfs_quota_us").write_text("300000")
-    assert traits.available_cores() == 3
+    assert cores.available_cores() == 3
