@@ -23,21 +23,9 @@ def test_an_epoch_of_mnist(tmp_path):
             *("--labels", SOURCE / f"{prefix}-labels-idx1-ubyte.gz"),
             *(SOURCE / f"{prefix}-images-idx3-ubyte.gz", tmp_path / name),
         )
-    plan = [
-        "--model",
-        "mlp:128",
-        "--optimizer",
-        "momentum",
-        "--learning-rate",
-        "0.1",
-        "--schedule",
-        "cosine",
-    ]
-    command = ["train", tmp_path / "train", *plan, "--batch-size", 128, "--epochs", 1]
-    summary = json.loads(
-        programs.succeed(
-            *(*command, "--run", tmp_path / "run", "--eval", tmp_path / "test", "--json")
-        )
-    )
+    plan = "--model mlp:128 --optimizer momentum --learning-rate 0.1 --schedule cosine"
+    plan += " --batch-size 128 --epochs 1 --json"
+    where = [tmp_path / "train", "--run", tmp_path / "run", "--eval", tmp_path / "test"]
+    summary = json.loads(programs.succeed("train", *where, *plan.split()))
     assert summary["rounds"] == 469
     assert summary["accuracy"] > 0.95

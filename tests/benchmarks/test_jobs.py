@@ -6,7 +6,6 @@ from collections import Counter
 import pytest
 
 import mapreduce
-from benchmarks import __main__ as command
 from benchmarks import jobs
 from benchmarks.stock.most_used_word import WORD, MostUsedWord
 from benchmarks.stock.orders_join import OrdersJoin
@@ -56,10 +55,6 @@ def test_orders_join(tmp_path):
     assert json.loads(json.dumps(dict(output_of(OrdersJoin, path)))) == {
         str(number): row for number, row in expected.items()
     }
-
-
-def test_they_are_known_to_the_command():
-    assert command.selected(["jobs"], False) == ["jobs.two_steps", "jobs.dictionaries", "jobs.join"]
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import selected
 from benchmarks.tuning import WAYS, Training, Tuning
 from programs import succeed
 
@@ -28,10 +27,6 @@ def test_the_verdict_is_on_the_median_of_the_ratios(ours, digests, verdict):
     assert tuning.verdict() == verdict
     assert f"Limit: {verdict}." in tuning.lines()
     assert "| one | 2 | chain 1 | 2 | 1 (1–1) | gang of 1 worker |" in tuning.lines()
-
-
-def test_it_can_be_named():
-    assert selected(["tuning", "growth"], full=False) == ["tuning", "growth"]
 
 
 @pytest.mark.slow

@@ -51,15 +51,12 @@ def fails(code, *arguments, **options):
 
 
 def test_train_says_what_it_did(data, tmp_path):
-    out = succeed("train", data / "train", "--run", tmp_path / "run", "--eval", data / "test")
-    lines = out.splitlines()
+    """Progress is on stderr, in plain lines where there is no terminal."""
+    done = gradreduce("train", data / "train", "--run", tmp_path / "r", "--eval", data / "test")
+    lines = done.stdout.splitlines()
     assert lines[0].startswith("trained in ")
     assert lines[1].startswith("accuracy 0.")
     assert len(lines[2].removeprefix("model_sha256 ")) == 64
-
-
-def test_progress_is_on_stderr_in_plain_lines_where_there_is_no_terminal(data, tmp_path):
-    done = gradreduce("train", data / "train", "--run", tmp_path / "r", "--eval", data / "test")
     assert "5 rounds of 128 rows; runner parallel" in done.stderr
     assert "round 5/5  loss " in done.stderr
     assert "evaluation after 5 rounds: accuracy 0." in done.stderr

@@ -364,27 +364,23 @@ def test_down_ends_what_ignores_it_and_what_containers_have_started(place):
     assert hadoop.down() is False
 
 
-def test_only_the_own_processes_are_found(place):
+@pytest.mark.parametrize(
+    ("mark", "body", "is_found"),
+    [
+        ("2:namenode", "", False),
+        # What a daemon starts has its command line at first, and might be killed in its place.
+        (":datanode-2", "os.fork() or input(); ", True),
+    ],
+)
+def test_only_the_own_processes_are_found(place, mark, body, is_found):
     cluster = a_cluster(place)
-    other = f"-Dgradreduce.daemon={cluster.folder}2:namenode"
-    command = [sys.executable, "-c", "print(1, flush=True); input()", other]
+    body = f"import os; {body}print(1, flush=True); input()"
+    command = [sys.executable, "-c", body, f"-Dgradreduce.daemon={cluster.folder}{mark}"]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, **pipes) as one:
         assert one.stdout.readline()
-        assert processes.alive(cluster) == {}
-        one.communicate()
-
-
-def test_a_daemon_is_told_from_what_it_starts(place):
-    """Which has its command line at first, and might have been killed in its place."""
-    cluster = a_cluster(place)
-    mark = f"-Dgradreduce.daemon={cluster.folder}:datanode-2"
-    body = "import os; os.fork() or input(); print(1, flush=True); input()"
-    command = [sys.executable, "-c", body, mark]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-    with subprocess.Popen(command, **pipes) as one:
-        assert one.stdout.readline()
-        assert processes.alive(cluster) == {processes.Daemon("datanode", 2): one.pid}
+        expected = {processes.Daemon("datanode", 2): one.pid} if is_found else {}
+        assert processes.alive(cluster) == expected
         one.communicate()
 
 
@@ -396,12 +392,6 @@ def test_a_daemon_is_found_as_soon_as_it_was_started(place):
         pid = processes.launch(cluster, daemon)
         assert processes.alive(cluster) == {daemon: pid}
         processes.kill(pid)
-
-
-@pytest.mark.parametrize("call", [hadoop.kill, hadoop.start])
-def test_drills_need_a_cluster(place, call):
-    with pytest.raises(NotRunningError, match=r"no cluster runs.*cluster up"):
-        call("datanode", 1)
 
 
 @pytest.mark.parametrize(
@@ -424,6 +414,11 @@ def test_daemons_that_cannot_be_started(place, role, number, error, message):
         (["status", "--json"], 1, '"state": "down"'),
         (["env"], 69, "error: no cluster runs. Start one: gradreduce cluster up"),
         (["kill", "datanode", "1"], 69, "no cluster runs"),
+        (
+            ["start", "datanode", "1"],
+            69,
+            "error: no cluster runs. Start one: gradreduce cluster up",
+        ),
         (["down"], 0, "no cluster runs"),
         (["up"], 69, "no java on PATH"),
         (["up", "--nodes", "12"], 2, "--nodes"),

@@ -1,7 +1,6 @@
 """Datasets and sources that the tests of ``mapreduce.data`` share."""
 
 import gzip
-import os
 import shutil
 import subprocess
 import sys
@@ -121,19 +120,6 @@ def dataset(tiny: Any, rows: Any, source: Any, tmp_path_factory: pytest.TempPath
 def copy(dataset: Path, tmp_path: Path) -> Path:
     """The same dataset, to be damaged."""
     return shutil.copytree(dataset, tmp_path / "copy")
-
-
-@pytest.fixture(scope="session")
-def mnist() -> Path:
-    """The folder of the MNIST files."""
-    root = os.environ.get("GRADREDUCE_DATA")
-    if root is None:
-        pytest.skip("GRADREDUCE_DATA is not set: no real data")
-    folder = Path(root) / "mnist"
-    for name in ("train-images-idx3", "train-labels-idx1", "t10k-images-idx3", "t10k-labels-idx1"):
-        if not (folder / f"{name}-ubyte.gz").exists():
-            pytest.skip(f"{folder} lacks {name}-ubyte.gz")
-    return folder
 
 
 @pytest.fixture

@@ -415,39 +415,25 @@ class TestOnePair:
         assert len(decoder) == 3
 
 
-class TestProtocols:
-    @pytest.mark.parametrize(
-        ("kind", "json_too"),
-        [
-            (mrjob_protocol.StandardJSONProtocol, True),
-            (Renamed, True),
-            (Compact, False),
-            (mrjob_protocol.PickleProtocol, False),
-            (mrjob_protocol.ReprProtocol, False),
-        ],
-    )
-    def test_keyed(self, kind, json_too):
-        protocol = kind()
-        for function in (protocol.read, protocol.write):
-            assert is_keyed(function)
-            assert is_json(function) is json_too
+PROTOCOLS = [
+    (mrjob_protocol.StandardJSONProtocol, True, True),
+    (Renamed, True, True),
+    *((kind, True, False) for kind in (Compact, mrjob_protocol.PickleProtocol)),
+    (mrjob_protocol.ReprProtocol, True, False),
+    *((kind, False, False) for kind in (Shouting, mrjob_protocol.StandardJSONValueProtocol)),
+    *(
+        (getattr(mrjob_protocol, f"{name}Protocol"), False, False)
+        for name in ("Text", "BytesValue")
+    ),
+]
 
-    @pytest.mark.parametrize(
-        "kind",
-        [
-            Shouting,
-            mrjob_protocol.StandardJSONValueProtocol,
-            mrjob_protocol.TextProtocol,
-            mrjob_protocol.BytesValueProtocol,
-        ],
-    )
-    def test_not_keyed(self, kind):
-        protocol = kind()
-        for function in (protocol.read, protocol.write):
-            assert not is_keyed(function)
-            assert not is_json(function)
 
-    @pytest.mark.parametrize("function", [len, lambda line: line, Renamed().read_key, JSON._loads])
-    def test_other_functions(self, function):
-        assert not is_keyed(function)
-        assert not is_json(function)
+@pytest.mark.parametrize(
+    ("function", "keyed", "json_too"),
+    [
+        *((getattr(kind(), name), *of) for kind, *of in PROTOCOLS for name in ("read", "write")),
+        *((one, False, False) for one in (len, str.upper, Renamed().read_key, JSON._loads)),
+    ],
+)
+def test_protocols_that_are_known(function, keyed, json_too):
+    assert (is_keyed(function), is_json(function)) == (keyed, json_too)

@@ -210,26 +210,6 @@ def test_a_column_that_begins_empty(tmp_path, monkeypatch, last, value):
     equal(found, oracle(["x", "z"], [[None] * 30 + [value], [1] * 31], 9))
 
 
-def test_a_word_in_a_nearly_numeric_column_is_an_error(tmp_path):
-    x = [*map(str, range(60)), "?", "-", *["NA"] * 40, "12 kg"]
-    table = {"x": x, "zip": ["7", "8", *["A7"] * 101], "y": ["a"] * 103}
-    path = write_csv(tmp_path / "a.csv", table)
-
-    def source(**rules):
-        rules = {name: Rule(kind) for name, kind in rules.items()}
-        return source_of("csv", [path], dtype="float64", hash_bits=9, columns=rules)
-
-    with pytest.raises(DataError) as caught:
-        read(source())
-    assert str(caught.value) == (
-        "a.csv, column x: 60 of its 63 fields are numbers, others are not: '-', '12 kg', '?'. "
-        "Say --number x if these are numbers with other signs in them, "
-        "--na - if that stands for a missing number, --category x if all are names, or --drop x"
-    )
-    for kind in ("category", "text"):
-        equal(read(source(x=kind)).features, oracle(["x", "zip"], [x, table["zip"]], 9))
-
-
 def test_numbers_that_add_up_to_too_much(tmp_path):
     names = [f"n{i}" for i in range(9)]
     pq.write_table(pa.table({name: [1.0, 3e38] for name in names}), tmp_path / "a.parquet")

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import threading
@@ -27,7 +26,6 @@ from mapreduce.data.recipes.recipe import Recipe, Rule, load
 from mapreduce.data.shards import Dataset
 from mapreduce.data.splitting import split
 from mapreduce.errors import DataError, MissingInputError, UsageError
-from programs import gradreduce
 from reading import read
 
 
@@ -47,7 +45,6 @@ def numbers(**rules):
 
 
 REFUSED = {
-    "ragged": ("x,label\n1,a\n2\n", {}, "a.csv, row 2: expected 2 fields, found 1"),
     "open quote": ('x,label\n1,a\n2,"b\n3,c\n', {}, "row 2, column label: a label over several li"),
     "open quote of a feature": ('x,label\nu,a\n"v,b\n3,c\n', {}, "row 2, column x: a text over se"),
     "latin-1": (
@@ -56,7 +53,6 @@ REFUSED = {
         "row 1, column x: 'M\\udcfcnchen' is not UTF-8 text. Say --encoding, such as latin-1",
     ),
     "other encoding": ("x,label\na,ü\n".encode(), {"encoding": "ascii"}, "row 1: it is not ascii"),
-    "utf-16": ("x,label\n1,a\n".encode("utf-16"), {}, "iconv -f utf-16 -t utf-8"),
     "thousands": ('x,label\n"1,234",a\n"2,345",b\n', {}, "like numbers: '1,234', '2,345'. Say --t"),
     "money": ("x,label\n€ 5,a\n€ 7,b\n", {}, "look like numbers: '€ 5', '€ 7'. Say --number x if"),
     "money and thousands": ('x,label\n"$1,234.50",a\n$5.00,b\n', {},
@@ -72,11 +68,9 @@ REFUSED = {
     "some with a decimal comma": ("x;label\n1,5;a\n2;b\n3;a\n", {"delimiter": ";"},
                                   "2 of its 3 fields are numbers, others are not: '1,5'. Say --de"),
     "another delimiter": ("x;y;label\n1;2;a\n", {}, "has one column, 'x;y;label'. Say --delimiter"),
-    "a name twice": ("x,x,label\n1,2,a\n", {}, "two columns have the same name, x, in x, x, label"),
     "a feature twice": ("a,a=x,label\nx,1,0\ny,2,1\n", {}, "two features have the same name, a=x"),
     "all missing": ("x,label\n,a\nNA,b\n", {}, "no column that can be a feature; x: all of its fi"),
     "all the same": ("x,label\nu,a\nu,b\n", {}, "x: it is the same in all rows: 'u'"),
-    "infinite": ("x,label\n1,a\ninf,b\n", {}, "row 2, column x: expected a finite number, found i"),
     "too large": ("x,label\n1e200,a\n-1e200,b\n", {}, "too large for their variance: -1e+200 to 1"),
     "dates in two ways": ("d,label\n2024-05-01,a\n30.06.2024,b\n", {},
                           "'2024-05-01' (YYYY-MM-DD), '30.06.2024' (DD.MM.YYYY). Write all in one"),
@@ -105,10 +99,8 @@ REFUSED = {
                              "row 2, column d: expected a date YYYY-MM-DD, found '2024-02-30'"),
     "ambiguous dates": ("d,label\n01/02/2024,a\n03/04/2024,b\n", {},
                         "may be DD/MM/YYYY or MM/DD/YYYY. Say which: --date-format d=DD/MM/YYYY"),
-    "missing label": ("x,label\n1,a\n2,\n", {}, "row 2, column label: expected a label, found not"),
     "a word among labels": ("x,label\n1,1.5\n2,?\n3,2\n", {}, "row 2, column label: expected a fi"),
     "missing id": ("x,i,label\n1,u,a\n2,,b\n", {"id": "i"}, "row 2, column i: expected an id, fou"),
-    "missing weight": ("x,w,label\n1,1,a\n2,,b\n", {"weights": "w"}, "row 2, column w: expected a"),
     "bad weight after rows left out": (
         "x,w,label\n1,1,a\n2,2,\n3,-2,b\n", {"weights": "w", "missing_label": "drop"},
         "a.csv, row 3, column w: expected a finite number from 0 on, found -2"),
@@ -129,13 +121,6 @@ def test_what_is_refused(write, tmp_path, content, fields, message):
     assert message in str(caught.value)
     assert "a.csv" in str(caught.value)
     assert [one.name for one in tmp_path.iterdir()] == ["a.csv"]
-
-
-@pytest.mark.parametrize("columns", ["x,y", "x,Label", "a,b,c"])
-def test_no_label(write, columns):
-    path = write(f"{columns}\n{','.join('1' for _ in columns.split(','))}\n")
-    with pytest.raises(UsageError, match=r"no column is called label\. Say which one is to be"):
-        opening.table([path], "csv", Recipe())
 
 
 READ = {
@@ -592,34 +577,6 @@ def test_a_recipe_file_that_makes_no_sense(write, content, message):
         load(path)
     assert message in str(caught.value)
     assert "recipe.toml" in str(caught.value)
-
-
-@pytest.mark.slow
-def test_predictions_of_messy_files(write, tmp_path):
-    """What the commands say, and with which code they end."""
-    write(TRAIN, "train.csv")
-    here = {"cwd": tmp_path, "env": {**os.environ, "TMPDIR": str(tmp_path)}}
-    done = gradreduce("data", "import", "train.csv", "data", "--id", "name", **here)
-    assert done.returncode == 0, done.stderr
-    assert re.search("colour  category -> 4 features +2 different, 20 missing", done.stdout)
-    options = ["--model", "logistic", "--rounds", 2, "-r", "inline"]
-    assert gradreduce("train", "data", "--run", "run", *options, **here).returncode == 0
-    header = "name,size,colour,day,flag\n"
-    for row, code, message in (
-        ("u,1,blue,2024-05-01,y", 0, "column colour: 1 of the fields are none of the names"),
-        ("u,big,red,2024-05-01,y", 65, "row 1, column size: expected a number, found 'big'"),
-        ("u,1,red,2024-05-01", 65, "row 1: expected 5 fields, found 4"),
-    ):
-        write(header + row + "\n", "new.csv")
-        done = gradreduce("predict", "run", "new.csv", "out.csv", "-r", "inline", **here)
-        assert done.returncode == code, done.stderr
-        assert re.search(message, done.stderr)
-        assert "Traceback" not in done.stderr
-        if code == 0:
-            assert (tmp_path / "out.csv").read_text().startswith('"row","name","prediction"')
-        (tmp_path / "out.csv").unlink(missing_ok=code != 0)
-    left = {"train.csv", "data", "run", "new.csv"}
-    assert {path.name for path in tmp_path.iterdir()} == left
 
 
 def test_codes_with_leading_zeros_are_texts(write):

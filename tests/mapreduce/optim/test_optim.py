@@ -273,21 +273,6 @@ def test_adam_takes_its_constants():
         np.testing.assert_allclose(found[:, i], expected, rtol=1e-12)
 
 
-def test_weight_decay_is_the_gradient_of_its_penalty():
-    params = np.linspace(-2, 2, 9)
-    decay = optim.add_decayed_weights(0.3)
-    updates, _ = decay.update(np.zeros(9), decay.init(params), params, 0)
-    step = 1e-5
-    penalty = [[0.3 / 2 * (value + sign * step) ** 2 for sign in (1, -1)] for value in params]
-    slopes = [(above - below) / (2 * step) for above, below in penalty]
-    np.testing.assert_allclose(updates, slopes, atol=1e-9)
-
-
-def test_unknown_optimizer():
-    with pytest.raises(UsageError, match=r"unknown optimizer 'sdg': expected one of sgd, momentum"):
-        optim.find("sdg").create(rates, optim.Options())
-
-
 class TestChain:
     def test_applies_in_order(self):
         params = np.ones(3)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from browser import require_accessible
 from rich.console import Console
-from test_explain import Tags
+from test_explain import require_whole
 
 import naive
 from mapreduce.data.importer import Rows, Source, import_rows
@@ -78,10 +78,7 @@ def test_what_is_noted(found):
 
 def test_the_page_is_small_and_whole(found):
     content = page(view(found[2]))
-    tags = Tags()
-    tags.feed(content)
-    assert tags.open == []
-    assert tags.fetched == [one for one in tags.fetched if one.startswith("#")]
+    require_whole(content)
     assert content.count("<figure") == 4
     assert len(content) < 150_000
     assert len(json.dumps(Explained(found[2], view(found[2])).data())) < 60_000

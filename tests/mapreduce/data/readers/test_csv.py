@@ -57,12 +57,18 @@ def test_header_and_label(write, text, label, expected, column):
     assert json.loads(source.finish().recipe)["recipe"]["label"] == column
 
 
-@pytest.mark.parametrize("text", ["x,y\n1,2\n", "1,2\n3,4\n"])
-def test_the_last_column_is_no_label_unless_it_is_said(write, text):
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        ("x,y\n1,2\n", "x, y"),
+        ("x,Label\n1,2\n", "x, Label"),
+        ("1,2\n3,4\n", "1, 2. Say --header if its first line has the names"),
+    ],
+)
+def test_the_last_column_is_no_label_unless_it_is_said(write, text, columns):
     path = write(text)
     with pytest.raises(UsageError) as caught:
         csv.source([path])
-    columns = "x, y" if "x" in text else "1, 2. Say --header if its first line has the names"
     assert str(caught.value) == (
         f"{path}: no column is called label. Say which one is to be predicted, --label NAME, or "
         f"--unlabelled. The columns are {columns}"

@@ -245,18 +245,3 @@ def test_files_as_those_of_fashion_mnist(write, tmp_path, read, split, count):
     features, found = read(tmp_path / "out")
     expected = {pixels[row].tobytes(): labels[row] for row in range(count)}
     assert [expected[row.tobytes()] for row in features] == found.tolist()
-
-
-@pytest.mark.parametrize(("split", "count"), [("t10k", 10_000), ("train", 60_000)])
-def test_mnist(mnist, tmp_path, read, split, count):
-    images, labels = (mnist / f"{split}-{name}-ubyte.gz" for name in ("images-idx3", "labels-idx1"))
-    written = import_rows(idx.source([images], labels), tmp_path / "out", seed=0)
-    assert (written.rows, written.features, written.shape) == (count, 784, (28, 28))
-    assert written.classes == tuple(range(10))
-    features, found = read(tmp_path / "out")
-    expected = np.frombuffer(gzip.decompress(labels.read_bytes()), np.uint8, offset=8)
-    pixels = np.frombuffer(gzip.decompress(images.read_bytes()), np.uint8, offset=16)
-    assert np.bincount(found).tolist() == np.bincount(expected).tolist()
-    by_class = [features[found == label].sum(dtype=np.int64) for label in range(10)]
-    pixels = pixels.reshape(count, 784)
-    assert by_class == [pixels[expected == label].sum(dtype=np.int64) for label in range(10)]

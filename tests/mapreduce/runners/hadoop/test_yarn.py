@@ -287,6 +287,8 @@ class TestRest:
         with pytest.raises(RestError, match="does not answer") as error:
             Yarn(installation.find()).metrics()
         assert error.value.status is None
+        with pytest.raises(ClusterError, match="does not answer"):
+            traits.of("hadoop").tasks_at_once()
 
     def test_an_error_of_the_server(self, yarn):
         with pytest.raises(RestError, match="HTTP 404"):
@@ -364,12 +366,6 @@ class TestTasksAtOnce:
 
     def test_one_if_the_interface_is_guarded(self, yarn):
         assert traits.of("hadoop").tasks_at_once() == 1
-
-    def test_nobody_answers(self, no_hadoop, monkeypatch, tmp_path):
-        found = {"yarn.resourcemanager.webapp.address": "127.0.0.1:1"}
-        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=found)))
-        with pytest.raises(ClusterError, match="does not answer"):
-            traits.of("hadoop").tasks_at_once()
 
 
 @pytest.mark.parametrize(
