@@ -171,20 +171,6 @@ def test_a_rank_without_units_in_a_round_has_the_next_parameters(data, tmp_path)
 
 # Options
 
-VALUES = {
-    "runner": "parallel",
-    "workers": None,
-    "threads": 1,
-    "blocks": None,
-    "fan_in": 0,
-    "rounds_per_job": 50,
-    "keep": 3,
-    "start_method": None,
-    "executor": "gang",
-    "gang_wait": 60.0,
-    "gang_fallback": "error",
-}
-
 
 @pytest.mark.parametrize(
     ("spec", "dtype", "workers", "blocks"),
@@ -208,15 +194,12 @@ VALUES = {
 def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blocks, monkeypatch):
     monkeypatch.setattr(traits, "available_cores", lambda: 2)
     model = models.create(spec, 100, 10, dtype)
-    chosen = execution({**VALUES, "workers": workers}).with_blocks_for(model)
+    chosen = execution({"executor": "gang", "workers": workers}).with_blocks_for(model)
     assert (chosen.workers, chosen.blocks) == (workers, blocks)
     for executor in ("gang", "chain"):
-        asked = execution({**VALUES, "workers": workers, "blocks": 3, "executor": executor})
+        asked = execution({"workers": workers, "blocks": 3, "executor": executor})
         assert asked.with_blocks_for(model).blocks == 3
-    assert (
-        execution({**VALUES, "workers": workers, "executor": "chain"}).with_blocks_for(model).blocks
-        == 1
-    )
+    assert execution({"workers": workers, "executor": "chain"}).with_blocks_for(model).blocks == 1
 
 
 @pytest.mark.parametrize(
@@ -229,7 +212,7 @@ def test_a_gang_has_as_many_blocks_as_there_is_to_send(spec, dtype, workers, blo
 )
 def test_options_that_make_no_sense(change, message):
     with pytest.raises(UsageError, match=message):
-        execution({**VALUES, **change})
+        execution({"executor": "gang", **change})
 
 
 def test_the_secret_is_for_its_owner_alone(data, tmp_path):
