@@ -10,7 +10,7 @@ from mrjob.job import MRJob
 
 from mapreduce.batches import map_batches
 from mapreduce.batches.pairs import NO_PAIRS, pair_of, place_of, raised_in
-from mapreduce.job import advice
+from mapreduce.job import advice, doubts
 from mapreduce.job.mistyped import warn_of_names
 from mapreduce.mrjob_patches import old_api
 
@@ -44,7 +44,9 @@ def install() -> None:
     def make_runner(self: Any) -> Any:
         old_api.note(type(self))
         advice.missing_files(self)
-        return theirs[2](self)
+        runner = theirs[2](self)
+        doubts.listen(runner)
+        return runner
 
     MRJob.execute, MRJob.run_job, MRJob.make_runner = execute, run_job, make_runner
 
@@ -85,16 +87,16 @@ def _mapped(job: Any, step_num: int, pairs: Iterator[Pair]) -> Iterator[Any]:
     if getattr(step, "mapper_batch", None):
         return map_batches(step, pairs)
     if not step["mapper_raw"]:
-        return _calls(step, "mapper", step["mapper"], pairs)
+        return _calls(job, step, "mapper", step["mapper"], pairs)
     if len(job.options.args) != 2:
         raise ValueError("a mapper_raw takes a path and a URI")
-    return _calls(step, "mapper", step["mapper_raw"], [tuple(job.options.args)])
+    return _calls(job, step, "mapper", step["mapper_raw"], [tuple(job.options.args)])
 
 
 def _calls(
-    step: Any, mrc: str, method: Callable[..., Any], items: Iterable[tuple[Any, Any]]
+    job: Any, step: Any, mrc: str, method: Callable[..., Any], items: Iterable[tuple[Any, Any]]
 ) -> Iterator[Any]:
-    return chain.from_iterable(_results(step, mrc, method, items))
+    return chain.from_iterable(_results(job, step, mrc, method, items))
 
 
 def _called(method: Callable[[], Any], kind: str) -> Any:
@@ -105,9 +107,12 @@ def _called(method: Callable[[], Any], kind: str) -> Any:
         raise
 
 
-def _results(step: Any, mrc: str, method: Any, items: Any) -> Iterator[Iterable[Any]]:
+def _results(job: Any, step: Any, mrc: str, method: Any, items: Any) -> Iterator[Iterable[Any]]:
     global _given
     before, init, final = _given, step[f"{mrc}_init"], step[f"{mrc}_final"]
+    items = doubts.watched(job, mrc, method, (init, final), items)
+    finals = doubts.Finals(job, final) if final and mrc == "reducer" else None
+    items = finals.groups(items) if finals else items
     if init:
         yield checked(_called(init, f"{mrc}_init"), init)
     for key, value in items:
@@ -123,7 +128,8 @@ def _results(step: Any, mrc: str, method: Any, items: Any) -> Iterator[Iterable[
         else:
             yield checked(found, method)
     if final:
-        yield checked(_called(final, f"{mrc}_final"), final)
+        found = checked(_called(final, f"{mrc}_final"), final)
+        yield finals.pairs(found) if finals else found
     # A combiner runs while a mapper waits.
     _given = before
 
@@ -188,4 +194,4 @@ def call(
     step = job._get_step(step_num, object)
     if step[mrc] is None:
         raise ValueError(f"step {step_num} has no {mrc}")
-    return _calls(step, mrc, step[mrc], groups)
+    return _calls(job, step, mrc, step[mrc], groups)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from mapreduce.job.doubts import GROUP
 from mapreduce.runners.parallel.shuffle import key_of
 from mapreduce.tracing.model import Record, Shown, Step
 
@@ -69,12 +70,12 @@ MEANING = {
 }
 
 
-def job_counters(step: Step) -> dict[tuple[str, str], int]:
-    """Counters that the job itself has incremented."""
+def job_counters(step: Step, told: bool = False) -> dict[tuple[str, str], int]:
+    """Counters that the job itself has incremented, or else what its tasks have told of doubts."""
     total: Counter[tuple[str, str]] = Counter()
     for task in (*step.maps, *step.reduces):
         for group, names in task.counters.items():
-            for name, amount in names.items():
+            for name, amount in names.items() if told == (group == GROUP) else ():
                 total[group, name] += amount
     return dict(sorted(total.items()))
 

@@ -5,6 +5,7 @@ in one reducer, and two if they are not: such keys are drawn for one reducer onl
 """
 
 import contextlib
+import io
 import os
 import tempfile
 from collections import Counter
@@ -349,6 +350,15 @@ def check(job_class, content, arguments, small, group=False):
 @given(jobs([JSONProtocol, PickleProtocol, ReprProtocol]), options([1, 2, 5]), st.booleans())
 def test_same_lines_as_inline(job, arguments, small):
     check(*job, arguments, small)
+
+
+@settings(many, max_examples=100)
+@given(jobs([JSONProtocol, PickleProtocol, ReprProtocol]))
+def test_no_doubts_on_what_they_yield_at_the_end(job):
+    said = io.StringIO()
+    with contextlib.redirect_stderr(said):
+        run(job[0], "inline", job[1])
+    assert "reducer_final" not in said.getvalue()
 
 
 @settings(many, max_examples=12)

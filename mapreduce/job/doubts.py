@@ -1,0 +1,141 @@
+"""What may be wrong with a job that ended well: told by its tasks, said when its runner goes.
+
+Tasks tell by counters of a group of their own, which users do not see. A counter's name says what
+it counts, and where.
+"""
+
+import dis
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from mrjob.job import MRJob
+
+from mapreduce.batches.pairs import code_of, place_of
+from mapreduce.runners import traits
+from mapreduce.support.commands import command
+from mapreduce.support.printable import echo
+
+GROUP = "gradreduce"
+
+#: What a method gets, one by one.
+_ITEMS = {"mapper": "line", "combiner": "key", "reducer": "key"}
+
+#: What puts keys in an order, which is another one with another number of reducers.
+_RANKS = {"sorted", "sort", "max", "min", "nlargest", "nsmallest", "most_common"}
+
+
+def _tell(job: Any, name: str, amount: int = 1) -> None:
+    MRJob.increment_counter(job, GROUP, name, amount)
+
+
+def watched(job: Any, mrc: str, method: Any, others: Iterable[Any], items: Any) -> Any:
+    """The items of a method, counted if neither it nor its init and final methods can yield."""
+    return _counted(job, mrc, method, items) if all(map(_is_silent, [method, *others])) else items
+
+
+def _counted(job: Any, mrc: str, method: Any, items: Iterable[Any]) -> Iterator[Any]:
+    number = 0
+    for item in items:
+        number += 1
+        yield item
+    if number:
+        _tell(job, f"{mrc} {place_of(method)}", number)
+
+
+def _is_silent(method: Any) -> bool:
+    """Whether a method, if there is one, has no ``yield`` and returns nothing."""
+    code = code_of(method)
+    if code is None or code.co_flags & inspect.CO_GENERATOR:
+        return method is None
+    found = [(one.opname, one.argval) for one in dis.get_instructions(code)]
+    nothing = ("RETURN_VALUE", ("LOAD_CONST", None)), ("RETURN_CONST", None)
+    ends = [
+        (each[0], before) if each[0] == "RETURN_VALUE" else each
+        for before, each in pairwise(found)
+        if each[0].startswith("RETURN_")
+    ]
+    return all(end in nothing for end in ends)
+
+
+class Finals:
+    """Looks whether ``reducer_final`` yields key by key, in the order of the task's keys.
+
+    That may be done in any reduce task. A sum over all keys, or the largest of them, may not.
+    """
+
+    def __init__(self, job: Any, final: Any) -> None:
+        self._job, self._place, self._keys = job, place_of(final), 0
+        self._ranks = bool(_RANKS.intersection(getattr(code_of(final), "co_names", ())))
+
+    def groups(self, items: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        """The groups of a reduce task, which are noted."""
+        for key, values in items:
+            self._keys = hash((self._keys, repr(key)))
+            yield key, values
+
+    def pairs(self, found: Iterable[Any]) -> Iterator[Any]:
+        """The objects that ``reducer_final`` yields; at their end the driver is told of them."""
+        keys, last = 0, ""
+        for pair in found:
+            yield pair
+            key = repr(pair[0] if isinstance(pair, tuple | list) and pair else pair)
+            keys, last = keys if key == last else hash((keys, key)), key
+        if last:
+            _tell(self._job, f"tasks {self._place}")
+            is_together = self._ranks or keys != self._keys
+            _tell(self._job, f"together {self._place}", int(is_together))
+
+
+def listen(runner: Any) -> None:
+    """Have a runner say what its tasks tell, when it is cleaned up after a job that ended well."""
+    if not hasattr(runner, "_log_counters"):
+        return
+    log_counters, cleanup = runner._log_counters, runner.cleanup
+    told: dict[int, dict[str, int]] = {}
+
+    def log(*given: Any) -> None:
+        # mrjob's runners of one machine have the counters, others give what Hadoop has said.
+        *said, number = given
+        counters = said[0].get("step", {}).get("counters", {}) if said else runner._counters[number]
+        told[number] = counters.pop(GROUP, {})
+        log_counters(*given)
+
+    def clean(mode: Any = None) -> None:
+        cleanup(mode)
+        for sentence in [*silences(told), *_partial(runner, told)] if runner._ran_job else ():
+            echo(f"warning: {sentence}", err=True)
+        told.clear()
+
+    runner._log_counters, runner.cleanup = log, clean
+
+
+def silences(told: Mapping[int, Mapping[str, int]]) -> list[str]:
+    """Sentences about methods without a ``yield``, by what tasks of each step have told."""
+    return [
+        f"{amount:,} {_ITEMS[mrc]}{'s' * (amount > 1)} went in, the {mrc}"
+        f"{f' of step {number + 1}' * (len(told) > 1)} yielded nothing: {place} has no yield"
+        for number, counters in sorted(told.items())
+        for (mrc, _, place), amount in ((name.partition(" "), counters[name]) for name in counters)
+        if mrc in _ITEMS
+    ]
+
+
+def _partial(runner: Any, told: Mapping[int, Mapping[str, int]]) -> Iterator[str]:
+    """A sentence if each part of the output knows the keys of one reduce task only.
+
+    The parts that a later reducer gets, it may bring together.
+    """
+    steps = [number for number, step in enumerate(runner._get_steps()) if "reducer" in step]
+    counters = told.get(max(steps, default=-1), {})
+    for kind, _, place in (name.partition(" ") for name, amount in counters.items() if amount):
+        if kind == "together" and (tasks := counters[f"tasks {place}"]) > 1:
+            found = traits.of(runner.alias)
+            one = "-r parallel " * (found.has_local_files and not found.runner)
+            check = command("gradreduce", "check", runner._script_path or "JOB")
+            yield (
+                f"reducer_final, {place}, yielded in {tasks} reduce tasks, each of which knows its "
+                f"own keys only: one reducer may give another output. {check} INPUT shows where. "
+                f"For one reducer: {one}-D mapreduce.job.reduces=1"
+            )
