@@ -15,7 +15,7 @@ from mrjob.parse import is_uri
 from mrjob.setup import parse_legacy_hash_path
 
 from mapreduce.batches.pairs import code_of, place_of
-from mapreduce.errors import MissingInputError
+from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.support.commands import command
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import missing, names_in
@@ -78,6 +78,25 @@ def missing_files(job: Any) -> None:
             if not is_uri(local) and not Path(local).exists():
                 flag = action.option_strings[-1]
                 raise MissingInputError(f"{flag}: the file {path} {missing(local, names_in)}")
+
+
+def check_steps(job: Any) -> None:
+    """Raise a UsageError if a job's ``steps()`` gives no list of steps, or an empty one."""
+    steps = getattr(job, "_cached_steps", None) or job.steps()
+    is_list = isinstance(steps, list | tuple)
+    odd = [step for step in steps if not hasattr(step, "description")] if is_list else [steps]
+    if steps and not odd:
+        return
+    if not odd and job.steps.__module__.startswith(("mrjob.", "mapreduce.")):
+        name = type(job).__name__
+        raise UsageError(f"the class {name} has no mapper, combiner or reducer")
+    kind = type(odd[0]).__name__ if odd else "empty list"
+    found = "None" if steps is None else f"{'an' if kind[0] in 'aeiouM' else 'a'} {kind}"
+    raise UsageError(
+        f"{place_of(job.steps).partition(':')[0]}: steps() returned "
+        f"{'a list with ' * (is_list and bool(odd))}{found}; expected a list of steps: return "
+        f"[MRStep(...)]"
+    )
 
 
 def arguments_error(error: TypeError, method: Callable[..., Any], kind: str) -> None:

@@ -43,6 +43,7 @@ def install() -> None:
 
     def make_runner(self: Any) -> Any:
         old_api.note(type(self))
+        advice.check_steps(self)
         advice.missing_files(self)
         runner = theirs[2](self)
         doubts.listen(runner)

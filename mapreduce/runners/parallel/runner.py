@@ -120,7 +120,13 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         return {**super()._default_opts(), "cleanup_on_failure": ["ALL"]}
 
     def _planned(self, step: dict[str, Any], step_num: int) -> dict[str, Any]:
-        """A step without its combiner and reducer, if it is to have no reduce tasks."""
+        """A step without its combiner and reducer, if it is to have no reduce tasks.
+
+        Raises UsageError (settings that cannot be followed), before any step has run.
+        """
+        if self._is_ours(step):
+            jobconf = self._jobconf_for_step(step_num)
+            self._divided(jobconf, jobconf_number(jobconf, *REDUCES), lambda message: None)
         if "reducer" not in step or not is_map_only(self._jobconf_for_step(step_num)):
             return step
         return {name: part for name, part in step.items() if name not in ("combiner", "reducer")}

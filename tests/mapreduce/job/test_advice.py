@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import mapreduce
+from mapreduce.errors import UsageError
 from programs import gradreduce
 
 HEAD = "from mapreduce.job import Job\n\n\nclass Count(Job):\n"
@@ -210,3 +211,41 @@ def test_a_partitioner_that_parallel_has(folder):
     assert "ignoring" not in gradreduce("run", "job.py", "words.txt", cwd=folder).stderr
     done = gradreduce("run", "job.py", "-r", "inline", "words.txt", cwd=folder)
     assert "ignoring partitioner" in done.stderr
+
+
+#: By what steps() returns: what is said of that.
+NO_STEPS = {
+    "MRStep(mapper=self.mapper)": "an MRStep",
+    "None": "None",
+    "[]": "an empty list",
+    "()": "an empty list",
+    "self.mapper": "a method",
+    "[self.mapper]": "a list with a method",
+    "[[MRStep(mapper=self.mapper)]]": "a list with a list",
+    "{'mapper': self.mapper}": "a dict",
+}
+
+
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+@pytest.mark.parametrize("base", ["mapreduce.job import Job", "mrjob.job import MRJob as Job"])
+@pytest.mark.parametrize("steps", NO_STEPS)
+def test_steps_that_are_no_list_of_steps(tmp_path, steps, base, runner):
+    (tmp_path / "job.py").write_text(
+        f"from {base}\nfrom mrjob.step import MRStep\n\n\nclass Count(Job):\n{MAPS}\n"
+        f"    def steps(self):\n        return {steps}\n"
+    )
+    expected = (
+        f"^job.py: steps\\(\\) returned {NO_STEPS[steps]}; expected a list of steps: return "
+        r"\[MRStep\(...\)\]$"
+    )
+    with pytest.raises(UsageError, match=expected):
+        mapreduce.run(tmp_path / "job.py", lines=["a"], runner=runner)
+
+
+def test_a_class_without_methods(tmp_path):
+    (tmp_path / "job.py").write_text(HEAD + "    def helper(self):\n        return 1\n")
+    for act in (mapreduce.run, mapreduce.check):
+        with pytest.raises(
+            UsageError, match=r"^the class Count has no mapper, combiner or reducer"
+        ):
+            act(tmp_path / "job.py", lines=["a"])
