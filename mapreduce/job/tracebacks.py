@@ -1,7 +1,6 @@
 """Exceptions of a user's own code, as messages show them."""
 
 import contextlib
-import inspect
 import os
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +11,6 @@ from typing import Any
 import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
 
 import mrjob  # isort: skip
-from mrjob.job import MRJob  # isort: skip
 from mrjob.step import StepFailedException  # isort: skip
 
 from hdfs_utils.errors import RequirementError
@@ -20,7 +18,9 @@ from mapreduce.errors import GradreduceError, UsageError
 
 _OWN = (str(Path(__file__).parents[1]) + os.sep, str(Path(mrjob.__file__).parent) + os.sep)
 _EXAMPLES = _OWN[1] + "examples" + os.sep
-_MRJOB = {inspect.getfile(MRJob)}
+
+#: What mrjob calls in a task, also when it makes the job's instance.
+_TASKS = ("execute", "invoke_task")
 
 
 @contextlib.contextmanager
@@ -32,7 +32,8 @@ def user_errors(place: str, what: str) -> Iterator[None]:
         if isinstance(error, StepFailedException) or hasattr(error, "exit_code"):
             raise
         frames = [frame.f_code for frame, _ in traceback.walk_tb(error.__traceback__)]
-        if not any(code.co_name == "execute" and code.co_filename in _MRJOB for code in frames):
+        in_mrjob = [code.co_name for code in frames if code.co_filename.startswith(_OWN[1])]
+        if not set(in_mrjob).intersection(_TASKS):
             if isinstance(error, ValueError | NotImplementedError):
                 raise UsageError(str(error)) from error
             if isinstance(error, ModuleNotFoundError) and error.name == "pyspark":
@@ -45,7 +46,8 @@ def user_errors(place: str, what: str) -> Iterator[None]:
 
 def user_error(what: str, error: BaseException) -> GradreduceError:
     """An error whose message ends with the user's part of a traceback."""
-    return GradreduceError(f"{what}: {type(error).__name__}: {error}\n{shown(error)}")
+    message = f"{what}: {type(error).__name__}: {error}"
+    return GradreduceError("\n".join(filter(None, [message, shown(error, told=True)])))
 
 
 def user_frames(frames: Sequence[traceback.FrameSummary]) -> Sequence[traceback.FrameSummary]:
@@ -56,14 +58,22 @@ def user_frames(frames: Sequence[traceback.FrameSummary]) -> Sequence[traceback.
 def shown(
     error: BaseException,
     part: Callable[[Sequence[Any]], Sequence[traceback.FrameSummary]] = user_frames,
+    told: bool = False,
 ) -> str:
-    """An exception, what led to it, and the parts of a group, each with a part of its frames."""
+    """An exception, what led to it, and the parts of a group, each with a part of its frames.
+
+    If its message is told elsewhere, it is left out; notes and the parts of a group stay.
+    """
     top = traceback.TracebackException.from_exception(error)
     found: list[Any] = [top]
     for one in found:
         one.stack = traceback.StackSummary.from_list(part(one.stack)) or None
         found += filter(None, [one.__cause__, one.__context__, *(one.exceptions or ())])
-    return "".join(top.format()).rstrip()
+    text = "".join(top.format())
+    if told and not top.exceptions:
+        message = next(line for line in top.format_exception_only() if line[:1] != " ")
+        text = "".join(text.rpartition(message)[::2])
+    return text.rstrip()
 
 
 def text_of(error: BaseException) -> str:

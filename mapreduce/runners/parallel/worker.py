@@ -168,7 +168,7 @@ def _describe(error: BaseException, task: tasks.Task | None = None) -> dict[str,
         "message": text_of(error),
         # Exceptions of other people's may have one too, which says nothing about this program.
         "exit_code": error.exit_code if isinstance(error, _OWN_ERRORS) else None,
-        "traceback": shown(error, _foreign) + "\n",
+        "traceback": shown(error, _foreign, told=True),
         "where": where,
     }
 

@@ -252,3 +252,40 @@ def test_an_interruption_leaves_a_whole_output_or_none(tmp_path, whole):
         raise Interrupted(signal.SIGINT)
     names = sorted(path.name for path in out.iterdir()) if out.exists() else None
     assert names == (["_SUCCESS", "part-00000"] if whole else None)
+
+
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+def test_an_instance_that_cannot_be_made_in_a_task(tmp_path, text, runner, caplog):
+    (tmp_path / "job.py").write_text(
+        "from mrjob.job import MRJob\n\n\nclass Job(MRJob):\n"
+        "    def __init__(self, *args, **kwargs):\n"
+        "        super().__init__(*args, **kwargs)\n"
+        "        if self.options.run_mapper:\n"
+        "            open('countries.txt').close()\n\n"
+        "    def mapper(self, _, line):\n        yield line, 1\n"
+    )
+    arguments = ["-r", runner, "--no-conf", str(text)]
+    with pytest.raises(Exception, match="FileNotFoundError") as raised:
+        launch.execute(launch.load_job(str(tmp_path / "job.py")), arguments, "job.py")
+    assert raised.value.exit_code == 1
+    said = f"{caplog.text}\n{raised.value}\n"
+    assert "line 8, in __init__\n    open('countries.txt').close()\n" in said, said
+    assert said.count("No such file or directory") == 1
+
+
+def test_settings_of_a_later_step_are_refused_before_the_first(tmp_path):
+    class Late(mapreduce.job.Job):
+        def mapper(self, _, line):
+            (tmp_path / "mapped").touch()
+            yield line, 1
+
+        def steps(self):
+            setting = {"stream.map.output.field.separator": ","}
+            return [
+                mapreduce.job.MRStep(mapper=self.mapper),
+                mapreduce.job.MRStep(mapper=self.mapper, jobconf=setting),
+            ]
+
+    with pytest.raises(UsageError, match="mrjob writes a TAB between key and value"):
+        mapreduce.run(Late, lines=LINES)
+    assert not (tmp_path / "mapped").exists()
