@@ -22,8 +22,12 @@ class _Run(click.Command):
 )
 @click.argument("job")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
+@click.option("-q", "--quiet", is_flag=True, help="Log nothing; also among ARGUMENTS.")
+@click.option("-v", "--verbose", is_flag=True, help="Log more; also among ARGUMENTS.")
 @click.pass_context
-def run(context: click.Context, job: str, arguments: tuple[str, ...]) -> None:
+def run(
+    context: click.Context, job: str, arguments: tuple[str, ...], quiet: bool, verbose: bool
+) -> None:
     """Run JOB, any mrjob job, without a change.
 
     JOB is a file or a module, with :Class if it has several classes. ARGUMENTS are the same as for
@@ -41,7 +45,7 @@ def run(context: click.Context, job: str, arguments: tuple[str, ...]) -> None:
     """
     from mapreduce.launch import run as launch
 
-    given = [*arguments, *context.obj]
+    given = [*["-q"] * quiet, *["-v"] * verbose, *arguments, *context.obj]
     with launch.argv([job, *given]):
         job_class = launch.load_job(job)
     launch.execute(job_class, given, job)

@@ -55,7 +55,7 @@ def note(job_class: type[MRJob]) -> None:
     found = [f"{old} is {new}" for old, new in TODAY.items() if old in used]
     if found:
         names = "; ".join(found)
-        log.info(f"{job_class.__name__} is written for an older mrjob. Today {names}")
+        log.warning(f"{job_class.__name__} is written for an older mrjob. Today {names}")
 
 
 def _function_of(value: Any) -> FunctionType | None:

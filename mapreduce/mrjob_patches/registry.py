@@ -106,7 +106,8 @@ def install() -> None:
         start(self, args)
 
     MRJob.__init__ = with_runners
-    logging.getLogger("mrjob.conf").addFilter(_is_news)
+    for name in ("conf", "runner", "sim"):
+        logging.getLogger(f"mrjob.{name}").addFilter(_is_news)
     _check_configurations()
     give_way()
     _allow_classes_without_file()
@@ -125,9 +126,17 @@ def _local_folder(flag: str, given: str | None) -> str | None:
     return given and given.removeprefix("file://")
 
 
+#: Lines of mrjob's log that are the same for each job.
+_ROUTINE = ("Creating temp", "Running step", "job output is", "Streaming final", "Removing temp")
+
+
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a line of mrjob's log is not just that no mrjob.conf was found, which few have."""
-    return not str(record.msg).startswith("No configs ")
+    """Whether a line of mrjob's log is asked for by ``-v``, or says something of this job.
+
+    That no mrjob.conf was found is not said at all: few have one.
+    """
+    is_verbose = logging.getLogger("mrjob").isEnabledFor(logging.DEBUG)
+    return not str(record.msg).startswith(("No configs ", *(() if is_verbose else _ROUTINE)))
 
 
 def _read_to_the_end(opener: Any, theirs: Any) -> Any:

@@ -292,6 +292,7 @@ class TestFinding:
         message = fails(2, "-r", "local", write(), text)
         assert "options of mrjob and of the job come after JOB" in message
         assert "Missing argument 'JOB'" in fails(2)
+        assert pairs(succeed("run", "-q", write(), text)) == expected(text)
 
     def test_imported_jobs_can_be_named(self, write, text):
         script = write(IMPORTED)
