@@ -12,6 +12,13 @@ from mapreduce.cli.common import own_options, print_json, sample_options
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[INPUT]...")
 @sample_options(1000)
 @click.option(
+    "--total-limit",
+    type=click.FloatRange(0.1, 86400),
+    default=300.0,
+    show_default=True,
+    help="Test no more laws, and make no example smaller, after this many seconds in all.",
+)
+@click.option(
     "--shrink",
     type=click.IntRange(0, 10_000),
     default=60,

@@ -12,7 +12,8 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from mapreduce.runners.parallel.records import Split
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
 from mapreduce.tracing import plans
 from mapreduce.tracing.apart import ProcessLost, run_apart, time_limit
-from mapreduce.tracing.model import Failure, Line, Shown, Source, Step, Task, Trace
+from mapreduce.tracing.model import Failure, Line, Method, Shown, Source, Step, Task, Trace
 from mapreduce.tracing.sampling import File, divide, numbered, part_name, plain_name, read_lines
 from mapreduce.tracing.showing import show
 from mapreduce.tracing.tasks import Pair, Sent, Setup, TracedTask, Variation, failure_of
@@ -39,15 +40,23 @@ LINES = 2000
 #: Map tasks of a job that does not say how many it wants: enough to see several.
 MAPS = 3
 
+#: What scripts have put in the place of standard streams: its end would close these.
+_replaced: list[Any] = []
+
 #: Parts of a step that are programs or methods.
 PARTS = ("mapper", "combiner", "reducer")
 
 
 @dataclass
 class _State:
-    """What a runner keeps from task to task: objects of lines, and which folders it has made."""
+    """What a runner keeps from task to task, and from run to run: objects of lines, files of lines,
+    the plans of steps, tasks that were done, and which folders it has made.
+    """
 
     objects: dict[bytes, Pair] = field(default_factory=dict)
+    files: dict[Any, list[File]] = field(default_factory=dict)
+    plans: dict[int, tuple[list[Method], dict[str, str]]] = field(default_factory=dict)
+    tasks: dict[Any, Task] = field(default_factory=dict)
     steps_with_files: set[int] = field(default_factory=set)
     folders: Iterator[int] = field(default_factory=itertools.count)
 
@@ -132,17 +141,19 @@ class TracingRunner(ParallelMRJobRunner):
 
     def _written(self, lines: list[list[Line]]) -> tuple[list[File], list[list[Line]]]:
         """Files of their own for some of the input's lines: a job may look at its files."""
-        folder = Path(tempfile.mkdtemp(prefix="lines-", dir=self._get_local_tmp_dir()))
-        files, found = [], []
-        for number, ((path, _), chosen) in enumerate(zip(self.files, lines, strict=True)):
-            target = folder / str(number) / plain_name(path)
-            target.parent.mkdir(parents=True)
-            size = target.write_bytes(
-                b"".join(line.text.encode("latin-1") + b"\n" for line in chosen)
-            )
-            found.append(numbered((line.text for line in chosen), (line.number for line in chosen)))
-            files.append((str(target), size))
-        return files, found
+        key = str([[(line.number, line.text) for line in chosen] for chosen in lines])
+        files = self._state.files.setdefault(key, [])
+        if not files:
+            folder = Path(tempfile.mkdtemp(prefix="lines-", dir=self._get_local_tmp_dir()))
+            for number, ((path, _), chosen) in enumerate(zip(self.files, lines, strict=True)):
+                target = folder / str(number) / plain_name(path)
+                target.parent.mkdir(parents=True)
+                content = b"".join(line.text.encode("latin-1") + b"\n" for line in chosen)
+                files.append((str(target), target.write_bytes(content)))
+        return files, [
+            numbered((line.text for line in chosen), (line.number for line in chosen))
+            for chosen in lines
+        ]
 
     # Steps
 
@@ -154,13 +165,19 @@ class TracingRunner(ParallelMRJobRunner):
 
     def _new_step(self, number: int, how: Variation) -> Step:
         """A step without its tasks."""
-        found, job = self._get_step(number), self._new_job("mapper", number)
+        if number not in self._state.plans:
+            # A job may read its files when it is made.
+            with contextlib.chdir(self._folder_of("mapper", number)):
+                job, found = self._new_job("mapper", number), self._get_step(number)
+            given = job, number, found
+            self._state.plans[number] = plans.methods_of(*given), plans.protocols_of(*given)
+        methods, protocols = self._state.plans[number]
         return Step(
             number,
-            plans.methods_of(job, number, found),
+            methods,
             self._reducers(number, how),
             plans.partitioner_name(self._partitioning(number, how)),
-            plans.protocols_of(job, number, found),
+            protocols,
         )
 
     def _reducers(self, number: int, how: Variation) -> int:
@@ -219,6 +236,19 @@ class TracingRunner(ParallelMRJobRunner):
         self, step: Step, how: Variation, task: Task, split: Split | None, received: Sequence[Sent]
     ) -> Task:
         number, mrc = step.number, "mapper" if split else "reducer"
+        # What a task sees of a variation: without a combiner, a mapper has no values.
+        found = self._get_step(number)
+        size = how.batch_bytes if found.get("mapper", {}).get("batch") else None
+        seen: Any = replace(how, maps=None, cut="", batch_bytes=size)
+        if split is None:
+            seen = replace(seen, passes=0, spills=0, batch_bytes=None)
+        elif not how.passes or "combiner" not in found:
+            seen = how.reducers, how.attempt, size
+        texts = [(line.number, line.text) for line in task.lines] + [line for line, _ in received]
+        key = number, task.number, split, seen, tuple(texts)
+        if key in self._state.tasks and not how.together:
+            step.failure = self._state.tasks[key].failure
+            return self._state.tasks[key]
         setup = self._task_setup(step, how)
         env = self._task_env(number, mrc, task.number, split)
         folder = self._folder_of(mrc, number)
@@ -239,6 +269,7 @@ class TracingRunner(ParallelMRJobRunner):
                 task.printed = noted["printed"]
             except ProcessLost as error:
                 task.failure = Failure(task.kind, "ProcessLost", str(error))
+            self._state.tasks[key] = task
         if task.failure:
             task.failure.what = f"{task.kind} task {task.number} of step {number + 1}"
             step.failure = task.failure
@@ -273,8 +304,11 @@ def tracing(
     """
     if isinstance(job, str):
         place, command = job, shlex.join([job, *arguments])
-        with launch.argv([job, *arguments]):
+        # Scripts may replace streams, as was usual in Python 2.
+        streams = redirect_stdout(sys.stdout), redirect_stderr(sys.stderr)
+        with launch.argv([job, *arguments]), streams[0], streams[1]:
             job_class = launch.load_job(job)
+            _replaced.append((sys.stdout, sys.stderr))
     else:
         place = command = job.__name__
         job_class = job

@@ -61,11 +61,11 @@ def _cuts(runner: Any) -> str:
 
 
 def _maps(number: int, **others: Any) -> tuple[str, Variation]:
-    return f"{number} map tasks", replace(_COMBINED, maps=number, **others)
+    return f"{number} map tasks", replace(COMBINED, maps=number, **others)
 
 
 #: Whether a combiner runs once in each of the tasks or never: sums agree, means of means do not.
-_COMBINED = replace(REFERENCE, passes=1)
+COMBINED = replace(REFERENCE, passes=1)
 
 _SHARED = replace(REFERENCE, together=True)
 _TOGETHER = replace(REFERENCE, maps=3, together=True)
@@ -79,7 +79,7 @@ VARIED = [
         "already be in use, so both attempts must agree.",
         "Compute the seed of random numbers from the record, do not read the clock, and write "
         "output only by yield.",
-        [("the same again", REFERENCE)],
+        [("the same again", replace(REFERENCE, attempt=1))],
     ),
     Law(
         "types",
@@ -167,10 +167,10 @@ VARIED = [
             _maps(3),
             _maps(7),
             # Means of equal parts have the mean of all.
-            ("2 map tasks, one of a quarter of the input", replace(_COMBINED, cut="uneven")),
+            ("2 map tasks, one of a quarter of the input", replace(COMBINED, cut="uneven")),
             _maps(2, batch_bytes=1),
         ],
-        _COMBINED,
+        COMBINED,
         "1 map task, 1 reducer",
         applies=_cuts,
         shows_values=True,
@@ -195,6 +195,31 @@ VARIED = [
         applies=_reduces,
     ),
 ]
+
+#: Texts of digits that a reducer compares, and not only sorts.
+NUMERALS = replace(
+    VARIED[-1],
+    mend="Make numbers of texts before you compare them: int(value), or float(value).",
+    variations=[("texts of digits compared as numbers", replace(REFERENCE, numerals=True))],
+    harmless=Degree.DIFFERENT,
+    silent=Degree.DIGITS,
+)
+
+#: Of several that are equal, a reducer takes the one whose key comes first.
+TIE = replace(
+    VARIED[-1],
+    why="Of several with the same rank, the one whose key comes first was taken: a tie.",
+    mend="Let the key decide between equal ones: max(pairs, key=lambda pair: (pair[1], pair[0])).",
+)
+
+#: The output of the job is empty.
+OUTPUT = Law(
+    "output",
+    "The job yields something.",
+    "Empty outputs do not differ, so that every law would hold.",
+    "Write: yield key, value. If the job found nothing in these lines, give it others.",
+    [],
+)
 
 #: The job fails on the plainest of all runs.
 RUNS = Law(

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections import Counter
+from collections.abc import Set
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import chain
@@ -18,6 +19,7 @@ _TOLERANCES = {"rel_tol": 1e-9, "abs_tol": 1e-12}
 #: Lines of output that are shown as a whole.
 _FEW = 6
 
+_SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"|[^\s,:\[\]{}"]+')
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?")
 
 
@@ -89,6 +91,14 @@ def compare(here: Outcome, there: Outcome) -> Difference:
     if max(len(here.lines), len(there.lines)) <= _FEW:
         return Difference(degree, *_whole(here, there))
     return Difference(degree, [*map(text_of, only_here)], [*map(text_of, only_there)])
+
+
+def is_tie(here: Outcome, there: Outcome, keys: Set[str]) -> bool:
+    """Whether others of several equal ones were taken: but for keys of reducers, all is equal."""
+    sides = [[_SCALAR.findall(line) for line in outcome.lines] for outcome in (here, there)]
+    ranks = [sorted([one for one in line if one not in keys] for line in side) for side in sides]
+    found = [Counter(chain(*side)) for side in sides]
+    return ranks[0] == ranks[1] and found[0] != found[1]
 
 
 def _whole(*outcomes: Outcome) -> list[list[str]]:

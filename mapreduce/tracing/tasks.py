@@ -40,7 +40,7 @@ from mapreduce.tracing.model import (
 )
 from mapreduce.tracing.showing import text_of
 from mapreduce.tracing.summary import raw_key
-from mapreduce.tracing.values import Values
+from mapreduce.tracing.values import Values, numerals
 
 #: Records that a task may yield: what is remembered has to fit into memory.
 MOST_RECORDS = 100_000
@@ -73,6 +73,8 @@ class Variation:
     ``wire``: Whether pairs are encoded and decoded on their way; else the objects themselves go.
     ``together``: Whether all tasks share one process.
     ``batch_bytes``: Size of a batch mapper's blocks.
+    ``numerals``: Whether texts of digits are compared as numbers.
+    ``attempt``: Tasks are done once for all runs whose variations agree, in this too.
     """
 
     maps: int | None = None
@@ -87,6 +89,8 @@ class Variation:
     wire: bool = True
     together: bool = False
     batch_bytes: int | None = None
+    numerals: bool = False
+    attempt: int = 0
 
 
 @dataclass(frozen=True)
@@ -312,7 +316,7 @@ class TracedTask:
         where, self._where = self._where, f"the record {text_of(line[:200])!r:.200}"
         key, value = read(line.rstrip(b"\r\n"))
         self._where = where
-        return key, value
+        return (numerals(key), numerals(value)) if self._how.numerals else (key, value)
 
     # Output
 

@@ -1,5 +1,6 @@
 """The values of a key, once: what a reducer gets, with a note of whether it wanted them twice."""
 
+import re
 import sys
 import sysconfig
 import traceback
@@ -62,6 +63,24 @@ class Values:
 
     def __next__(self) -> Any:
         return next(self._rest())
+
+
+def numerals(item: Any) -> Any:
+    """An object, with texts of digits that are compared with each other as numbers."""
+    if isinstance(item, list):
+        return [*map(numerals, item)]
+    is_numeral = isinstance(item, str) and re.fullmatch(r"-?[0-9]+(\.[0-9]+)?", item)
+    return _Numeral(item) if is_numeral else item
+
+
+class _Numeral(str):
+    __slots__ = ()
+
+    def __lt__(self, other: Any) -> bool:
+        return float(self) < float(other) if isinstance(other, _Numeral) else str(self) < other
+
+    def __gt__(self, other: Any) -> bool:
+        return float(self) > float(other) if isinstance(other, _Numeral) else str(self) > other
 
 
 def _line(frame: FrameType) -> str:

@@ -225,6 +225,113 @@ def test_where_a_job_was_when_its_time_was_over(words):
     assert "--time-limit gives more" in finding.law.mend
 
 
+class Nothing(taught.Count):
+    def mapper(self, _, line):
+        if line == "no such line":
+            yield line, 1
+
+
+class NoYield(taught.Combined):
+    def combiner(self, word, counts):
+        sum(counts)
+
+
+@pytest.mark.parametrize(
+    ("job", "state", "told"),
+    [
+        (Nothing, "warning", "Nothing came out in any run"),
+        (NoYield, "broken", "keys went in, the combiner yielded nothing: test_check.py:"),
+    ],
+)
+def test_an_empty_output_is_not_praised(job, state, told, words):
+    found = findings(job, words, ["repeat"])[-1]
+    assert (found.law.name, found.state) == ("output", state)
+    assert told in found.text
+
+
+class Shape(taught.Sums):
+    def combiner(self, name, numbers):
+        numbers = list(numbers)
+        yield name, (sum(numbers), len(numbers))
+
+    def reducer(self, name, parts):
+        total = count = 0
+        for some, number in parts:
+            total, count = total + some, count + number
+        yield name, total / count
+
+
+class First(taught.Count):
+    """Of words that come equally often, the first."""
+
+    JOBCONF = {"mapreduce.job.reduces": 1}  # noqa: RUF012
+
+    def reducer_init(self):
+        self.best = ["", 0]
+
+    def reducer(self, word, counts):
+        self.best = max(self.best, [word, sum(counts)], key=itemgetter(1))
+
+    def reducer_final(self):
+        yield self.best
+
+
+class Rank(First):
+    """Where the order of the keys as numbers matters."""
+
+    def reducer_init(self):
+        self.rank = 0
+
+    def reducer(self, word, counts):
+        self.rank += 1
+        yield word, self.rank
+
+    reducer_final = None
+
+
+class Largest(taught.Sums):
+    """Compares texts."""
+
+    def mapper(self, _, line):
+        yield line.split()
+
+    def reducer(self, name, numbers):
+        yield name, max(numbers)
+
+
+class InOrder(Largest):
+    """Sorts texts, so that they have an order at all."""
+
+    def reducer(self, name, numbers):
+        yield name, sorted(numbers)
+
+
+@pytest.mark.parametrize(
+    ("job", "law", "state", "told", "mend"),
+    [
+        (Shape, "combiner", "broken", "fails: TypeError: cannot unpack", "of the kind"),
+        (First, "sorting", "broken", "other lines", "Let the key decide"),
+        (Rank, "sorting", "broken", "other lines", "leading zeros"),
+        (Largest, "sorting", "warning", "texts of digits compared as numbers", "int(value)"),
+        (InOrder, "sorting", "obeyed", "agree", ""),
+    ],
+)
+def test_the_cause_is_told(job, law, state, told, mend, write):
+    text = "9 9\n9 31\n10 8\n10 7\n" if issubclass(job, taught.Sums) else "9 10\n"
+    (found,) = findings(job, write(text, "numbers.txt"), [law])
+    assert (found.law.name, found.state) == (law, state)
+    assert told in found.text
+    assert mend in found.law.mend
+
+
+def test_no_more_is_tested_when_the_time_is_over(words):
+    with tracing(taught.Total, [str(words)], 10.0, 1000) as runner:
+        found = [*Checker(runner, "", [], 60, limit=0.001).findings(["reducers", "splits"])]
+    assert {one.text for one in found} == {
+        "Not tested, because 0.001 seconds were over (--total-limit)."
+    }
+
+
 def test_an_empty_input_says_nothing(write):
     path = write("", "empty")
     with pytest.raises(DataError, match="holds no lines"):

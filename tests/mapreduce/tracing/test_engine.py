@@ -3,7 +3,7 @@
 import json
 import sys
 from collections import Counter
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import batch_jobs
 import pytest
@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from mapreduce.errors import UsageError
 from mapreduce.runners.parallel.records import splits
-from mapreduce.tracing import summary
+from mapreduce.tracing import engine, summary
+from mapreduce.tracing.apart import run_apart
 from mapreduce.tracing.engine import tracing
 from mapreduce.tracing.sampling import divide, read_lines
 from mapreduce.tracing.tasks import Variation
@@ -264,3 +265,54 @@ def test_a_task_at_least_and_no_reducers_if_none_are_wanted(text, tmp_path):
     assert not step.has("combiner")
     words = [record.key.text for task in step.last for record in task.outputs]
     assert len(words) == len(text.read_text().split())
+
+
+WRAPPED = """\
+import codecs, io, sys
+from mrjob.job import MRJob
+
+sys.stdout = {}
+
+
+class Count(MRJob):
+    def configure_args(self):
+        super().configure_args()
+        self.add_file_arg("--stop")
+
+    def load_args(self, args):
+        super().load_args(args)
+        with open(self.options.stop) as lines:
+            self.stop = lines.read().split()
+
+    def mapper(self, _, line):
+        for word in line.split():
+            if word not in self.stop:
+                yield word, 1
+"""
+
+
+@pytest.mark.parametrize(
+    "stream", ["codecs.getwriter('utf-8')(sys.stdout)", "io.TextIOWrapper(sys.stdout.buffer)"]
+)
+def test_scripts_that_wrap_streams_and_read_files_when_they_are_made(tmp_path, text, stream):
+    script, stop = tmp_path / "job.py", tmp_path / "lists" / "stop.txt"
+    stop.parent.mkdir()
+    stop.write_text("to be")
+    script.write_text(WRAPPED.format(stream))
+    before = sys.stdout
+    trace = trace_of(str(script), text, arguments=["--stop", str(stop)])
+    print("is open", flush=True)
+    assert sys.stdout is before
+    assert not trace.failure
+    assert {record.key.text for task in trace.output for record in task} >= {"'that'", "'or'"}
+
+
+def test_tasks_are_done_once_for_runs_that_agree(text, monkeypatch):
+    done = []
+    monkeypatch.setattr(engine, "run_apart", lambda *given: done.append("") or run_apart(*given))
+    plain, counts = Variation(maps=1, passes=0), []
+    with tracing(stock_jobs.WordCount, [str(text)], 10.0, 1000) as runner:
+        for how in (plain, replace(plain, order="reversed"), plain, replace(plain, attempt=1)):
+            runner.trace(how)
+            counts.append(len(done))
+    assert counts == [3, 5, 5, 8]
