@@ -72,6 +72,38 @@ def test_a_job_of_files_on_hdfs_and_here(text, local):
         result(WordCount, [str(text)], "--no-conf", "-o", "out/words")
 
 
+TOTAL = """\
+from mapreduce.job import Job
+
+
+class Total(Job):
+    def mapper(self, _, line):
+        for word in line.split():
+            yield word, 1
+
+    def reducer_init(self):
+        self.total = 0
+
+    def reducer(self, word, counts):
+        self.total += sum(counts)
+
+    def reducer_final(self):
+        yield None, self.total
+"""
+
+
+@pytest.mark.slow
+def test_what_tasks_doubt_comes_by_counters(text, tmp_path, capsys):
+    (tmp_path / "total.py").write_text(TOTAL)
+    arguments = ["--no-conf", "-D", "mapreduce.job.reduces=2"]
+    found = mapreduce.run(tmp_path / "total.py", [str(text)], runner="hadoop", arguments=arguments)
+    assert len(found.pairs) == 2
+    assert "gradreduce" not in found.counters[0]
+    said = capsys.readouterr().err
+    assert "warning: reducer_final, total.py:15, yielded in 2 reduce tasks, each of which" in said
+    assert "For one reducer: -D mapreduce.job.reduces=1" in said
+
+
 @pytest.mark.slow
 def test_a_batch_mapper(text, local):
     expected = result(WordCountVectorized, [local], "--no-conf", runner="inline")

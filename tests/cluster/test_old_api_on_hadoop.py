@@ -1,0 +1,30 @@
+"""Scripts for mrjob 0.4 to 0.6 on a real Hadoop: the output of the same scripts with today's names.
+
+``make test-all`` runs three of them, and ``make test-long`` the others.
+"""
+
+import pytest
+
+from old_scripts import EXPECTED, METHODS, OPTIONS, output, ported, written
+
+#: Small tasks, which run within the application master.
+SHORT = ["-D", "mapreduce.map.memory.mb=256", "-D", "mapreduce.reduce.memory.mb=256", "--uber"]
+TYPICAL = {"two_values", "file_options", "mr_of_all_methods"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in TYPICAL else pytest.param(name, marks=[pytest.mark.long])
+        for name in [*OPTIONS, *METHODS]
+    ],
+)
+def test_a_script(name, cluster, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if name in METHODS:
+        (job, arguments), expected = written(tmp_path, name), EXPECTED
+    else:
+        job, new, arguments = ported(tmp_path, name)
+        expected = output(new, arguments)
+    assert output(job, [*SHORT, *arguments], "hadoop") == expected
