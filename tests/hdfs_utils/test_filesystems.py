@@ -160,12 +160,6 @@ def test_reading_what_is_not_there(place):
         (place / "none").unlink()
 
 
-def test_unlink(place):
-    put_if_absent(place / "file", b"x")
-    (place / "file").unlink()
-    assert names(place) == []
-
-
 def test_ranges(place):
     if not isinstance(place, RemotePath):
         pytest.skip("files of this machine are memory-mapped")

@@ -4,9 +4,7 @@ import gzip
 import os
 import re
 import shutil
-import signal
 import tempfile
-import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -639,20 +637,3 @@ class OwnPrepare(Job.__mro__[1]):
 
 def test_a_method_of_a_stock_job_may_be_called_prepare():
     assert run_class(OwnPrepare, lines=["a"], arguments=["--no-conf"]).pairs == [("a", "!")]
-
-
-@pytest.mark.fault
-def test_the_process_that_starts_workers_is_killed(tmp_path):
-    """One error, and nothing left."""
-
-    class KillsItsParent(Job):
-        def mapper(self, _, line):
-            time.sleep(0.2)
-            os.kill(os.getppid(), signal.SIGKILL)
-            time.sleep(60)
-            yield line, 1
-
-    with pytest.raises(Exception, match="process that starts workers was killed"):
-        run_class(KillsItsParent, lines=["a", "b"], arguments=["--no-conf", "--workers", 2])
-    for place in (Path("/dev/shm"), Path(tempfile.gettempdir())):
-        assert list(place.glob(f"gradreduce-*-{os.getpid()}-*")) == []

@@ -281,10 +281,6 @@ class TestFiles:
             split([path], tmp_path / "out", id=columns[0] if len(columns) == 1 else None)
         assert not (tmp_path / "out").exists()
 
-    def test_text_that_is_not_utf_8(self, write, tmp_path):
-        with pytest.raises(DataError, match=r"row 2 is not utf-8 text: .* Say --encoding"):
-            split([write(b"x,y\n1,2\n1,\xff\n")], tmp_path / "out")
-
     @pytest.mark.usefixtures("small_blocks")
     @pytest.mark.parametrize(
         "deciding", [{}, {"stratify": "größe"}, {"group": "größe"}, {"time": "x"}, {"id": "x"}]
@@ -328,6 +324,7 @@ class TestFiles:
             ("x;y\n1;2\n", {}, DataError, "has one column, 'x;y'. Say --delimiter ';' if"),
             ("x\ty\n1\t2\n", {}, DataError, r"Say --delimiter \$'\\t' if"),
             ("x;y\n1;2\n1;2;3\n", {"delimiter": ";"}, DataError, "row 2: expected 2 fields"),
+            (b"x,y\n1,2\n1,\xff\n", {}, DataError, "row 2 is not utf-8 text: .* Say --encoding"),
             ("x,y\n1,ü\n", {"encoding": "ascii"}, DataError, "row 1 is not ascii text"),
             ("ü,y\n1,2\n", {"encoding": "ascii"}, DataError, "line 1 is not ascii text"),
             ("x,y\n1,2\n", {"encoding": "utf-16"}, UsageError, "lines cannot be found in it"),
