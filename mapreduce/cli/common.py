@@ -164,8 +164,8 @@ def add_options(
         for option in reversed(options):
             default = option.default if defaults else None
             kind: Any = click.Choice(option.choices) if option.choices else option.type
-            kind = Auto(option) if option.is_auto else kind
-            more: dict[str, Any] = {"type": kind, "show_default": default is not None}
+            kind = Auto(option) if option.is_auto and option.type is int else kind
+            more: dict[str, Any] = {"type": kind, "show_default": default not in (None, "auto")}
             if option.type is bool:
                 more = {"is_flag": True}
             more |= {"cls": GroupedOption, "group": option.group}

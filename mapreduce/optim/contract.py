@@ -42,10 +42,11 @@ class Options:
 class Defaults(NamedTuple):
     """The defaults of a training: epochs, rows of a round, epochs between evaluations, and dtype.
 
-    ``batch_size`` is 0 for all rows, ``eval_epochs`` for one evaluation at the end.
+    ``epochs`` is None for as many as make some updates. ``batch_size`` is 0 for all rows,
+    ``eval_epochs`` for one evaluation at the end.
     """
 
-    epochs: int = 1
+    epochs: int | None = None
     batch_size: int = 128
     eval_epochs: int = 1
     dtype: str = "float32"

@@ -81,6 +81,8 @@ class Option:
 
     def members(self, value: str) -> list[str]:
         """The code that a value names in the family; a schedule may be several members."""
+        if self.is_auto and value == "auto":
+            return []
         parts = value.split("+") if self.family is SCHEDULES else [value]
         return [self.family.code(part.strip()) for part in parts] if self.family else []
 
@@ -102,7 +104,12 @@ def _set(default: Any, text: str, bound: Bound | None = None, **more: Any) -> An
 
 @dataclass(frozen=True)
 class _Learned:
-    model: str = _set("softmax", "the model to train", family=MODELS)
+    model: str = _set(
+        "auto",
+        "the model to train (default: softmax, or linear for labels that are numbers)",
+        family=MODELS,
+        is_auto=True,
+    )
     init_from: str | None = _set(
         None, "RUN or FILE.safetensors whose parameters the training starts from"
     )
@@ -127,7 +134,13 @@ class _Learned:
 
 @dataclass(frozen=True)
 class _Learning:
-    optimizer: str = _set("sgd", "how gradients update the model", family=OPTIMIZERS)
+    optimizer: str = _set(
+        "auto",
+        "how gradients update the model (default: sgd; lbfgs for softmax, linear, logistic and svm "
+        "on a table, if no other option says how or how long to learn)",
+        family=OPTIMIZERS,
+        is_auto=True,
+    )
     learning_rate: float = _set(0.1, "step size", _OVER_0)
     momentum: float = _set(
         0.9,
@@ -180,7 +193,10 @@ class _Learning:
 @dataclass(frozen=True)
 class _Length:
     epochs: int | None = _set(
-        None, "number of passes over the data (default: 1; lbfgs: at most 1000)", _FROM_1
+        None,
+        "number of passes over the data (default: as many as make 200 rounds, at most 20; lbfgs: "
+        "at most 1000)",
+        _FROM_1,
     )
     rounds: int | None = _set(None, "number of updates of the model, instead of --epochs", _FROM_1)
     eval_every: int | None = _set(
@@ -268,6 +284,9 @@ class _Execution:
     )
 
 
+#: Options of how and how long it is learned that say nothing against L-BFGS.
+_OF_ANY = {"optimizer", "l2", "history_size", "tol", "eval_every", "checkpoint_every"}
+
 #: What the help calls the parts of the settings.
 _GROUPS = {
     "What is learned": _Learned,
@@ -285,6 +304,19 @@ class Settings(_Execution, _Strategy, _Length, _Learning, _Learned):
     :func:`mapreduce.plan.settings.make` makes a :class:`mapreduce.plan.plan.Plan` of it.
     """
 
+    def decided(self, is_table: bool, target: str | None) -> "Settings":
+        """Settings with a model and an optimizer that suit data: of a table, and of a target."""
+        model, optimizer = self.model, self.optimizer
+        if model == "auto":
+            model = "linear" if target == "number" else "softmax"
+        if optimizer == "auto":
+            parts = (_Learning, _Length, _Strategy)
+            names = {one.name for part in parts for one in fields(part)} - _OF_ANY | {"augment"}
+            is_free = all(getattr(self, name) == getattr(Settings, name) for name in names)
+            suits = is_table and is_free and model in ("softmax", "linear", "logistic", "svm")
+            optimizer = "lbfgs" if suits else "sgd"
+        return replace(self, model=model, optimizer=optimizer)
+
 
 def _table() -> tuple[Option, ...]:
     options = []
@@ -293,7 +325,8 @@ def _table() -> tuple[Option, ...]:
             kind: Any = next(iter(get_args(one.type)), one.type)
             values = {**one.metadata, "group": group}
             if family := values.get("family"):
-                values["help"] += f": {family.known}"
+                text, _, default = values["help"].partition(" (default")
+                values["help"] = f"{text}: {family.known}" + f" (default{default}" * bool(default)
             options.append(Option(f"--{one.name.replace('_', '-')}", kind, one.default, **values))
     return tuple(options)
 

@@ -30,6 +30,8 @@ LEAST_SLICES = 4
 LEAST_SLICE_ROWS = 16
 #: Default of the rounds between checkpoints.
 CHECKPOINT_EVERY = 500
+#: By default there are so many rounds, in whole epochs, unless these would be too many.
+LEAST_UPDATES, MOST_EPOCHS = 200, 20
 #: Share of the rows that a strategy whose replicas compete holds out by default.
 HELD_OUT = 0.05
 
@@ -45,6 +47,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
     """
     _check_settings(settings)
     trust_members(settings)
+    settings = settings.decided(data.recipe is not None, data.target)
     _check_l1(settings)
     _check_used(settings)
     _check_strategy(settings)
@@ -107,7 +110,9 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
         plan = replace(plan, slice_rows=_bounded(plan.slice_rows, plan.create_model()))
     plan = replace(plan, held_out=_held_out(settings, plan))
     _check_held_out(plan)
-    rounds = settings.rounds or (settings.epochs or defaults.epochs) * plan.rounds_per_epoch
+    least = min(MOST_EPOCHS, -(-LEAST_UPDATES // plan.rounds_per_epoch))
+    epochs = settings.epochs or defaults.epochs or least
+    rounds = settings.rounds or epochs * plan.rounds_per_epoch
     plan = replace(
         plan,
         rounds=rounds,

@@ -30,6 +30,8 @@ class RunStarted(Event):
     workers: int | None
     executor: str | None = None
     stages: int = 1
+    model: str = ""
+    optimizer: str = ""
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from mapreduce.plan.plan import Plan
 from mapreduce.runs.events import RunEnded
 
@@ -16,6 +18,9 @@ _WORTHLESS = 4.0
 _PEAK = 100.0
 #: How far the mean loss of the last pass may be above that of the first, of passes in batches.
 _RISEN = 1.05
+
+#: Rounds of which quarters are compared, and the share of the fall in the last that is much.
+_SOME, _STILL = 16, 0.15
 
 #: Weight and mean loss of rounds, by the rounds completed; None for a loss that was not finite.
 Losses = Mapping[int, tuple[float, float | None]]
@@ -88,6 +93,21 @@ def _risen(plan: Plan, losses: Losses) -> str | None:
         f"the loss ended above where it began: {last:.4g} in the last pass over the rows, "
         f"{first:.4g} in the first; {plan.cures}"
     )
+
+
+def hardly_trained(ended: RunEnded | None, losses: Losses) -> str | None:
+    """What to do if the losses fell until the end, so that more rounds would help, or None."""
+    found = np.array([losses[at][1] for at in sorted(losses)], np.float64)
+    if ended is None or ended.stopped_early or ended.search or len(found) < 4:
+        return None
+    parts = np.array_split(found, 4 if len(found) >= _SOME else 2)
+    first, before, last = (part.mean() for part in (parts[0], *parts[-2:]))
+    noise = 2 * np.hypot(*(part.std() / len(part) ** 0.5 for part in parts[-2:]))
+    # False where a loss was not finite.
+    if before - last > max(_STILL * (first - last), 0.02 * abs(last), noise):
+        fall = f"from {before:.4g} to {last:.4g} within the last of {len(found):,} rounds"
+        return f"hardly trained: the loss still fell, {fall}; take more --epochs"
+    return None
 
 
 def gradient_norm(plan: Plan, ended: RunEnded) -> str:

@@ -54,5 +54,6 @@ def summarise(
         **{f"bytes_{name}": exchanged.get(name) for name in events.BYTES},
         "warning": warnings[0] if warnings else None,
         "warnings": warnings,
+        "hardly_trained": outcome.hardly_trained(result, losses),
         **({} if won is None else {"matches_won": won}),
     }

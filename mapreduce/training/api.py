@@ -302,7 +302,7 @@ class Run:
 
 def train(
     data: Any,
-    model: Any = "softmax",
+    model: Any = "auto",
     *,
     evaluation: Any = None,
     run: str | os.PathLike[str] | RemotePath | None = None,
@@ -395,7 +395,8 @@ def train(
     path = _path(run) if run is not None else _new_folder(model)
     values = {**start.defaults(*tables), **given, "run": path, "evaluation": evaluation}
     # Check the options before any data are imported.
-    plan_settings.trust_members(plan_flags.settings(values))
+    settings = plan_flags.settings(values)
+    plan_settings.trust_members(settings)
     flags.execution(values)
     profile = values["numeric_profile"]
     shown = _shown(progress, callbacks, path)
@@ -404,7 +405,9 @@ def train(
             values["init_from"] = parameters
         if run is None and progress:
             display.say(f"run {path}")
-        dtype = plan_settings.dtype(values["optimizer"], values["dtype"])
+        is_table = memory.is_table(data) or _is_file(data)
+        optimizer = settings.decided(is_table, None).optimizer
+        dtype = plan_settings.dtype(optimizer, values["dtype"])
         how = path.parent / IMPORTED, model, dtype
         if recipe is not None and not isinstance(recipe, Mapping):
             recipe = Path(recipe)
@@ -416,7 +419,10 @@ def train(
             with _named("evaluation"):
                 values["evaluation"] = _imported(evaluation, *how, like)
         trained, _ = start.start(values, bus)
-        for doubt in trained.summary()["warnings"]:
+        summary = trained.summary()
+        if progress and summary["hardly_trained"]:
+            display.say(summary["hardly_trained"])
+        for doubt in summary["warnings"]:
             if doubt not in display.warned:
                 display(Warned(doubt))
     return Run(path)
@@ -482,7 +488,7 @@ def _imported(
 ) -> AnyPath:
     """The folder of a dataset, which other data become in ``place``, named by their digest."""
     is_path, is_table = isinstance(data, _PATHS), memory.is_table(data)
-    is_file = is_path and opening.is_table(_path(data)) and _path(data).is_file()
+    is_file = _is_file(data)
     for name in ("label", "id", "recipe"):
         if given.get(name) is not None and not (is_file or is_table):
             raise UsageError(f"{name}: it is for tables, and the data are not a table")
@@ -536,6 +542,12 @@ def _imported(
             raise type(error)(str(error).replace(str(file), what)) from error
 
 
+def _is_file(data: Any) -> bool:
+    """Whether data are the file of a table."""
+    is_path = isinstance(data, _PATHS)
+    return is_path and opening.is_table(_path(data)) and _path(data).is_file()
+
+
 def _shown_as(data: Any) -> str:
     """What errors call data; not by the name of a folder that the user has never seen."""
     return str(data) if isinstance(data, _PATHS) else "the data"
@@ -543,6 +555,8 @@ def _shown_as(data: Any) -> str:
 
 def _task(model: str) -> str | None:
     """What the labels are for; None for a model that learns classes or numbers, as they look."""
+    if model == "auto":
+        return None
     kind = models.find(model)
     if kind.for_numbers is not None:
         return None
@@ -615,8 +629,8 @@ def _path(place: Any) -> AnyPath:
 
 def _new_folder(model: str) -> Path:
     """A folder named after the model and the first free number."""
-    # That of a network of many layers would be too long.
-    name = re.sub(r"[^\w.]+", "-", model)[:60].strip("-")
+    # That of a network of many layers would be too long; one that is to suit the data has none yet.
+    name = re.sub(r"[^\w.]+", "-", "run" if model == "auto" else model)[:60].strip("-")
     paths = ((RUNS / f"{name}-{number}").absolute() for number in count(1))
     return next(path for path in paths if not path.exists())
 

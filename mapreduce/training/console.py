@@ -55,6 +55,7 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
     ``values`` holds ``run``, ``quiet`` and ``as_json``.
     """
     from mapreduce.runs import outcome
+    from mapreduce.training import doubts
 
     # mrjob's own log is for debugging.
     logging.getLogger("mrjob").setLevel(logging.ERROR)
@@ -81,9 +82,13 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
     echo(f"trained in {seconds:.1f} s: {run.path}")
     if summary["eval_loss"] is not None:
         echo(scores(summary["accuracy"], summary["eval_loss"]))
+    if (guessed := doubts.guessing(run.config)) is not None:
+        echo(guessed)
     if summary["bytes_pushed"] is not None:
         echo(traffic(summary))
     echo(f"model_sha256 {ended.model_sha256}")
+    if summary["hardly_trained"] and not values["quiet"]:
+        echo(summary["hardly_trained"], err=True)
     for warning in summary["warnings"]:
         echo(f"warning: {warning}", err=True)
 
@@ -96,6 +101,8 @@ def _show_plan(values: Mapping[str, Any]) -> None:
     flags.execution(values)
     plan = driver.plan(plan_flags.settings(values), values["data"], values["evaluation"])
     content: dict[str, Any] = {
+        "model": plan.model,
+        "optimizer": plan.optimizer,
         "rows": plan.rows,
         "rounds": plan.rounds,
         "rounds_per_epoch": plan.rounds_per_epoch,
@@ -213,9 +220,10 @@ class Display:
         self._last, self._pace = time.monotonic(), Pace()
         self._first, self._rounds = event.completed, event.rounds
         again = f", going on after {event.completed:,}" if event.completed else ""
+        most = "at most " * (event.optimizer == "lbfgs")
         self.say(
-            f"{event.rounds:,} rounds of {event.batch_size:,} rows{again}; runner {event.runner}"
-            f"{way(event)}"
+            f"{event.model:.60} by {event.optimizer}: {most}{event.rounds:,} rounds of "
+            f"{event.batch_size:,} rows{again}; runner {event.runner}{way(event)}"
         )
 
     def _round(self, event: RoundCompleted) -> None:

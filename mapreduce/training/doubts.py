@@ -17,6 +17,8 @@ MOST_RATIO = 100
 _ROWS, _ELEMENTS = 4096, 1 << 22
 #: The least share of the rows in which a feature is not 0, or it has no scale.
 _LEAST_SHARE = 0.01
+#: Rows of which the mean label is taken.
+_LABELS = 1 << 16
 #: Slices of evaluation data whose predictions are looked at.
 _SLICES = 64
 
@@ -70,6 +72,31 @@ def _name(config: RunConfig, feature: int) -> str:
     if columns:
         return repr(columns[feature])
     return f"feature {feature}, counted from 0,"
+
+
+def guessing(config: RunConfig) -> str | None:
+    """What is right by always guessing: a line for people, or None if rows have several labels."""
+    place = config.evaluation or config.data
+    training, data = (Dataset(path_of(each)) for each in (config.data, place))
+    where = " on the training data" * (config.evaluation is None)
+    if not config.classes:
+        (own, weights), (labels, others) = _labels(training), _labels(data)
+        loss = np.average((labels - np.average(own, weights=weights)) ** 2, weights=others) / 2
+        return f"always guessing the mean would have loss {loss:.4f}{where}"
+    counts, found = training.manifest.class_rows, data.manifest
+    if config.plan.create_model().steps is not None or not counts or not found.class_rows:
+        return None
+    label = config.classes[int(np.argmax(counts))]
+    hits = dict(zip(found.classes or (), found.class_rows, strict=True)).get(label, 0)
+    what = f"always guessing {label!r}, the commonest class"
+    return f"{what}, would have accuracy {hits / found.rows:.4f}{where}"
+
+
+def _labels(data: Dataset) -> tuple[Array, Array | None]:
+    """Labels and weights of the first rows."""
+    batch = data.shard(0).rows(0, min(_LABELS, data.manifest.shards[0].rows))
+    assert batch.labels is not None
+    return batch.labels, batch.weights
 
 
 def never_predicted(run: RunDir, params: Array) -> str | None:

@@ -340,6 +340,8 @@ class _Training:
                 workers=None if "workers" in auto else execution.workers,
                 executor=None if "executor" in auto else execution.executor,
                 stages=execution.stages,
+                model=self._plan.model,
+                optimizer=self._plan.optimizer,
             )
         )
         for earlier in unsettled:

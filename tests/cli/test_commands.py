@@ -50,26 +50,33 @@ def fails(code, *arguments, **options):
     return done.stderr
 
 
+#: Not for as many epochs as by default.
+ONCE = ("--epochs", 1)
+
+
 def test_train_says_what_it_did(data, tmp_path):
     """Progress is on stderr, in plain lines where there is no terminal."""
-    done = gradreduce("train", data / "train", "--run", tmp_path / "r", "--eval", data / "test")
+    command = ["train", data / "train", "--run", tmp_path / "r", "--eval", data / "test"]
+    done = gradreduce(*command, *ONCE)
     lines = done.stdout.splitlines()
     assert lines[0].startswith("trained in ")
     assert lines[1].startswith("accuracy 0.")
-    assert len(lines[2].removeprefix("model_sha256 ")) == 64
-    assert "5 rounds of 128 rows; runner parallel" in done.stderr
+    assert lines[2].startswith("always guessing ")
+    assert len(lines[3].removeprefix("model_sha256 ")) == 64
+    assert "softmax by sgd: 5 rounds of 128 rows; runner parallel" in done.stderr
     assert "round 5/5  loss " in done.stderr
     assert "evaluation after 5 rounds: accuracy 0." in done.stderr
     assert "\x1b" not in done.stderr
 
 
 def test_quiet_says_nothing_on_stderr(data, tmp_path):
-    assert gradreduce("train", data / "train", "--run", tmp_path / "run", "-q").stderr == ""
+    command = ["train", data / "train", "--run", tmp_path / "run", *ONCE]
+    assert gradreduce(*command, "-q").stderr == ""
 
 
 def test_json_is_one_object_and_nothing_else(data, tmp_path):
     command = ["train", data / "train", "--run", tmp_path / "run", "--eval", data / "test"]
-    summary = json.loads(succeed(*command, "--json"))
+    summary = json.loads(succeed(*command, *ONCE, "--json"))
     shown = json.loads(succeed("runs", "show", tmp_path / "run", "--json"))
     assert summary["model_sha256"] == shown["model_sha256"]
     assert summary["completed"] == summary["rounds"] == 5
@@ -81,8 +88,8 @@ def test_dry_run_shows_the_plan_and_does_nothing(data, tmp_path):
     command = ["train", data / "train", "--run", tmp_path / "run", "--model", "mlp:7", "--dry-run"]
     plan = json.loads(succeed(*command, "--json"))
     assert plan["parameters"] == 12 * 7 + 7 + 7 * 3 + 3
-    assert (plan["rows"], plan["rounds"], plan["slice_rows"]) == (467, 5, 32)
-    assert "rounds            5" in succeed(*command)
+    assert (plan["rows"], plan["rounds"], plan["slice_rows"]) == (467, 100, 32)
+    assert "rounds            100" in succeed(*command)
     assert not (tmp_path / "run").exists()
 
 

@@ -17,8 +17,8 @@ def folder(tmp_path):
     blobs(tmp_path / "train")
     blobs(tmp_path / "test", (60,), seed=1)
     blobs(tmp_path / "other", seed=2)
-    command = ["train", "train", "--eval", "test", "-r", "inline", "-q", "--checkpoint-every", 2]
-    succeed(*command, "--run", "run", cwd=tmp_path)
+    command = ["train", "train", "--eval", "test", "-r", "inline", "-q", "--epochs", 1]
+    succeed(*command, "--checkpoint-every", 2, "--run", "run", cwd=tmp_path)
     shutil.copytree(tmp_path / "run", tmp_path / "whole")
     run = RunDir(tmp_path / "run")
     (run.path / "result.json").unlink()

@@ -129,6 +129,7 @@ def test_any_moment(tmp_path, place, command):
     else:
         datasets.blobs(tmp_path / "data")
         arguments = ["train", tmp_path / "data", "--run", out, "--limit-rows", 60, "--workers", 2]
+        arguments += ["--epochs", 1]
     if command == "standardise":
         arguments = ["data", "standardise", tmp_path / "data", out, "--workers", 2]
     if command == "predict":

@@ -48,7 +48,7 @@ def folder(values, tmp_path_factory):
             patch.setattr(shards, "BATCH_BYTES", 8)
             patch.setattr(shards, "SHARD_BYTES", rows * 8)
             import_rows(source_of("csv", files), folder / name, seed)
-    run = driver.create(folder / "run", Settings("logistic"), folder / "many", None)
+    run = driver.create(folder / "run", Settings("logistic", epochs=1), folder / "many", None)
     driver.train(run, INLINE, 0, Events())
     return folder
 

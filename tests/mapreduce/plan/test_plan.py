@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from datasets import manifest as dataset
 from mapreduce.data.batch import Batch
+from mapreduce.data.manifest import Listed
 from mapreduce.errors import DataError, UsageError
 from mapreduce.plan import settings as making
 from mapreduce.plan.plan import Plan
@@ -125,8 +126,15 @@ class TestDefaults:
     def test_a_full_batch_has_slices_of_2048_rows(self):
         assert make(batch_size=0).slice_rows == 2048
 
-    def test_one_epoch(self):
-        assert make(batch_size=60).rounds == make(batch_size=60).rounds_per_epoch
+    @pytest.mark.parametrize(
+        ("rows", "batch_size", "epochs"), [(120, 60, 20), (723, 60, 16), (12_000, 60, 1)]
+    )
+    def test_epochs_make_200_rounds_but_are_at_most_20(self, rows, batch_size, epochs):
+        plan = make(dataset([rows]), batch_size=batch_size)
+        assert plan.rounds == epochs * plan.rounds_per_epoch
+        assert make(dataset([rows]), batch_size=0, optimizer="adam").rounds == 20
+
+    def test_as_many_epochs_or_rounds_as_are_asked_for(self):
         assert make(batch_size=60, epochs=4).rounds == 4 * make(batch_size=60).rounds_per_epoch
         assert make(batch_size=60, rounds=7).rounds == 7
 
@@ -228,6 +236,57 @@ class TestFile:
 
 
 NUMBERS = {"classes": None, "target": "number"}
+
+
+class TestChoice:
+    """A model and an optimizer that suit the data, where none is named."""
+
+    @pytest.mark.parametrize(
+        ("settings", "optimizer"),
+        [
+            ({}, "lbfgs"),
+            ({"l2": 0.1, "tol": 1e-3, "seed": 3, "class_weight": "balanced"}, "lbfgs"),
+            ({"model": "svm"}, "lbfgs"),
+            ({"model": "hinge-svm"}, "sgd"),
+            ({"model": "mlp:3"}, "sgd"),
+            ({"optimizer": "adam"}, "adam"),
+            *(
+                ({name: value}, "sgd")
+                for name, value in {
+                    "epochs": 2, "rounds": 3, "batch_size": 9, "slice_rows": 3, "l1": 0.1,
+                    "learning_rate": 0.2, "schedule": "cosine", "clip_norm": 1.0,
+                    "weight_decay": 0.1, "non_finite": "skip", "precision": "mixed",
+                    "strategy": "averaging",
+                }.items()
+            ),
+        ],
+    )  # fmt: skip
+    def test_of_a_table(self, settings, optimizer):
+        table = dataset(classes=(0, 1), recipe=Listed("recipe.json", "0" * 64))
+        plan = making.make(Settings(**settings), table)
+        assert plan.optimizer == optimizer
+        assert plan.model == settings.get("model", "softmax")
+        # As if somebody had said so.
+        named = making.make(
+            Settings(**settings | {"model": plan.model, "optimizer": optimizer}), table
+        )
+        assert named == plan
+
+    def test_of_numbers_and_of_other_data(self):
+        other, numbers = making.make(Settings(), dataset()), dataset(**NUMBERS)
+        assert (other.model, other.optimizer) == ("softmax", "sgd")
+        plan = making.make(Settings(), numbers)
+        assert (plan.model, plan.optimizer) == ("linear", "sgd")
+        table = replace(numbers, recipe=Listed("recipe.json", "0" * 64))
+        plan = making.make(Settings(), table)
+        assert (plan.model, plan.optimizer, plan.rounds) == ("linear", "lbfgs", 1000)
+        with pytest.raises(DataError, match="softmax predicts a class"):
+            making.make(Settings("softmax"), table)
+
+    def test_a_plan_says_what_was_chosen(self):
+        with pytest.raises(UsageError, match="unknown model 'auto'"):
+            making.check(replace(make(), model="auto"))
+
 
 BAD = [
     ("--strategy", {"strategy": "asynchronous"}),
@@ -358,8 +417,8 @@ class TestRefusal:
 
     def test_patience_with_one_evaluation(self):
         with pytest.raises(UsageError, match="--patience 2: only the last of 6 rounds is eval"):
-            make(patience=2, evaluation=dataset([10]))
-        assert make(patience=2, evaluation=dataset([10]), eval_every=2).patience == 2
+            make(patience=2, evaluation=dataset([10]), epochs=1)
+        assert make(patience=2, evaluation=dataset([10]), epochs=1, eval_every=2).patience == 2
 
     def test_every_setting_is_tested(self):
         assert {name for _, settings in BAD for name in settings} == {

@@ -21,8 +21,8 @@ def made(tmp_path_factory):
     blobs(folder / "test", (60,), seed=1)
     common = ["--eval", "test", "-r", "inline", "-q"]
     for name, more in {
-        "slow": ["--learning-rate", 0.001],
-        "fast": ["--learning-rate", 0.5, "--threads", 2],
+        "slow": ["--learning-rate", 0.001, "--epochs", 1],
+        "fast": ["--learning-rate", 0.5, "--epochs", 1, "--threads", 2],
         "deep": ["--model", "mlp:4", "--epochs", 2],
     }.items():
         succeed("train", "data", "--run", f"runs/{name}", *common, *more, cwd=folder)

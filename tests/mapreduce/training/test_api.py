@@ -166,7 +166,7 @@ class TestTrain:
         weighted = mapreduce.train((x, y), weights=np.where(y, 2, 0), **options)
         other = mapreduce.train((x[y > 0], y[y > 0]), **options)
         # A pass over rows that count twice has the mean of their losses, each round by its weight.
-        passed = mapreduce.train((x, y), weights=np.where(y, 2, 0), batch_size=8, **HERE)
+        passed = mapreduce.train((x, y), weights=np.where(y, 2, 0), batch_size=8, epochs=1, **HERE)
         rounds = passed._recorded("RoundCompleted").values()
         assert sum(one["weight"] for one in rounds) == 2 * np.count_nonzero(y)
         mean = sum(one["weight"] * one["loss"] for one in rounds) / (2 * np.count_nonzero(y))

@@ -46,9 +46,11 @@ def test_nothing_is_guessed_before_a_second_round(ends):
     ],
 )
 def test_the_first_line_says_how_rounds_are_run(changes, words, capsys):
-    start = RunStarted("run", 0, 5, 128, "parallel", None)
+    start = RunStarted("run", 0, 5, 128, "parallel", None, model="mlp:3", optimizer="sgd")
     Display(quiet=False)(replace(start, **changes))
-    assert capsys.readouterr().err == f"5 rounds of 128 rows; runner parallel{words}\n"
+    assert (
+        capsys.readouterr().err == f"mlp:3 by sgd: 5 rounds of 128 rows; runner parallel{words}\n"
+    )
 
 
 @pytest.mark.slow

@@ -1,12 +1,16 @@
 """Scales that are too far apart, and classes that are never predicted: of data that have them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 import mapreduce
+from mapreduce.runs import outcome
 from mapreduce.runs.directory import RunDir
+from mapreduce.runs.events import RunEnded
 from mapreduce.training import doubts
 from programs import gradreduce, succeed
 
@@ -117,7 +121,8 @@ def test_the_exit_line_and_the_list_show_all_warnings(folder):
     ]
     (folder / "wine.csv").write_text("".join([f"{header}\n", *table]))
     succeed("data", "import", "--no-standardise", "wine.csv", "data", cwd=folder)
-    done = gradreduce("train", "data", "--run", "run", "--eval", "data", cwd=folder)
+    command = ["train", "data", "--run", "run", "--eval", "data", "--epochs", 1]
+    done = gradreduce(*command, cwd=folder)
     last = [line for line in done.stderr.splitlines() if line.startswith("warning: ")][-3:]
     starts = ["the training diverged", "the scales of the features", "2 of 3 classes are never"]
     # Scales are told of before the first round, too.
@@ -125,3 +130,38 @@ def test_the_exit_line_and_the_list_show_all_warnings(folder):
     assert counts == [1, 2, 1]
     assert [line[9 : 9 + len(start)] for line, start in zip(last, starts, strict=True)] == starts
     assert [line.strip() for line in succeed("runs", "list", cwd=folder).splitlines()[1:]] == last
+
+
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    {
+        "one pass": ([0.7, 0.69, 0.66, 0.62], True),
+        "a line": (np.linspace(2, 1, 40), True),
+        "an exponential": (0.3 + 2 * np.exp(-np.arange(60) / 8), False),
+        "a slow one": (0.3 + 2 * np.exp(-np.arange(60) / 80), True),
+        "noise": (np.random.default_rng(0).normal(1, 0.1, 40), False),
+        "no fall": (np.full(20, 0.5), False),
+        "risen": (np.linspace(1, 2, 20), False),
+        "too few": ([0.7, 0.6, 0.5], False),
+        "lost": ([0.7, 0.6, None, 0.4], False),
+    }.values(),
+)
+def test_losses_that_fell_until_the_end(losses, expected):
+    found = {at: (9.0, loss) for at, loss in enumerate(losses, 1)}
+    ended = RunEnded(len(found), "0" * 64, stopped_early=False)
+    assert bool(outcome.hardly_trained(ended, found)) == expected
+    for other in (None, replace(ended, stopped_early=True), replace(ended, search="converged")):
+        assert outcome.hardly_trained(other, found) is None
+
+
+def test_what_always_guessing_would_score(capsys):
+    x = np.arange(20.0).reshape(10, 2)
+    own, other = np.array([*"aabbbbbbcc"]), np.array([*"aaab"])
+    run = mapreduce.train(table(x, own), evaluation=table(x[:4], other), rounds=1, **HERE)
+    said = "always guessing 'b', the commonest class, would have accuracy 0.2500"
+    assert doubts.guessing(RunDir(run.path).config) == said
+    numbers = mapreduce.train(table(x, x[:, 0] + 0.5), rounds=1, **HERE)
+    loss = x[:, 0].var() / 2
+    said = f"always guessing the mean would have loss {loss:.4f} on the training data"
+    assert doubts.guessing(RunDir(numbers.path).config) == said
+    assert numbers.plan.model == "linear"
