@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 #: Which module holds a kernel, the same under every device's package.
@@ -131,7 +132,7 @@ def lacking() -> str | None:
             "`nvidia-smi` shows, or compute on the device 'cpu'"
         )
     program = "from kernels import cuda; cuda.require()"
-    path = os.pathsep.join(filter(None, sys.path))
+    path = os.pathsep.join(filter(None, [str(Path(__file__).parents[1]), *sys.path]))
     environment = {**os.environ, "PYTHONPATH": path}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environment, capture_output=True, text=True

@@ -1,14 +1,17 @@
 """Training and inference as chained map/reduce steps on mrjob.
 
-Importing this package loads nothing else. ``mapreduce.job`` holds the class that jobs inherit from,
-and ``mapreduce.training.driver`` the loop that trains a model. ``mapreduce.run`` runs a job from a
-program or a notebook, ``mapreduce.explain`` shows what a job did, or a round of a training, and
-``mapreduce.check`` tests whether a job obeys the laws of MapReduce.
+Importing this package loads what finds its modules, and nothing else. ``mapreduce.job`` holds the
+class that jobs inherit from, and ``mapreduce.training.driver`` the loop that trains a model.
+``mapreduce.run`` runs a job from a program or a notebook, ``mapreduce.explain`` shows what a job
+did, or a round of a training, and ``mapreduce.check`` tests whether a job obeys the laws of
+MapReduce.
 ``mapreduce.train`` trains a model on arrays, tables or datasets, and ``mapreduce.open_run`` opens a
 training.
 """
 
 from typing import TYPE_CHECKING, Any
+
+from mapreduce.support import own
 
 if TYPE_CHECKING:
     from mapreduce.launch.run import Result as Result
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from mapreduce.training.api import open_run as open_run
     from mapreduce.training.api import predict as predict
     from mapreduce.training.api import train as train
+
+own.settle()
 
 __version__ = "0.1.0"
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import click
 
+from mapreduce.support import own
 from mapreduce.support.printable import echo
 
 PACKAGES = ("mapreduce", "kernels", "jobs", "hdfs_utils")
@@ -58,25 +59,20 @@ def _python() -> Iterator[Finding]:
 
 def _shadowed() -> Iterator[Finding]:
     """Another distribution may bring packages of the same names: Hugging Face has a ``kernels``."""
-    home = Path(__file__).resolve().parents[2]
     brought_by = importlib.metadata.packages_distributions()
     for package in PACKAGES:
-        spec = importlib.util.find_spec(package)
-        found = Path(spec.origin).resolve().parent if spec and spec.origin else None
-        others = ", ".join(sorted(set(brought_by.get(package, [])) - {"gradreduce"}))
-        text = None
-        if found is None:
-            text = f"is not found; expected {home / package}. Install gradreduce again"
-        elif found.parent != home:
-            text = (
-                f"is {found}{others and f', of {others}'}; expected {home / package}, which it "
-                f"hides. Put {home} first on PYTHONPATH, or keep the two apart by virtual "
-                f"environments, or by another name for a package of yours"
-            )
+        found, text = Path(own.HOME, package), None
+        others = [
+            name
+            for name in sorted({*brought_by.get(package, ())} - {"gradreduce"})
+            if importlib.metadata.distribution(name).locate_file(package) == found
+        ]
+        if not found.is_dir():
+            text = f"is not found; expected {found}. Install gradreduce again"
         elif others:
             text = (
-                f"comes from {others} too: one overwrites the other's files. Use a virtual "
-                f"environment for each"
+                f"comes from {', '.join(others)} too: one overwrites the other's files. Use a "
+                f"virtual environment for each"
             )
         yield Finding(package, text is None, text or str(found))
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mapreduce.compat import beside
+from mapreduce.support import own
 
 
 class LooseVersion(list[int | str]):
@@ -50,7 +50,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     ) -> importlib.machinery.ModuleSpec | None:
         if fullname in _scripts:
             # In a process that a job has started.
-            beside.prefer(Path(_scripts[fullname]).resolve())
+            own.prefer(Path(_scripts[fullname]).resolve())
             found: importlib.machinery.ModuleSpec = _spec_of(fullname)
             return found
         if fullname not in _MODULES:
@@ -121,7 +121,7 @@ def import_script(script: Path) -> ModuleType:
     name = SCRIPT_PREFIX + re.sub(r"\W", "_", script.stem)
     know({name: str(script)})
     _tell_children()
-    beside.prefer(script.resolve())
+    own.prefer(script.resolve())
     folder = str(script.resolve().parent)
     if folder not in sys.path[:1]:
         sys.path.insert(0, folder)

@@ -1,8 +1,12 @@
-"""``python -m mapreduce.compat``: see :mod:`mapreduce.compat`."""
+"""``python -m mapreduce.compat``, or by its path: see :mod:`mapreduce.compat`."""
 
 import sys
+from pathlib import Path
 
-from mapreduce.compat import run_class, run_script
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from mapreduce.compat import run_class, run_script  # ours, of several of this name
+
+del sys.path[0]
 
 if __name__ == "__main__":
     if len(sys.argv) > 3 and sys.argv[1] == "--class":

@@ -1,7 +1,6 @@
 """Finds the job class that a user names: in a file or in a module."""
 
 import contextlib
-import importlib
 import inspect
 import sys
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from mrjob.job import MRJob  # isort: skip
 from mapreduce import compat
 from mapreduce.errors import Interrupted, MissingInputError, UsageError
 from mapreduce.job.tracebacks import user_error
+from mapreduce.support import own
 from mapreduce.support.suggest import did_you_mean
 
 
@@ -61,7 +61,7 @@ def _import(place: str) -> ModuleType:
             if is_file:
                 return compat.import_script(path)
             sys.path.insert(0, str(Path.cwd()))
-            return importlib.import_module(place)
+            return own.import_theirs(place)
     except (KeyboardInterrupt, Interrupted, UsageError):
         raise
     except BaseException as error:

@@ -30,6 +30,7 @@ from hdfs_utils.errors import ClusterError, StorageError, UnmarkedOutputError
 from hdfs_utils.paths import local_matching
 from hdfs_utils.publish import SUCCESS
 from kernels import QUIET
+from mapreduce import compat
 from mapreduce.errors import (
     GradreduceError,
     Interrupted,
@@ -335,8 +336,9 @@ def _set_interpreter(runner: Any, job_class: type) -> None:
     if not options["task_python_bin"]:
         options["task_python_bin"] = [
             *([*options["python_bin"]] if options["python_bin"] else [sys.executable]),
-            # -P: what is beside the task may be called as a package of the toolkit.
-            *("-P", "-m", "mapreduce.compat", "--class", job_class.__qualname__),
+            # What is beside the task, or on its path, may be called as a package of the toolkit.
+            *("-P", str(Path(compat.__file__).with_name("__main__.py"))),
+            *("--class", job_class.__qualname__),
         ]
     if options["bootstrap_mrjob"] is None:
         # That interpreter has mrjob; packing it for each job takes a while.

@@ -41,7 +41,7 @@ LIMIT = 300.0
 _SHOWN_KEYS = 3
 
 _PROGRAM = (
-    "import sys; sys.path.append(sys.argv[1]); "
+    "import sys; sys.path.insert(0, sys.argv[1]); import mapreduce; del sys.path[0]; "
     "from mapreduce.tracing.checking import run_reference; run_reference()"
 )
 

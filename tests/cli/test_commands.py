@@ -456,7 +456,7 @@ def test_runs_of_regressions_are_listed_with_their_loss(tmp_path):
 
 
 @pytest.mark.parametrize("package", first_of("kernels", "jobs", "hdfs_utils"))
-def test_doctor_is_content_here_and_finds_a_package_that_shadows_ours(package, tmp_path):
+def test_doctor_is_content_here_and_beside_a_package_that_is_called_as_ours(package, tmp_path):
     assert "WRONG" not in succeed("doctor")
     (tmp_path / package).mkdir()
     (tmp_path / package / "__init__.py").write_text("")
@@ -464,12 +464,8 @@ def test_doctor_is_content_here_and_finds_a_package_that_shadows_ours(package, t
         "from mapreduce.cli.main import main; sys.exit(main(['doctor']))"
     )
     done = programs.ran(sys.executable, "-c", code, cwd=tmp_path, check=False)
-    assert done.returncode == 1, done.stderr
-    found = f"WRONG {package:14}is {tmp_path}/{package}; expected {ROOT}/{package}"
-    assert found in done.stdout
-    # It may be somebody's own work.
-    assert "ninstall" not in done.stdout.replace("installed (", "")
-    assert f"Put {ROOT} first on PYTHONPATH, or keep the two apart" in done.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"ok    {package:14}{ROOT}/{package}" in done.stdout
 
 
 @pytest.mark.slow

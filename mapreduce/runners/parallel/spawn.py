@@ -14,12 +14,11 @@ import socket
 import struct
 import sys
 from multiprocessing.connection import Connection
-from pathlib import Path
 from types import FrameType
 
 from mapreduce.errors import GradreduceError
 from mapreduce.runners.parallel import worker
-from mapreduce.support import forked, parents
+from mapreduce.support import forked, own, parents
 
 
 def kill_group(pid: int) -> None:
@@ -55,8 +54,8 @@ class Nursery:
             theirs.set_inheritable(True)
             program = (
                 # What is beside a script may be called as one of our packages.
-                f"import socket, sys; sys.path.insert(0, {str(Path(__file__).parents[3])!r}); "
-                f"import hdfs_utils, kernels, mapreduce; sys.path[:] = {sys.path!r}; "
+                f"import socket, sys; sys.path.insert(0, {own.HOME!r}); import mapreduce; "
+                f"sys.path[:] = {sys.path!r}; mapreduce.own.settle(); "
                 f"from mapreduce.runners.parallel import spawn; "
                 f"spawn.nurse(socket.socket(fileno={theirs.fileno()}), {driver})"
             )

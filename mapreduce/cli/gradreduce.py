@@ -1,0 +1,22 @@
+"""Where the command begins: a module of a name that no package of the user's has.
+
+Installed, it lies beside the toolkit's packages; in a clone, in ``mapreduce/cli``.
+"""
+
+import sys
+from pathlib import Path
+
+
+def main() -> int:
+    """Find the toolkit, whatever else is called ``mapreduce``, and run a command."""
+    folder = Path(__file__).resolve().parent
+    home = folder if (folder / "mapreduce").is_dir() else folder.parents[1]
+    sys.path.insert(0, str(home))
+    from mapreduce.cli.main import main
+
+    sys.path.remove(str(home))
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
