@@ -294,6 +294,18 @@ class TestFinding:
         assert "Missing argument 'JOB'" in fails(2)
         assert pairs(succeed("run", "-q", write(), text)) == expected(text)
 
+    @pytest.mark.parametrize(
+        "wrapped", ["codecs.getwriter('utf-8')(sys.{0})", "io.TextIOWrapper(sys.{0}.buffer)"]
+    )
+    def test_scripts_that_wrap_streams(self, write, text, wrapped):
+        lines = [f"sys.{name} = {wrapped.format(name)}" for name in ("stdout", "stderr")]
+        script = write("\n".join(["import codecs, io, sys", *lines, COUNT]))
+        assert pairs(succeed("run", script, text)) == expected(text)
+        script = write(script.read_text().replace("yield word, 1", "word, 1"))
+        done = gradreduce("run", script, text)
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr.startswith("warning: 200 lines went in, the mapper yielded nothing: ")
+
     def test_imported_jobs_can_be_named(self, write, text):
         script = write(IMPORTED)
         out = succeed("run", f"{script}:MRWordCountUtility", "-r", "local", text)
