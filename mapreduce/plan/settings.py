@@ -283,14 +283,15 @@ def _check_used(settings: Settings) -> None:
 
 def _check_strategy(settings: Settings) -> None:
     """Refuse settings that the chosen strategy does not use."""
-    takes = strategies.find(settings.strategy).takes
+    takes, defaults = strategies.find(settings.strategy).takes, Settings().decided(False, None)
     for option in PLAN:
         value = getattr(settings, option.name)
         if option.name in strategies.OPTIONAL and option.name not in takes:
             users = [x for x in strategies.STRATEGIES if option.name in strategies.find(x).takes]
             advice = f". Add --strategy {' or '.join(users)}" if settings.strategy == "sync" else ""
             expected = f"the default, since --strategy {settings.strategy} does not use it"
-            expect(value == option.default, option.flag, expected, f"{value}{advice}")
+            is_default = value == getattr(defaults, option.name)
+            expect(is_default, option.flag, expected, f"{value}{advice}")
 
 
 def _check_l1(settings: Settings) -> None:

@@ -14,6 +14,7 @@ from mapreduce.data.batch import Batch
 from mapreduce.data.manifest import Listed
 from mapreduce.errors import DataError, UsageError
 from mapreduce.plan import settings as making
+from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
 from mapreduce.plan.settings import Settings, default_slice_rows
 from mapreduce.support.jsonfiles import build
@@ -253,7 +254,7 @@ class TestChoice:
             *(
                 ({name: value}, "sgd")
                 for name, value in {
-                    "epochs": 2, "rounds": 3, "batch_size": 9, "slice_rows": 3, "l1": 0.1,
+                    "epochs": 2, "rounds": 3, "batch_size": 9, "slice_rows": 32, "l1": 0.1,
                     "learning_rate": 0.2, "schedule": "cosine", "clip_norm": 1.0,
                     "weight_decay": 0.1, "non_finite": "skip", "precision": "mixed",
                     "strategy": "averaging",
@@ -282,6 +283,12 @@ class TestChoice:
         assert (plan.model, plan.optimizer, plan.rounds) == ("linear", "lbfgs", 1000)
         with pytest.raises(DataError, match="softmax predicts a class"):
             making.make(Settings("softmax"), table)
+
+    def test_of_a_strategy_that_takes_no_optimizer(self, monkeypatch):
+        monkeypatch.setattr(strategies.find("sync"), "takes", ())
+        assert make().optimizer == make(optimizer="sgd").optimizer == "sgd"
+        with pytest.raises(UsageError, match="--optimizer: expected the default, since --strategy"):
+            make(optimizer="adam")
 
     def test_a_plan_says_what_was_chosen(self):
         with pytest.raises(UsageError, match="unknown model 'auto'"):
