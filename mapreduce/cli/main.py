@@ -98,7 +98,8 @@ def main(arguments: list[str] | None = None) -> int:
         return error.exit_code
     except BaseException as error:
         if debug:
-            raise
+            # A script that has run its job exits when that fails.
+            raise (isinstance(error, SystemExit) and error.__cause__) or error  # noqa: B904
         return _report(error)
 
 
@@ -111,7 +112,11 @@ def _report(error: BaseException) -> int:
     """Print an error as a message; returns the exit code."""
     code: Any = getattr(error, "exit_code", None)
     if isinstance(error, SystemExit):
-        return error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, int | None):
+            return error.code or 0
+        # As Python does.
+        echo(error.code, err=True)
+        return 1
     if isinstance(error, BrokenPipeError) or code == 141:
         return 141
     if isinstance(error, KeyboardInterrupt | click.Abort | Interrupted):

@@ -1,13 +1,6 @@
 """``gradreduce run``: runs any MRJob, on any runner."""
 
-import contextlib
-import sys
-from typing import Any
-
 import click
-
-#: What scripts have put in the place of standard error: its end would close this.
-_replaced: list[Any] = []
 
 
 class _Run(click.Command):
@@ -52,9 +45,4 @@ def run(
     """
     from mapreduce.launch import run as launch
 
-    given = [*["-q"] * quiet, *["-v"] * verbose, *arguments, *context.obj]
-    # Where messages go stays, whatever a script has put there for Python 2.
-    with launch.argv([job, *given]), contextlib.redirect_stderr(sys.stderr):
-        job_class = launch.load_job(job)
-        _replaced.append(sys.stderr)
-    launch.execute(job_class, given, job)
+    launch.start(job, [*["-q"] * quiet, *["-v"] * verbose, *arguments, *context.obj])

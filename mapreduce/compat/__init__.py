@@ -6,24 +6,31 @@ library or a setuptools that still has those modules is never shadowed, and mrjo
 
 As a program, ``python -m mapreduce.compat SCRIPT [ARGUMENT...]`` runs an unmodified script with the
 finder in place: the tasks of a job whose script imports mrjob by itself are started so. With
-``--class NAME`` before the script, that class is run, whatever the script itself would start.
+``--class NAME`` before the script, that class is run, whatever the script itself would start; with
+``NAME@2``, where the script calls ``run()`` for the second time, as its driver did.
 """
 
+import contextlib
 import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import re
 import runpy
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import count
 from operator import attrgetter
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from mapreduce.compat import main_block
+from mapreduce.errors import GradreduceError
 from mapreduce.support import own
 
 
@@ -105,17 +112,30 @@ SCRIPT_PREFIX = "__job__"
 
 
 class _ScriptLoader(importlib.machinery.SourceFileLoader):
-    """A loader that writes no ``__pycache__`` beside a script, as running it writes none."""
+    """A loader that uses no ``__pycache__`` beside a script, as running it uses none."""
 
-    def set_data(self, path: str, data: object, *, _mode: int = 0o666) -> None:
-        pass
+    #: Those of the main program; another one ends if it runs a job nevertheless.
+    calls: main_block.Calls | None = None
+
+    def get_code(self, fullname: str) -> CodeType:
+        return main_block.code_of(self.get_data(self.path), self.path)
+
+    def exec_module(self, module: ModuleType) -> None:
+        vars(module)[main_block.NAME] = "__main__" if self.calls else module.__name__
+        calls = self.calls or (main_block.end, main_block.end)
+        with main_block.diverted(*calls), contextlib.suppress(main_block.Ended):
+            super().exec_module(module)
 
 
-def import_script(script: Path) -> ModuleType:
+#: By which call of ``run()`` a script has run a class of its own: ``@2`` for the second.
+_runs: "WeakKeyDictionary[type, str]" = WeakKeyDictionary()
+
+
+def import_script(script: Path, calls: main_block.Calls | None = None) -> ModuleType:
     """Import a script as a module, under a name that no other module has.
 
     The script's folder comes first on ``sys.path``, as if the script had been started. Code for
-    ``__name__ == "__main__"`` is not run.
+    ``__name__ == "__main__"`` is run only with ``calls``.
     """
     script = script.absolute()
     name = SCRIPT_PREFIX + re.sub(r"\W", "_", script.stem)
@@ -125,7 +145,15 @@ def import_script(script: Path) -> ModuleType:
     folder = str(script.resolve().parent)
     if folder not in sys.path[:1]:
         sys.path.insert(0, folder)
+    number = count(1)
+
+    def run(job_class: type) -> None:
+        if calls:
+            _runs[job_class] = f"@{next(number)}" if job_class.__module__ == name else ""
+            calls[0](job_class)
+
     spec = _spec_of(name)
+    spec.loader.calls = calls and (run, calls[1])
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -133,6 +161,51 @@ def import_script(script: Path) -> ModuleType:
         sys.modules.pop(name, None)
         raise
     return module
+
+
+def task_name(job_class: type) -> str:
+    """How a task is told of its class, for :func:`run_task`."""
+    return job_class.__qualname__ + _runs.get(job_class, "")
+
+
+def run_task(name: str, script: Path, work: Callable[[Any], object]) -> None:
+    """Do a task's work, given its class: where the script calls ``run()``, if the driver did so.
+
+    What the script prints before goes to standard error, and what follows the call is left out.
+    Raises what the work or the script raises, and GradreduceError (the script ended earlier).
+    """
+    if "@" not in name:
+        work(attrgetter(name)(import_script(script)))
+        return
+    stdout, left = sys.stdout, None
+    outcome: list[BaseException | None] = []
+
+    def run(job_class: type) -> None:
+        if task_name(job_class) == name:
+            try:
+                with contextlib.redirect_stdout(stdout):
+                    work(job_class)
+                outcome.append(None)
+            except BaseException as error:
+                # It is not for the script, which might pass over it.
+                outcome.append(error)
+            raise main_block.Ended
+
+    try:
+        # A script may wrap it, and close it so.
+        with os.fdopen(2, "w", closefd=False) as aside, contextlib.redirect_stdout(aside):
+            import_script(script, (run, main_block.end))
+    except BaseException as error:
+        if not outcome and not isinstance(error, SystemExit):
+            raise
+        left = error
+    if not outcome:
+        raise GradreduceError(
+            f"{script.name} ended in a task before it called {name.partition('@')[0]}.run(). What "
+            f"stands before this call runs in each task, too, whose arguments are {sys.argv[1:]}"
+        ) from left
+    if outcome[0] is not None:
+        raise outcome[0]
 
 
 def _spec_of(name: str) -> Any:
@@ -172,11 +245,10 @@ def _tell_children() -> None:
 
 
 def run_class(name: str, arguments: Sequence[str]) -> None:
-    """Run a class of a script, as if the script ended with ``NAME.run()``."""
+    """Run a task of a class of a script, by the name that :func:`task_name` has given it."""
     install()
     sys.argv[:] = arguments
     if not sys.flags.safe_path:
         del sys.path[0]
-    job = attrgetter(name)(import_script(Path(arguments[0])))
     importlib.import_module("mapreduce.job.calls").install()
-    job.run()
+    run_task(name, Path(arguments[0]), lambda job_class: job_class(arguments[1:]).execute())

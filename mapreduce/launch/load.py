@@ -1,40 +1,71 @@
 """Finds the job class that a user names: in a file or in a module."""
 
-import contextlib
 import inspect
 import sys
-from collections.abc import Iterator
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runners)
 
 from mrjob.job import MRJob  # isort: skip
+from mrjob.step import StepFailedException  # isort: skip
 
+from hdfs_utils.errors import ClusterError, StorageError
 from mapreduce import compat
-from mapreduce.errors import Interrupted, MissingInputError, UsageError
+from mapreduce.errors import GradreduceError, MissingInputError, UsageError
 from mapreduce.job.tracebacks import user_error
 from mapreduce.support import own
 from mapreduce.support.suggest import did_you_mean
 
+#: Errors whose messages say everything.
+TOLD = (GradreduceError, StorageError, ClusterError, StepFailedException)
+
 
 def load_job(target: str) -> type[MRJob]:
-    """The job class that the command line names.
+    """The job class that the command line names; a script is run until it runs a job itself.
 
-    Parameters
-    ----------
-    target : str
-        ``path/job.py``, ``package.module``, or one of them with ``:Class``.
+    Raises as :func:`start_script`, but a GradreduceError in the place of SystemExit.
+    """
+    found: list[type[MRJob]] = []
+
+    def stop(one: Any) -> None:
+        found.append(one if isinstance(one, type) else type(one))
+        raise compat.main_block.Ended
+
+    try:
+        left = start_script(target, (stop, stop), found)
+        found += [left] if left else []
+    except (Exception, SystemExit) as error:
+        # What follows a job was not to be run.
+        if not found and isinstance(error, SystemExit):
+            raise user_error(f"{target} cannot be imported", error) from error
+        if not found:
+            raise
+    return found[0]
+
+
+def start_script(
+    target: str, calls: compat.main_block.Calls, called: list[Any]
+) -> type[MRJob] | None:
+    """Run a script as the main program, with others for ``MRJob.run`` and ``make_runner``.
+
+    Returns the job that is left to run, if they have called neither, by adding to a list. The
+    target is ``path/job.py``, ``package.module``, or one of them with ``:Class``: a class that is
+    named, and one of a module, is only imported.
 
     Raises MissingInputError (the file or module does not exist), UsageError (it defines no job, or
-    several and none of them is named), GradreduceError (it cannot be imported; the message holds
-    the traceback).
+    several and none of them is named or run), GradreduceError (it fails; the message holds the
+    traceback), SystemExit, and what the calls raise.
     """
     place, colon, name = target.rpartition(":")
     if not colon or Path(target).is_file():
         place, name = target, ""
-    module = _import(place)
+    module = _import(place, None if name else calls, called)
+    if called:
+        return None
     if not name:
         return _only_job(module, place)
     try:
@@ -47,7 +78,7 @@ def load_job(target: str) -> type[MRJob]:
     return found
 
 
-def _import(place: str) -> ModuleType:
+def _import(place: str, calls: compat.main_block.Calls | None, called: list[Any]) -> ModuleType:
     path = Path(place)
     is_module = all(part.isidentifier() for part in place.split("."))
     is_file = path.is_file() or path.suffix == ".py" or not is_module
@@ -57,39 +88,30 @@ def _import(place: str) -> ModuleType:
         hint = did_you_mean(path.name, scripts, str(path.parent / "{}"))
         raise MissingInputError(f"{place} {wrong}.{hint or ' Expected a file with a job'}")
     try:
-        with _refused_runs(place):
-            if is_file:
-                return compat.import_script(path)
-            sys.path.insert(0, str(Path.cwd()))
+        if is_file:
+            return compat.import_script(path, calls)
+        sys.path.insert(0, str(Path.cwd()))
+        with compat.main_block.diverted(partial(_refuse, place), MRJob.make_runner):
             return own.import_theirs(place)
-    except (KeyboardInterrupt, Interrupted, UsageError):
+    except (*TOLD, BrokenPipeError):
         raise
-    except BaseException as error:
+    except Exception as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         if not is_file and missing and f"{place}.".startswith(f"{missing}."):
             raise MissingInputError(
                 f"there is no module {missing!r}, and no file {place}. A job is named by its file, "
                 f"path/job.py, or by a module that can be imported from here"
             ) from error
-        raise user_error(f"{place} cannot be imported", error) from error
+        what = "failed" if called else "cannot be imported"
+        raise user_error(f"{place} {what}", error) from error
 
 
-@contextlib.contextmanager
-def _refused_runs(place: str) -> Iterator[None]:
-    """A script without a ``__main__`` guard would run its job as it is imported, and then again."""
-
-    def refuse(cls: type) -> None:
-        raise UsageError(
-            f"{place} runs {cls.__name__} as it is imported. Guard the call: "
-            f"if __name__ == '__main__': {cls.__name__}.run()"
-        )
-
-    theirs = MRJob.__dict__["run"]
-    MRJob.run = classmethod(refuse)
-    try:
-        yield
-    finally:
-        MRJob.run = theirs
+def _refuse(place: str, cls: type) -> None:
+    """A module without a ``__main__`` guard would run its job as it is imported, and then again."""
+    raise UsageError(
+        f"{place} runs {cls.__name__} as it is imported. Guard the call: "
+        f"if __name__ == '__main__': {cls.__name__}.run()"
+    )
 
 
 def _jobs(module: ModuleType) -> list[type[MRJob]]:

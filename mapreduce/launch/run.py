@@ -14,7 +14,7 @@ import shutil
 import signal
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,16 +40,22 @@ from mapreduce.errors import (
 )
 from mapreduce.job.mistyped import warn_of_names
 from mapreduce.job.tracebacks import is_users, user_error, user_errors
+from mapreduce.launch.load import TOLD, start_script
 from mapreduce.launch.load import load_job as load_job
+from mapreduce.mrjob_patches import registry
 from mapreduce.runners import traits
 from mapreduce.runners.parallel import partition
 from mapreduce.support import signals
 from mapreduce.support.commands import command, or_remove
+from mapreduce.support.printable import visible
 from mapreduce.support.suggest import did_you_mean, missing, names_in
 
 log = logging.getLogger(__name__)
 
 DEFAULT_RUNNER = "parallel"
+
+#: What scripts have put in the place of standard error: its end would close this.
+_replaced: list[Any] = []
 
 
 @dataclass(frozen=True)
@@ -115,28 +121,32 @@ def run(
     """
     if (inputs is None) == (lines is None):
         raise UsageError("run: give either inputs, which are paths, or lines=[...]")
-    if not isinstance(job_class, type):
-        job_class = load_job(os.fspath(job_class))
-    job = _instance(job_class, [str(argument) for argument in arguments])
-    if job.options.runner or job.options.args:
-        raise UsageError(
-            "run: arguments are options only; runner and inputs are parameters of their own"
-        )
-    if inputs is not None:
-        paths = [inputs] if isinstance(inputs, str | os.PathLike) else list(inputs)
-        job.options.args = [os.fspath(path) for path in paths]
-        if not paths:
-            raise UsageError("run: inputs: expected one path or more, found none")
-    if isinstance(lines, str | bytes):
-        raise UsageError(
-            f"run: lines: expected a list of lines, found {type(lines).__name__}; "
-            f"text.splitlines() makes one"
-        )
-    job.options.runner = runner
-    job.sandbox(stdin=_encoded(lines or ()))
-    with _quiet(), _runner(job) as made:
-        made.run()
-        return Result(list(job.parse_output(made.cat_output())), made.counters())
+    given = [str(argument) for argument in arguments]
+    some = [inputs] if isinstance(inputs, str | os.PathLike) else inputs or ()
+    paths = [os.fspath(path) for path in some]
+    place = sys.argv[0] if isinstance(job_class, type) else os.fspath(job_class)
+    with argv([place, *given, *paths]):
+        if not isinstance(job_class, type):
+            job_class = load_job(place)
+        job = _instance(job_class, given)
+        if job.options.runner or job.options.args:
+            raise UsageError(
+                "run: arguments are options only; runner and inputs are parameters of their own"
+            )
+        if inputs is not None:
+            job.options.args = paths
+            if not paths:
+                raise UsageError("run: inputs: expected one path or more, found none")
+        if isinstance(lines, str | bytes):
+            raise UsageError(
+                f"run: lines: expected a list of lines, found {type(lines).__name__}; "
+                f"text.splitlines() makes one"
+            )
+        job.options.runner = runner
+        job.sandbox(stdin=_encoded(lines or ()))
+        with _quiet(), _runner(job) as made:
+            made.run()
+            return Result(list(job.parse_output(made.cat_output())), made.counters())
 
 
 def _encoded(lines: Iterable[str | bytes]) -> Iterator[bytes]:
@@ -159,6 +169,46 @@ def _quiet() -> Iterator[None]:
         yield
     finally:
         log.setLevel(level)
+
+
+def start(target: str, arguments: Sequence[str]) -> None:
+    """Run what the command line names: a script as the main program, else a class as its script.
+
+    A script's call of ``run()`` runs the job there and then. One that calls ``make_runner()`` is a
+    program, whose jobs have the runner of the command line if they name none. Raises as
+    :func:`mapreduce.launch.load.start_script` and :func:`execute`.
+    """
+    called: list[Any] = []
+
+    def run_here(job_class: type[MRJob]) -> None:
+        called.append(job_class)
+        # What was printed comes before the output.
+        sys.stdout.flush()
+        try:
+            with contextlib.redirect_stderr(stderr):
+                execute(job_class, sys.argv[1:], target)
+        except (*TOLD, OSError) as error:
+            print(f"error: {visible(str(error))}", file=stderr)
+            # As mrjob does: an "except Exception" around run() does not hide that the job failed.
+            code = getattr(error, "exit_code", 74 if isinstance(error, OSError) else 1)
+            raise SystemExit(code) from error
+
+    def make_runner(job: Any) -> Any:
+        called.append(job)
+        stack.enter_context(signals.interrupting())
+        named = [job.options.runner, *registry.NAMED.findall(" ".join(arguments)), DEFAULT_RUNNER]
+        job.options.runner = next(filter(None, named))
+        with _output_folder(job):
+            return _checked(_made(partial(MRJob.make_runner, job), job, target), job)
+
+    # Where messages go stays, whatever a script has put there for Python 2.
+    stderr = sys.stderr
+    restoring = contextlib.redirect_stderr(stderr)
+    with argv([target, *arguments]), restoring, contextlib.ExitStack() as stack:
+        stack.callback(lambda: _replaced.append(sys.stderr))
+        job_class = start_script(target, (run_here, make_runner), called)
+    if job_class is not None:
+        execute(job_class, arguments, target)
 
 
 def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -> None:
@@ -241,16 +291,17 @@ def prepared(
 
     The class is a subclass of that for ``parallel``, whose options it takes.
     """
-    job = _instance(job_class, list(arguments), place)
-    if job.options.runner or job.options.output_dir or job.options.step_output_dir:
-        raise UsageError(
-            f"{place}: leave out -r, -o and --step-output-dir, which are for gradreduce run"
-        )
-    warn_of_names(job_class)
-    job.options.runner = "parallel"
-    job._runner_class = lambda: runner
-    with _quiet(), _runner(job, place) as made:
-        yield made
+    with argv([place, *arguments]):
+        job = _instance(job_class, list(arguments), place)
+        if job.options.runner or job.options.output_dir or job.options.step_output_dir:
+            raise UsageError(
+                f"{place}: leave out -r, -o and --step-output-dir, which are for gradreduce run"
+            )
+        warn_of_names(job_class)
+        job.options.runner = "parallel"
+        job._runner_class = lambda: runner
+        with _quiet(), _runner(job, place) as made:
+            yield made
 
 
 @contextlib.contextmanager
@@ -290,13 +341,13 @@ def _instance(job_class: Any, arguments: list[str], place: str = "") -> Any:
 @contextlib.contextmanager
 def _runner(job: Any, place: str = "") -> Iterator[Any]:
     """The job's runner, made from its options after its inputs were checked; cleans up."""
-    with signals.closing(partial(_made, job, place), job) as made:
+    with signals.closing(partial(_made, job.make_runner, job, place), job) as made:
         yield _checked(made, job)
 
 
-def _made(job: Any, place: str) -> Any:
+def _made(make: Callable[[], Any], job: Any, place: str) -> Any:
     try:
-        return job.make_runner()
+        return make()
     except (GradreduceError, StorageError, ClusterError):
         raise
     except Exception as error:
@@ -338,7 +389,7 @@ def _set_interpreter(runner: Any, job_class: type) -> None:
             *([*options["python_bin"]] if options["python_bin"] else [sys.executable]),
             # What is beside the task, or on its path, may be called as a package of the toolkit.
             *("-P", str(Path(compat.__file__).with_name("__main__.py"))),
-            *("--class", job_class.__qualname__),
+            *("--class", compat.task_name(job_class)),
         ]
     if options["bootstrap_mrjob"] is None:
         # That interpreter has mrjob; packing it for each job takes a while.

@@ -36,6 +36,9 @@ from mapreduce.runners import traits
 from mapreduce.support import parents, signals
 from mapreduce.support.reading import reading_compressed
 
+#: The runners that arguments of a job name, joined by blanks.
+NAMED = re.compile(r"(?:^|\s)(?:-r|--runner)[\s=]*(\S+)")
+
 
 def runner_class(alias: str, is_warm: bool = False) -> Any:
     """The class of one of our runners, imported when it is first asked for.
@@ -99,8 +102,7 @@ def install() -> None:
     def with_runners(self: Any, args: Any = None) -> None:
         # Packages are asked for their runners, which takes a while, only if one may be named.
         args = None if args is None else list(args)
-        words = " ".join(map(str, args or sys.argv))
-        named = re.findall(r"(?:^|\s)(?:-r|--runner)[\s=]*(\S+)", words)
+        named = NAMED.findall(" ".join(map(str, args or sys.argv)))
         if not mrjob.options._RUNNER_ALIASES.issuperset(named):
             mrjob.options._RUNNER_ALIASES.update(traits.RUNNERS.names)
         start(self, args)

@@ -304,10 +304,10 @@ def tracing(
     """
     if isinstance(job, str):
         place, command = job, shlex.join([job, *arguments])
-        # Scripts may replace streams, as was usual in Python 2.
-        streams = redirect_stdout(sys.stdout), redirect_stderr(sys.stderr)
+        # Scripts may replace streams, as was usual in Python 2. What they print is not reported.
+        streams = redirect_stdout(sys.stderr), redirect_stderr(sys.stderr)
         with launch.argv([job, *arguments]), streams[0], streams[1]:
-            job_class = launch.load_job(job)
+            job_class, arguments = launch.load_job(job), sys.argv[1:]
             _replaced.append((sys.stdout, sys.stderr))
     else:
         place = command = job.__name__

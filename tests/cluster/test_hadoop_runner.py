@@ -201,6 +201,44 @@ def chain(cluster, tmp_path):
     return run
 
 
+#: Which lines it counts is said under the guard.
+SETTING = """\
+from mrjob.job import MRJob
+
+LEAST = 0
+
+
+class Count(MRJob):
+    wanted = ""
+
+    def mapper(self, _, line):
+        if line in self.wanted:
+            yield line, 1
+
+    def reducer(self, line, ones):
+        if sum(ones) > LEAST:
+            yield line, LEAST
+
+
+class Other(Count):
+    pass
+
+
+if __name__ == "__main__":
+    print("before")
+    Count.wanted, LEAST = "ab", 1
+    Count.run()
+    print("after")
+"""
+
+
+@pytest.mark.slow
+def test_what_stands_before_run_holds_in_tasks(cluster, tmp_path):
+    done = run_script(tmp_path, SETTING)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["before", '"b"\t1', "after"]
+
+
 def uberized(said):
     """Of each application that a job told of: whether its tasks ran within its master."""
     yarn = Yarn(installation.find())

@@ -5,6 +5,7 @@ from typing import Any
 
 from mrjob.parse import is_uri
 
+from mapreduce import compat
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.runners.hadoop import shipping, submissions
 from mapreduce.support import numeric, trust
@@ -66,7 +67,7 @@ class OnYarn:
         if self._opts["task_python_bin"] or self._mrjob_cls is None:
             return list(super()._task_python_bin())  # type: ignore[misc]
         python = self._python_bin()  # type: ignore[attr-defined]
-        return [*python, shipping.NAME, self._mrjob_cls.__qualname__]
+        return [*python, shipping.NAME, compat.task_name(self._mrjob_cls)]
 
     def _add_job_files_for_upload(self) -> None:
         super()._add_job_files_for_upload()  # type: ignore[misc]

@@ -4,7 +4,6 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +41,7 @@ class _Records:
 
 
 def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
-    """Run ``NAME SCRIPT [ARGUMENT...]``, that class of the script; returns the exit code.
+    """Run ``NAME SCRIPT [ARGUMENT...]`` by :func:`compat.run_task`; returns the exit code.
 
     ``report`` writes an error, given by its keywords, as a line that the driver understands.
     """
@@ -54,13 +53,16 @@ def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
     name, *rest = arguments
     sys.argv[:] = rest
     records = _Records(sys.stdin.buffer)
-    try:
-        job_class = attrgetter(name)(compat.import_script(Path(rest[0])))
+
+    def work(job_class: Any) -> None:
         gc.enable()
         job = job_class(rest[1:])
         job._stdin = records
         job.execute()
         sys.stdout.flush()
+
+    try:
+        compat.run_task(name, Path(rest[0]), work)
     except SystemExit as error:
         if error.code in (None, 0):
             return 0

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hdfs_utils.folders import has_ended
+from mapreduce import compat
 from mapreduce.errors import GradreduceError
 from mapreduce.runners.parallel import spawn, worker
 from mapreduce.support import signals
@@ -110,6 +111,7 @@ class WorkerPool:
         self._warm = warm
         definition = {
             "name": worker.job_name(job_class),
+            "task": compat.task_name(job_class),
             "script": getattr(job_class, "mr_job_script", lambda: None)(),
             "arguments": list(arguments),
             "env": env,

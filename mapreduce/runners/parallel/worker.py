@@ -11,7 +11,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from multiprocessing.connection import Connection
 from operator import attrgetter
@@ -123,7 +123,7 @@ class _Worker:
             if spec["directory"]:
                 os.chdir(spec["directory"])
                 sys.path.insert(0, spec["directory"])
-            return {"result": task.run()}
+            return {"result": _with_class(self._definition, spec["kind"], task.run)}
         except BaseException as error:  # also SystemExit: the task ends, not the worker
             calls.explain(error)
             return {"error": _describe(error, task)}
@@ -131,7 +131,7 @@ class _Worker:
     def _instance(self, spec: dict[str, Any], mrc: str) -> Any:
         if self._definition["warm"] and self._job is not None:
             return self._job
-        job_class = _find(self._definition)
+        job_class: Any = known_jobs[self._definition["name"]]
         arguments = [f"--step-num={spec['step']}", f"--{mrc}"]
         self._job = job_class(arguments + self._definition["arguments"])
         self._job._stdout = tasks.Output()
@@ -143,17 +143,24 @@ def _sign_of_life() -> None:
     os.utime(2)
 
 
-def _find(definition: dict[str, Any]) -> Any:
-    """A job class, by its module, or from its script if it is the driver's main program."""
-    name = definition["name"]
-    if name not in known_jobs:
-        module_name, _, qualname = name.partition(":")
-        if module_name == "__main__" or module_name.startswith(compat.SCRIPT_PREFIX):
-            module = compat.import_script(Path(definition["script"]))
-        else:
-            module = importlib.import_module(module_name)
-        known_jobs[name] = attrgetter(qualname)(module)
-    return known_jobs[name]
+def _with_class(definition: dict[str, Any], kind: str, work: Callable[[], Any]) -> Any:
+    """What some work returns, for which a job's class is known: of a module, or within a script."""
+    name, made = definition["name"], []
+    if name in known_jobs:
+        return work()
+
+    def known(job_class: type) -> None:
+        known_jobs[name] = job_class
+        made.append(work())
+
+    module_name, _, qualname = name.partition(":")
+    if module_name == "__main__" or module_name.startswith(compat.SCRIPT_PREFIX):
+        option = "--mapper" if kind == "map" else "--reducer"
+        sys.argv = [definition["script"], option, *definition["arguments"]]
+        compat.run_task(definition["task"], Path(definition["script"]), known)
+    else:
+        known(attrgetter(qualname)(importlib.import_module(module_name)))
+    return made[0]
 
 
 def _describe(error: BaseException, task: tasks.Task | None = None) -> dict[str, Any]:
@@ -185,6 +192,8 @@ _OWN_FILES = {
         for module in (
             calls,
             comparator,
+            compat,
+            compat.main_block,
             gathered,
             pairs,
             partition,

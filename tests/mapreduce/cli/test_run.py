@@ -179,6 +179,9 @@ class TestRunning:
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
         out = succeed("run", "counting:Count", text, cwd=text.parent, env=environment)
         assert pairs(out) == expected(text)
+        write(f"{BARE}Count.run()\n", name="unguarded.py")
+        said = fails(2, "unguarded", text, cwd=text.parent, env=environment)
+        assert "unguarded runs Count as it is imported. Guard the call" in said
 
     @pytest.mark.parametrize(
         ("content", "name", "runner", "times"),
@@ -258,6 +261,7 @@ class TestHelp:
         assert "--workers" in succeed("run", write(), "--help", "-r", "parallel")
 
 
+BARE_SEVERAL = SEVERAL.partition("if __name__")[0]
 IMPORTED = "from mrjob.examples.mr_wc import MRWordCountUtility\n"
 
 
@@ -265,7 +269,12 @@ class TestFinding:
     @pytest.mark.parametrize(
         ("content", "named", "code", "messages"),
         [
-            (SEVERAL, "{}", 2, ["defines 2 jobs. Name one: {}:First, {}:Second"]),
+            (
+                BARE_SEVERAL,
+                "{}",
+                2,
+                ["defines 2 jobs. Name one: {}:First, {}:Second"],
+            ),
             (IMPORTED, "{}", 2, ["Name one: {}:MRWordCountUtility"]),
             ("import json\n", "{}", 2, ["does not define a job", "path/job.py:Class"]),
             (COUNT, "{}:Cuont", 2, ["has no Cuont. Did you mean {}:Count?"]),
@@ -276,8 +285,7 @@ class TestFinding:
             (COUNT, "{folder}", 66, ["is not a file"]),
             ("class :\n", "{}", 1, ["SyntaxError"]),
             ("import no_one\n", "{}", 1, ["ModuleNotFoundError: No module named 'no_one'"]),
-            ("raise SystemExit('no')\n", "{}", 1, ["SystemExit: no"]),
-            (f"{BARE}Count.run()\n", "{}", 2, ["runs Count as it is imported. Guard the call"]),
+            ("raise SystemExit('no')\n", "{}", 1, ["no\n"]),
             (COUNT, "mrjob.examples.mr_grep", 2, ["arguments are required: -e/--expression"]),
             (COUNT, "mrjob.examples.mr_log_sampler", 2, ["--sample-size"]),
         ],
