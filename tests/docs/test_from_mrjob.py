@@ -11,7 +11,7 @@ from test_readme import ROOT, blocks, shell
 import programs
 
 TEXT = (ROOT / "docs" / "from_mrjob.md").read_text()
-SCRIPT, ONE_LINE, NOTEBOOK, THIRTY = blocks("python", TEXT)
+SCRIPT, ONE_LINE, NOTEBOOK, THIRTY, AROUND = blocks("python", TEXT)
 
 
 @pytest.fixture
@@ -47,6 +47,15 @@ def test_the_line_that_is_changed(folder):
     (folder / "input.txt").write_text("to be\nor not\nto be\n")
     (command,) = re.findall(r"`(python [^`]*)`", TEXT)
     assert Counter(shell(command, folder).splitlines()) == COUNTED
+
+
+def test_what_stands_around_run(folder):
+    script, text = folder / "mr_count.py", folder / "input.txt"
+    script.write_text(SCRIPT.partition("if __name__")[0] + AROUND)
+    text.write_text("to be\nor not\nto be\n")
+    done = programs.gradreduce("run", script, "-q", "-o", folder / "out", text)
+    assert re.fullmatch(r"\d\.\d seconds\n", done.stderr)
+    assert len([*(folder / "out").glob("part-*")]) == 1
 
 
 @pytest.mark.slow
