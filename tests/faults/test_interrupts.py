@@ -58,7 +58,7 @@ def test_an_import(tmp_path, place, number, begun):
 
 
 data = blobs_in(train=(200, 170, 97))
-TRAIN = ["--model", "mlp:9", "--rounds", 3000, "--batch-size", 96, "--workers", 2]
+TRAIN = ["--model", "mlp:9", "--rounds", 3000, "--batch-size", 96]
 GANG = ["-r", "parallel", "--executor", "gang", "--workers", 2, "--json"]
 
 
@@ -80,7 +80,7 @@ def undisturbed(data):
 )
 def test_a_training(data, undisturbed, tmp_path, place, runner, executor, number):
     """Row 6. The signal goes to the whole process group, as that of a terminal does."""
-    run, how = RunDir(tmp_path / "run"), ["-r", runner, "--executor", executor]
+    run, how = RunDir(tmp_path / "run"), ["-r", runner, "--executor", executor, "--workers", 2]
     process = programs.start("train", data, "--run", run.path, *TRAIN, *how, env=place)
     programs.wait_until(
         lambda: process.poll() is not None or max(run.complete_rounds(), default=0) > 0
