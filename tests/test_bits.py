@@ -26,7 +26,7 @@ from builders import (
     stopped,
 )
 from mapreduce.data.batch import Csr
-from mapreduce.plan.settings import Settings
+from mapreduce.plan.settings import Settings, trust_members
 from mapreduce.runs import checkpoint, events
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
@@ -184,6 +184,7 @@ def reference(data):
 
     def of(name):
         path = data / "runs" / name
+        trust_members(Settings(**PLANS[name]))
         return once(path.with_suffix(".pickle"), lambda: ended(create(data, path, name)))
 
     return of

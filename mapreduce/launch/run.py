@@ -47,7 +47,7 @@ from mapreduce.runners import traits
 from mapreduce.runners.parallel import partition
 from mapreduce.support import signals
 from mapreduce.support.commands import command, or_remove
-from mapreduce.support.printable import visible
+from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean, missing, names_in
 
 log = logging.getLogger(__name__)
@@ -184,14 +184,14 @@ def start(target: str, arguments: Sequence[str]) -> None:
         called.append(job_class)
         # What was printed comes before the output.
         sys.stdout.flush()
-        try:
-            with contextlib.redirect_stderr(stderr):
+        with contextlib.redirect_stderr(stderr):
+            try:
                 execute(job_class, sys.argv[1:], target)
-        except (*TOLD, OSError) as error:
-            print(f"error: {visible(str(error))}", file=stderr)
-            # As mrjob does: an "except Exception" around run() does not hide that the job failed.
-            code = getattr(error, "exit_code", 74 if isinstance(error, OSError) else 1)
-            raise SystemExit(code) from error
+            except (*TOLD, OSError) as error:
+                echo(f"error: {error}", err=True)
+                # As mrjob does: "except Exception" around run() does not hide that the job failed.
+                code = getattr(error, "exit_code", 74 if isinstance(error, OSError) else 1)
+                raise SystemExit(code) from error
 
     def make_runner(job: Any) -> Any:
         called.append(job)
