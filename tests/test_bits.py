@@ -205,7 +205,6 @@ def test_an_execution_changes_nothing(name, data, reference, tmp_path):
     assert ended(run, execution) == reference(name)
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_that_is_stopped_goes_on_elsewhere(name, data, reference, tmp_path):
     """With other workers, blocks and executor: from its last round, and from a checkpoint alone."""

@@ -110,6 +110,7 @@ def test_killed_ranks_are_replaced(data, undisturbed, tmp_path, monkeypatch, wor
     assert not list((tmp_path / "run/gang").iterdir())
 
 
+@pytest.mark.slow
 def test_killed_stages_are_replaced(data, tmp_path, monkeypatch):
     """kill -9 of one rank of each stage, of two groups: nobody else has its parameters."""
     monkeypatch.setattr(rounds, "_PUBLISH_SECONDS", 0.02)

@@ -435,6 +435,7 @@ def test_another_machine_is_asked_only_if_it_is_named_again(run):
     assert common.open_run(run, (place,), ()).config.data == place
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("pinned")
 def test_nothing_that_a_run_names_is_imported_or_run(run, made, tmp_path, monkeypatch, capsys):
     """Every text of a run and of its data is replaced by what would leave a canary behind."""

@@ -179,6 +179,7 @@ class TestText:
         job.run_mapper()
         assert summed(job.stdout.getvalue().splitlines()) == counted(text) + Counter(["word"])
 
+    @pytest.mark.slow
     def test_a_hot_key_that_does_not_fit_into_memory(self, write):
         path = write(b'"hot"\t1\n' * 1_500_000 + b'"a"\t1\n"z"\t1\n', "pairs.txt")
         arguments = ["--memory", 16, "-D", "mapreduce.job.reduces=1", path]

@@ -314,6 +314,7 @@ class TestFinding:
         assert (done.returncode, done.stdout) == (0, "")
         assert done.stderr.startswith("warning: 200 lines went in, the mapper yielded nothing: ")
 
+    @pytest.mark.slow
     def test_imported_jobs_can_be_named(self, write, text):
         script = write(IMPORTED)
         out = succeed("run", f"{script}:MRWordCountUtility", "-r", "local", text)

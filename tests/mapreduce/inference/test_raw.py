@@ -56,6 +56,7 @@ def trained(tmp_path_factory):
     )
 
 
+@pytest.mark.slow
 def test_the_order_of_columns_does_not_matter(trained, tmp_path):
     table = [*rows(60, 1)]
     straight = write(tmp_path / "a.csv", table)

@@ -70,7 +70,6 @@ def gradient(model, params, batch, *, training=True, key=None):
     return model.gradient(params, batch, out, context), out, context.extras
 
 
-@pytest.mark.every_case
 @pytest.mark.parametrize(("spec", "shape"), NETWORKS, ids=SPECS)
 def test_the_contract(spec, shape):
     check_model(lambda dtype: make(spec, shape, dtype))

@@ -52,6 +52,7 @@ def command(folder, *arguments):
     )
 
 
+@pytest.mark.slow
 def test_an_installed_package_adds_a_runner(installed):
     made = []
     for runner in ("careful", "inline"):

@@ -193,6 +193,7 @@ def test_curves_are_those_of_the_history(made):
         runs[0].plot(against="days")
 
 
+@pytest.mark.slow
 def test_plot_writes_a_file(folder):
     plot = ["runs", "plot", "runs/slow", "runs/fast"]
     assert succeed(*plot, cwd=folder) == "plot.svg\n"

@@ -200,6 +200,7 @@ class TestTrust:
         assert done.returncode == 0, done.stderr
         assert "warning: the code of mine:Mine is not what it was" in done.stderr
 
+    @pytest.mark.slow
     def test_in_python(self, made, run):
         """In new processes, which trust nothing yet: arrays train, and a run is opened again."""
 

@@ -264,6 +264,7 @@ def test_a_storage_that_ends(data, s3, tmp_path, monkeypatch):
     monkeypatch.undo()
 
 
+@pytest.mark.slow
 def test_a_job_on_records(root, tmp_path, capfdbinary):
     """Read by the driver and at once by its workers, to which no connection may be handed down."""
     job = f"{batch_jobs.__file__}:RecordsSummed"

@@ -453,6 +453,7 @@ def test_a_pool_keeps_its_cluster_for_the_next_job(emr, script, text, capfdbinar
 # The command line
 
 
+@pytest.mark.slow
 def test_the_command_line_refuses_what_emr_cannot_do(tmp_path):
     datasets.blobs(tmp_path / "data", (300,))
     for arguments, told in (((), "is not on S3"), (("--executor", "gang"), "not run on EMR")):

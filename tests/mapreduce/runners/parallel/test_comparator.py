@@ -131,7 +131,9 @@ class Latest(Job):
         yield key, list(values)
 
 
-@pytest.mark.parametrize("runner", ["parallel", pytest.param("hadoop", marks=pytest.mark.cluster)])
+@pytest.mark.parametrize(
+    "runner", ["parallel", pytest.param("hadoop", marks=[pytest.mark.cluster, pytest.mark.slow])]
+)
 def test_values_can_be_sorted_in_another_way(runner):
     lines = ["a 9", "b 1", "a 10", "b 20", "a 1"] * 2
     given = arguments_of("-k1,1 -k2,2nr", {})
