@@ -54,7 +54,7 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
 
     ``values`` holds ``run``, ``quiet`` and ``as_json``.
     """
-    from mapreduce.runs import outcome
+    from mapreduce.runs import directory, outcome
     from mapreduce.training import doubts
 
     # mrjob's own log is for debugging.
@@ -82,7 +82,8 @@ def follow(values: Mapping[str, Any], train: "Callable[[Events], tuple[RunDir, R
     echo(f"trained in {seconds:.1f} s: {run.path}")
     if summary["eval_loss"] is not None:
         echo(scores(summary["accuracy"], summary["eval_loss"]))
-    if (guessed := doubts.guessing(run.config)) is not None:
+    # The data may have moved since this object has read where they are.
+    if (guessed := doubts.guessing(directory.RunDir(run.path).config)) is not None:
         echo(guessed)
     if summary["bytes_pushed"] is not None:
         echo(traffic(summary))

@@ -609,7 +609,7 @@ class TestImports:
             65, *base, "--like", tmp_path / "train"
         )
         assert "--like is for csv, parquet, not for libsvm" in fails(
-            2, *base, "--format", "libsvm", "--like", tmp_path / "train"
+            2, *base[:3], "libsvm", *base[4:], "--like", tmp_path / "train"
         )
 
 

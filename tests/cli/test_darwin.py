@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 import programs
-from mapreduce.cli.main import main
 from quick import first_of
 
 #: The job's own processes look, too.
@@ -61,7 +60,7 @@ def test_looking_at_jobs(on_darwin, tmp_path, command):
 
 
 @pytest.mark.slow
-def test_trainings(on_darwin, tmp_path, monkeypatch):
+def test_trainings(on_darwin, tmp_path):
     rows = [f"{n % 7},{n * n % 11},{n % 3}" for n in range(200)]
     (tmp_path / "table.csv").write_text("a,b,label\n" + "\n".join(rows))
     assert on_darwin("data", "import", "table.csv", "data").returncode == 0
@@ -77,8 +76,7 @@ def test_trainings(on_darwin, tmp_path, monkeypatch):
         assert len(done.stderr.splitlines()) == 1
         assert "runs on Linux only, and this is darwin" in done.stderr
     # On Linux the same model comes of it.
-    monkeypatch.chdir(tmp_path)
-    assert main([*map(str, command), "--run", "linux"]) == 0
+    programs.succeed(*command, "--run", "linux", cwd=tmp_path)
     digests = {
         json.loads((tmp_path / run / "result.json").read_text())["model_sha256"]
         for run in ("inline", "parallel", "linux")

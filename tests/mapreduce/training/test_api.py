@@ -374,7 +374,7 @@ class TestErrors:
     )
     def test_arrays(self, change, message):
         with pytest.raises(DataError, match=message):
-            mapreduce.train(change(*arrays()), rounds=1, **HERE)
+            mapreduce.train(change(*arrays()), "softmax", rounds=1, **HERE)
         assert not [*api.RUNS.glob("[!.]*")]
 
     def test_layers_that_their_text_would_not_stand_for(self):
