@@ -30,8 +30,8 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers():
-    """One more than the cores: one worker waits for a real Hadoop most of its time."""
-    return (os.cpu_count() or 1) + 1
+    """Two more than the cores: workers wait for a real Hadoop, and for processes to end."""
+    return (os.cpu_count() or 1) + 2
 
 
 def pytest_configure(config):
