@@ -21,7 +21,7 @@ _NAMES = ("hdfs_utils", "jobs", "kernels", "mapreduce")
 
 #: The folder of the toolkit's packages, and that of Python's library.
 HOME = str(Path(__file__).resolve().parents[2])
-_LIBRARY = str(Path(os.__file__).parent)
+_LIBRARY = str(Path(os.__file__).resolve().parent)
 
 
 def _here() -> str:
