@@ -16,7 +16,6 @@ import click
 from mapreduce.support import own
 from mapreduce.support.printable import echo
 
-PACKAGES = ("mapreduce", "kernels", "jobs", "hdfs_utils")
 REQUIRED = ("mrjob", "numpy", "numba", "pyarrow", "safetensors", "threadpoolctl", "click", "rich")
 OPTIONAL = {"sklearn": "datasets: the digits"}
 
@@ -60,7 +59,7 @@ def _python() -> Iterator[Finding]:
 def _shadowed() -> Iterator[Finding]:
     """Another distribution may bring packages of the same names: Hugging Face has a ``kernels``."""
     brought_by = importlib.metadata.packages_distributions()
-    for package in PACKAGES:
+    for package in own.NAMES:
         found, text = Path(own.HOME, package), None
         others = [
             name

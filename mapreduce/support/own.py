@@ -17,7 +17,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-_NAMES = ("hdfs_utils", "jobs", "kernels", "mapreduce")
+#: The packages of the toolkit.
+NAMES = ("mapreduce", "kernels", "jobs", "hdfs_utils")
 
 #: The folder of the toolkit's packages, and that of Python's library.
 HOME = str(Path(__file__).resolve().parents[2])
@@ -45,7 +46,7 @@ class _Finder:
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         top, at, place = name.partition("@")
-        if top not in _NAMES or path is not None:
+        if top not in NAMES or path is not None:
             return None
         spec = PathFinder.find_spec(top, [place.replace("%2E", ".") if at else HOME])
         if spec is not None:
@@ -61,7 +62,7 @@ def settle() -> None:
     """Have the toolkit find its packages, whoever has imported others of their names before."""
     if _Finder not in sys.meta_path:
         sys.meta_path.insert(0, _Finder)
-    for name in _NAMES:
+    for name in NAMES:
         found = sys.modules.get(name)
         place = next(iter(getattr(found, "__path__", ())), getattr(found, "__file__", None))
         if place and not _is_own(os.path.realpath(place) + os.sep):
@@ -86,7 +87,7 @@ def import_theirs(name: str) -> ModuleType:
 
 def _look(*more: str) -> None:
     """Look whether a name of the toolkit's may mean something else to others."""
-    if any(_place(name, [*more, *sys.path]) is not None for name in _NAMES):
+    if any(_place(name, [*more, *sys.path]) is not None for name in NAMES):
         _tell_apart()
 
 
@@ -98,7 +99,7 @@ def theirs(name: str, importer: Mapping[str, Any], wanted: Iterable[str] = ()) -
     top, _, rest = name.partition(".")
     file = importer.get("__file__") or ""
     file = file and os.path.realpath(file)
-    if top not in _NAMES or _is_own(file):
+    if top not in NAMES or _is_own(file):
         return name
     path = [one for one in sys.path if one not in _folders or file.startswith(one + os.sep)]
     part, *_ = rest.split(".")
@@ -113,7 +114,7 @@ def _name_in(place: str, name: str) -> str:
 def _is_own(file: str) -> bool:
     """Whether a file is the toolkit's or Python's, which imports what it is told to."""
     is_library = file.startswith(_LIBRARY) and "-packages" not in file.removeprefix(_LIBRARY)
-    return is_library or file.startswith(tuple(f"{HOME}{os.sep}{name}{os.sep}" for name in _NAMES))
+    return is_library or file.startswith(tuple(f"{HOME}{os.sep}{name}{os.sep}" for name in NAMES))
 
 
 def _place(
@@ -155,7 +156,7 @@ def _tell_apart() -> None:
     def import_by_name(
         name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> ModuleType:
-        if not level and name.partition(".")[0] in _NAMES:
+        if not level and name.partition(".")[0] in NAMES:
             importer = sys._getframe(1).f_globals if globals is None else globals
             name = theirs(name, importer, fromlist or ())
         return imports(name, globals, locals, fromlist, level)

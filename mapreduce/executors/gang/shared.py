@@ -36,6 +36,10 @@ LEAST_BYTES = 8 << 10
 #: More is not allocated: the ranks of a very large model use their sockets.
 _MOST_BYTES = 4 << 30
 
+#: That its size stays.
+if sys.platform == "linux":
+    _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+
 
 def padded(size: int) -> int:
     """A number of bytes, rounded up to a multiple of :data:`ALIGNMENT`."""
@@ -51,8 +55,7 @@ def create(size: int) -> int:
         descriptor = os.memfd_create("gradreduce", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.posix_fallocate(descriptor, 0, size)
-            seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+            fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS)
         except BaseException:
             os.close(descriptor)
             raise
@@ -64,8 +67,7 @@ def _is_sealed(descriptor: int) -> bool:
     """Whether a file cannot become shorter, as those of :func:`create`."""
     is_sealed = False
     if sys.platform == "linux":
-        seals = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-        is_sealed = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & seals == seals
+        is_sealed = fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & _SEALS == _SEALS
     return is_sealed
 
 
