@@ -26,13 +26,12 @@ from mrjob.job import MRJob  # isort: skip
 from mrjob.parse import is_uri  # isort: skip
 from mrjob.step import StepFailedException  # isort: skip
 
-from hdfs_utils.errors import ClusterError, StorageError, UnmarkedOutputError
+from hdfs_utils.errors import StorageError, UnmarkedOutputError
 from hdfs_utils.paths import local_matching
 from hdfs_utils.publish import SUCCESS
 from kernels import QUIET
 from mapreduce import compat
 from mapreduce.errors import (
-    GradreduceError,
     Interrupted,
     MissingInputError,
     OutputError,
@@ -54,7 +53,7 @@ log = logging.getLogger(__name__)
 
 DEFAULT_RUNNER = "parallel"
 
-#: What scripts have put in the place of standard error: its end would close this.
+#: What scripts have put in the place of standard streams: its end would close these.
 _replaced: list[Any] = []
 
 
@@ -171,6 +170,16 @@ def _quiet() -> Iterator[None]:
         log.setLevel(level)
 
 
+@contextlib.contextmanager
+def keeping_stderr() -> Iterator[None]:
+    """Have messages go where they went, whatever a script puts there, as was usual in Python 2."""
+    with contextlib.redirect_stderr(sys.stderr):
+        try:
+            yield
+        finally:
+            _replaced.append((sys.stdout, sys.stderr))
+
+
 def start(target: str, arguments: Sequence[str]) -> None:
     """Run what the command line names: a script as the main program, else a class as its script.
 
@@ -201,11 +210,8 @@ def start(target: str, arguments: Sequence[str]) -> None:
         with _output_folder(job):
             return _checked(_made(partial(MRJob.make_runner, job), job, target), job)
 
-    # Where messages go stays, whatever a script has put there for Python 2.
     stderr = sys.stderr
-    restoring = contextlib.redirect_stderr(stderr)
-    with argv([target, *arguments]), restoring, contextlib.ExitStack() as stack:
-        stack.callback(lambda: _replaced.append(sys.stderr))
+    with argv([target, *arguments]), keeping_stderr(), contextlib.ExitStack() as stack:
         job_class = start_script(target, (run_here, make_runner), called)
     if job_class is not None:
         execute(job_class, arguments, target)
@@ -348,7 +354,7 @@ def _runner(job: Any, place: str = "") -> Iterator[Any]:
 def _made(make: Callable[[], Any], job: Any, place: str) -> Any:
     try:
         return make()
-    except (GradreduceError, StorageError, ClusterError):
+    except TOLD:
         raise
     except Exception as error:
         if is_users(error):

@@ -12,7 +12,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -39,9 +39,6 @@ LINES = 2000
 
 #: Map tasks of a job that does not say how many it wants: enough to see several.
 MAPS = 3
-
-#: What scripts have put in the place of standard streams: its end would close these.
-_replaced: list[Any] = []
 
 #: Parts of a step that are programs or methods.
 PARTS = ("mapper", "combiner", "reducer")
@@ -304,11 +301,10 @@ def tracing(
     """
     if isinstance(job, str):
         place, command = job, shlex.join([job, *arguments])
-        # Scripts may replace streams, as was usual in Python 2. What they print is not reported.
-        streams = redirect_stdout(sys.stderr), redirect_stderr(sys.stderr)
-        with launch.argv([job, *arguments]), streams[0], streams[1]:
+        # What a script prints is not reported.
+        aside = redirect_stdout(sys.stderr)
+        with launch.argv([job, *arguments]), aside, launch.keeping_stderr():
             job_class, arguments = launch.load_job(job), sys.argv[1:]
-            _replaced.append((sys.stdout, sys.stderr))
     else:
         place = command = job.__name__
         job_class = job
