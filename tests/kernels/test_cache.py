@@ -103,22 +103,6 @@ def test_a_disk_without_locks_is_used_without_them(tmp_path, monkeypatch):
         assert (tmp_path / ".lock").exists()
 
 
-def test_numbas_own_variable_wins(tmp_path):
-    told = python(NUMBA_CACHE_DIR=str(tmp_path / "mine"), XDG_CACHE_HOME=str(tmp_path / "other"))
-    assert str(tmp_path / "mine") in told
-    assert not (tmp_path / "other").exists()
-
-
-@pytest.mark.parametrize("mode", [0o777, 0o720])
-def test_a_folder_that_others_may_write_is_not_used(tmp_path, monkeypatch, mode):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache_folder() == tmp_path / "gradreduce" / "kernels"
-    cache_folder().chmod(mode)
-    found = cache_folder()
-    assert tmp_path not in found.parents
-    assert found.stat().st_uid == os.getuid()
-
-
 def test_without_a_home_there_is_a_temporary_folder(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
