@@ -1,12 +1,12 @@
-"""Oracles: what the packages compute, by loops over plain numbers and from the definitions.
+"""Oracles: what the packages compute, from the definitions, in plain numbers or NumPy's float64.
 
-Nothing here imports from the packages or calls BLAS. Arrays are indexed element by element; sums
-are exact (``math.fsum``), unless their order is what is tested.
+Nothing here imports from the packages or calls BLAS. Rounding and the order of additions are those
+of the packages where they promise the bits, and NumPy's elsewhere.
 """
 
 import math
 import re
-import struct
+from functools import partial
 
 import numpy as np
 
@@ -15,202 +15,132 @@ import numpy as np
 
 def augment(x, flips, shifts):
     """Images (rows, channels, height, width), mirrored and then shifted on a ground of zeros."""
-    rows, channels, height, width = x.shape
     out = np.zeros(x.shape, x.dtype)
-    for row in range(rows):
-        up, left = shifts[row]
-        for channel in range(channels):
-            for i in range(height):
-                for j in range(width):
-                    y, place = i + up, j + left
-                    if 0 <= y < height and 0 <= place < width:
-                        mirrored = width - 1 - place if flips[row] else place
-                        out[row, channel, i, j] = x[row, channel, y, mirrored]
+    for row, (up, left) in enumerate(shifts):
+        image = x[row, :, :, ::-1] if flips[row] else x[row]
+        for i, j in np.ndindex(x.shape[2:]):
+            if 0 <= i + up < x.shape[2] and 0 <= j + left < x.shape[3]:
+                out[row, :, i, j] = image[:, i + up, j + left]
     return out
 
 
 # Dense layers
 
 
+def float64(array):
+    return np.asarray(array, np.float64)
+
+
 def scale(x, factor, dtype):
     """``x * factor``, rounded once."""
-    factor = float(np.dtype(dtype).type(factor))
-    out = np.zeros(x.shape, dtype)
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            out[i, j] = float(x[i, j]) * factor
-    return out
+    return (float64(x) * float(np.dtype(dtype).type(factor))).astype(dtype)
+
+
+def product(a, b):
+    """``a @ b``."""
+    return np.einsum("ik,kj->ij", float64(a), float64(b))
 
 
 def affine(x, weight, bias, relu_after=False):
-    rows, inputs = x.shape
-    outputs = weight.shape[1]
-    out = np.zeros((rows, outputs))
-    for i in range(rows):
-        for j in range(outputs):
-            terms = [float(x[i, k]) * float(weight[k, j]) for k in range(inputs)]
-            out[i, j] = total([*terms, float(bias[j])])
-            if relu_after:
-                out[i, j] = relu(float(out[i, j]))
-    return out
+    out = product(x, weight) + float64(bias)
+    return relu(out) if relu_after else out
 
 
 def affine_gradient(x, delta):
     """``x.T @ delta`` and the column sums of ``delta``."""
-    rows, inputs = x.shape
-    outputs = delta.shape[1]
-    weight_grad = np.zeros((inputs, outputs))
-    bias_grad = np.zeros(outputs)
-    for j in range(outputs):
-        for k in range(inputs):
-            weight_grad[k, j] = total([float(x[i, k]) * float(delta[i, j]) for i in range(rows)])
-        bias_grad[j] = total([float(delta[i, j]) for i in range(rows)])
-    return weight_grad, bias_grad
+    return product(x.T, delta), float64(delta).sum(axis=0)
 
 
 def relu(x):
-    return 0.0 if x <= 0 else x
+    return np.where(x <= 0, 0.0, x)
 
 
 def relu_backward(delta, weight, activation):
-    rows, inputs = activation.shape
-    out = np.zeros((rows, inputs))
-    for i in range(rows):
-        for k in range(inputs):
-            terms = [float(delta[i, j]) * float(weight[k, j]) for j in range(delta.shape[1])]
-            out[i, k] = 0.0 if activation[i, k] <= 0 else total(terms)
-    return out
+    return np.where(activation <= 0, 0.0, product(delta, weight.T))
 
 
 def column_sums(a):
     """Row after row, each addition rounded to the array's dtype."""
-    out = [a.dtype.type(0)] * a.shape[1]
-    for i in range(a.shape[0]):
-        for j in range(a.shape[1]):
-            out[j] = out[j] + a[i, j]
-    return np.array(out, a.dtype)
-
-
-def total(terms):
-    """Exact sum, rounded once; NaN and infinities as IEEE 754 adds them."""
-    if all(math.isfinite(term) for term in terms):
-        return math.fsum(terms)
-    result = 0.0
-    for term in terms:
-        result += term
-    return result
+    out = np.zeros(a.shape[1], a.dtype)
+    for row in a:
+        out += row
+    return out
 
 
 # Convolutions: images are (rows, height, width, channels)
 
 
+def windows(x, size, stride, padding=0):
+    """Those of a height and a width: (rows, tall, broad, height, width, channels)."""
+    tall, broad = (max(0, x.shape[at + 1] + 2 * padding - size[at] + 1) for at in (0, 1))
+    # As much room as the largest window needs, also where none lies within.
+    room = [(padding, padding + length) for length in size]
+    x = np.pad(float64(x), [(0, 0), *room, (0, 0)])
+    found = np.lib.stride_tricks.sliding_window_view(x, size, axis=(1, 2))
+    return np.moveaxis(found[:, :tall:stride, :broad:stride], 3, 5)
+
+
+def overlaid(parts, shape, stride, padding=0):
+    """Images of such a shape whose windows are added up."""
+    rows, height, width, channels = shape
+    out = np.zeros((rows, height + 2 * padding, width + 2 * padding, channels))
+    high, wide = parts.shape[3:5]
+    for i, j in np.ndindex(parts.shape[1:3]):
+        y, z = i * stride, j * stride
+        out[:, y : y + high, z : z + wide] += parts[:, i, j]
+    return out[:, padding : padding + height, padding : padding + width]
+
+
 def convolve(x, weight, stride=1, padding=0):
-    rows, height, width, channels = x.shape
-    high, wide, _, filters = weight.shape
-    tall = windows(height + 2 * padding, high, stride)
-    broad = windows(width + 2 * padding, wide, stride)
-    out = np.zeros((rows, tall, broad, filters))
-    for n, i, j, f in np.ndindex(out.shape):
-        terms = []
-        for u, v in np.ndindex(high, wide):
-            y, z = i * stride + u - padding, j * stride + v - padding
-            if 0 <= y < height and 0 <= z < width:
-                terms += [float(x[n, y, z, c]) * float(weight[u, v, c, f]) for c in range(channels)]
-        out[n, i, j, f] = total(terms)
-    return out
+    seen = windows(x, weight.shape[:2], stride, padding)
+    return np.einsum("nijuvc,uvcf->nijf", seen, float64(weight))
 
 
 def convolve_gradients(x, weight, delta, stride=1, padding=0):
     """Gradients by the weights, summed over rows, and by the images."""
-    _, height, width, channels = x.shape
-    by_weight = [[] for _ in range(weight.size)]
-    by_input = [[] for _ in range(x.size)]
-    for n, i, j, f in np.ndindex(delta.shape):
-        for u, v, c in np.ndindex(weight.shape[:3]):
-            y, z = i * stride + u - padding, j * stride + v - padding
-            if 0 <= y < height and 0 <= z < width:
-                place = ((u * weight.shape[1] + v) * channels + c) * weight.shape[3] + f
-                by_weight[place].append(float(x[n, y, z, c]) * float(delta[n, i, j, f]))
-                place = ((n * height + y) * width + z) * channels + c
-                by_input[place].append(float(weight[u, v, c, f]) * float(delta[n, i, j, f]))
-    sums = [np.array([total(terms) for terms in places]) for places in (by_weight, by_input)]
-    return sums[0].reshape(weight.shape), sums[1].reshape(x.shape)
-
-
-def windows(length, size, stride):
-    """How many windows lie within a length."""
-    return len(range(0, length - size + 1, stride))
+    seen = windows(x, weight.shape[:2], stride, padding)
+    by_weight = np.einsum("nijuvc,nijf->uvcf", seen, float64(delta))
+    by_window = np.einsum("uvcf,nijf->nijuvc", float64(weight), float64(delta))
+    return by_weight, overlaid(by_window, x.shape, stride, padding)
 
 
 def max_pool(x, size, stride):
     """The largest value of each window, and where in it the first of them is; NaN is larger."""
-    rows, height, width, channels = x.shape
-    shape = (rows, windows(height, size, stride), windows(width, size, stride), channels)
-    out, places = np.zeros(shape, x.dtype), np.zeros(shape, np.uint8)
-    for n, i, j, c in np.ndindex(shape):
-        values = [x[n, i * stride + u, j * stride + v, c] for u, v in np.ndindex(size, size)]
-        ranks = [math.inf if math.isnan(value) else float(value) for value in values]
-        nans = [place for place, value in enumerate(values) if math.isnan(value)]
-        places[n, i, j, c] = nans[0] if nans else ranks.index(max(ranks))
-        out[n, i, j, c] = values[places[n, i, j, c]]
-    return out, places
+    seen = windows(x, (size, size), stride)
+    values = seen.reshape(*seen.shape[:3], size**2, seen.shape[5])
+    # NumPy takes the first NaN for the largest value, too.
+    places = values.argmax(axis=3)
+    out = np.take_along_axis(values, places[:, :, :, None], axis=3)[:, :, :, 0]
+    return out, places.astype(np.uint8)
 
 
 def max_pool_backward(delta, places, shape, size, stride):
-    terms = [[] for _ in range(math.prod(shape))]
-    for n, i, j, c in np.ndindex(delta.shape):
-        u, v = divmod(int(places[n, i, j, c]), size)
-        place = ((n * shape[1] + i * stride + u) * shape[2] + j * stride + v) * shape[3] + c
-        terms[place].append(float(delta[n, i, j, c]))
-    return np.array([total(values) for values in terms]).reshape(shape)
+    taken = places[:, :, :, None] == np.arange(size**2)[:, None]
+    parts = np.where(taken, delta[:, :, :, None], 0.0)
+    parts = parts.reshape(*delta.shape[:3], size, size, delta.shape[3])
+    return overlaid(parts, shape, stride)
 
 
 def average_pool(x, size, stride):
-    rows, height, width, channels = x.shape
-    shape = (rows, windows(height, size, stride), windows(width, size, stride), channels)
-    out = np.zeros(shape)
-    for n, i, j, c in np.ndindex(shape):
-        places = np.ndindex(size, size)
-        values = [float(x[n, i * stride + u, j * stride + v, c]) for u, v in places]
-        out[n, i, j, c] = total(values) / size**2
-    return out
+    return windows(x, (size, size), stride).mean(axis=(3, 4))
 
 
 def average_pool_backward(delta, shape, size, stride):
-    terms = [[] for _ in range(math.prod(shape))]
-    for n, i, j, c in np.ndindex(delta.shape):
-        for u, v in np.ndindex(size, size):
-            place = ((n * shape[1] + i * stride + u) * shape[2] + j * stride + v) * shape[3] + c
-            terms[place].append(float(delta[n, i, j, c]) / size**2)
-    return np.array([total(values) for values in terms]).reshape(shape)
-
-
-def global_average(x):
-    rows, height, width, channels = x.shape
-    out = np.zeros((rows, channels))
-    for n, c in np.ndindex(out.shape):
-        values = [float(x[n, i, j, c]) for i, j in np.ndindex(height, width)]
-        out[n, c] = total(values) / (height * width)
-    return out
+    parts = np.repeat(float64(delta)[:, :, :, None, None] / size**2, size, axis=3)
+    return overlaid(np.repeat(parts, size, axis=4), shape, stride)
 
 
 def scale_shift(z, scale, shift, relu_after, pool):
     """Scaled, shifted and, if asked, rectified; then pooled as by :func:`max_pool`."""
-    out = np.zeros(z.shape)
-    for place in np.ndindex(z.shape):
-        value = float(z[place]) * float(scale[place[3]]) + float(shift[place[3]])
-        out[place] = relu(value) if relu_after else value
-    return max_pool(out, pool, pool)
+    out = float64(z) * float64(scale) + float64(shift)
+    return max_pool(relu(out) if relu_after else out, pool, pool)
 
 
 def scale_shift_backward(delta, out, places, shape, relu_after, pool):
     """The gradient by what was rectified and pooled, and its sums over all places."""
-    kept = np.zeros(delta.shape)
-    for place in np.ndindex(delta.shape):
-        off = relu_after and out[place] <= 0
-        kept[place] = 0.0 if off else float(delta[place])
+    kept = np.where(relu_after & (out <= 0), 0.0, float64(delta))
     dz = max_pool_backward(kept, places, shape, pool, pool)
-    return dz, np.array([total(dz[..., c].ravel().tolist()) for c in range(shape[3])])
+    return dz, dz.sum(axis=(0, 1, 2))
 
 
 # Normalisation
@@ -218,24 +148,19 @@ def scale_shift_backward(delta, out, places, shape, relu_after, pool):
 
 def channel_moments(x):
     """The mean of each column, and the sum of squared differences from it."""
-    rows, channels = x.shape
-    means, squares = [], []
-    for c in range(channels):
-        mean = total([float(x[i, c]) for i in range(rows)]) / rows
-        means.append(mean)
-        squares.append(total([(float(x[i, c]) - mean) ** 2 for i in range(rows)]))
-    return np.array(means), np.array(squares)
+    mean = float64(x).mean(axis=0)
+    return mean, ((x - mean) ** 2).sum(axis=0)
 
 
 def batch_norm(z, weight, bias, epsilon):
     """Columns less their mean, by their standard deviation (Ioffe and Szegedy 2015)."""
-    rows, channels = z.shape
     mean, squares = channel_moments(z)
-    out = np.zeros(z.shape)
-    for i, c in np.ndindex(rows, channels):
-        zhat = (float(z[i, c]) - mean[c]) / math.sqrt(squares[c] / rows + epsilon)
-        out[i, c] = float(weight[c]) * zhat + float(bias[c])
-    return out
+    return weight * (z - mean) / np.sqrt(squares / len(z) + epsilon) + bias
+
+
+def layer_norm(x, weight, bias):
+    """The same of rows (Ba, Kiros and Hinton 2016)."""
+    return batch_norm(float64(x).T, weight[:, None], bias[:, None], 1e-5).T
 
 
 # Activations
@@ -245,12 +170,17 @@ def activation(name, x, slope=0.0):
     if name == "relu":
         return relu(x)
     if name == "leaky-relu":
-        return slope * x if x <= 0 else x
+        return np.where(x <= 0, slope * x, x)
     if name == "tanh":
-        return math.tanh(x)
+        return np.tanh(x)
     if name == "sigmoid":
         return sigmoid(x)
-    return x / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def sigmoid(x):
+    power = np.exp(-abs(x))
+    return np.where(x >= 0, 1, power) / (1 + power)
 
 
 # Random numbers
@@ -278,48 +208,27 @@ def random_word(key, row, place):
     return philox(counter, (key & mask, key >> 32))[place % 4]
 
 
+def random_words(key, row, shape):
+    """Those of all places of some rows."""
+    words = [random_word(key, row + i, j) for i, j in np.ndindex(shape)]
+    return np.array(words, np.uint64).reshape(shape)
+
+
 def dropout(x, key, row, rate):
-    factor = x.dtype.type(1 / (1 - rate))
-    out = np.zeros_like(x)
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            if random_word(key, row + i, j) >= math.floor(rate * 2**32):
-                out[i, j] = x[i, j] * factor
-    return out
-
-
-def layer_norm(x, weight, bias):
-    rows, n = x.shape
-    out = np.zeros((rows, n))
-    for i in range(rows):
-        row = [float(value) for value in x[i]]
-        mean = total(row) / n
-        variance = total([(value - mean) ** 2 for value in row]) / n
-        for j in range(n):
-            z = (row[j] - mean) / math.sqrt(variance + 1e-5)
-            out[i, j] = float(weight[j]) * z + float(bias[j])
-    return out
+    kept = random_words(key, row, x.shape) >= math.floor(rate * 2**32)
+    return np.where(kept, x * x.dtype.type(1 / (1 - rate)), x.dtype.type(0))
 
 
 # Sequences
 
 
 def embed(tokens, weight):
-    rows, steps = tokens.shape
-    out = np.zeros((rows, steps, weight.shape[1]))
-    for i in range(rows):
-        for s in range(steps):
-            for j in range(weight.shape[1]):
-                out[i, s, j] = weight[tokens[i, s], j]
-    return out
+    return weight[tokens]
 
 
 def embed_gradient(tokens, delta, words):
     out = np.zeros((words, delta.shape[2]))
-    for word in range(words):
-        places = list(zip(*np.nonzero(tokens == word), strict=True))
-        for j in range(delta.shape[2]):
-            out[word, j] = total([float(delta[i, s, j]) for i, s in places])
+    np.add.at(out, tokens, delta)
     return out
 
 
@@ -327,65 +236,50 @@ def recurrent(kind, x, weight, state_weight, bias, state_bias):
     """The states of all steps, as PyTorch's page of each layer has them."""
     rows, steps, _ = x.shape
     units = len(state_weight)
-    out = np.zeros((rows, steps, units))
-    for i in range(rows):
-        state, cell = np.zeros((1, units)), np.zeros(units)
-        for s in range(steps):
-            a = affine(x[i, s : s + 1], weight, bias)[0]
-            p = affine(state, state_weight, state_bias)[0]
-            for j in range(units):
-                if kind == "rnn":
-                    out[i, s, j] = math.tanh(a[j] + p[j])
-                elif kind == "gru":
-                    r, z, n = j, units + j, 2 * units + j
-                    reset, keep = sigmoid(a[r] + p[r]), sigmoid(a[z] + p[z])
-                    new = math.tanh(a[n] + reset * p[n])
-                    out[i, s, j] = (1 - keep) * new + keep * state[0, j]
-                else:
-                    i_, f, g, o = j, units + j, 2 * units + j, 3 * units + j
-                    kept = sigmoid(a[f] + p[f]) * cell[j]
-                    cell[j] = kept + sigmoid(a[i_] + p[i_]) * math.tanh(a[g] + p[g])
-                    out[i, s, j] = sigmoid(a[o] + p[o]) * math.tanh(cell[j])
-            state = out[i, s : s + 1]
-    return out
+    state, cell, states = np.zeros((rows, units)), np.zeros((rows, units)), []
+    for s in range(steps):
+        a = affine(x[:, s], weight, bias).reshape(rows, -1, units).swapaxes(0, 1)
+        p = affine(state, state_weight, state_bias).reshape(rows, -1, units).swapaxes(0, 1)
+        if kind == "rnn":
+            state = np.tanh(a[0] + p[0])
+        elif kind == "gru":
+            reset, keep = sigmoid(a[:2] + p[:2])
+            state = (1 - keep) * np.tanh(a[2] + reset * p[2]) + keep * state
+        else:
+            take, keep, _, give = sigmoid(a + p)
+            cell = keep * cell + take * np.tanh(a[2] + p[2])
+            state = give * np.tanh(cell)
+        states.append(state)
+    return np.stack(states, axis=1)
 
 
 # Softmax
 
 
-def softmax_row(logits):
-    """Probabilities of one row, and the logarithm of each."""
-    logits = [float(logit) for logit in logits]
-    top = max(logits)
-    if any(math.isnan(logit) for logit in logits) or math.isinf(top):
-        return [math.nan] * len(logits), [math.nan] * len(logits)
-    exponentials = [math.exp(logit - top) for logit in logits]
-    log_sum = math.log(math.fsum(exponentials))
-    logs = [logit - top - log_sum for logit in logits]
-    return [value / math.fsum(exponentials) for value in exponentials], logs
+def softmax_and_log(logits):
+    """Probabilities of each row and their logarithms: NaN if its largest logit is not finite."""
+    top = float64(logits).max(axis=1, keepdims=True)
+    below = logits - np.where(np.isfinite(top), top, math.nan)
+    powers = np.exp(below)
+    sums = powers.sum(axis=1, keepdims=True)
+    return powers / sums, below - np.log(sums)
 
 
 def softmax(logits):
-    return np.array([softmax_row(row)[0] for row in logits]).reshape(logits.shape)
+    return softmax_and_log(logits)[0]
 
 
 def softmax_cross_entropy(logits, labels):
     """Loss, summed over rows, and its gradient with respect to the logits."""
-    gradient = softmax(logits)
-    losses = []
-    for i, label in enumerate(labels):
-        losses.append(-softmax_row(logits[i])[1][label])
-        gradient[i, label] -= 1.0
-    return total(losses), gradient
+    gradient, logs = softmax_and_log(logits)
+    each = np.arange(len(logits)), labels
+    gradient[each] -= 1.0
+    return -logs[each].sum(), gradient
 
 
 def correct(logits, labels):
     """Rows in which the first of the largest logits is the label's."""
-    count = 0
-    for row, label in zip(logits, labels, strict=True):
-        row = [float(logit) for logit in row]
-        count += row.index(max(row)) == label
-    return count
+    return int((np.argmax(logits, axis=1) == labels).sum())
 
 
 # Models
@@ -420,8 +314,7 @@ def linear_loss(loss, score, target):
     sign = 1.0 if target == 1 else -1.0
     margin = sign * score
     if loss == "logistic":
-        # log(1 + exp(-m)) = -m + log(1 + exp(m)): of the two, the one that cannot overflow.
-        value = math.log1p(math.exp(-margin)) if margin > 0 else softplus(-margin)
+        value = max(0.0, -margin) + math.log1p(math.exp(-abs(margin)))
         return value, sigmoid(score) - target
     slack = max(0.0, 1.0 - margin)
     if loss == "squared_hinge":
@@ -429,29 +322,17 @@ def linear_loss(loss, score, target):
     return slack, -sign if slack else 0.0
 
 
-def softplus(x):
-    """``log(1 + exp(x))`` for x >= 0."""
-    return x + math.log1p(math.exp(-x))
-
-
-def sigmoid(score):
-    if score >= 0:
-        return 1 / (1 + math.exp(-score))
-    return math.exp(score) / (1 + math.exp(score))
+def linear_losses(loss, scores, targets, weights=None):
+    """The losses of rows, and their derivatives by the scores."""
+    pairs = [linear_loss(loss, *map(float, pair)) for pair in zip(scores, targets, strict=True)]
+    return np.array(pairs).reshape(-1, 2).T * (1.0 if weights is None else weights)
 
 
 def linear_loss_and_gradient(loss, x, targets, weight, bias, weights=None):
     """Loss and gradient (weight, then bias) of ``x @ weight + bias``, summed over rows."""
-    rows, inputs = x.shape
-    losses, deltas = [], []
-    for i in range(rows):
-        terms = [float(x[i, k]) * float(weight[k]) for k in range(inputs)]
-        value, delta = linear_loss(loss, total([*terms, float(bias)]), float(targets[i]))
-        factor = 1.0 if weights is None else float(weights[i])
-        losses.append(factor * value)
-        deltas.append(factor * delta)
-    gradient = [total([float(x[i, k]) * deltas[i] for i in range(rows)]) for k in range(inputs)]
-    return total(losses), np.array([*gradient, total(deltas)])
+    scores = affine(x, weight[:, None], bias)[:, 0]
+    losses, deltas = linear_losses(loss, scores, targets, weights)
+    return losses.sum(), np.append(product(x.T, deltas[:, None]), deltas.sum())
 
 
 def csr_to_dense(indptr, indices, values, columns):
@@ -475,52 +356,42 @@ def tree_sum(leaves, combine):
     return combine(tree_sum(leaves[:left], combine), tree_sum(leaves[left:], combine))
 
 
-def add(left, right):
-    """Element by element, rounded to the arrays' dtype."""
-    return np.array([a + b for a, b in zip(left, right, strict=True)], left.dtype)
-
-
 #: Elements of a page.
 PAGE = 16_384
 
 
-def half_pages(values):
-    """Numbers of 16 bits, scaled by a power of two for each page.
+def pages(values):
+    """Copies of a vector's pages, in float64."""
+    return [values[at : at + PAGE].astype(np.float64) for at in range(0, len(values), PAGE)]
 
-    They are those of ``struct``, rounded to the nearest, and of two to the even one.
-    """
+
+def half_pages(values):
+    """Numbers of 16 bits, scaled by a power of two for each page."""
     out = []
-    for start in range(0, len(values), PAGE):
-        page = values[start : start + PAGE].tolist()
-        exponent = 15 - math.frexp(max(abs(value) for value in page))[1]
-        for value in page:
-            (half,) = struct.unpack("e", struct.pack("e", math.ldexp(value, exponent)))
-            out.append(math.ldexp(half, -exponent))
-    return np.array(out).astype(values.dtype)
+    for page in pages(values):
+        exponent = 15 - math.frexp(abs(page).max())[1]
+        halves = np.ldexp(page, exponent).astype(np.float16)
+        out.append(np.ldexp(halves.astype(np.float64), -exponent))
+    return np.concatenate(out).astype(values.dtype)
 
 
 def one_bit_pages(values):
     """For each element the mean of those of its page that have its sign; 0 is positive."""
-    out = []
-    for start in range(0, len(values), PAGE):
-        page = values[start : start + PAGE].tolist()
-        groups = [v for v in page if v < 0], [v for v in page if v >= 0]
-        means = [total(group) / len(group) if group else 0.0 for group in groups]
-        out += [means[value >= 0] for value in page]
-    return np.array(out)
+    out = pages(values)
+    for page in out:
+        for group in (page < 0, page >= 0):
+            if group.any():
+                page[group] = page[group].mean()
+    return np.concatenate(out)
 
 
 def largest(values, count):
     """Indices, ascending, of the largest magnitudes; of equal ones the first."""
-    order = sorted(range(len(values)), key=lambda i: (-abs(float(values[i])), i))
-    return sorted(order[:count])
+    return sorted(np.argsort(-abs(values), kind="stable")[:count].tolist())
 
 
 def first_non_finite(values):
-    for i, value in enumerate(values):
-        if not math.isfinite(value):
-            return i
-    return -1
+    return next(iter(np.flatnonzero(~np.isfinite(values))), -1)
 
 
 # Blocks of bytes
@@ -528,12 +399,8 @@ def first_non_finite(values):
 
 def mask(block):
     """The smallest mask, neither LF nor CR, that leaves neither in a block."""
-    for candidate in range(256):
-        if candidate in b"\n\r":
-            continue
-        if not any(byte ^ candidate in b"\n\r" for byte in block):
-            return candidate
-    raise ValueError("there is no mask")
+    ends = {*b"\n\r"}
+    return next(m for m in range(256) if m not in ends and not ends & {byte ^ m for byte in block})
 
 
 # Optimizers: one parameter, from the gradients of all steps to its values after each
@@ -568,30 +435,25 @@ def adagrad(value, gradients, rates, weight_decay, epsilon=1e-8):
     return values
 
 
-def adamw(value, gradients, rates, weight_decay, beta1=0.9, beta2=0.999, epsilon=1e-8):
-    """Loshchilov and Hutter 2019, algorithm 2, with the decay times the learning rate."""
-    values, mean, square = [], 0.0, 0.0
-    for step, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
-        mean = beta1 * mean + (1 - beta1) * gradient
-        square = beta2 * square + (1 - beta2) * gradient**2
-        scaled = mean / (1 - beta1**step) / (math.sqrt(square / (1 - beta2**step)) + epsilon)
-        value = value - rate * scaled - rate * weight_decay * value
-        values.append(value)
-    return values
-
-
-def adam(value, gradients, rates, weight_decay, beta1=0.9, beta2=0.999, epsilon=1e-8):
+def adam(
+    value, gradients, rates, weight_decay, beta1=0.9, beta2=0.999, epsilon=1e-8, decoupled=False
+):
     """Kingma and Ba 2015, algorithm 1."""
     values, m, v = [], 0.0, 0.0
     for t, (gradient, rate) in enumerate(zip(gradients, rates, strict=True), 1):
-        g = gradient + weight_decay * value
+        g = gradient if decoupled else gradient + weight_decay * value
         m = beta1 * m + (1 - beta1) * g
         v = beta2 * v + (1 - beta2) * g**2
         m_hat = m / (1 - beta1**t)
         v_hat = v / (1 - beta2**t)
-        value = value - rate * m_hat / (math.sqrt(v_hat) + epsilon)
+        decay = rate * weight_decay * value if decoupled else 0.0
+        value = value - rate * m_hat / (math.sqrt(v_hat) + epsilon) - decay
         values.append(value)
     return values
+
+
+#: Loshchilov and Hutter 2019, algorithm 2, with the decay times the learning rate.
+adamw = partial(adam, decoupled=True)
 
 
 def clip(gradient, most):

@@ -22,6 +22,7 @@ SUITES = {
     "kernels/test_cuda.py": 90,
     "kernels/test_linear.py": 50,
     "kernels/test_random.py": 250,
+    "kernels/test_refused.py": 60,
     "kernels/test_sparse.py": 30,
     "mapreduce/models/test_networks_on_cuda.py": 6,
 }

@@ -21,6 +21,7 @@ TWINS = {
 @pytest.mark.parametrize(("kernel", "module"), dispatch.KERNELS.items())
 def test_every_kernel_exists(kernel, module):
     function = dispatch.get(kernel)
+    assert function is dispatch.get(kernel, "cpu")
     assert function.__name__ == kernel
     assert function.__module__ == f"kernels.cpu.{module}"
 
@@ -33,10 +34,18 @@ def test_twins_take_the_same_arguments(kernel, module):
     assert [(p.name, p.default) for p in found] == [(p.name, p.default) for p in expected]
 
 
-@pytest.mark.parametrize("kernel", ["WordCounter", "hash_partitions", "mask_blocks"])
-def test_what_runs_on_the_host_alone(kernel):
-    with pytest.raises(ValueError, match=f"{kernel} runs on the host: expected the device 'cpu'"):
-        dispatch.get(kernel, "cuda")
+@pytest.mark.parametrize(
+    ("kernel", "device", "message"),
+    [
+        ("WordCounter", "cuda", "WordCounter runs on the host: expected the device 'cpu'"),
+        ("mask_blocks", "cuda", "mask_blocks runs on the host: expected the device 'cpu'"),
+        ("afine", "cpu", "unknown kernel 'afine': expected one of .*affine"),
+        ("affine", "abacus", "unknown device 'abacus': expected one of cpu"),
+    ],
+)
+def test_what_there_is_not(kernel, device, message):
+    with pytest.raises(ValueError, match=message):
+        dispatch.get(kernel, device)
 
 
 @pytest.mark.skipif("cuda" in DEVICES, reason="there is a CUDA device")
@@ -50,21 +59,6 @@ def test_choice_of_a_device():
     assert [dispatch.choose(device) for device in dispatch.DEVICES] == list(dispatch.DEVICES)
     with pytest.raises(ValueError, match="unknown device 'abacus': expected auto, cpu, cuda"):
         dispatch.choose("abacus")
-
-
-@pytest.mark.parametrize("kernel", dispatch.KERNELS)
-def test_the_default_is_the_cpu(kernel):
-    assert dispatch.get(kernel) is dispatch.get(kernel, "cpu")
-
-
-def test_unknown_kernel():
-    with pytest.raises(ValueError, match=r"unknown kernel 'afine': expected one of .*affine"):
-        dispatch.get("afine")
-
-
-def test_unknown_device():
-    with pytest.raises(ValueError, match="unknown device 'abacus': expected one of cpu"):
-        dispatch.get("affine", "abacus")
 
 
 def test_a_device_is_imported_when_it_is_asked_for():

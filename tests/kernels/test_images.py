@@ -123,19 +123,6 @@ class TestConvolution:
         memory[:] = array.ravel()
         return memory.reshape(array.shape)
 
-    @pytest.mark.parametrize(
-        ("weight", "out"),
-        [((3, 3, 2, 4), (1, 3, 3, 4)), ((3, 3, 3, 4), (1, 2, 3, 4)), ((7, 7, 3, 4), (1, 0, 0, 4))],
-    )
-    def test_shapes_that_do_not_fit_are_refused(self, kernel, dtype, weight, out):
-        x, weight, out = (np.zeros(shape, dtype) for shape in ((1, 5, 5, 3), weight, out))
-        with pytest.raises(ValueError, match=r"convolve: images \(1, 5, 5, 3\), weights .* found"):
-            kernel("convolve")(x, weight, out, 1, 0)
-        with pytest.raises(ValueError, match="convolve_weight_gradient: images"):
-            kernel("convolve_weight_gradient")(x, out, weight, 1, 0)
-        with pytest.raises(ValueError, match="convolve_input_gradient: images"):
-            kernel("convolve_input_gradient")(out, weight, x, 1, 0)
-
 
 class TestPooling:
     @staticmethod
@@ -182,7 +169,7 @@ class TestPooling:
         out, dx = np.full_like(delta, np.nan), np.full_like(x, np.nan)
         assert kernel("global_average")(x, out) is out
         places = shape[1] * shape[2]
-        expected, magnitude = naive.global_average(x), naive.global_average(abs(x))
+        expected, magnitude = (a.mean(axis=(1, 2), dtype="float64") for a in (x, abs(x)))
         assert_sums(out, expected, magnitude, places + 1)
         assert kernel("global_average_backward")(delta, dx) is dx
         expected = np.broadcast_to(delta[:, None, None] / places, shape)
@@ -195,25 +182,6 @@ class TestPooling:
         assert np.argwhere(np.isnan(out)).tolist() == [[1, 0, 1, 1]]
         out = kernel("global_average")(x, np.empty((2, 2), dtype))
         assert np.argwhere(np.isnan(out)).tolist() == [[1, 1]]
-
-    def test_shapes_that_do_not_fit_are_refused(self, kernel, dtype):
-        x, out = np.zeros((2, 4, 4, 3), dtype), np.zeros((2, 2, 2, 2), dtype)
-        places = np.zeros((2, 2, 2, 3), np.uint8)
-        for name, arguments in (
-            ("max_pool", (x, out, places, 2, 2)),
-            ("max_pool", (x, places.astype(dtype), places[..., :2], 2, 2)),
-            ("max_pool", (x, x[:, :0, :0], places[:, :0, :0], 5, 1)),
-            ("max_pool_backward", (out, places, x, 2, 2)),
-            ("average_pool", (x, out, 2, 2)),
-            ("average_pool_backward", (out, x, 2, 2)),
-            ("global_average", (x, out[0, 0])),
-            ("global_average_backward", (out[0, 0], x)),
-        ):
-            with pytest.raises(ValueError, match=f"^{name}: "):
-                kernel(name)(*arguments)
-        x, out = np.zeros((1, 17, 17, 1), dtype), np.zeros((1, 1, 1, 1), dtype)
-        with pytest.raises(ValueError, match="max_pool: windows of 17: expected at most 16"):
-            kernel("max_pool")(x, out, out.astype(np.uint8), 17, 17)
 
 
 class TestScaleShift:
@@ -279,27 +247,6 @@ class TestScaleShift:
         backward(delta, out, None, np.empty_like(delta), sums, True, 1)
         assert sums.tobytes() == naive.column_sums(delta.reshape(-1, 20)).tobytes()
 
-    def test_shapes_that_do_not_fit_are_refused(self, kernel, dtype):
-        z, shift = np.zeros((2, 4, 4, 3), dtype), np.zeros(3, dtype)
-        out, places = np.zeros((2, 2, 2, 3), dtype), np.zeros((2, 2, 2, 3), np.uint8)
-        for arguments in (
-            (z, None, shift, out, None, True, 1),
-            (z, None, shift, out, None, True, 2),
-            (z, None, shift, out, places[:1], True, 2),
-            (z, None, shift[:2], out, places, True, 2),
-            (z, shift[:2], shift, out, places, True, 2),
-        ):
-            with pytest.raises(ValueError, match=r"^scale_shift: "):
-                kernel("scale_shift")(*arguments)
-        for arguments in (
-            (out, out, None, z, shift, True, 1),
-            (out, out, None, z, shift, True, 2),
-            (out, out[:1], places, z, shift, True, 2),
-            (out, out, places, z, shift[:2], True, 2),
-        ):
-            with pytest.raises(ValueError, match=r"^scale_shift_backward: "):
-                kernel("scale_shift_backward")(*arguments)
-
 
 class TestBatchNorm:
     EPSILON = 1e-5
@@ -358,14 +305,3 @@ class TestBatchNorm:
         kernel("batch_norm_backward")(delta, z, mean, inverse, weight, found, sums, delta, own)
         np.testing.assert_allclose(delta, expected, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(found, exact, rtol=1e-5, atol=1e-5)
-
-    def test_shapes_that_do_not_fit_are_refused(self, kernel, dtype):
-        z, double = np.zeros((4, 3), dtype), np.zeros(3)
-        with pytest.raises(ValueError, match=r"channel_moments: squares has shape \(2,\)"):
-            kernel("channel_moments")(z, double, double[:2])
-        right = [z, z, double, double, z[0], z[0], z[0], z]
-        for place, array in enumerate(right):
-            if place != 1:
-                wrong = [*right[:place], array[:2], *right[place + 1 :]]
-                with pytest.raises(ValueError, match=r"batch_norm_backward: \w+ has shape \(2,"):
-                    kernel("batch_norm_backward")(*wrong, True)

@@ -21,11 +21,7 @@ class TestUniform:
     def test_against_naive(self, kernel, key, row, shape):
         out = np.full(shape, np.nan)
         assert kernel("uniform")(key, row, out) is out
-        rows, n = shape
-        expected = [
-            [naive.random_word(key, row + i, j) / 2**32 for j in range(n)] for i in range(rows)
-        ]
-        assert out.tolist() == expected
+        np.testing.assert_array_equal(out, naive.random_words(key, row, shape) / 2**32)
 
     def test_they_are_spread_evenly(self):
         numbers = np.sort(dispatch.get("uniform")(3, 5, np.empty((40, 500))).reshape(-1))
@@ -64,12 +60,3 @@ class TestDropout:
         kept = naive.dropout(np.ones((1, 60), dtype), 1, 0, 0.5) != 0
         assert np.array_equal(np.isnan(out), kept)
         assert not out[~kept].any()
-
-    @pytest.mark.parametrize("rate", [-0.1, 1, 1.5, math.nan])
-    def test_rates_that_are_none(self, kernel, rate):
-        with pytest.raises(ValueError, match=r"dropout: rate .*, expected at least 0 and below 1"):
-            kernel("dropout")(np.ones((1, 1)), 0, 0, rate, np.ones((1, 1)))
-
-    def test_shapes_that_differ(self, kernel):
-        with pytest.raises(ValueError, match=r"dropout: x \(2, 3\) and out \(3, 2\), expected"):
-            kernel("dropout")(np.ones((2, 3)), 0, 0, 0.5, np.ones((3, 2)))

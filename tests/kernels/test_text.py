@@ -58,13 +58,15 @@ def check(block, capacity=1 << 10):
     counter = WordCounter(capacity)
     assert counted(counter) == {}
     counter.add(block)
-    assert counted(counter) == naive.word_counts(block)
+    assert counted(counter) == naive.word_counts(bytes(block))
 
 
 class TestWordCounter:
     @given(text=TEXTS, capacity=st.sampled_from([2, 4, 256]))
     @example(text="ΑΣ\nΣΑ Σ\u0301\nΑΣ\u0301\nΑ ΑΣ".encode(), capacity=2)
     @example(text=b"caf\xe9 \xc3\x89\n\xc3\x89\n\xe9", capacity=2)
+    # A character in UTF-8, and its bytes in a line of Latin-1.
+    @example(text=b"\xc3\x89 x\n\xc3\x89 \xc9\n\xc3\x89\n", capacity=2)
     def test_against_naive(self, text, capacity):
         check(text, capacity)
 
@@ -141,12 +143,11 @@ class TestWordCounter:
         first, second = ([array.tobytes() for array in counter.items()] for counter in counters)
         assert first == second
 
-    @pytest.mark.parametrize("size", range(41))
-    def test_every_length(self, size):
-        generator = random.Random(size)
-        for alphabet in (b"aB", b"a \n", b"zZ'_09\0\t-@[`{/:\x7f"):
-            for _ in range(20):
-                check(bytes(generator.choices(alphabet, k=size)), 2)
+    @pytest.mark.parametrize("alphabet", [b"aB", b"a \n", b"zZ'_09\0\t-@[`{/:\x7f"])
+    def test_every_length(self, alphabet):
+        generator = random.Random(1)
+        for size in [*range(41)] * 20:
+            check(bytes(generator.choices(alphabet, k=size)), 2)
 
     def test_lengths_around_a_key(self):
         """Words of which others are the beginning or the end, packed in a key or not."""
@@ -182,49 +183,30 @@ class TestWordCounter:
         check(b"\n".join(lines))
         check(b"\n".join(line * 20 for line in lines[:8000]))
 
-    def test_latin_1_is_for_whole_lines_alone(self):
-        counter = WordCounter()
-        counter.add("É x\n".encode() + "É ".encode() + b"\xc9\n" + "É\n".encode())
-        assert counted(counter) == {"é".encode(): 3, b"x": 1, "ã".encode(): 1}
-
-    def test_clear(self):
+    def test_what_comes_later_does_not_change_items(self):
         counter = WordCounter(4)
         size = counter.nbytes
+        counter.add(b"a b")
+        arrays = counter.items()
+        before = [array.tobytes() for array in arrays]
         counter.add(b" ".join(b"some_word_%d" % i for i in range(1000)))
-        offsets, data, counts = counter.items()
-        before = [array.tobytes() for array in (offsets, data, counts)]
         counter.clear()
         assert len(counter) == 0
         assert counter.nbytes == size
         assert counted(counter) == {}
         counter.add(b"other words other_words_longer other")
         assert counted(counter) == {b"other": 2, b"words": 1, b"other_words_longer": 1}
-        assert [array.tobytes() for array in (offsets, data, counts)] == before
-
-    def test_items_do_not_change(self):
-        counter = WordCounter(2)
-        counter.add(b"a b")
-        arrays = counter.items()
-        before = [array.tobytes() for array in arrays]
-        counter.add(b"a " * 3 + b" ".join(b"c%d" % i for i in range(100)))
         assert [array.tobytes() for array in arrays] == before
 
-    @pytest.mark.parametrize(
-        "view", [bytes, bytearray, memoryview, lambda block: memoryview(bytearray(block))[:]]
-    )
+    @pytest.mark.parametrize("view", [bytes, bytearray, memoryview])
     def test_buffers(self, view):
         counter = WordCounter()
         counter.add(view("One two\nzwölf one".encode()))
         assert counted(counter) == {b"one": 2, b"two": 1, "zwölf".encode(): 1}
 
-    def test_part_of_a_buffer(self):
-        counter = WordCounter()
-        counter.add(memoryview(b"xxa bxx")[2:5])
-        assert counted(counter) == {b"a": 1, b"b": 1}
-        for size in (1, 8, 9, 64, 4096, 5000):
-            counter.clear()
-            counter.add(memoryview(b"x" * 3 * size)[size : 2 * size])
-            assert counted(counter) == {b"x" * size: 1}
+    @pytest.mark.parametrize("size", [1, 8, 9, 64, 4096, 5000])
+    def test_part_of_a_buffer(self, size):
+        check(memoryview(bytearray(b"x" * 3 * size))[size : 2 * size].toreadonly())
 
     @pytest.mark.parametrize("capacity", [-2, 0, 1, 3, 100])
     def test_capacities(self, capacity):
@@ -251,16 +233,6 @@ class TestHashPartitions:
         heads = [re.match(rb"[^\t\n]*", key)[0] for key in keys]
         assert found.tolist() == [naive.hash_partition(head, partitions) for head in heads]
 
-    @pytest.mark.parametrize("partitions", [-1, 0, 2**31])
-    def test_numbers_of_partitions(self, partitions):
-        with pytest.raises(ValueError, match=f"hash_partitions: {partitions} partitions"):
-            hash_partitions(*self.pack([b"a"], np.int32), partitions)
-
-    @pytest.mark.parametrize("offsets", [[], [0, 4], [-1, 2], [0, 2, 1], [2, 1, 3]])
-    def test_offsets(self, offsets):
-        with pytest.raises(ValueError, match=r"hash_partitions: \d offsets, expected"):
-            hash_partitions(np.array(offsets, np.int32), np.zeros(3, np.uint8), 2)
-
 
 class TestAddHashes:
     @given(
@@ -280,13 +252,3 @@ class TestAddHashes:
         assert naive.fnv1a(b"a") == 0xAF63DC4C8601EC8C
         assert naive.fnv1a(b"foobar") == 0x85944171F73967E8
         assert naive.mixed(1234567 + 0x9E3779B97F4A7C15) == 6457827717110365317
-
-    def test_murmur3_refuses_other_offsets(self):
-        with pytest.raises(ValueError, match="murmur3: 2 offsets, expected"):
-            murmur3(np.array([0, 4], np.int32), np.zeros(3, np.uint8), 0)
-
-    @pytest.mark.parametrize(("offsets", "size"), [([0, 4], 1), ([0, 2, 1], 2), ([0, 1], 2)])
-    def test_offsets(self, offsets, size):
-        with pytest.raises(ValueError, match=r"add_hashes: \d offsets, expected"):
-            data, sums = np.zeros(3, np.uint8), np.zeros(size, np.uint64)
-            add_hashes(b"", np.array(offsets, np.int32), data, sums)
