@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.growth import Curve, Growth, exponent, plot
+from benchmarks.growth import Curve, Growth, exponent
 
 SIZES = [10**power for power in range(2, 8)]
 
@@ -33,15 +33,3 @@ def test_the_cost_of_starting_is_not_fitted():
 def test_growth_beyond_the_rows_is_missed(power, last, verdict):
     growth = Growth([curve(power, mib=[20.0] * 5 + [last])])
     assert growth.verdict().startswith(verdict)
-    lines = growth.lines()
-    assert "| 1,000 | 0.001 | 20 | 0.001 |" in lines or power != 1.0
-    assert f"Exponent {power:.2f}, from 1,000 on; the last step {power:.2f}." in lines[4]
-
-
-def test_a_picture_has_the_same_bytes_each_time(tmp_path):
-    pytest.importorskip("matplotlib")
-    for name in ("one", "other"):
-        plot([curve(1.0), curve(0.5)], tmp_path / name)
-    picture = (tmp_path / "one").read_bytes()
-    assert picture.startswith(b"<?xml")
-    assert picture == (tmp_path / "other").read_bytes()

@@ -23,10 +23,7 @@ def measured(ours, digests=("a",)):
     ],
 )
 def test_the_verdict_is_on_the_median_of_the_ratios(ours, digests, verdict):
-    tuning = Tuning([measured([1.0, 2.0, 4.0]), measured(ours, digests)])
-    assert tuning.verdict() == verdict
-    assert f"Limit: {verdict}." in tuning.lines()
-    assert "| one | 2 | chain 1 | 2 | 1 (1–1) | gang of 1 worker |" in tuning.lines()
+    assert Tuning([measured([1.0, 2.0, 4.0]), measured(ours, digests)]).verdict() == verdict
 
 
 @pytest.mark.slow
