@@ -14,7 +14,6 @@ from ladder import CASES, HEADINGS, JOBS, README, ROOT, chain, comparable, readm
 
 from jobs import inputs
 from jobs.train import Train
-from mapreduce import run
 from mapreduce.cli.main import main
 from mapreduce.launch.run import load_job
 
@@ -161,25 +160,3 @@ def test_train_shows_its_options_and_takes_those_without_a_value(capsys):
     assert "5 % of the" in " ".join(capsys.readouterr().out.split())
     assert Train(["data"]).options.asynchronous is False
     assert Train(["--asynchronous", "data"]).options.asynchronous is True
-
-
-def test_more_reducers_and_mappers_change_nothing():
-    """Also one task each; and several steps of a job have them."""
-    for name in ("top_k", "reduce_join"):
-        case = CASES[name]
-        counts = [(1, 1), (5, 3)]
-        found = [
-            comparable(
-                run(
-                    job(name),
-                    [str(ROOT / path) for path in case.inputs],
-                    arguments=[
-                        *case.arguments,
-                        *("-D", f"mapreduce.job.maps={maps}"),
-                        *("-D", f"mapreduce.job.reduces={reduces}"),
-                    ],
-                ).pairs
-            )
-            for maps, reduces in counts
-        ]
-        assert found[0] == found[1]

@@ -154,42 +154,10 @@ def test_similarities_are_estimates_of_jaccards():
     assert all(abs(value - exact[pair]) < 4 * 0.5 / 32**0.5 for pair, value in found.items())
 
 
-def test_ranks_are_the_stationary_distribution(capfdbinary):
-    rows = [line.split("\t") for line in (DATA / "imports.tsv").read_text().splitlines()]
-    number = {name: at for at, (name, _) in enumerate(rows)}
-    matrix = np.full((len(rows), len(rows)), 1 / len(rows))
-    for name, links in rows:
-        if links:
-            matrix[:, number[name]] = 0
-            matrix[[number[link] for link in links.split(",")], number[name]] = 1 / (
-                links.count(",") + 1
-            )
-    values, vectors = np.linalg.eig(0.15 / len(rows) + 0.85 * matrix)
-    expected = vectors[:, values.real.argmax()].real
-    expected *= len(rows) / expected.sum()
-    out = printed("page_rank", capfdbinary, "--rounds", "12", DATA / "imports.tsv").decode()
-    found = dict(line.split("\t") for line in out.splitlines())
-    ranks = [float(found[name]) for name, _ in rows]
-    # Each round shrinks the error to 0.85 of it, at worst.
-    np.testing.assert_allclose(ranks, expected, atol=len(rows) * 0.85**12)
-    assert sum(ranks) == pytest.approx(len(rows), abs=1e-6)
-
-
 class TestScikitLearn:
     @pytest.fixture(autouse=True)
     def there(self):
         pytest.importorskip("sklearn")
-
-    def test_k_means(self, capfdbinary):
-        from sklearn.cluster import KMeans
-
-        case = CASES["k_means"]
-        out = printed("k_means", capfdbinary, *case.command_line()[:2], DATA / "flowers.tsv")
-        paths = (DATA / "flowers.tsv", ROOT / case.arguments[1])
-        x, centres = (np.loadtxt(path, usecols=range(4)) for path in paths)
-        expected = KMeans(len(centres), init=centres, n_init=1, tol=0).fit(x).cluster_centers_
-        found = dict(map(json.loads, line.split(b"\t")) for line in out.splitlines())
-        np.testing.assert_allclose([found[n]["centre"] for n in range(3)], expected, atol=1e-6)
 
     def test_naive_bayes(self, capfdbinary, tmp_path):
         from sklearn.feature_extraction.text import CountVectorizer
@@ -205,23 +173,6 @@ class TestScikitLearn:
         arguments = ["--model", str(model)]
         found = dict(pairs("naive_bayes", DATA / "functions.tsv", arguments=arguments))
         assert [found[name] for name, _ in rows] == expected.tolist()
-
-    def test_gradient_descends_to_logistic_regression(self, capfdbinary):
-        from sklearn.linear_model import LogisticRegression
-
-        def loss(weights):
-            margins = np.c_[x, np.ones(len(x))] @ weights
-            return np.mean(np.logaddexp(0, margins) - y * margins)
-
-        data = np.loadtxt(DATA / "tumours.tsv")
-        y, x = data[:, 0], data[:, 1:]
-        best = LogisticRegression(C=1e4, max_iter=10_000).fit(x, y)
-        losses = []
-        for rounds in ("1", "8"):
-            out = printed("gradient_naive", capfdbinary, "--rounds", rounds, DATA / "tumours.tsv")
-            losses.append(loss(np.array(json.loads(out.split(b"\t")[1]))))
-        optimum = loss(np.append(best.coef_[0], best.intercept_))
-        assert np.log(2) > losses[0] > losses[1] > optimum
 
     def test_filter_descends_to_least_squares(self, capfdbinary, tmp_path):
         images = np.loadtxt(DATA / "digits.tsv").reshape(-1, 8, 8) / 16
