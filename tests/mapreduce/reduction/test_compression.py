@@ -91,12 +91,6 @@ class TestFormats:
         assert not np.signbit(found.values[0])
         assert residual.tolist() == [-1e-60, 0]
 
-    def test_of_equal_magnitudes_the_first_are_sent(self):
-        update = np.array([1, -3, 2, 3, -2, 2, -3], np.float32)
-        assert first("topk:0.3", update)[2].tolist() == [1, 3]
-        assert first("topk:0.6", update)[2].tolist() == [1, 2, 3, 6]
-        assert first("topk:0.001", update)[2].tolist() == [1]
-
     @pytest.mark.parametrize("text", FORMATS)
     @pytest.mark.parametrize("dtype", ["float32", "float64"])
     @pytest.mark.parametrize("size", [PAGE + 3])
