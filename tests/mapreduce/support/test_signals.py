@@ -164,47 +164,32 @@ def test_nothing_is_left_where_nothing_came():
     assert handlers() == before
 
 
-@pytest.fixture
-def closed():
-    """A runner that was closed, and how often it deleted its files."""
+@pytest.mark.parametrize(
+    ("error", "asked", "default", "expected"),
+    [
+        (Interrupted(signal.SIGINT), None, [], ["all"]),
+        # Some runners delete after failures too.
+        (Interrupted(signal.SIGINT), None, ["ALL"], ["all"]),
+        (ValueError("no number"), None, ["ALL"], ["all"]),
+        (Interrupted(signal.SIGINT), ["NONE"], ["NONE"], []),
+    ],
+)
+def test_files_of_a_job_that_ended_early_are_deleted_once(error, asked, default, expected):
+    """Unless the user keeps them after failures."""
     job = WordCount(["-r", "inline", "--no-conf", __file__])
     runner, deleted = job.make_runner(), []
     runner._cleanup_hadoop_tmp = lambda: deleted.append("all")
-    return job, runner, deleted
-
-
-@pytest.mark.parametrize("default", [[], ["ALL"]])
-def test_files_of_an_interrupted_job_are_deleted_once(closed, default):
-    job, runner, deleted = closed
-    # Some runners delete after failures too.
     runner._opts["cleanup_on_failure"] = default
-    with pytest.raises(Interrupted), signals.closing(lambda: runner, job):
-        raise Interrupted(signal.SIGINT)
-    assert deleted == ["all"]
+    if asked:
+        job.options.cleanup_on_failure = asked
+    with pytest.raises(type(error)), signals.closing(lambda: runner, job):
+        raise error
+    assert deleted == expected
 
 
-def test_files_of_a_job_that_failed_are_deleted_once(closed):
-    job, runner, deleted = closed
-    runner._opts["cleanup_on_failure"] = ["ALL"]
-    with pytest.raises(ValueError, match="no number"), signals.closing(lambda: runner, job):
-        int("no number")
-    assert deleted == ["all"]
-
-
-def test_who_keeps_files_after_failures_has_them(closed):
-    job, runner, deleted = closed
-    job.options.cleanup_on_failure = ["NONE"]
-    runner._opts["cleanup_on_failure"] = ["NONE"]
-    with pytest.raises(Interrupted), signals.closing(lambda: runner, job):
-        raise Interrupted(signal.SIGINT)
-    assert deleted == []
-
-
-def test_a_runner_whose_making_was_interrupted_is_none(closed):
-    job, _, _ = closed
-
+def test_a_runner_whose_making_was_interrupted_is_none():
     def make():
         raise Interrupted(signal.SIGINT)
 
-    with pytest.raises(Interrupted), signals.closing(make, job):
+    with pytest.raises(Interrupted), signals.closing(make, WordCount(["--no-conf", __file__])):
         pass

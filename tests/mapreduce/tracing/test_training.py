@@ -1,4 +1,4 @@
-"""``gradreduce explain`` of a round: figures by loops of NumPy, and bits beside the run's own."""
+"""``gradreduce explain`` of a round: figures of naive rounds, and bits beside the run's own."""
 
 import io
 import json
@@ -14,6 +14,7 @@ from rich.console import Console
 from test_explain import answer, place, require_whole
 
 import datasets
+import naive
 from mapreduce.cli.main import main
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, MissingInputError, UsageError
@@ -84,20 +85,12 @@ def rows_of(data, slices):
 
 
 def gradient(params, x, y):
-    """Sums of the losses and gradients of a softmax regression, row by row."""
+    """Sums of the losses and gradients of a softmax regression."""
     features, classes = x.shape[1], params.size // (x.shape[1] + 1)
     weight = params[: features * classes].reshape(features, classes)
-    bias = params[features * classes :]
-    loss, total = 0.0, np.zeros_like(params)
-    for row, label in zip(x, y, strict=True):
-        logits = [sum(a * b for a, b in zip(row, column, strict=True)) for column in weight.T]
-        logits = np.array(logits) + bias
-        chances = np.exp(logits) / sum(math.exp(one) for one in logits)
-        loss -= math.log(chances[label])
-        errors = chances.copy()
-        errors[label] -= 1
-        total += np.concatenate([np.outer(row, errors).ravel(), errors])
-    return loss, total
+    logits = naive.affine(x, weight, params[features * classes :])
+    loss, errors = naive.softmax_cross_entropy(logits, y)
+    return loss, np.concatenate([part.ravel() for part in naive.affine_gradient(x, errors)])
 
 
 class TestFigures:
@@ -329,16 +322,13 @@ class TestCommand:
             (["softmax", "--html", "/proc/no/page.html"], 73, "cannot write"),
             (["data"], 66, "neither a job nor a run"),
             (["nothing"], 66, "no module 'nothing'"),
+            (["jobs.word_count", "--round", "2"], 2, "--round is for the folder of a run"),
         ],
     )
     def test_what_makes_no_sense(self, folder, monkeypatch, capsys, arguments, code, message):
         monkeypatch.chdir(folder)
         assert main(["explain", *arguments]) == code
         assert message in capsys.readouterr().err
-
-    def test_options_of_a_run_for_a_job(self, capsys):
-        assert main(["explain", "jobs.word_count", "--round", "2"]) == 2
-        assert "--round is for the folder of a run" in capsys.readouterr().err
 
     def test_a_run_without_a_round(self, folder, tmp_path):
         run = driver.create(tmp_path / "run", SOFTMAX, folder / "data", None)
