@@ -20,14 +20,6 @@ FILES = {
 }
 
 
-def test_each_example_is_short():
-    assert [*FILES] == [
-        *("centres.py", "lion.py", "npz.py", "voting.py", "huber.py", "polite.py", "test_parts.py")
-    ]
-    for name, block in FILES.items():
-        assert 15 <= len(block.splitlines()) <= 40, name
-
-
 def installed(folder):
     """The shell, for which the package of the page is installed in a folder."""
     info = folder / "polite-1.0.dist-info"

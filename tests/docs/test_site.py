@@ -40,24 +40,26 @@ def site(tmp_path_factory):
     return folder / "html"
 
 
-@pytest.mark.slow
-def test_all_pages_are_there_and_fetch_nothing_from_elsewhere(site):
-    for page in (ROOT / "docs").rglob("*.md"):
-        assert (site / page.relative_to(ROOT / "docs").with_suffix(".html")).is_file()
-    for path in site.rglob("*.html"):
-        page = _Page()
+@pytest.fixture(scope="module")
+def pages(site):
+    found = {path: _Page() for path in site.rglob("*.html")}
+    for path, page in found.items():
         page.feed(path.read_text())
+    return found
+
+
+@pytest.mark.slow
+def test_all_pages_are_there_and_fetch_nothing_from_elsewhere(site, pages):
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert site / page.relative_to(ROOT / "docs").with_suffix(".html") in pages
+    for path, page in pages.items():
         for target in page.fetched:
             assert "://" not in target and not target.startswith("//"), (path, target)
             assert (path.parent / target.partition("?")[0]).exists(), (path, target)
 
 
 @pytest.mark.slow
-def test_links_lead_somewhere(site):
-    pages = {}
-    for path in site.rglob("*.html"):
-        pages[path] = _Page()
-        pages[path].feed(path.read_text())
+def test_links_lead_somewhere(pages):
     for path, page in pages.items():
         for link in page.links:
             if "://" in link:
