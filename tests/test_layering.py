@@ -1,7 +1,6 @@
 """Arrows point one way: jobs, mapreduce, then kernels and hdfs_utils, which do not meet."""
 
 import ast
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,43 +18,16 @@ PACKAGES = {
 #: The folders of ``mapreduce/`` from the ground up, and what stands beside them: imports of a
 #: folder are of those in front of it.
 FOLDERS = [
-    "errors",
-    "support",
-    "compat",
-    "runners",
-    "mrjob_patches",
-    "batches",
-    "job",
-    "runners.parallel",
-    "runners.hadoop",
-    "runners.emr",
-    "reduction",
-    "data",
-    "data.recipes",
-    "data.readers",
-    "data.splitting",
-    "models",
-    "models.layers",
-    "optim",
-    "plan",
-    "runs",
-    "strategies",
-    "strategies.sync",
-    "strategies.averaging",
-    "strategies.tournament",
-    "strategies.downpour",
-    "executors",
-    "algorithms",
-    "inference",
-    "executors.gang",
-    "training",
-    "launch",
-    "tracing",
-    "tracing.training",
-    "tracing.notebook",
-    "__init__",
-    "testing",
-    "cli",
+    *("errors", "support", "compat"),
+    *("runners", "mrjob_patches", "batches", "job"),
+    *("runners.parallel", "runners.hadoop", "runners.emr", "reduction"),
+    *("data", "data.recipes", "data.readers", "data.splitting"),
+    *("models", "models.layers", "optim", "plan", "runs"),
+    *("strategies", "strategies.sync", "strategies.averaging"),
+    *("strategies.tournament", "strategies.downpour"),
+    *("executors", "algorithms", "inference", "executors.gang", "training", "launch"),
+    *("tracing", "tracing.training", "tracing.notebook"),
+    *("__init__", "testing", "cli"),
 ]
 
 
@@ -157,19 +129,3 @@ def test_kernels_need_numpy_and_numba_only():
 def test_job_names_do_not_shadow_the_standard_library():
     names = {path.stem for path in (ROOT / "jobs").glob("*.py")}
     assert not names & sys.stdlib_module_names
-
-
-@pytest.mark.parametrize(
-    ("module", "heavy"),
-    [
-        ("mapreduce.cli.main", ["numpy", "numba", "pyarrow", "mrjob", "rich"]),
-        ("mapreduce.plan.flags", ["numpy", "numba", "pyarrow", "mrjob"]),
-        ("mapreduce.runs.flags", ["numpy", "numba", "pyarrow", "mrjob"]),
-        ("mapreduce.runners.emr.traits", ["numpy", "numba", "pyarrow", "mrjob", "boto3"]),
-        ("mapreduce.job", ["numpy", "numba", "pyarrow"]),
-    ],
-)
-def test_nothing_slow_is_imported_before_it_is_needed(module, heavy):
-    code = f"import sys, {module}; print([n for n in {heavy!r} if n in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
