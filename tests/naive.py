@@ -406,14 +406,6 @@ def mask(block):
 # Optimizers: one parameter, from the gradients of all steps to its values after each
 
 
-def sgd(value, gradients, rates, weight_decay):
-    values = []
-    for gradient, rate in zip(gradients, rates, strict=True):
-        value = value - rate * (gradient + weight_decay * value)
-        values.append(value)
-    return values
-
-
 def momentum(value, gradients, rates, weight_decay, decay):
     """Polyak 1964, as torch.optim.SGD has it."""
     values, velocity = [], 0.0
@@ -422,6 +414,9 @@ def momentum(value, gradients, rates, weight_decay, decay):
         value = value - rate * velocity
         values.append(value)
     return values
+
+
+sgd = partial(momentum, decay=0.0)
 
 
 def adagrad(value, gradients, rates, weight_decay, epsilon=1e-8):

@@ -114,9 +114,9 @@ def test_without_a_home_there_is_a_temporary_folder(tmp_path, monkeypatch):
 OTHER = 65534
 
 
-def squatted(base, what):
+def squatted(base, what, name="gradreduce-1"):
     """Have another user prepare something in, or on the way to, a folder that all may write to."""
-    way = base / "gradreduce-1"
+    way = base / name
     if what == "link":
         (base / "mine").mkdir(0o700)
         way.symlink_to(base / "mine")
@@ -174,14 +174,8 @@ def test_a_node_unpacks_code_into_no_folder_that_somebody_else_made(base, what, 
     monkeypatch.setattr(bootstrap.tempfile, "tempdir", str(base))
     monkeypatch.chdir(base)
     folder = base / f"gradreduce-tasks-{os.getuid()}"
-    if what == "link":
-        (base / "theirs").mkdir(0o700)
-        folder.symlink_to(base / "theirs")
-    elif what != "nothing":
-        folder.mkdir(0o700)
-        folder.chmod(0o777 if what == "mode" else 0o700)
-        if what == "owner":
-            os.chown(folder, OTHER, OTHER)
+    if what != "nothing":
+        squatted(base, what, folder.name)
     found = Path(bootstrap.private_folder())
     assert (found == folder) == (what == "nothing")
     assert found.lstat().st_mode & 0o777 == 0o700

@@ -61,7 +61,7 @@ def test_numbers_as_targets(device, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("loss", CLASSIFIERS)
-@pytest.mark.parametrize("far", [40.0, 800.0, 1e4])
+@pytest.mark.parametrize("far", [40.0, 800.0, 1e4, math.inf])
 def test_far_scores(device, loss, dtype, far):
     """What is right costs nothing, and what is wrong costs its distance; nothing overflows."""
     scores = np.array([far, -far, far, -far], dtype)
@@ -83,19 +83,6 @@ def test_nan_is_seen_and_stays_in_its_row(device, loss, dtype, where):
     scores[where] = math.nan
     assert math.isnan(dispatch.get("linear_loss", device)(loss, scores, np.array([0, 1, 1])))
     assert np.flatnonzero(np.isnan(scores)).tolist() == [where]
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("loss", CLASSIFIERS)
-def test_infinities(device, loss, dtype):
-    """On the right side they are certain, on the wrong one their loss is infinite."""
-    kernel = dispatch.get("linear_loss", device)
-    right = np.array([math.inf, -math.inf], dtype)
-    assert kernel(loss, right, np.array([1, 0])) == 0
-    assert not right.any()
-    wrong = np.array([math.inf, -math.inf], dtype)
-    assert kernel(loss, wrong, np.array([0, 1])) == math.inf
-    assert wrong.tolist() == ([math.inf, -math.inf] if loss == "squared_hinge" else [1, -1])
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -101,13 +101,10 @@ class TestWordCounter:
         check(block, 2)
 
     @pytest.mark.parametrize("size", [*range(1, 12), 255, 256, 257, 3_000_000])
-    @pytest.mark.parametrize("end", [b"", b"\n", " é\n".encode()])
-    def test_long_words(self, size, end):
+    def test_long_words(self, size):
         word, other = b"x" * size, b"x" * (size - 1) + b"y"
-        counter = WordCounter(2)
-        counter.add(b"%s %s %s%s" % (word, other, word.upper(), end))
-        expected = {word: 2, other: 1}
-        assert counted(counter) == (expected | {"é".encode(): 1} if end[1:] else expected)
+        for end in (b"", b"\n", " é\n".encode()):
+            check(b"%s %s %s%s" % (word, other, word.upper(), end), 2)
 
     def test_growth(self):
         text = b" ".join(b"w%d" % (i * i % 30011) for i in range(60000))
