@@ -48,25 +48,18 @@ WITH_COMMANDS = {"mr_grep", "mr_words_containing_u_freq_count"}
 #: What mr_phone_to_url uses of the package warcio: records of a file, one for each line.
 WARCIO = """
 from io import BytesIO
-
-
-class Record:
-    rec_type = "conversion"
-
-    def __init__(self, line):
-        self.url, _, self.text = line.partition(b" ")
-        self.rec_headers = self
-
-    def get_header(self, name):
-        known = {"Content-Type": "text/plain", "WARC-Target-URI": self.url.decode()}
-        return known.get(name)
-
-    def content_stream(self):
-        return BytesIO(self.text)
+from types import SimpleNamespace
 
 
 def ArchiveIterator(file):
-    return map(Record, file)
+    for line in file:
+        url, _, text = line.partition(b" ")
+        known = {"Content-Type": "text/plain", "WARC-Target-URI": url.decode()}
+        yield SimpleNamespace(
+            rec_type="conversion",
+            rec_headers=SimpleNamespace(get_header=known.get),
+            content_stream=lambda text=text: BytesIO(text),
+        )
 """
 
 
