@@ -2,6 +2,7 @@
 
 import ast
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ def folder(path: Path) -> str:
     return ".".join(parts[:-1]) or path.stem
 
 
+@cache
 def arrows() -> dict[str, set[str]]:
     """What each module imports of ``mapreduce``, within functions and for types alone, too."""
     known = modules()
