@@ -7,16 +7,12 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hdfs_utils.errors import CreateError, StorageError
-from mapreduce.data import importer, manifest, order, shards
+from mapreduce.data import importer, shards
 from mapreduce.data.copying import check_absent
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.errors import DataError, OutputError
-
-DTYPES = ["uint8", "float32", "float64"]
 
 IMPORT = """
 import os, resource, sys
@@ -44,97 +40,6 @@ def run(out, rows, chunks, size=0, each=lambda: None):
 
 def entries(folder):
     return sorted(path.name for path in folder.iterdir())
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("labelled", [True, False])
-def test_dataset_is_the_rows_sorted_by_key(
-    tmp_path, tiny_shards, rows, source, read, dtype, labelled
-):
-    made = rows(50 if dtype != "uint8" else 85, dtype)
-    made = made if labelled else Rows(made.features, None)
-    written = import_rows(source(made, [20, 30]), tmp_path / "out", seed=9)
-    by_key = np.argsort(order.keys(9, 0, 0, len(made.features)), kind="stable")
-    features, labels = read(tmp_path / "out")
-    assert features.dtype == dtype
-    assert np.array_equal(features, made.features[by_key])
-    if labelled:
-        assert np.array_equal(labels, made.labels[by_key])
-    assert written == manifest.load(tmp_path / "out")
-    assert len(written.shards) > 1
-    assert entries(tmp_path / "out") == ["manifest.json", *(s.file for s in written.shards)]
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    cuts=st.lists(st.integers(0, 90), max_size=8).map(sorted),
-    size=st.sampled_from([0, 1, 2_000, 3_000, 4_000, 100_000, 10**12]),
-)
-def test_chunks_and_buckets_do_not_matter(tiny, rows, source, tmp_path_factory, cuts, size):
-    folder = tmp_path_factory.mktemp("chunks")
-    made = rows(90)
-    with tiny() as patch:
-        patch.setattr(importer, "BUCKET_BYTES", 1000)
-        one = import_rows(source(made), folder / "one", seed=4)
-        other = import_rows(source(made, cuts, size), folder / "other", seed=4)
-    assert other.sha256 == one.sha256
-    for name in entries(folder / "one"):
-        assert (folder / "other" / name).read_bytes() == (folder / "one" / name).read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("size", "buckets"), [(0, 1), (1999, 1), (2000, 2), (3000, 4), (5000, 8), (10**9, 256)]
-)
-def test_number_of_buckets(tmp_path, monkeypatch, rows, source, size, buckets):
-    monkeypatch.setattr(importer, "BUCKET_BYTES", 1000)
-    made = source(rows(90), [45], size)
-    seen = []
-
-    def watched():
-        for chunk in made.chunks:
-            yield chunk
-            seen.append(len(made_for[0]._paths))
-
-    original, made_for = importer._Buckets.__init__, []
-
-    def watch(buckets, *args):
-        made_for.append(buckets)
-        original(buckets, *args)
-
-    monkeypatch.setattr(importer._Buckets, "__init__", watch)
-    import_rows(Source(watched(), (3,), 1.0, size, {}), tmp_path / "out", seed=0)
-    assert seen == [buckets, buckets]
-
-
-def test_seed_gives_the_order(tmp_path, rows, source, read):
-    made = rows(50)
-    datasets = [
-        import_rows(source(made), tmp_path / str(i), seed) for i, seed in enumerate([1, 1, 2])
-    ]
-    assert datasets[0].sha256 == datasets[1].sha256 != datasets[2].sha256
-    one, other = read(tmp_path / "0")[0], read(tmp_path / "2")[0]
-    assert not np.array_equal(one, other)
-    assert sorted(one.tolist()) == sorted(other.tolist())
-
-
-@pytest.mark.parametrize(
-    ("labels", "classes"),
-    [
-        ([3, -1, 3, 7], (-1, 3, 7)),
-        (["10", "9", "-2", "0"], (-2, 0, 9, 10)),
-        (["10", "9", "07", "9"], ("07", "10", "9")),
-        (["10", "9", "x", "9"], ("10", "9", "x")),
-        (["b", "é", "a", "B"], ("B", "a", "b", "é")),
-    ],
-)
-def test_classes_are_sorted(tmp_path, source, read, labels, classes):
-    made = Rows(np.arange(4, dtype=np.float32).reshape(4, 1), np.array(labels))
-    # The chunks show the labels in different orders.
-    written = import_rows(source(made, [1, 3]), tmp_path / "out", seed=0)
-    assert written.classes == classes
-    features, found = read(tmp_path / "out")
-    kind = type(classes[0])
-    assert [kind(labels[int(i)]) for i in features[:, 0]] == found.tolist()
 
 
 @pytest.mark.parametrize("exact", [20, 40, 60])

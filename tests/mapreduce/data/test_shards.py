@@ -51,15 +51,6 @@ def reopen(dataset, first, tmp_path_factory):
     return write_and_open
 
 
-def test_shards_cover_the_rows(dataset):
-    manifest = manifests.load(dataset)
-    assert [[batch.rows for batch in shard.batches] for shard in manifest.shards] == [
-        [4, 4, 4, 4, 4],
-        [4, 4, 4, 4, 4],
-        [4, 4, 2],
-    ]
-
-
 def test_digests_are_those_of_the_files(dataset):
     for entry in manifests.load(dataset).shards:
         content = (dataset / entry.file).read_bytes()
@@ -79,37 +70,6 @@ def test_arrow_reads_a_shard(dataset, values):
     assert table.schema.names == ["features", "label", "row"]
     assert np.array_equal(table["features"].to_pylist(), values[0][:20])
     assert table["label"].to_pylist() == values[1][:20].tolist()
-
-
-@pytest.mark.parametrize("dtype", ["uint8", "float32", "float64"])
-@pytest.mark.parametrize("columns", [1, 3, 784])
-def test_views_for_every_type(tmp_path, tiny_shards, dataset, dtype, columns):
-    features = np.arange(24 * columns).astype(dtype).reshape(24, columns)
-    entry = datasets.write_shard(tmp_path / "shard", features, None)
-    described = replace(
-        manifests.load(dataset),
-        dtype=dtype,
-        features=columns,
-        classes=None,
-        target=None,
-        class_rows=None,
-        scale=0.5,
-    )
-    shard = Shard(tmp_path / "shard", entry, described)
-    file = np.frombuffer(shard._view, np.uint8)
-    for start in range(0, 24, entry.batches[0].rows):
-        batch = shard.rows(start, min(24, start + entry.batches[0].rows))
-        assert np.array_equal(batch.features, features[start : start + batch.rows])
-        assert np.shares_memory(batch.features, file)
-        assert batch.labels is None
-        assert batch.scale == 0.5
-
-
-def test_same_content_gives_the_same_bytes(tmp_path, tiny_shards, rows):
-    made = rows(20)
-    labels = made.labels.astype(np.int32)
-    entries = [datasets.write_shard(tmp_path / name, made.features, labels) for name in "ab"]
-    assert entries[0] == replace(entries[1], file="a")
 
 
 @settings(max_examples=300, deadline=None)
@@ -137,21 +97,6 @@ def test_flipped_bit_is_found_when_touched(first, values, reopen, data):
     with pytest.raises(DataError, match=where):
         shard.rows(0, 20)
     with pytest.raises(DataError, match=where):
-        reopen(damaged).verify()
-
-
-@settings(max_examples=100, deadline=None)
-@given(data=st.data())
-def test_overwritten_bytes_are_found(first, reopen, data):
-    content, _ = first
-    start = data.draw(st.integers(0, len(content) - 1))
-    other = data.draw(st.binary(min_size=1, max_size=len(content) - start))
-    damaged = content[:start] + other + content[start + len(other) :]
-    if damaged == content:
-        return
-    with pytest.raises(DataError, match=r"shard-00000\.arrow is damaged"):
-        reopen(damaged).rows(0, 20)
-    with pytest.raises(DataError, match=r"shard-00000\.arrow is damaged"):
         reopen(damaged).verify()
 
 
@@ -201,24 +146,6 @@ def test_folder_in_place_of_a_shard(copy):
     (copy / "shard-00000.arrow").unlink()
     (copy / "shard-00000.arrow").mkdir()
     with pytest.raises(DataError, match="was truncated or replaced"):
-        Dataset(copy).shard(0)
-
-
-def test_shard_that_is_no_arrow_file(copy):
-    path = copy / "shard-00000.arrow"
-    manifest = manifests.load(copy)
-    content = b"x" * manifest.shards[0].bytes
-    path.write_bytes(content)
-    batches = manifest.shards[0].batches
-    text = (copy / MANIFEST).read_text()
-    digests = {manifest.shards[0].sha256: content}
-    rest = manifest.shards[0].bytes - sum(batch.length for batch in batches)
-    digests[manifest.shards[0].rest_sha256] = content[:rest]
-    digests |= {batch.sha256: content[: batch.length] for batch in batches}
-    for digest, part in digests.items():
-        text = text.replace(digest, hashlib.sha256(part).hexdigest())
-    datasets.rewrite_manifest(copy, json.loads(text))
-    with pytest.raises(DataError, match=f"{path} is not a shard"):
         Dataset(copy).shard(0)
 
 

@@ -1,4 +1,4 @@
-"""Sparse rows, numbers to be predicted and weights, from a source to a batch; oracle: SciPy."""
+"""Rows, dense and sparse, labels and weights, from a source to a batch; oracle: SciPy."""
 
 import itertools
 import shutil
@@ -44,38 +44,34 @@ def theirs(rows):
 
 def same(one, other):
     """Equal entry by entry, stored zeros too."""
-    return (
-        one.shape == other.shape
-        and one.dtype == other.dtype
-        and np.array_equal(one.indptr, other.indptr)
-        and np.array_equal(one.indices, other.indices)
-        and np.array_equal(one.data, other.data)
+    parts = ["indptr", "indices", "data"] if scipy.sparse.issparse(one) else ["real"]
+    return (one.shape, one.dtype) == (other.shape, other.dtype) and all(
+        np.array_equal(getattr(one, part), getattr(other, part)) for part in parts
     )
 
 
-def sparse_source(made, labels, weights, cuts=(), size=0):
-    pieces = [slice(*pair) for pair in itertools.pairwise([0, *cuts, made.shape[0]])]
-    return Source(
-        [
-            Rows(
-                ours(made)[piece],
-                None if labels is None else labels[piece],
-                None if weights is None else weights[piece],
-            )
-            for piece in pieces
-        ],
-        (COLUMNS,),
-        1.0,
-        size,
-        {"format": "memory", "files": ["memory"]},
-    )
+def source_of(features, labels=None, weights=None, cuts=(), size=0):
+    """Rows, dense or in SciPy's form, cut into chunks at the given places."""
+    rows = ours(features) if scipy.sparse.issparse(features) else features
+    chunks = [
+        Rows(
+            rows[start:stop],
+            *(None if one is None else one[start:stop] for one in (labels, weights)),
+        )
+        for start, stop in itertools.pairwise([0, *cuts, features.shape[0]])
+    ]
+    description = {"format": "memory", "files": ["memory"]}
+    return Source(chunks, features.shape[1:], 1.0, size, description)
 
 
 def read_all(folder):
     data = Dataset(folder)
     batches = [data.shard(i).rows(0, entry.rows) for i, entry in enumerate(data.manifest.shards)]
+    features = [batch.features for batch in batches]
+    is_sparse = isinstance(features[0], Csr)
+    joined = scipy.sparse.vstack([*map(theirs, features)], "csr") if is_sparse else None
     return (
-        scipy.sparse.vstack([theirs(batch.features) for batch in batches], format="csr"),
+        joined if is_sparse else np.concatenate(features),
         *(
             None if getattr(batches[0], name) is None
             else np.concatenate([getattr(batch, name) for batch in batches])
@@ -84,20 +80,34 @@ def read_all(folder):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
+LAYOUTS = {
+    "sparse": matrix,
+    "dense": lambda rows, dtype="float32": (
+        np.arange(rows * COLUMNS).reshape(rows, -1).astype(dtype)
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("layout", "dtype"),
+    [*itertools.product(LAYOUTS, ["float32", "float64"]), ("dense", "uint8")],
+)
 @pytest.mark.parametrize("target", ["class", "number", None])
 @pytest.mark.parametrize("weighted", [True, False])
-def test_sparse_dataset_is_the_rows_sorted_by_key(tmp_path, tiny_shards, dtype, target, weighted):
-    made = matrix(90, dtype)
+def test_a_dataset_is_the_rows_sorted_by_key(
+    tmp_path, tiny_shards, layout, dtype, target, weighted
+):
+    made = LAYOUTS[layout](90, dtype)
     random = np.random.default_rng(1)
     labels = {"class": random.integers(3, 6, 90), "number": random.normal(size=90), None: None}
     weights = random.random(90) if weighted else None
-    source = sparse_source(made, labels[target], weights, [20, 20, 30])
+    source = source_of(made, labels[target], weights, [20, 20, 30])
     written = import_rows(source, tmp_path / "out", seed=9)
     by_key = np.argsort(order.keys(9, 0, 0, 90), kind="stable")
     features, found, found_weights = read_all(tmp_path / "out")
     assert same(features, made[by_key])
-    assert (written.layout, written.nonzeros, written.features) == ("sparse", made.nnz, COLUMNS)
+    nonzeros = made.size if layout == "dense" else made.nnz
+    assert (written.layout, written.nonzeros, written.features) == (layout, nonzeros, COLUMNS)
     assert (written.target, written.weighted, written.dtype) == (target, weighted, dtype)
     assert written == manifests.load(tmp_path / "out")
     assert len(written.shards) > 1
@@ -112,43 +122,35 @@ def test_sparse_dataset_is_the_rows_sorted_by_key(tmp_path, tiny_shards, dtype, 
     if target == "number":
         assert found.dtype == np.float64
         assert np.array_equal(found, labels["number"][by_key])
+    elif target is None:
+        assert found is None
     if weighted:
         assert np.array_equal(found_weights, weights[by_key])
     Dataset(tmp_path / "out").verify()
+    files = {"manifest.json", *(shard.file for shard in written.shards)}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == files
 
 
 @settings(max_examples=25)
 @given(
     cuts=st.lists(st.integers(0, 90), max_size=8).map(sorted),
-    size=st.sampled_from([0, 2_000, 4_000, 10**12]),
-    density=st.sampled_from([0.0, 0.05, 0.5]),
+    size=st.sampled_from([0, 1, 2_000, 4_000, 100_000, 10**12]),
+    made=st.sampled_from(
+        [*(matrix(90, density=d) for d in (0.0, 0.05, 0.5)), LAYOUTS["dense"](90)]
+    ),
 )
-def test_chunks_and_buckets_do_not_matter(tiny, tmp_path_factory, cuts, size, density):
-    folder = tmp_path_factory.mktemp("chunks")
-    made, weights = matrix(90, density=density), np.arange(90.0)
+def test_chunks_and_buckets_do_not_matter(tiny, tmp_path_factory, cuts, size, made):
+    folder, numbers = tmp_path_factory.mktemp("chunks"), np.arange(90.0)
     with tiny() as patch:
         patch.setattr(importer, "BUCKET_BYTES", 1000)
-        one = import_rows(sparse_source(made, weights, weights), folder / "one", seed=4)
-        other = import_rows(
-            sparse_source(made, weights, weights, cuts, size), folder / "other", seed=4
-        )
-    assert other.sha256 == one.sha256
-    names = {path.name for path in (folder / "one").iterdir()}
-    assert names == {path.name for path in (folder / "other").iterdir()}
+        for name, given in (("one", ()), ("other", (cuts, size))):
+            import_rows(source_of(made, numbers, numbers, *given), folder / name, seed=4)
+    one, other = (
+        {path.name: path.read_bytes() for path in (folder / name).iterdir()}
+        for name in ("one", "other")
+    )
+    assert one == other
     shutil.rmtree(folder)
-
-
-def test_dense_rows_with_numbers_and_weights(tmp_path, tiny_shards):
-    features = np.arange(180, dtype=np.float64).reshape(60, 3)
-    weights = np.arange(60.0)
-    rows = Rows(features, features[:, 0] / 7, weights)
-    written = import_rows(Source([rows], (3,), 1.0, 0, {}), tmp_path / "out", seed=0)
-    assert (written.layout, written.nonzeros, written.target) == ("dense", 180, "number")
-    batch = Dataset(tmp_path / "out").shard(0).rows(1, 7)
-    by_key = np.argsort(order.keys(0, 0, 0, 60), kind="stable")[1:7]
-    assert np.array_equal(batch.features, features[by_key])
-    assert np.array_equal(batch.labels, features[by_key, 0] / 7)
-    assert np.array_equal(batch.weights, weights[by_key])
 
 
 def test_record_batches_follow_the_average_row():
@@ -166,7 +168,7 @@ def folder(tiny, tmp_path_factory):
     """70 sparse rows with classes and weights, in several shards and record batches."""
     out = tmp_path_factory.mktemp("sparse") / "data"
     with tiny():
-        source = sparse_source(matrix(70), np.arange(70) % 3, np.arange(70) / 8)
+        source = source_of(matrix(70), np.arange(70) % 3, np.arange(70) / 8)
         import_rows(source, out, seed=2)
     return out
 
