@@ -3,7 +3,6 @@ import sys
 import numpy as np
 import pytest
 
-from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import digits
 from mapreduce.errors import UsageError
 
@@ -38,15 +37,6 @@ def test_classes_are_split_evenly(splits):
     counts = {name: np.bincount(labels, minlength=10) for name, (_, labels) in splits.items()}
     whole = counts["train"] + counts["test"]
     assert np.abs(counts["test"] - whole * digits.TEST_ROWS / 1797).max() < 1
-
-
-def test_import(tmp_path, read, splits):
-    for name, source in digits.sources().items():
-        written = import_rows(source, tmp_path / name, seed=0)
-        assert written.classes == tuple(range(10))
-        features, labels = read(tmp_path / name)
-        expected = np.c_[splits[name]]
-        assert sorted(np.c_[features, labels].tolist()) == sorted(expected.tolist())
 
 
 def test_without_scikit_learn(monkeypatch):

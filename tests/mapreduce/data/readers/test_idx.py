@@ -230,18 +230,3 @@ def test_huge_sizes_in_a_short_file(write, packed, sizes):
 def test_missing_labels(write, tmp_path):
     with pytest.raises(MissingInputError, match=f"{tmp_path}/none does not exist"):
         idx.source([write("images", values("u1", (5, 3)))], tmp_path / "none")
-
-
-@pytest.mark.parametrize(("split", "count"), [("train", 60), ("t10k", 10)])
-def test_files_as_those_of_fashion_mnist(write, tmp_path, read, split, count):
-    """Names, types, shapes and compression; ten classes, of which each has as many images."""
-    pixels = np.random.default_rng(count).integers(0, 256, (count, 28, 28), np.uint8)
-    labels = (np.arange(count) * 7 % 10).astype(np.uint8)
-    images = write(f"{split}-images-idx3-ubyte.gz", pixels, packed=True)
-    classes = write(f"{split}-labels-idx1-ubyte.gz", labels, packed=True)
-    written = import_rows(idx.source([images], classes), tmp_path / "out", seed=3)
-    assert (written.rows, written.shape, written.scale) == (count, (28, 28), 1 / 255)
-    assert (written.classes, written.class_rows) == (tuple(range(10)), (count // 10,) * 10)
-    features, found = read(tmp_path / "out")
-    expected = {pixels[row].tobytes(): labels[row] for row in range(count)}
-    assert [expected[row.tobytes()] for row in features] == found.tolist()

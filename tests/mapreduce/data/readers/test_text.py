@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from mapreduce.cli.main import main
-from mapreduce.data import manifest, order
+from mapreduce.data import manifest
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import text
 from mapreduce.data.shards import Dataset
@@ -38,14 +38,6 @@ def test_rows_are_consecutive_and_labels_follow(write, monkeypatch, sequence, ch
     assert read(text.source([write(CONTENT, packed=packed)], sequence)) == pieces(CONTENT, sequence)
 
 
-def test_every_byte_but_the_first_is_predicted_once(write):
-    rows, labels = read(text.source([write(CONTENT[:193])], 64))
-    predicted = [
-        byte for row, label in zip(rows, labels, strict=True) for byte in [*row[1:], label]
-    ]
-    assert bytes(predicted) == CONTENT[1:193]
-
-
 def test_a_row_does_not_go_on_in_another_file(write, tmp_path):
     first, second = CONTENT[:200], CONTENT[300:495]
     source = text.source([write(first), write(second, "more.txt")], 64)
@@ -66,15 +58,6 @@ def test_the_classes_are_all_bytes(write, tmp_path):
     batch = Dataset(tmp_path / "out").shard(0).rows(0, 3)
     assert batch.labels.tolist() == [ord("a")] * 3
     assert batch.features.tolist() == [list(b"abc")] * 3
-
-
-def test_order_is_that_of_the_seed(write, tmp_path):
-    import_rows(text.source([write(CONTENT)], 64), tmp_path / "out", seed=6)
-    rows, labels = pieces(CONTENT, 64)
-    by_key = np.argsort(order.keys(6, 0, 0, len(rows)), kind="stable")
-    batch = Dataset(tmp_path / "out").shard(0).rows(0, len(rows))
-    assert np.array_equal(batch.features, np.array(rows)[by_key])
-    assert np.array_equal(batch.labels, np.array(labels)[by_key])
 
 
 def test_without_labels(write, tmp_path):
