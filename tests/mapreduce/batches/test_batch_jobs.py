@@ -252,16 +252,6 @@ class TestRecords:
         lines, _ = run(batch_jobs.RecordsThenText, runner, folder)
         assert lines == [f'"all"\t{sum(range(500))}'.encode()]
 
-    def test_parts_are_shared_out_evenly(self, tmp_path):
-        path = tmp_path / "t.parquet"
-        parquet.write_table(TABLE, path, row_group_size=10)
-        job = batch_jobs.Records(["--no-conf", *RUNNERS["fork"], str(path)])
-        with job.make_runner() as made:
-            (given,) = made._input_paths
-            lines = Path(given).read_bytes().splitlines()
-            assert len(lines) == 50
-            assert len(set(map(len, lines))) == 1
-
     @pytest.mark.parametrize("runner", ["inline", "fork"])
     def test_no_rows(self, tmp_path, runner):
         parquet.write_table(TABLE[:0], tmp_path / "t.parquet")
@@ -310,11 +300,6 @@ class TestRecords:
         with pytest.raises(MissingInputError, match=r"t\.parquet does not exist"):
             run(batch_jobs.Records, "inline", tmp_path / "t.parquet")
 
-    def test_a_file_of_references_by_hand(self, write):
-        path = write('["/a.parquet", 0]\n', "references")
-        with pytest.raises(UsageError, match="expected a file of records"):
-            run(batch_jobs.Records, "inline", path)
-
 
 class TestErrors:
     @pytest.mark.parametrize(
@@ -333,12 +318,6 @@ class TestErrors:
         ):
             with pytest.raises(TaskFailedException, match=rf"(?s){message}.*{path}"):
                 run(job_class, "fork", "--do", do, path)
-
-    def test_where_a_mapper_failed(self, text, folder):
-        with pytest.raises(TaskFailedException, match=r"of .*words\.txt that begin with b'"):
-            run(batch_jobs.Broken, "fork", text)
-        with pytest.raises(TaskFailedException, match=r"\d+ rows of .*a\.parquet, part \d"):
-            run(batch_jobs.BrokenRecords, "fork", folder / "a.parquet")
 
     @pytest.mark.parametrize("runner", ["inline", "local", "fork"])
     def test_notes(self, folder, runner, caplog):

@@ -18,8 +18,6 @@ from mapreduce.batches.pairs import (
     decode_lines,
     encode_columns,
     is_columns,
-    is_json,
-    is_keyed,
     line_writer,
     pairs_of,
 )
@@ -42,9 +40,6 @@ class Compact(mrjob_protocol.StandardJSONProtocol):
 
 class Renamed(mrjob_protocol.StandardJSONProtocol):
     """The same bytes."""
-
-    def read_key(self, line):
-        return self.read(line)[0], None
 
 
 # What may stand in a string: letters that JSON escapes, that UTF-8 takes 1 to 4 bytes for.
@@ -175,15 +170,10 @@ class TestPairsOf:
         assert found[0] == ("k", 1)
         assert found[2] == ("k", 2)
         assert len(found) == 4
-        for key, value in (found[1], found[3]):
+        # One batch may also be returned.
+        for key, value in (found[1], found[3], *pairs_of(batch)):
             assert is_columns(key)
             assert (key.to_pylist(), value.to_pylist()) == ([1, 2], ["a", "b"])
-
-    def test_a_batch_that_is_returned(self):
-        batch = pa.record_batch([[1, 2], ["a", "b"]], names=["x", "y"])
-        ((key, value),) = pairs_of(batch)
-        assert (key.to_pylist(), value.to_pylist()) == ([1, 2], ["a", "b"])
-        assert list(pairs_of(batch[:0])) == []
 
     def test_nothing(self):
         assert list(pairs_of(None)) == list(pairs_of([])) == []
@@ -194,12 +184,6 @@ class TestPairsOf:
         found = list(pairs_of([batch]))
         assert [len(key) for key, _ in found] == [3, 3, 2]
         assert [n for key, _ in found for n in key.to_pylist()] == list(range(8))
-
-    @pytest.mark.parametrize("names", [["a"], ["a", "b", "c"]])
-    def test_batches_of_other_than_two_columns(self, names):
-        batch = pa.record_batch([[1]] * len(names), names=names)
-        with pytest.raises(TypeError, match=f"two columns.*found {len(names)}: {', '.join(names)}"):
-            list(pairs_of([batch]))
 
     @pytest.mark.parametrize(
         "result",
@@ -413,27 +397,3 @@ class TestOnePair:
         decoder = Decoder(JSON._loads)
         assert [decoder[b"%d" % n] for n in range(9)] == list(range(9))
         assert len(decoder) == 3
-
-
-PROTOCOLS = [
-    (mrjob_protocol.StandardJSONProtocol, True, True),
-    (Renamed, True, True),
-    *((kind, True, False) for kind in (Compact, mrjob_protocol.PickleProtocol)),
-    (mrjob_protocol.ReprProtocol, True, False),
-    *((kind, False, False) for kind in (Shouting, mrjob_protocol.StandardJSONValueProtocol)),
-    *(
-        (getattr(mrjob_protocol, f"{name}Protocol"), False, False)
-        for name in ("Text", "BytesValue")
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    ("function", "keyed", "json_too"),
-    [
-        *((getattr(kind(), name), *of) for kind, *of in PROTOCOLS for name in ("read", "write")),
-        *((one, False, False) for one in (len, str.upper, Renamed().read_key, JSON._loads)),
-    ],
-)
-def test_protocols_that_are_known(function, keyed, json_too):
-    assert (is_keyed(function), is_json(function)) == (keyed, json_too)
