@@ -16,11 +16,12 @@ import pytest
 from pyarrow import csv, orc, parquet
 
 from mapreduce.errors import Interrupted, MissingInputError, UsageError
-from mapreduce.job import Job, MRStep
+from mapreduce.job import Job
 from mapreduce.launch import run as launch
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.runners.parallel import commands, tasks
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner, TaskFailedException
+from quick import first_of
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
@@ -159,14 +160,12 @@ class TestText:
         assert +totals == counted(text)
         assert len(lines) > len(totals)
 
-    @pytest.mark.parametrize("runner", ["inline", "fork"])
-    @pytest.mark.parametrize("size", [1, 7, 1 << 20])
-    def test_any_size_of_blocks(self, text, runner, size, monkeypatch):
+    @pytest.mark.parametrize(
+        ("runner", "size"), [*itertools.product(["inline", "fork"], [1, 7, 1 << 20]), ("local", 64)]
+    )
+    def test_any_size_of_blocks_of_standard_input(self, text, runner, size, monkeypatch):
+        # Processes of the local runner have the size of the class.
         monkeypatch.setattr(batch_jobs.WordsSummed, "BATCH_BYTES", size)
-        assert summed(run(batch_jobs.WordsSummed, runner, text)[0]) == counted(text)
-
-    @pytest.mark.parametrize("runner", ["inline", "local", "fork"])
-    def test_standard_input(self, text, runner):
         with text.open("rb") as stdin:
             lines, _ = run(batch_jobs.WordsSummed, runner, stdin=stdin)
         assert summed(lines) == counted(text)
@@ -231,8 +230,8 @@ class TestRecords:
         ("name", "runner"),
         [
             *itertools.product(["RecordsSummed", "RecordsBatches"], ["inline", "fork"]),
-            ("RecordsBatches", "local"),
-            ("RecordsSummed", "forkserver"),
+            pytest.param("RecordsBatches", "local", marks=pytest.mark.slow),
+            pytest.param("RecordsSummed", "forkserver", marks=pytest.mark.slow),
         ],
     )
     def test_sums(self, folder, name, runner):
@@ -247,7 +246,7 @@ class TestRecords:
         pairs = zip(TABLE["name"].to_pylist(), TABLE["number"].to_pylist(), strict=True)
         assert sorted(lines) == sorted(f'"{k}"\t{v}'.encode() for k, v in pairs)
 
-    @pytest.mark.parametrize("runner", RUNNERS)
+    @pytest.mark.parametrize("runner", first_of("fork", "inline", "local", "forkserver"))
     def test_later_steps_take_text(self, folder, runner):
         lines, _ = run(batch_jobs.RecordsThenText, runner, folder)
         assert lines == [f'"all"\t{sum(range(500))}'.encode()]
@@ -341,32 +340,29 @@ class TestErrors:
         with pytest.raises(TaskFailedException, match=r"its column 'key' has none.*one key"):
             run(batch_jobs.MixedKeys, "fork", "-D", "mapreduce.job.reduces=1", text)
 
-    @pytest.mark.parametrize("kind", ["mapper", "reducer"])
-    @pytest.mark.parametrize("runner", ["inline", "fork"])
-    def test_two_methods_for_one_purpose(self, text, kind, runner):
+    @pytest.mark.parametrize(
+        "other", ["mapper", "mapper_raw", "mapper_cmd", "mapper_pre_filter", "reducer"]
+    )
+    def test_two_methods_for_one_purpose(self, text, other):
         class Twice(Job):
             pass
 
-        for name in (kind, f"{kind}_batch"):
-            setattr(Twice, name, lambda self, *arguments: None)
-        with pytest.raises(ValueError, match=f"Can't specify both {kind}_batch and {kind}$"):
-            run(Twice, runner, text)
+        batch = f"{other.partition('_')[0]}_batch"
+        for name in (other, batch):
+            setattr(Twice, name, lambda self, *arguments: "cat")
+        with pytest.raises(ValueError, match=f"Can't specify both {batch} and {other}$"):
+            run(Twice, "inline", text)
 
-    @pytest.mark.parametrize("other", ["mapper_raw", "mapper_cmd", "mapper_pre_filter", "mapper"])
-    def test_steps_with_two_mappers(self, other):
-        with pytest.raises(ValueError, match=f"Can't specify both mapper_batch and {other}$"):
-            MRStep(mapper_batch=print, **{other: "cat"})
-
-    @pytest.mark.parametrize("given", ["record", "Text", None, b"text"])
-    def test_batch_input(self, text, given, monkeypatch):
-        monkeypatch.setattr(batch_jobs.Words, "BATCH_INPUT", given)
-        with pytest.raises(UsageError, match=r"Words\.BATCH_INPUT: expected 'text' or 'records'"):
-            run(batch_jobs.Words, "inline", text)
-
-    @pytest.mark.parametrize("given", [0, -1, 1.5, None, True])
-    def test_batch_bytes(self, text, given, monkeypatch):
-        monkeypatch.setattr(batch_jobs.Words, "BATCH_BYTES", given)
-        with pytest.raises(UsageError, match=r"Words\.BATCH_BYTES: expected a number of at least"):
+    @pytest.mark.parametrize(
+        ("name", "given", "message"),
+        [
+            *(("BATCH_INPUT", x, "'text' or 'records'") for x in ("record", "Text", None, b"text")),
+            *(("BATCH_BYTES", x, "a number of at least") for x in (0, -1, 1.5, None, True)),
+        ],
+    )
+    def test_attributes_that_make_no_sense(self, text, name, given, message, monkeypatch):
+        monkeypatch.setattr(batch_jobs.Words, name, given)
+        with pytest.raises(UsageError, match=rf"Words\.{name}: expected {message}"):
             run(batch_jobs.Words, "inline", text)
 
     def test_records_for_a_textbook_mapper(self, text, monkeypatch):
