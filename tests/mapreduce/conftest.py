@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,8 @@ import numpy as np
 import pytest
 
 from mapreduce.data import shards
-from mapreduce.data.importer import Rows, Source, import_rows
-from mapreduce.data.shards import Dataset
-
-FEATURES, CLASSES = 3, 4
+from mapreduce.data.importer import import_rows
+from reading import in_memory
 
 
 @pytest.fixture
@@ -31,58 +28,6 @@ def write(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Path]
         return path
 
     return make
-
-
-@pytest.fixture(scope="session")
-def rows() -> Callable[..., Rows]:
-    """Random rows, no two alike, with labels."""
-
-    def make(count: int, dtype: str = "float32", seed: int = 0) -> Rows:
-        random = np.random.default_rng(seed)
-        features = random.permutation(count * FEATURES).reshape(count, FEATURES).astype(dtype)
-        return Rows(features, random.integers(0, CLASSES, count))
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def source() -> Callable[..., Source]:
-    """A source of rows, cut into chunks at the given places."""
-
-    def make(rows: Rows, cuts: Any = (), size: int = 0) -> Source:
-        places = [0, *cuts, len(rows.features)]
-        pieces = [slice(*pair) for pair in pairwise(places)]
-        return Source(
-            chunks=[
-                Rows(rows.features[piece], None if rows.labels is None else rows.labels[piece])
-                for piece in pieces
-            ],
-            shape=rows.features.shape[1:],
-            scale=1.0,
-            bytes=size,
-            description={"format": "memory", "files": ["memory"]},
-        )
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def read() -> Callable[[Path], tuple[Any, Any]]:
-    """All features and labels of a dataset, the labels as the source had them."""
-
-    def read_all(folder: Path) -> tuple[Any, Any]:
-        data = Dataset(folder)
-        batches = [
-            data.shard(i).rows(0, entry.rows) for i, entry in enumerate(data.manifest.shards)
-        ]
-        features = np.concatenate([batch.features for batch in batches])
-        if data.manifest.classes is None:
-            assert all(batch.labels is None for batch in batches)
-            return features, None
-        labels = np.concatenate([batch.labels for batch in batches])
-        return features, np.array(data.manifest.classes)[labels]
-
-    return read_all
 
 
 @pytest.fixture(scope="session")
@@ -108,11 +53,12 @@ def tiny_shards(tiny: Any) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def dataset(tiny: Any, rows: Any, source: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(tiny: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """50 rows in 3 shards of 5, 5 and 3 record batches; not to be changed."""
     out = tmp_path_factory.mktemp("dataset") / "data"
     with tiny():
-        import_rows(source(rows(50)), out, seed=1)
+        features = np.arange(150, dtype=np.float32).reshape(50, 3)
+        import_rows(in_memory(features, np.arange(50) % 4), out, seed=1)
     return out
 
 

@@ -18,12 +18,13 @@ import datasets
 from mapreduce.algorithms.standardise import standardise
 from mapreduce.data import manifest as manifests
 from mapreduce.data import standardisation
-from mapreduce.data.batch import Batch, Csr
+from mapreduce.data.batch import Batch
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
 from mapreduce.data.standardisation import combine, finish, moments
 from mapreduce.errors import DataError, MissingInputError, OutputError, UsageError
 from mapreduce.runs.execution import Execution
+from reading import dense, in_memory, rows_in
 
 COLUMNS = 5
 INLINE = Execution(runner="inline")
@@ -42,88 +43,49 @@ def matrix(rows, sparse, dtype="float64", seed=0):
     return (random.normal(size=(rows, COLUMNS)) * scales + means).astype(dtype)
 
 
-def as_features(made):
-    if scipy.sparse.issparse(made):
-        return Csr(made.indptr, made.indices, made.data, COLUMNS)
-    return made
-
-
-def as_oracle(features):
-    if isinstance(features, Csr):
-        used = slice(features.indptr[0], features.indptr[-1])
-        indptr = features.indptr - used.start
-        parts = (features.values[used], features.indices[used], indptr)
-        return scipy.sparse.csr_array(parts, features.shape)
-    return features
-
-
-def dense(features):
-    return features.to_dense() if isinstance(features, Csr) else np.asarray(features)
-
-
 def make(folder, made, weights=None, scale=1.0, labels=None):
-    rows = Rows(as_features(made), labels, weights)
-    return import_rows(Source([rows], (COLUMNS,), scale, 0, {}), folder, seed=0)
+    return import_rows(replace(in_memory(made, labels, weights), scale=scale), folder, seed=0)
 
 
 def read(folder):
-    data = Dataset(folder)
-    batches = [data.shard(i).rows(0, entry.rows) for i, entry in enumerate(data.manifest.shards)]
-    return (
-        np.concatenate([dense(batch.features) for batch in batches]),
-        *(
-            None
-            if getattr(batches[0], name) is None
-            else np.concatenate([getattr(batch, name) for batch in batches])
-            for name in ("labels", "weights")
-        ),
-    )
+    found = rows_in(folder)
+    return found._replace(features=dense(found.features))
 
 
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("kind", ["dense", "sparse", "bytes with a scale"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_dataset_is_standardised_as_by_the_oracle(tmp_path, tiny_shards, sparse, weighted, dtype):
+def test_dataset_is_standardised_as_by_the_oracle(tmp_path, tiny_shards, kind, weighted, dtype):
+    sparse, scale = kind == "sparse", 1 / 255 if kind == "bytes with a scale" else 1.0
     weights = np.random.default_rng(3).integers(0, 4, 150) / 2 if weighted else None
-    make(tmp_path / "data", matrix(150, sparse), weights, labels=np.arange(150) % 3)
+    made = matrix(150, sparse)
+    if scale != 1:
+        made = np.random.default_rng(0).integers(0, 256, made.shape, np.uint8)
+        made[:, 3] = 7
+    make(tmp_path / "data", made, weights, scale, np.arange(150) % 3)
     manifest, statistics = standardise(tmp_path / "data", tmp_path / "out", dtype, INLINE)
-    features, labels, kept_weights = read(tmp_path / "data")
-    given_as = scipy.sparse.csr_array(features) if sparse else features
-    scaler = StandardScaler(with_mean=not sparse).fit(given_as, sample_weight=kept_weights)
-    expected = dense_of(scaler.transform(given_as))
-    found, found_labels, found_weights = read(tmp_path / "out")
+    features, *kept = read(tmp_path / "data")
+    given_as = scipy.sparse.csr_array(features) if sparse else features * scale
+    scaler = StandardScaler(with_mean=not sparse).fit(given_as, sample_weight=kept[1])
+    expected = dense(scaler.transform(given_as))
+    found, *others = read(tmp_path / "out")
     tolerance = 1e-6 if dtype == "float32" else 1e-9
     assert np.allclose(found, expected, rtol=tolerance, atol=tolerance)
     assert np.allclose(statistics.scale, scaler.scale_, rtol=1e-10)
     assert statistics.constant.tolist() == ([] if sparse else [3])
-    assert np.array_equal(found_labels, labels)
-    assert weights is None or np.array_equal(found_weights, kept_weights)
+    # Labels, weights, and numbers in the source.
+    np.testing.assert_equal(others, kept)
     original = manifests.load(tmp_path / "data")
     assert (manifest.dtype, manifest.scale) == (dtype, 1.0)
     assert manifest.standardised.centred is not sparse
-    same = replace(manifest, dtype=original.dtype, shards=original.shards, standardised=None)
+    kept = ("dtype", "scale", "shards")
+    same = replace(manifest, standardised=None, **{name: getattr(original, name) for name in kept})
     assert same == original
     assert manifests.load(tmp_path / "out") == manifest
     assert len(manifest.shards) > 2
     Dataset(tmp_path / "out").verify()
     files = {"manifest.json", "standardisation.arrow", *(shard.file for shard in manifest.shards)}
     assert {path.name for path in (tmp_path / "out").iterdir()} == files
-
-
-def dense_of(made):
-    return made.toarray() if scipy.sparse.issparse(made) else made
-
-
-def test_bytes_with_a_scale(tmp_path):
-    pixels = np.random.default_rng(0).integers(0, 256, (60, COLUMNS), np.uint8)
-    make(tmp_path / "data", pixels, scale=1 / 255)
-    _, statistics = standardise(tmp_path / "data", tmp_path / "out", "float64", INLINE)
-    expected = StandardScaler().fit(read(tmp_path / "data")[0] / 255)
-    assert np.allclose(statistics.mean, expected.mean_, rtol=1e-13)
-    assert np.allclose(statistics.scale, expected.scale_, rtol=1e-13)
-    features = read(tmp_path / "out")[0]
-    assert np.allclose(features.mean(axis=0), 0, atol=1e-14)
-    assert np.allclose(features.std(axis=0), 1)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -141,28 +103,26 @@ def test_like_another(tmp_path, sparse):
     assert np.allclose(found, (read(tmp_path / "test")[0] - used.mean) / used.scale, rtol=1e-14)
 
 
-def digests(tmp_path, tiny, sparse, executions):
-    """Of the same data, standardised in several ways; seven record batches in four shards or so."""
+@pytest.mark.parametrize(
+    ("sparse", "executions"),
+    [
+        *(
+            (sparse, [*(("inline", n) for n in (1, 2, 3, 7)), *(("parallel", n) for n in (1, 3))])
+            for sparse in (False, True)
+        ),
+        pytest.param(True, [("inline", 1), ("local", 2)], marks=pytest.mark.slow),
+    ],
+)
+def test_runners_and_workers_do_not_change_a_bit(tmp_path, tiny, sparse, executions):
+    """Of seven record batches in four shards or so."""
     with tiny():
-        made = matrix(28, sparse)
-        make(tmp_path / "data", made, np.random.default_rng(3).random(28))
-    return {
-        standardise(tmp_path / "data", tmp_path / f"out{number}", "float32", execution)[0].sha256
-        for number, execution in enumerate(executions)
-    }
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_workers_do_not_change_a_bit(tmp_path, tiny, sparse):
-    inline = [Execution(runner="inline", workers=workers) for workers in (1, 2, 3, 7)]
-    parallel = [Execution(workers=workers) for workers in (1, 3)]
-    assert len(digests(tmp_path, tiny, sparse, [*inline, *parallel])) == 1
-
-
-@pytest.mark.slow
-def test_a_runner_that_starts_processes_of_its_own_does_not_change_a_bit(tmp_path, tiny):
-    executions = [INLINE, Execution(runner="local", workers=2)]
-    assert len(digests(tmp_path, tiny, True, executions)) == 1
+        make(tmp_path / "data", matrix(28, sparse), np.random.default_rng(3).random(28))
+    digests = set()
+    for runner, workers in executions:
+        how = Execution(runner=runner, workers=workers)
+        out = tmp_path / f"{runner}{workers}"
+        digests.add(standardise(tmp_path / "data", out, "float32", how)[0].sha256)
+    assert len(digests) == 1
 
 
 @given(
@@ -177,13 +137,13 @@ def test_moments_of_parts_make_those_of_the_whole(cuts, weighted, sparse, seed):
     if weighted is not None:
         weights = np.random.default_rng(seed).integers(weighted, 3, 60).astype(float)
         weights[7] = 1
-    features = as_features(made)
+    features = in_memory(made).chunks[0].features
     total = None
     for start, stop in itertools.pairwise(sorted({0, *cuts, 60})):
         part = slice(start, stop)
         batch = Batch(features[part], None, 0.5, None if weights is None else weights[part])
         total = moments(batch) if total is None else combine(total, moments(batch))
-    x = dense_of(made) * 0.5
+    x = dense(made) * 0.5
     mean = np.average(x, axis=0, weights=weights)
     variance = np.average((x - mean) ** 2, axis=0, weights=weights)
     assert total.rows == 60
@@ -211,25 +171,6 @@ def test_constant_features_are_found_in_spite_of_rounding(value, rows):
     assert statistics.scale.tolist() == [1.0]
 
 
-def test_what_cannot_be_standardised(tmp_path):
-    make(tmp_path / "data", matrix(30, False))
-    make(tmp_path / "sparse", matrix(30, True))
-    standardise(tmp_path / "data", tmp_path / "done", "float32", INLINE)
-    for data, like, expected in (
-        ("done", None, "done is already standardised"),
-        ("data", "sparse", "sparse is not standardised"),
-        ("sparse", "done", "cannot be standardised like .*: layout sparse, there dense"),
-    ):
-        with pytest.raises(DataError, match=expected):
-            like_folder = None if like is None else tmp_path / like
-            standardise(tmp_path / data, tmp_path / "out", "float32", INLINE, like_folder)
-    with pytest.raises(MissingInputError, match="is not a dataset"):
-        standardise(tmp_path / "no", tmp_path / "out", "float32", INLINE)
-    with pytest.raises(OutputError, match="exists already"):
-        standardise(tmp_path / "data", tmp_path / "done", "float32", INLINE)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "done", "sparse"]
-
-
 def images(folder, shape, rows=50, weights=None):
     """Bytes of channels with different means; the last row and column of the images are 0."""
     random = np.random.default_rng(5)
@@ -249,7 +190,7 @@ def test_channels_are_standardised_as_by_the_oracle(tmp_path, tiny_shards, shape
     _, statistics = standardise(
         tmp_path / "data", tmp_path / "out", "float64", INLINE, per_channel=True
     )
-    features, _, kept_weights = read(tmp_path / "data")
+    features, _, kept_weights, _ = read(tmp_path / "data")
     channels, positions = (shape[0] if len(shape) == 3 else 1), math.prod(shape[-2:])
     # A row for each position, a column for each channel.
     pixels = features.reshape(-1, channels, positions).swapaxes(1, 2).reshape(-1, channels) / 255
@@ -276,31 +217,29 @@ def test_a_channel_that_is_constant_is_not_divided(tmp_path):
     assert not read(tmp_path / "out")[0][:, :4].any()
 
 
-def test_channels_of_rows_that_are_no_images(tmp_path):
-    make(tmp_path / "flat", matrix(30, False))
+def test_what_cannot_be_standardised(tmp_path):
+    make(tmp_path / "data", matrix(30, False))
     make(tmp_path / "sparse", matrix(30, True))
-    images(tmp_path / "data", (3, 2, 2))
-    standardise(tmp_path / "data", tmp_path / "done", "float32", INLINE, per_channel=True)
-    for data, like, expected in (
-        ("flat", None, r"--per-channel: expected images, .* found dense rows of the shape \(5,\)"),
-        ("sparse", None, r"--per-channel: expected images, .* found sparse rows"),
-        ("data", "done", "--per-channel and --like contradict each other"),
+    images(tmp_path / "images", (3, 2, 2))
+    for name, per_channel in (("data", False), ("images", True)):
+        folder, out = tmp_path / name, tmp_path / f"{name} done"
+        standardise(folder, out, "float32", INLINE, per_channel=per_channel)
+    before = sorted(tmp_path.iterdir())
+    for name, like, per_channel, error, expected in (
+        ("data done", None, False, DataError, "done is already standardised"),
+        ("data", "sparse", False, DataError, "sparse is not standardised"),
+        ("sparse", "data done", False, DataError, "like .*: layout sparse, there dense"),
+        ("no", None, False, MissingInputError, "is not a dataset"),
+        ("data", None, True, UsageError, r"images, .* found dense rows of the shape \(5,\)"),
+        ("sparse", None, True, UsageError, "--per-channel: expected images, .* found sparse rows"),
+        ("images", "images done", True, UsageError, "--per-channel and --like contradict each oth"),
     ):
-        like_folder = None if like is None else tmp_path / like
-        with pytest.raises(UsageError, match=expected):
-            standardise(tmp_path / data, tmp_path / "out", "float32", INLINE, like_folder, True)
-    assert not (tmp_path / "out").exists()
-
-
-def test_damage_leaves_nothing(tmp_path, tiny_shards):
-    make(tmp_path / "data", matrix(150, False))
-    shard = tmp_path / "data/shard-00001.arrow"
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
-    with pytest.raises(Exception, match=r"shard-00001\.arrow is damaged"):
-        standardise(tmp_path / "data", tmp_path / "out", "float32", INLINE)
-    assert [path.name for path in tmp_path.iterdir()] == ["data"]
+        like = like and tmp_path / like
+        with pytest.raises(error, match=expected):
+            standardise(tmp_path / name, tmp_path / "out", "float32", INLINE, like, per_channel)
+    with pytest.raises(OutputError, match="exists already"):
+        standardise(tmp_path / "data", tmp_path / "data done", "float32", INLINE)
+    assert sorted(tmp_path.iterdir()) == before
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -109,6 +109,10 @@ def test_different_values_are_counted(values):
     expected = len(np.unique(column))
     assert count == expected if exact else count == pytest.approx(expected, rel=0.1)
     assert exact == (values <= 2000)
+    texts = summary.texts(pa.array(map(str, column[:20_000]), pa.string()))
+    assert (texts.values is None) == (values > summary.MOST_VALUES)
+    expected = len({*column[:20_000]})
+    assert summary.distinct(texts.hashes)[0] == pytest.approx(expected, rel=0.1)
 
 
 def test_long_texts_are_cut_for_messages():

@@ -15,7 +15,7 @@ from mapreduce.algorithms.standardise import standardise
 from mapreduce.data.columns import misfit
 from mapreduce.data.importer import import_rows
 from mapreduce.data.manifest import MANIFEST, RECIPE
-from mapreduce.data.readers import csv, libsvm, memory, opening
+from mapreduce.data.readers import csv, memory, opening
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
 from mapreduce.plan.settings import Settings
@@ -73,11 +73,6 @@ def test_columns_of_parquet(tmp_path):
     assert columns_of("b") == ("b",)
     assert columns_of("c") is None
     assert columns_of("b", "a") == ("b", "a=x", "a=y", "a (other)")
-
-
-def test_libsvm_has_no_names(tmp_path):
-    (tmp_path / "a").write_text("1 1:2\n")
-    assert libsvm.source([tmp_path / "a"], "classification", "float32").columns is None
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-import scipy.sparse
 from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.feature_extraction import FeatureHasher
@@ -18,7 +17,7 @@ from mapreduce.data.fields import MISSING
 from mapreduce.data.readers import csv as csv_reader
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.errors import DataError, UsageError
-from reading import chunks_of, read, source_of
+from reading import chunks_of, read, source_of, theirs
 
 
 @given(st.lists(st.text(max_size=20)))
@@ -55,7 +54,7 @@ def given_as(column):
 
 
 def equal(found, expected):
-    found = scipy.sparse.csr_array((found.values, found.indices, found.indptr), found.shape)
+    found = theirs(found)
     assert found.shape == expected.shape
     assert np.array_equal(found.indptr, expected.indptr)
     assert np.array_equal(found.indices, expected.indices)

@@ -13,6 +13,7 @@ from mapreduce.data import importer, shards
 from mapreduce.data.copying import check_absent
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.errors import DataError, OutputError
+from reading import in_memory, rows_in
 
 IMPORT = """
 import os, resource, sys
@@ -38,13 +39,21 @@ def run(out, rows, chunks, size=0, each=lambda: None):
 """
 
 
+def rows(count):
+    return Rows(np.arange(3 * count, dtype="f4").reshape(count, 3), np.arange(count) % 4)
+
+
+def source_of(count, cuts=()):
+    return in_memory(rows(count).features, rows(count).labels, cuts=cuts)
+
+
 def entries(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.mark.parametrize("exact", [20, 40, 60])
-def test_rows_that_fill_their_shards(tmp_path, tiny_shards, rows, source, exact):
-    written = import_rows(source(rows(exact)), tmp_path / "out", seed=0)
+def test_rows_that_fill_their_shards(tmp_path, tiny_shards, exact):
+    written = import_rows(source_of(exact), tmp_path / "out", seed=0)
     assert [shard.rows for shard in written.shards] == [20] * (exact // 20)
 
 
@@ -89,7 +98,7 @@ def test_memory_does_not_grow_with_the_source(tmp_path, monkeypatch, by_label):
 
 @pytest.mark.parametrize("error", [DataError("bad row"), KeyboardInterrupt(), OSError("lost")])
 @pytest.mark.parametrize("after", [0, 1, 3])
-def test_error_in_the_stream_leaves_nothing(tmp_path, rows, error, after):
+def test_error_in_the_stream_leaves_nothing(tmp_path, error, after):
     def stream():
         for _ in range(after):
             yield rows(100)
@@ -111,12 +120,12 @@ def test_no_rows(tmp_path, chunks):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
-def test_existing_output_is_refused_and_untouched(tmp_path, rows, source, kind):
+def test_existing_output_is_refused_and_untouched(tmp_path, kind):
     out = tmp_path / "out"
     inside = out / "mine" if kind == "folder" else out
     inside.parent.mkdir(exist_ok=True)
     inside.write_text("precious")
-    for refuse in (lambda: import_rows(source(rows(10)), out, seed=0), lambda: check_absent(out)):
+    for refuse in (lambda: import_rows(source_of(10), out, seed=0), lambda: check_absent(out)):
         with pytest.raises(OutputError, match=f"{out} exists already. Name another") as caught:
             refuse()
         assert caught.value.exit_code == 73
@@ -125,19 +134,19 @@ def test_existing_output_is_refused_and_untouched(tmp_path, rows, source, kind):
 
 
 @pytest.mark.parametrize("kind", ["empty folder", "new in new folders"])
-def test_output_may_be_an_empty_or_a_new_folder(tmp_path, rows, source, read, kind):
+def test_output_may_be_an_empty_or_a_new_folder(tmp_path, kind):
     out = tmp_path / "out"
     if kind == "empty folder":
         out.mkdir()
     else:
         out = tmp_path / "new" / "folder" / "out"
     # Chunks may be empty.
-    import_rows(source(rows(10), [0, 0, 5, 5, 10, 10]), out, seed=0)
-    assert len(read(out)[0]) == 10
+    import_rows(source_of(10, [0, 0, 5, 5, 10, 10]), out, seed=0)
+    assert len(rows_in(out).features) == 10
     assert entries(out.parent) == ["out"]
 
 
-def test_output_that_appears_meanwhile_is_kept(tmp_path, rows):
+def test_output_that_appears_meanwhile_is_kept(tmp_path):
     def stream():
         yield rows(10)
         (tmp_path / "out").mkdir()
@@ -158,15 +167,13 @@ def test_output_that_appears_meanwhile_is_kept(tmp_path, rows):
         ("pyarrow.OSFile", errno.EIO, StorageError, 74),
     ],
 )
-def test_an_error_of_the_disk_leaves_nothing(
-    tmp_path, monkeypatch, rows, source, where, number, error, code
-):
+def test_an_error_of_the_disk_leaves_nothing(tmp_path, monkeypatch, where, number, error, code):
     def fail(*_args, **_kwargs):
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(where, fail)
     with pytest.raises(error, match=os.strerror(number)) as caught:
-        import_rows(source(rows(10)), tmp_path / "out", seed=0)
+        import_rows(source_of(10), tmp_path / "out", seed=0)
     assert caught.value.exit_code == code
     monkeypatch.undo()
     assert entries(tmp_path) == []
@@ -209,11 +216,11 @@ def test_limit_on_file_sizes_leaves_nothing(in_process, tmp_path, limit, file):
 
 
 @pytest.mark.fault
-def test_killed_import_gives_no_dataset(in_process, tmp_path, rows, source):
+def test_killed_import_gives_no_dataset(in_process, tmp_path):
     script = "run(sys.argv[1] + '/out', 1000, 3, each=lambda: os._exit(0))"
     assert in_process(IMPORT + script, tmp_path) == ""
     (left,) = tmp_path.iterdir()
     assert left.name.startswith(".out.")
     assert left.name.endswith(".tmp")
-    import_rows(source(rows(10)), Path(tmp_path / "out"), seed=0)
+    import_rows(source_of(10), Path(tmp_path / "out"), seed=0)
     assert entries(tmp_path) == ["out"]

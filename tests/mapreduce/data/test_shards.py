@@ -19,14 +19,15 @@ from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.manifest import MANIFEST
 from mapreduce.data.shards import Dataset, Shard
 from mapreduce.errors import DataError, MissingInputError
+from reading import rows_in
 
 PATCHING = Path(__file__).with_name("patching.py")
 
 
 @pytest.fixture(scope="module")
-def values(dataset, read):
+def values(dataset):
     """Features and labels, read from the undamaged dataset."""
-    return read(dataset)
+    return rows_in(dataset)
 
 
 @pytest.fixture(scope="module")

@@ -18,6 +18,7 @@ from mapreduce.data.batch import Csr
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset, Shard
 from mapreduce.errors import DataError
+from reading import in_memory, rows_in, theirs
 
 COLUMNS = 7
 
@@ -36,48 +37,12 @@ def ours(made):
     return Csr(made.indptr, made.indices, made.data, made.shape[1])
 
 
-def theirs(rows):
-    part = slice(rows.indptr[0], rows.indptr[-1])
-    indptr = rows.indptr - rows.indptr[0]
-    return scipy.sparse.csr_array((rows.values[part], rows.indices[part], indptr), rows.shape)
-
-
 def same(one, other):
     """Equal entry by entry, stored zeros too."""
     parts = ["indptr", "indices", "data"] if scipy.sparse.issparse(one) else ["real"]
     return (one.shape, one.dtype) == (other.shape, other.dtype) and all(
         np.array_equal(getattr(one, part), getattr(other, part)) for part in parts
     )
-
-
-def source_of(features, labels=None, weights=None, cuts=(), size=0):
-    """Rows, dense or in SciPy's form, cut into chunks at the given places."""
-    rows = ours(features) if scipy.sparse.issparse(features) else features
-    chunks = [
-        Rows(
-            rows[start:stop],
-            *(None if one is None else one[start:stop] for one in (labels, weights)),
-        )
-        for start, stop in itertools.pairwise([0, *cuts, features.shape[0]])
-    ]
-    description = {"format": "memory", "files": ["memory"]}
-    return Source(chunks, features.shape[1:], 1.0, size, description)
-
-
-def read_all(folder):
-    data = Dataset(folder)
-    batches = [data.shard(i).rows(0, entry.rows) for i, entry in enumerate(data.manifest.shards)]
-    features = [batch.features for batch in batches]
-    is_sparse = isinstance(features[0], Csr)
-    joined = scipy.sparse.vstack([*map(theirs, features)], "csr") if is_sparse else None
-    return (
-        joined if is_sparse else np.concatenate(features),
-        *(
-            None if getattr(batches[0], name) is None
-            else np.concatenate([getattr(batch, name) for batch in batches])
-            for name in ("labels", "weights")
-        ),
-    )  # fmt: skip
 
 
 LAYOUTS = {
@@ -101,11 +66,12 @@ def test_a_dataset_is_the_rows_sorted_by_key(
     random = np.random.default_rng(1)
     labels = {"class": random.integers(3, 6, 90), "number": random.normal(size=90), None: None}
     weights = random.random(90) if weighted else None
-    source = source_of(made, labels[target], weights, [20, 20, 30])
+    source = in_memory(made, labels[target], weights, [20, 20, 30])
     written = import_rows(source, tmp_path / "out", seed=9)
     by_key = np.argsort(order.keys(9, 0, 0, 90), kind="stable")
-    features, found, found_weights = read_all(tmp_path / "out")
-    assert same(features, made[by_key])
+    features, found, found_weights, numbers = rows_in(tmp_path / "out")
+    assert same(theirs(features) if layout == "sparse" else features, made[by_key])
+    assert np.array_equal(numbers, by_key)
     nonzeros = made.size if layout == "dense" else made.nnz
     assert (written.layout, written.nonzeros, written.features) == (layout, nonzeros, COLUMNS)
     assert (written.target, written.weighted, written.dtype) == (target, weighted, dtype)
@@ -115,8 +81,7 @@ def test_a_dataset_is_the_rows_sorted_by_key(
     if target == "class":
         assert written.classes == (3, 4, 5)
         assert written.class_rows == tuple(np.bincount(labels["class"])[3:])
-        assert found.dtype == np.int32
-        assert np.array_equal(np.array(written.classes)[found], labels["class"][by_key])
+        assert np.array_equal(found, labels["class"][by_key])
     else:
         assert written.classes is written.class_rows is None
     if target == "number":
@@ -144,7 +109,7 @@ def test_chunks_and_buckets_do_not_matter(tiny, tmp_path_factory, cuts, size, ma
     with tiny() as patch:
         patch.setattr(importer, "BUCKET_BYTES", 1000)
         for name, given in (("one", ()), ("other", (cuts, size))):
-            import_rows(source_of(made, numbers, numbers, *given), folder / name, seed=4)
+            import_rows(in_memory(made, numbers, numbers, *given), folder / name, seed=4)
     one, other = (
         {path.name: path.read_bytes() for path in (folder / name).iterdir()}
         for name in ("one", "other")
@@ -168,7 +133,7 @@ def folder(tiny, tmp_path_factory):
     """70 sparse rows with classes and weights, in several shards and record batches."""
     out = tmp_path_factory.mktemp("sparse") / "data"
     with tiny():
-        source = source_of(matrix(70), np.arange(70) % 3, np.arange(70) / 8)
+        source = in_memory(matrix(70), np.arange(70) % 3, np.arange(70) / 8)
         import_rows(source, out, seed=2)
     return out
 

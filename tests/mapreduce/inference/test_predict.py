@@ -1,17 +1,13 @@
 """Predictions in the order of the source, whatever the import did to it."""
 
 import re
-import shutil
-from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from mapreduce.algorithms.standardise import standardise
 from mapreduce.data import shards
 from mapreduce.data.importer import import_rows
-from mapreduce.data.manifest import MANIFEST, RECIPE
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import OutputError
 from mapreduce.inference import predict as predicting
@@ -57,19 +53,6 @@ def predicted(folder, name, out, execution=INLINE, run=None):
     run = driver.RunDir(run or folder / "run")
     assert predict(run, run.config.plan.rounds, folder / name, out, execution) == ROWS
     return [pq.read_table(path) for path in sorted(out.glob("part-*.parquet"))]
-
-
-def test_shards_keep_the_rows_of_the_source(folder, values):
-    for name, count in (("one", 1), ("many", 11)):
-        data = Dataset(folder / name)
-        assert len(data.manifest.shards) == count
-        for number, entry in enumerate(data.manifest.shards):
-            batch, source = (
-                read(0, entry.rows)
-                for read in (data.shard(number).rows, data.shard(number).source_rows)
-            )
-            assert source.dtype == np.int64
-            assert np.array_equal(batch.features, values[source].astype(np.float32))
 
 
 @pytest.mark.parametrize("name", ["one", "many"])
@@ -140,16 +123,3 @@ def test_nothing_is_written_through_a_link(folder, tmp_path, name):
     (tmp_path / "out" / name).unlink()
     (tmp_path / "link").symlink_to(tmp_path / "out")
     assert sum(table.num_rows for table in predicted(folder, "one", tmp_path / "link")) == ROWS
-
-
-def test_standardised_data_keep_the_rows_of_the_source(folder, tmp_path):
-    ignored = shutil.ignore_patterns(MANIFEST, RECIPE)
-    shutil.copytree(folder / "many", tmp_path / "many", ignore=ignored)
-    replace(Dataset(folder / "many").manifest, recipe=None).save(tmp_path / "many")
-    standardise(tmp_path / "many", tmp_path / "out", "float32", INLINE)
-    data, done = Dataset(folder / "many"), Dataset(tmp_path / "out")
-    for number, entry in enumerate(done.manifest.shards):
-        assert np.array_equal(
-            done.shard(number).source_rows(0, entry.rows),
-            data.shard(number).source_rows(0, entry.rows),
-        )

@@ -10,7 +10,7 @@ from mapreduce.data.readers import csv
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.data.splitting import split
 from mapreduce.errors import DataError, UsageError
-from reading import rows_of, source_of
+from reading import rows_in, rows_of, source_of
 
 
 def decode(paths, label=None, labelled=True, **fields):
@@ -141,11 +141,11 @@ def test_quoted_labels(write):
         (["1", "01", "true"], ("01", "1", "true")),
     ],
 )
-def test_classes(write, tmp_path, read, labels, classes):
+def test_classes(write, tmp_path, labels, classes):
     text = "x,label\n" + "".join(f"{i},{label}\n" for i, label in enumerate(labels))
     written = import_rows(source_of("csv", [write(text)]), tmp_path / "out", 0)
     assert written.classes == classes
-    features, found = read(tmp_path / "out")
+    features, found, *_ = rows_in(tmp_path / "out")
     kind = (
         str if type(classes[0]) is str else lambda text: int(float(text) if "." in text else text)
     )

@@ -10,11 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
-from mapreduce.data.batch import Csr
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import libsvm
-from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError, UsageError
+from reading import rows_in, theirs
 
 FILE = "a.svm"
 
@@ -24,10 +23,6 @@ def decode(paths, task="regression", dtype="float64", **options):
     features = [theirs(chunk.features) for chunk in chunks]
     labels = [chunk.labels for chunk in chunks]
     return scipy.sparse.vstack(features, "csr"), None if task is None else np.concatenate(labels)
-
-
-def theirs(rows):
-    return scipy.sparse.csr_array((rows.values, rows.indices, rows.indptr), rows.shape)
 
 
 def equal(found, expected):
@@ -168,10 +163,8 @@ def test_classes_weights_of_the_oracle_and_float32(write, tmp_path):
     assert (written.classes, written.class_rows, written.dtype) == ((-1, 1), (1, 2), "float32")
     assert (written.layout, written.features, written.nonzeros) == ("sparse", 3, 4)
     assert written.source == {"format": "libsvm", "files": ["a.svm"], "zero_based": False}
-    batch = Dataset(tmp_path / "out").shard(0).rows(0, 3)
-    assert isinstance(batch.features, Csr)
     expected = load_svmlight_file(io.BytesIO(text.encode()), dtype=np.float32)[0].toarray()
-    found = batch.features.to_dense()
+    found = rows_in(tmp_path / "out").features.to_dense()
     assert sorted(found.tolist()) == sorted(expected.tolist())
 
 

@@ -20,7 +20,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from mapreduce.data import importer
-from mapreduce.data.batch import Block, Csr
+from mapreduce.data.batch import Block
 from mapreduce.data.importer import import_rows
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers import csv as csv_reader
@@ -29,7 +29,7 @@ from mapreduce.data.readers import tables as readers
 from mapreduce.data.recipes.fitted import Fitted, FittedRecipe
 from mapreduce.data.recipes.recipe import Recipe, Rule
 from mapreduce.errors import DataError
-from reading import chunks_of, read
+from reading import chunks_of, dense, read
 
 WORDS = ["a", "b c", 'say "hi"', "x,y", "Zürich", "NA", " kept "]
 DAYS = [datetime.datetime(2024, 2, day, hour) for day in (1, 11, 29) for hour in (0, 13)]
@@ -96,8 +96,7 @@ def write_parquet(path, table):
 
 def fitted_and_rows(kind, path, recipe):
     source = opening.table([path], kind, recipe)
-    rows = read(source)
-    features = rows.features.to_dense() if isinstance(rows.features, Csr) else rows.features
+    features = dense(read(source).features)
     return FittedRecipe.from_bytes(source.finish().recipe), features
 
 
@@ -142,49 +141,27 @@ def plain(fitted, table):
 @given(table=tables(), missing=st.sampled_from(["indicator", "median", "mean"]),
        layout=st.sampled_from(["dense", "sparse"]), most=st.sampled_from([1, 100]))  # fmt: skip
 def test_features_are_those_of_a_plain_loop(tmp_path_factory, table, missing, layout, most):
+    """Numbers and dates are standardised, and the recipe's file makes the same of the same rows."""
     path = write_csv(tmp_path_factory.mktemp("table") / "a.csv", table)
     recipe = recipe_of(table, missing=missing, layout=layout, dtype="float64", max_categories=most)
     fitted, features = fitted_and_rows("csv", path, recipe)
+    again = read(opening.table([path], "csv", fitted.recipe, fitted))
+    assert np.array_equal(dense(again.features), features)
+    assert FittedRecipe.from_bytes(fitted.to_bytes()) == fitted
     assert fitted.layout == layout
     assert [column.name for column in fitted.columns] == [name for name in table if name != "label"]
     assert len(fitted.features) == fitted.width == features.shape[1]
     np.testing.assert_allclose(features, plain(fitted, table), rtol=1e-12, atol=1e-12)
+    start = 0
     for column in fitted.columns:
         assert column.indicator == (missing == "indicator" and None in table[column.name]) or (
             column.is_text and column.indicator == (None in table[column.name])
         )
-    shutil.rmtree(path.parent)
-
-
-@settings(max_examples=20, deadline=None)
-@given(table=tables(), missing=st.sampled_from(["indicator", "median", "mean"]))
-def test_numbers_and_dates_are_standardised(tmp_path_factory, table, missing):
-    path = write_csv(tmp_path_factory.mktemp("table") / "a.csv", table)
-    recipe = recipe_of(table, missing=missing, dtype="float64")
-    fitted, features = fitted_and_rows("csv", path, recipe)
-    start = 0
-    for column in fitted.columns:
         values = features[:, start]
         if column.kind == "number" or column.kind.startswith("date:"):
             assert abs(values.mean()) < 1e-9
             assert values.std() == pytest.approx(1, rel=1e-9)
         start += column.width
-    shutil.rmtree(path.parent)
-
-
-@settings(max_examples=20, deadline=None)
-@given(table=tables())
-def test_a_file_has_the_whole_recipe(tmp_path_factory, table):
-    path = write_csv(tmp_path_factory.mktemp("table") / "a.csv", table)
-    source = opening.table([path], "csv", recipe_of(table))
-    rows = read(source)
-    content = source.finish().recipe
-    fitted = FittedRecipe.from_bytes(content)
-    assert fitted.to_bytes() == content
-    assert FittedRecipe.from_bytes(fitted.to_bytes()) == fitted
-    # Taken as it is, it makes the same features of the same rows.
-    again = read(opening.table([path], "csv", fitted.recipe, fitted))
-    assert np.array_equal(again.features, rows.features)
     shutil.rmtree(path.parent)
 
 
