@@ -235,66 +235,53 @@ class TestInputFiles:
     @pytest.fixture(autouse=True)
     def folder(self, tmp_path, monkeypatch):
         for name in (
-            "b.csv",
-            "a.csv",
-            "_SUCCESS",
-            ".hidden.csv",
-            "sub/c.csv",
-            "sub/_temporary/x.csv",
-            "sub/.git/x.csv",
-            "sub/more/d.csv",
-            "empty/_SUCCESS",
+            *("in/b.csv", "in/a.csv", "in/_SUCCESS", "in/.hidden.csv", "odd/a[b].csv"),
+            *("in/sub/c.csv", "in/sub/_temporary/x.csv", "in/sub/.git/x.csv", "in/sub/more/d.csv"),
+            "in/empty/_SUCCESS",
         ):
-            (tmp_path / "in" / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / "in" / name).touch()
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).touch()
+        (tmp_path / "link").symlink_to(tmp_path / "in" / "sub")
         monkeypatch.chdir(tmp_path)
         return tmp_path
 
     @pytest.mark.parametrize(
         ("paths", "expected"),
         [
-            (["in"], "a.csv b.csv sub/c.csv sub/more/d.csv"),
-            (["in/"], "a.csv b.csv sub/c.csv sub/more/d.csv"),
-            (["in/sub", "in/a.csv"], "sub/c.csv sub/more/d.csv a.csv"),
-            (["in/*.csv"], "a.csv b.csv"),
-            (["in/[!e]*"], "a.csv b.csv sub/c.csv sub/more/d.csv"),
-            (["in/_SUCCESS"], "_SUCCESS"),
-            (["in/.hidden.csv"], ".hidden.csv"),
-            (["in/sub/_temporary"], "sub/_temporary/x.csv"),
-            (["in/?.csv", "in/a.csv"], "a.csv b.csv a.csv"),
+            (["in"], "in/a.csv in/b.csv in/sub/c.csv in/sub/more/d.csv"),
+            (["in/"], "in/a.csv in/b.csv in/sub/c.csv in/sub/more/d.csv"),
+            (["in/sub", "in/a.csv"], "in/sub/c.csv in/sub/more/d.csv in/a.csv"),
+            (["in/*.csv"], "in/a.csv in/b.csv"),
+            (["in/[!e]*"], "in/a.csv in/b.csv in/sub/c.csv in/sub/more/d.csv"),
+            (["in/_SUCCESS"], "in/_SUCCESS"),
+            (["in/.hidden.csv"], "in/.hidden.csv"),
+            (["in/sub/_temporary"], "in/sub/_temporary/x.csv"),
+            (["in/?.csv", "in/a.csv"], "in/a.csv in/b.csv in/a.csv"),
+            # A name that is a pattern, too.
+            (["odd/a[b].csv"], "odd/a[b].csv"),
+            (["link"], "link/c.csv link/more/d.csv"),
         ],
     )
     def test_found(self, folder, paths, expected):
-        full = [str(folder / "in" / name) for name in expected.split()]
+        full = [str(folder / name) for name in expected.split()]
         assert input_files(paths) == full
         assert input_files([f"file://{folder}/{path}" for path in paths]) == full
 
-    def test_a_name_with_the_characters_of_a_pattern(self, folder):
-        (folder / "in" / "a[b].csv").touch()
-        assert input_files(["in/a[b].csv"]) == [str(folder / "in" / "a[b].csv")]
-
-    def test_a_link_to_a_folder(self, folder):
-        (folder / "link").symlink_to(folder / "in" / "sub")
-        assert input_files(["link"]) == [str(folder / "link" / n) for n in ("c.csv", "more/d.csv")]
-
-    @pytest.mark.parametrize("path", ["nowhere.csv", "in/*.parquet", "in/_[S]*"])
-    def test_missing(self, path):
-        with pytest.raises(MissingInputError, match=r"does not exist|matches no file"):
-            input_files(["in/a.csv", path])
-
-    def test_no_cluster(self, monkeypatch, tmp_path):
-        monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    @pytest.mark.parametrize(
+        ("paths", "error", "message"),
+        [
+            (["in/a.csv", "nowhere.csv"], MissingInputError, "does not exist"),
+            (["in/a.csv", "in/*.parquet"], MissingInputError, "matches no file"),
+            (["in/a.csv", "in/_[S]*"], MissingInputError, "matches no file"),
+            (["in/empty"], MissingInputError, "the input in/empty holds no files"),
+            (["hdfs:///a.csv"], AddressError, "no cluster is configured"),
+            *((given, UsageError, "not standard input") for given in ([], ["-"], ["in", "-"])),
+        ],
+    )
+    def test_missing(self, folder, monkeypatch, paths, error, message):
+        monkeypatch.setenv("HADOOP_CONF_DIR", str(folder))
         monkeypatch.setattr(filesystem, "_running_cluster", lambda: None)
-        with pytest.raises(AddressError, match="no cluster is configured"):
-            input_files(["hdfs:///a.csv"])
-
-    def test_a_folder_without_files(self):
-        with pytest.raises(MissingInputError, match="the input in/empty holds no files"):
-            input_files(["in/empty"])
-
-    @pytest.mark.parametrize("paths", [[], ["-"], ["in", "-"]])
-    def test_standard_input(self, paths):
-        with pytest.raises(UsageError, match="takes files, not standard input"):
+        with pytest.raises(error, match=message):
             input_files(paths)
 
 

@@ -226,8 +226,9 @@ COLUMN = st.sampled_from(
     ]
 )
 
-MALFORMED = ["0x1F", "007", "+5", "1.", ".5", "01.5", "1_000", "nan", "inf", "1 2"]
-MALFORMED += ["", '"', '"a', 'a"', '"a"b"', '"a" 1', '"\x01"']
+MALFORMED = [b"0x1F", b"007", b"+5", b"1.", b".5", b"01.5", b"1_000", b"nan", b"inf", b"1 2"]
+MALFORMED += [b"", b'"', b'"a', b'a"', b'"a"b"', b'"a" 1', b'"\x01"']
+MALFORMED += [b"\xef\xbb\xbf1", b'"\xff"', b'"\xed\xa0\x80"']
 
 
 class TestDecodeLines:
@@ -299,23 +300,13 @@ class TestDecodeLines:
             decode_lines(JSON.read, block)
 
     @pytest.mark.parametrize("raw", MALFORMED)
-    @pytest.mark.parametrize("other", ['"a"', "1", "1.5"])
+    @pytest.mark.parametrize("other", [b'"a"', b"1", b"1.5"])
     def test_what_the_protocol_refuses(self, raw, other):
-        for line in (f"{raw}\t{other}\n", f"{other}\t{raw}\n"):
-            block = f"{other}\t{other}\n{line}".encode()
+        for line in (raw + b"\t" + other, other + b"\t" + raw):
             with pytest.raises(ValueError, match=r"."):
-                JSON.read(line.encode().rstrip(b"\n"))
+                JSON.read(line)
             with pytest.raises(ValueError, match=r"."):
-                decode_lines(JSON.read, block)
-
-    @pytest.mark.parametrize(
-        "line", [b"\xef\xbb\xbf1\t1\n", b'"\xff"\t1\n', b'1\t"\xed\xa0\x80"\n']
-    )
-    def test_bytes_that_the_protocol_refuses(self, line):
-        with pytest.raises(ValueError, match=r"."):
-            JSON.read(line.rstrip(b"\n"))
-        with pytest.raises(ValueError, match=r"."):
-            decode_lines(JSON.read, line)
+                decode_lines(JSON.read, other + b"\t" + other + b"\n" + line + b"\n")
 
     @pytest.mark.parametrize(
         "block", [b"no tab\n", b"1\t1\nno tab\n", b"1\t1\n\n", b"1\n1\t1\t1\n"]
