@@ -1,14 +1,12 @@
 """Tables as people have them, in CSV files, and what scikit-learn makes of them."""
 
 import csv
-import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-import pytest
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -42,14 +40,6 @@ CARS = Table(
     ("Origin",),
     ("Year",),
 )
-FAIR = Table(
-    "any",
-    "classification",
-    (
-        *("rate_marriage", "age", "yrs_married", "children", "religious", "educ"),
-        *("occupation", "occupation_husb"),
-    ),
-)
 GENERATED = {
     task: Table(
         "label", task, ("number", "large", "count"), ("member", "colour", "town"), ("day", "moment")
@@ -61,14 +51,11 @@ GENERATED = {
 def write(name: str, folder: Path) -> Path:
     """A CSV file of one of the tables, with a column ``id`` in front.
 
-    Rows without a label are left out. ``fair`` is skipped where statsmodels is not installed.
+    Rows without a label are left out.
     """
-    with (_fair() if name == "fair" else FOLDER / f"{name}.csv").open(newline="") as file:
+    with (FOLDER / f"{name}.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    for row in rows:
-        if name == "fair":
-            row["any"] = "yes" if float(row.pop("affairs")) else "no"
-    label = {"penguins": PENGUINS, "cars": CARS, "fair": FAIR}[name].label
+    label = {"penguins": PENGUINS, "cars": CARS}[name].label
     rows = [{"id": f"{name}-{i}", **row} for i, row in enumerate(rows) if row[label]]
     path = folder / f"{name}.csv"
     with path.open("x", newline="") as file:
@@ -76,13 +63,6 @@ def write(name: str, folder: Path) -> Path:
         writer.writeheader()
         writer.writerows(rows)
     return path
-
-
-def _fair() -> Path:
-    found = importlib.util.find_spec("statsmodels")
-    if found is None or found.origin is None:
-        pytest.skip("statsmodels is not installed")
-    return Path(found.origin).parent / "datasets" / "fair" / "fair.csv"
 
 
 #: Rows of a piece of :func:`write_generated`; part of what is generated.
