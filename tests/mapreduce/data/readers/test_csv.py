@@ -57,42 +57,41 @@ def test_header_and_label(write, text, label, expected, column):
     assert json.loads(source.finish().recipe)["recipe"]["label"] == column
 
 
+NO_LABEL = (
+    "{}: no column is called label. Say which one is to be predicted, --label NAME, or "
+    "--unlabelled. The columns are "
+)
+NO_COLUMN = "{} has no such column; it has "
+NO_HEADER = "1, 2. Say --header if its first line has the names"
+
+
 @pytest.mark.parametrize(
-    ("text", "columns"),
+    ("text", "fields", "message"),
     [
-        ("x,y\n1,2\n", "x, y"),
-        ("x,Label\n1,2\n", "x, Label"),
-        ("1,2\n3,4\n", "1, 2. Say --header if its first line has the names"),
+        ("x,y\n1,2\n", {}, f"{NO_LABEL}x, y"),
+        ("x,Label\n1,2\n", {}, f"{NO_LABEL}x, Label"),
+        ("1,2\n3,4\n", {}, NO_LABEL + NO_HEADER),
+        ("x,y\n1,2\n", {"label": "z"}, f"--label z: {NO_COLUMN}x, y."),
+        ("1,2\n3,4\n", {"label": "3"}, f"--label 3: {NO_COLUMN}{NO_HEADER}"),
+        ("x,y\n1,2\n", {"label": "y", "weights": "z"}, f"--weights z: {NO_COLUMN}x, y."),
+        (
+            *("x,y\n1,2\n", {"label": "y", "weights": "y"}),
+            "--label and --weights are both y: name two columns",
+        ),
     ],
 )
-def test_the_last_column_is_no_label_unless_it_is_said(write, text, columns):
+def test_columns_that_are_not_there_or_have_two_roles(write, text, fields, message):
     path = write(text)
     with pytest.raises(UsageError) as caught:
-        csv.source([path])
-    assert str(caught.value) == (
-        f"{path}: no column is called label. Say which one is to be predicted, --label NAME, or "
-        f"--unlabelled. The columns are {columns}"
-    )
+        csv.source([path], recipe=Recipe(**fields))
+    assert str(caught.value) == message.format(path)
+    assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize(("text", "rows"), [("x,label\n1,2\n", 1), ("1,2\n3,4\n", 2)])
 def test_without_labels(write, text, rows):
     features, _ = decode([write(text)], labelled=False)
     assert np.shape(features) == (rows, 2)
-
-
-@pytest.mark.parametrize(
-    ("text", "label", "columns"),
-    [
-        ("x,y\n1,2\n", "z", "; it has x, y"),
-        ("1,2\n3,4\n", "3", "1, 2. Say --header if its first line has the names"),
-    ],
-)
-def test_no_such_label(write, text, label, columns):
-    with pytest.raises(UsageError, match=f"--label {label}: .*a.csv has no such column") as caught:
-        source_of("csv", [write(text)], label)
-    assert columns in str(caught.value)
-    assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize(
@@ -358,25 +357,20 @@ def test_other_encoding_far_into_the_file(write, row, complaint):
         decode([path])
 
 
-def decode_all(paths, **options):
-    found = rows_of("csv", paths, **options)
-    return found.features.tolist(), found.labels.tolist(), found.weights
-
-
-def test_numbers_to_be_predicted_and_weights(write):
-    path = write("x,w,label,y\n1,0.5,2.25,3\n4,0,-1e3,6\n")
-    features, labels, weights = decode_all([path], task="regression", weights="w")
-    assert (features, labels, weights.tolist()) == ([[1, 3], [4, 6]], [2.25, -1000], [0.5, 0])
-    source = source_of("csv", [path], task="regression", weights="w")
-    list(source.chunks)
-    assert json.loads(source.finish().recipe)["recipe"]["weights"] == "w"
-    assert weights.dtype == np.float64
-    path = write("x,y,w\n1,a,2\n4,b,1\n")
-    assert decode_all([path], label="y", weights="w")[:2] == ([[1], [4]], ["a", "b"])
-    path = write("1,0.1,2\n4,0.2,1\n")
-    features, labels, weights = decode_all([path], task="regression", weights="3")
-    # Numbers to be predicted keep the digits of the file, whatever the features' type.
-    assert (labels, weights.tolist()) == ([0.1, 0.2], [2, 1])
+@pytest.mark.parametrize(
+    ("text", "fields", "expected"),
+    [
+        # Numbers to be predicted keep the digits of the file, whatever the features' type.
+        ("x,w,label,y\n1,2,0.1,3\n4,0,-1e3,6\n", {"weights": "w"}, [[[1, 3], [4, 6]], [0.1, -1e3]]),
+        ("1,0.1,2\n4,0.2,0\n", {"weights": "3"}, [[[1], [4]], [0.1, 0.2]]),
+        ("x,y,w\n1,a,2\n4,b,0\n", {"label": "y", "weights": "w"}, [[[1], [4]], ["a", "b"]]),
+    ],
+)
+def test_numbers_to_be_predicted_and_weights(write, text, fields, expected):
+    task = "classification" if "a" in expected[1] else "regression"
+    found = rows_of("csv", [write(text)], task=task, **fields)
+    assert [found.features.tolist(), found.labels.tolist()] == expected
+    assert (found.weights.tolist(), found.weights.dtype) == ([2, 0], np.float64)
 
 
 @pytest.mark.parametrize(
@@ -393,15 +387,10 @@ def test_numbers_to_be_predicted_and_weights(write):
 def test_bad_numbers_to_be_predicted_and_weights(write, text, expected):
     path = write(text)
     with pytest.raises(DataError) as caught:
-        decode_all([path], label="y", task="regression", weights="w")
+        rows_of("csv", [path], label="y", task="regression", weights="w")
     assert f"{path}, {expected}" in str(caught.value)
 
 
-def test_weights_that_are_no_column_or_the_label(write):
-    path = write("x,y\n1,2\n")
-    with pytest.raises(UsageError, match=r"--weights z: .*no such column; it has x, y"):
-        decode_all([path], weights="z")
-    with pytest.raises(UsageError, match="--label and --weights are both y"):
-        decode_all([path], label="y", weights="y")
+def test_a_label_and_weights_are_no_features(write):
     with pytest.raises(DataError, match="no column that can be a feature: x, y"):
-        decode_all([path], label="y", weights="x")
+        source_of("csv", [write("x,y\n1,2\n")], label="y", weights="x")

@@ -99,28 +99,6 @@ def test_several_files_in_order(write, small_chunks):
     assert np.array_equal(found, labels)
 
 
-@pytest.mark.parametrize("other", [values("u1", (5, 4)), values("i1", (5, 3)), values("u1", (5,))])
-def test_files_that_do_not_fit(write, other):
-    paths = [write("one", values("u1", (5, 3))), write("other", other)]
-    with pytest.raises(DataError, match=f"{paths[1]} holds .*, {paths[0]} uint8 of shape"):
-        idx.source(paths, None)
-
-
-@pytest.mark.parametrize("count", [0, 4, 6, 500])
-def test_other_number_of_labels(write, count):
-    images, labels = write("images", values("u1", (5, 3))), write("labels", values("u1", (count,)))
-    with pytest.raises(DataError, match=f"{labels} holds {count} labels for 5 examples"):
-        idx.source([images], labels)
-
-
-@pytest.mark.parametrize("labels", [values("u1", (5, 3)), values("f4", (5,))], ids=["2-d", "float"])
-def test_exchanged_images_and_labels(write, labels):
-    images, path = write("images", values("u1", (5, 3))), write("labels", labels)
-    with pytest.raises(DataError, match="exchanged") as caught:
-        idx.source([images], path)
-    assert str(path) in str(caught.value)
-
-
 def test_truncated_at_every_offset(write, small_chunks):
     whole = encode(values("i2", (30, 2)))
     for end in range(len(whole)):
@@ -183,30 +161,45 @@ def test_feature_that_is_not_finite(write, small_chunks, kind, bad):
         decode([path])
 
 
+IMAGES = values("u1", (5, 3))
+NO_IDX = [
+    *(b"", b"\0", b"\0\0\x08", b"P5 28 28 255\n" + b"\0" * 100, b"\x01\0\x08\x01\0\0\0\0"),
+    *(b"\0\x01\x08\x01\0\0\0\0", b"\0\0\x0a\x01\0\0\0\0", b"\0\0\x08\0\0\0\0\0"),
+]
+
+
+@pytest.mark.parametrize(
+    ("contents", "is_labels", "message"),
+    [
+        *(
+            ([IMAGES, other], False, "{1} holds .*, {0} uint8 of shape")
+            for other in (values("u1", (5, 4)), values("i1", (5, 3)), values("u1", (5,)))
+        ),
+        *(
+            ([IMAGES, values("u1", (count,))], True, f"{{1}} holds {count} labels for 5 examples")
+            for count in (0, 4, 6, 500)
+        ),
+        *(
+            ([IMAGES, exchanged], True, "{1}.*exchanged")
+            for exchanged in (values("u1", (5, 3)), values("f4", (5,)))
+        ),
+        *(
+            ([values("u1", shape)], False, "{0} holds examples of shape .* no elements")
+            for shape in ((3, 0), (3, 0, 2), (0, 0))
+        ),
+        *(([content], False, "{0} is not an IDX file: expected two zero") for content in NO_IDX),
+    ],
+)
+def test_files_that_do_not_fit_or_are_none(write, contents, is_labels, message):
+    paths = [write(f"file{number}", content) for number, content in enumerate(contents)]
+    with pytest.raises(DataError, match=message.format(*paths)):
+        idx.source(paths[:1], paths[1]) if is_labels else idx.source(paths, None)
+
+
 def test_no_examples(write, tmp_path):
     path = write("images", values("u1", (0, 3)))
     with pytest.raises(DataError, match="images: expected at least one row, found none"):
         import_rows(idx.source([path], None), tmp_path / "out", seed=0)
-
-
-@pytest.mark.parametrize("shape", [(3, 0), (3, 0, 2), (0, 0)])
-def test_examples_without_elements(write, shape):
-    path = write("images", values("u1", shape))
-    with pytest.raises(DataError, match=f"{path} holds examples of shape .* no elements"):
-        idx.source([path], None)
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(b"", b"\0", b"\0\0\x08", b"P5 28 28 255\n" + b"\0" * 100, b"\x01\0\x08\x01\0\0\0\0"),
-        *(b"\0\x01\x08\x01\0\0\0\0", b"\0\0\x0a\x01\0\0\0\0", b"\0\0\x08\0\0\0\0\0"),
-    ],
-)
-def test_other_format(write, content):
-    path = write("images", content)
-    with pytest.raises(DataError, match=f"{path} is not an IDX file: expected two zero bytes"):
-        idx.source([path], None)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
