@@ -45,18 +45,6 @@ def test_train_shows_ten_options_and_what_concerns_the_command_itself(capsys):
     assert {*flags(text)} == {*own, *(f"--{n}" for n in (*common, "runner", "workers", "rounds"))}
 
 
-def test_train_shows_all_options_under_their_headings(capsys):
-    assert headings(helped(capsys, "train", "--help-all")) == [
-        "Options",
-        "What is learned",
-        "How it is learned",
-        "How long it is learned",
-        "Strategy",
-        "Execution",
-        "Clusters",
-    ]
-
-
 @pytest.mark.every_case
 @pytest.mark.parametrize("names", ALL, ids=" ".join)
 def test_every_option_is_shown_once_and_fits_80_columns(names, capsys, monkeypatch):

@@ -123,11 +123,6 @@ def fails(code, *arguments, **options):
 
 
 class TestRunning:
-    @pytest.mark.parametrize("runner", ["inline", "parallel", "local"])
-    def test_an_unmodified_script_on_every_runner(self, write, text, runner):
-        out = succeed("run", write(), "-r", runner, "--no-conf", text)
-        assert pairs(out) == expected(text)
-
     def test_spark_without_pyspark(self, write, text):
         hidden = write("raise ModuleNotFoundError('gone', name='pyspark')", "pyspark.py").parent
         environment = {**os.environ, "PYTHONPATH": str(hidden)}
@@ -158,11 +153,6 @@ class TestRunning:
         for runner in ("inline", "parallel"):
             told = fails(1, script, "-r", runner, tmp_path / "words")
             assert "NameError: name 'lost' is not defined" in told
-
-    def test_parallel_is_the_default(self, write, text):
-        done = gradreduce("run", write(), "--no-conf", "--workers", 2, "-v", text)
-        assert "making runner: ParallelMRJobRunner" in done.stderr
-        assert pairs(done.stdout) == expected(text)
 
     @pytest.mark.parametrize("runner", ["parallel", "local"])
     def test_the_class_that_is_named_and_not_the_one_that_the_script_runs(
@@ -254,7 +244,6 @@ class TestHelp:
     def test_ours_the_jobs_own_and_the_runners(self, write):
         out = " ".join(succeed("run", "--help").split())
         assert "Without -r, the job runs on all cores of this machine (-r parallel)" in out
-        assert "mrjob's own default is -r inline" in out
         out = succeed("run", "mrjob.examples.mr_log_sampler", "--help")
         assert "--sample-size" in out
         assert "--conf-path" in out
@@ -413,10 +402,12 @@ class TestConfiguration:
         ],
     )
     def test_wrong_options_are_told_with_file_and_name(self, write, text, conf, options, message):
-        path = conf({"runners": {"parallel": options}})
-        said = fails(2, write(), "-q", "-c", path, text)
-        assert message in said
-        assert message[:2] == "--" or f"{path}: runners: parallel: " in said
+        # Those that mrjob's own runners have, too, are looked at there, too.
+        for runner in ("parallel", "inline", "local") if "cmdenv" in options else ("parallel",):
+            path = conf({"runners": {runner: options}})
+            said = fails(2, write(), "-q", "-r", runner, "-c", path, text)
+            assert message in said
+            assert message[:2] == "--" or f"{path}: runners: {runner}: " in said
 
     @pytest.mark.parametrize(
         ("content", "code", "message"),
@@ -429,12 +420,6 @@ class TestConfiguration:
     def test_files_that_are_none(self, write, text, conf, content, code, message):
         path = text.parent / "no.conf" if content is None else conf(content)
         assert message in fails(code, write(), "-c", path, text)
-
-    @pytest.mark.parametrize("runner", ["inline", "local"])
-    def test_values_for_mrjobs_runners_are_looked_at_too(self, write, text, conf, runner):
-        path = conf({"runners": {runner: {"cmdenv": {"N": 5}}}})
-        said = fails(2, write(), "-q", "-r", runner, "-c", path, text)
-        assert "cmdenv: N: expected a text, found 5" in said
 
     def test_every_option_of_mrjob_is_still_taken(self, write, text, conf):
         options = {
