@@ -124,7 +124,8 @@ def folder(tmp_path_factory):
         source = csv.source([folder / f"{name}.csv"], recipe=fitted.recipe, like=fitted)
         import_rows(source, folder / f"like {name}", 0, train.classes)
     for name, evaluation in (("run", None), ("evaluated", folder / "like same")):
-        run = driver.create(folder / name, Settings("logistic"), folder / "train", evaluation)
+        plan = Settings("logistic", rounds=1)
+        run = driver.create(folder / name, plan, folder / "train", evaluation)
         driver.train(run, Execution("inline"), 0, Events())
     return folder
 

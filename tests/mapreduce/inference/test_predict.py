@@ -76,6 +76,7 @@ def test_labels_are_those_of_the_file_and_predictions_the_model_s(folder, values
     assert [row["label"] for row in rows] == ["no" if a > b else "yes" for a, b in values]
     best = [("no", "yes")[int(np.argmax(row["probabilities"]))] for row in rows]
     assert [row["prediction"] for row in rows] == best
+    assert all(row["probability"] == max(row["probabilities"]) for row in rows)
     assert np.mean([row["label"] == row["prediction"] for row in rows]) < 0.1
 
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from sklearn import metrics as oracle
 
@@ -199,14 +198,6 @@ def test_the_command_on_every_runner(folder):
     )
     assert f"ROC AUC {content['roc_auc']:.4f} (macro" in shown
     assert "confusion matrix" in shown
-
-
-def test_names_of_classes_are_safe_for_a_terminal():
-    table = pa.table({"x": [0.0, 1.0, 2.0, 3.0], "kind": ["a\x1b[2J", "b" * 99] * 2})
-    run = mapreduce.train(table, "softmax", label="kind", rounds=2, **HERE)
-    text = str(run.evaluate(table, label="kind", runner="inline"))
-    assert "\x1b" not in text
-    assert "b" * 23 + "…" in text
 
 
 def test_without_labels(folder):
