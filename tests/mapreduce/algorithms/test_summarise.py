@@ -20,15 +20,20 @@ INLINE = Execution(runner="inline")
 RECIPE = Recipe(label="label", id="id", weights="weight")
 
 
-@pytest.fixture
-def table(tmp_path, monkeypatch):
-    """A table of some twenty blocks, in the last of which a column turns out to be one of texts."""
-    monkeypatch.setattr(csv, "BLOCK_BYTES", 1 << 14)
-    path = write_generated(tmp_path / "table.csv", 3000)
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    path = write_generated(tmp_path_factory.mktemp("table") / "table.csv", 3000)
     lines = path.read_text().splitlines()
     lines[-1] = lines[-1].replace(',"eu",,', ',"eu",late,')
     path.write_text("\n".join(lines) + "\n")
     return path
+
+
+@pytest.fixture
+def table(written, monkeypatch):
+    """A table of some twenty blocks, in the last of which a column turns out to be one of texts."""
+    monkeypatch.setattr(csv, "BLOCK_BYTES", 1 << 14)
+    return written
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import csv
 import random
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -129,8 +130,6 @@ def test_a_run_of_arrays_takes_no_files(tmp_path):
 
 
 def test_the_recipe_of_a_run_is_compared_with_its_digest(trained, tmp_path):
-    import shutil
-
     copied = tmp_path / "run"
     shutil.copytree(trained.path, copied)
     recipe = copied / "recipe.json"
