@@ -200,11 +200,11 @@ def test_the_same_rows_give_the_same_bytes(tmp_path_factory, table):
 
 
 def test_packed_files_are_cut_into_the_same_blocks(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 1000)
+    monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 300)
     random = np.random.default_rng(0)
-    values = random.normal(size=(3000, 2)).round(3).tolist()
+    values = random.normal(size=(1000, 2)).round(3).tolist()
     table = {"x": [row[0] for row in values], "y": [row[1] or None for row in values]}
-    table |= {"word": random.choice(WORDS[:5], 3000).tolist(), "label": [0, 1] * 1500}
+    table |= {"word": random.choice(WORDS[:5], 1000).tolist(), "label": [0, 1] * 500}
     packed = write_csv(tmp_path / "a.csv.gz", table, gzip.open)
     found = [
         made(opening.table([path], "csv", Recipe(task="classification")), tmp_path / path.stem)
