@@ -246,7 +246,7 @@ IMPORTS = [
         WEIGHTED,
         "--label y --weights w",
         "2 rows of 1 f",
-        {"target": "number", "weighted": True, "weights": "w"},
+        {"target": "number", "weighted": True, "weights": "w", "columns": ["x"]},
     ),
     ("csv", labelled(i / 4 for i in range(50)), "", "50 rows of 1 f", {"target": "number"}),
     ("csv", labelled([*range(1000, 1020)] * 2), "", "40 rows of 1 f", {"target": "class"}),
