@@ -21,14 +21,7 @@ def initial(run: RunDir, blocks: int) -> int:
 
 
 class Gang:
-    """Ranks of a run, each in a thread.
-
-    Parameters
-    ----------
-    run : RunDir
-    ranks, blocks, threads, stages : int
-    wait : float
-    """
+    """Ranks of a run, each in a thread."""
 
     def __init__(
         self,
@@ -45,14 +38,9 @@ class Gang:
         self.statuses: list[str] = []
         self._threads: dict[int, threading.Thread] = {}
         self._each = threads
+        token = self.meeting.token
         self._role = functools.partial(
-            Role,
-            token=self.meeting.token,
-            ranks=ranks,
-            blocks=blocks,
-            wait=wait,
-            reach="",
-            stages=stages,
+            Role, token=token, ranks=ranks, blocks=blocks, wait=wait, reach="", stages=stages
         )
         self.ranks = ranks
 
@@ -76,6 +64,14 @@ class Gang:
             thread.join(programs.PATIENCE)
             assert not thread.is_alive(), f"rank {rank} does not end"
         return self.errors
+
+
+def train(run: RunDir, ranks: int, blocks: int, **more: int) -> Gang:
+    """Ranks that have trained a run to its end, none with an error."""
+    gang = Gang(run, ranks, initial(run, blocks), **more)
+    gang.start()
+    assert gang.join() == {}
+    return gang
 
 
 def ranks() -> list[int]:

@@ -2,14 +2,13 @@
 
 import shutil
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from mrjob.step import StepFailedException
 
 import datasets
-from gangs import Gang, initial
+from gangs import Gang, initial, train
 from hdfs_utils.errors import StorageError
 from mapreduce.cli.main import main
 from mapreduce.errors import DataError, NonFiniteError, UsageError
@@ -17,9 +16,11 @@ from mapreduce.executors.gang import arrivals
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
 from mapreduce.runs import pushes
+from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, RoundCompleted
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import execution
+from mapreduce.runs.state import block_bounds
 from mapreduce.strategies import replicas
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import driver
@@ -60,20 +61,10 @@ def create(data, path, **changes):
     return driver.create(path, replace(SETTINGS, **changes), data / "train", None)
 
 
-def in_threads(run, ranks, blocks):
-    """Train in ranks that are threads; returns the state after the last round."""
-    gang = Gang(run, ranks, initial(run, blocks))
-    gang.start()
-    assert gang.join() == {}
-    return run.latest_round()
-
-
 def stretches(run):
     """The log: of each stretch its first round and the pushes of each block."""
-    found = {}
-    for start, blocks in pushes.starts(run).items():
-        found[start] = pushes.read(run, start, blocks, 1 << 40)
-    return found
+    starts = pushes.starts(run).items()
+    return {start: pushes.read(run, start, blocks, 1 << 40) for start, blocks in starts}
 
 
 def naive(run):
@@ -89,7 +80,7 @@ def naive(run):
             for at in range(start, plan.rounds)
             for unit in range(replicas.count(plan, at))
         ]
-        bounds = pushes_bounds(model.size, len(script.orders))
+        bounds = block_bounds(model.size, len(script.orders))
         versions = [[params[slice(*each)]] for each in bounds]
         gradients = {}
         # Each block by itself, as far as the gradients of others are there.
@@ -124,12 +115,6 @@ def naive(run):
     return params
 
 
-def pushes_bounds(size, blocks):
-    pages = -(-size // 16384)
-    edges = [pages * at // blocks * 16384 for at in range(blocks)] + [size]
-    return [*pairwise(edges)]
-
-
 @pytest.mark.parametrize(
     ("ranks", "blocks", "change"),
     [
@@ -142,13 +127,14 @@ def pushes_bounds(size, blocks):
 )
 def test_what_the_log_says_is_what_was_done(data, tmp_path, ranks, blocks, change):
     run = create(data, tmp_path / "run", dtype="float64", **change)
-    found = in_threads(run, ranks, blocks)
-    np.testing.assert_allclose(found.params, naive(run), rtol=1e-10, atol=1e-12)
+    train(run, ranks, blocks)
+    found = run.latest_round().params
+    np.testing.assert_allclose(found, naive(run), rtol=1e-10, atol=1e-12)
 
 
 def test_each_gradient_is_applied_once_to_each_block(data, tmp_path):
     run = create(data, tmp_path / "run")
-    in_threads(run, 4, 3)
+    train(run, 4, 3)
     plan, found = run.config.plan, stretches(run)
     # Checkpoints are due after 5 and 10 rounds.
     assert [*found] == [0, 5]
@@ -159,7 +145,8 @@ def test_each_gradient_is_applied_once_to_each_block(data, tmp_path):
 
 def test_one_worker_with_one_replica_has_the_bits_of_sync(data, tmp_path):
     run = create(data, tmp_path / "run", replicas=1)
-    found = in_threads(run, 1, 1)
+    train(run, 1, 1)
+    found = run.latest_round()
     other = create(data, tmp_path / "sync", strategy="sync", asynchronous=False, replicas=1)
     driver.train(other, Execution("inline"), 3, Events())
     expected = other.latest_round()
@@ -171,7 +158,7 @@ def test_one_worker_with_one_replica_has_the_bits_of_sync(data, tmp_path):
 @pytest.mark.parametrize("most", [0, 1, 4])
 def test_the_staleness_keeps_its_bound(data, tmp_path, most):
     run = create(data, tmp_path / "run", staleness=most, rounds=40, checkpoint_every=40)
-    in_threads(run, 5, 2)
+    train(run, 5, 2)
     late = pushes.staleness(run)
     assert late.pushes >= 80
     assert late.most <= most
@@ -218,7 +205,7 @@ def test_stretches_that_time_ends_are_replayed_too(data, tmp_path, monkeypatch):
 def test_stretches_in_several_numbers_of_blocks(data, tmp_path):
     """What is logged is repeated in as many blocks as before."""
     run = create(data, tmp_path / "run")
-    in_threads(run, 2, 3)
+    train(run, 2, 3)
     # As if it had been killed in the second stretch, before anything was logged.
     for path in [*run.rounds.glob("00000010.*"), *(run.path / "pushes").glob("00000005.*")]:
         path.unlink()
@@ -232,7 +219,7 @@ def test_stretches_in_several_numbers_of_blocks(data, tmp_path):
 def test_a_log_that_was_cut_off_is_gone_on_with(data, tmp_path, cut):
     """Each block's server may have been killed at another push, and in the midst of a line."""
     run = create(data, tmp_path / "run", rounds=5)
-    in_threads(run, 3, 3)
+    train(run, 3, 3)
     for path in run.rounds.iterdir():
         path.unlink()
     files = sorted((run.path / "pushes").iterdir())
@@ -242,7 +229,7 @@ def test_a_log_that_was_cut_off_is_gone_on_with(data, tmp_path, cut):
     possible = _closed({path: lines[1 : cuts[path]] for path, lines in whole.items()})
     for path, lines in possible.items():
         path.write_bytes(b"".join([whole[path][0], *lines]) + b"12 3")
-    in_threads(run, 2, 3)
+    train(run, 2, 3)
     for path, lines in possible.items():
         assert path.read_bytes().splitlines(keepends=True)[1 : len(lines) + 1] == lines
     for script in stretches(run).values():
@@ -301,19 +288,22 @@ def test_a_gradient_that_is_not_finite_names_its_replica(data, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def ended(data, tmp_path_factory):
+def original(data, tmp_path_factory):
     run = create(data, tmp_path_factory.mktemp("ended") / "run")
     driver.train(run, GANG, 3, Events())
     return run
 
 
 @pytest.fixture
+def ended(original, tmp_path):
+    """A run that has ended, whose log may be damaged."""
+    return RunDir(shutil.copytree(original.path, tmp_path / "ended"))
+
+
+@pytest.fixture
 def file(ended):
-    """A file of the log, which is put back."""
-    path = ended.path / "pushes/00000005.00001-of-00003.log"
-    content = path.read_bytes()
-    yield path
-    path.write_bytes(content)
+    """A file of its log."""
+    return ended.path / "pushes/00000005.00001-of-00003.log"
 
 
 def first(line):
@@ -344,23 +334,16 @@ class TestTheLogOf:
         file.write_bytes((other.path / "pushes" / file.name).read_bytes())
         self.refused(ended, tmp_path, "does not belong to this run: expected the first line")
 
-    def test_another_run_with_the_same_options(self, data, ended, tmp_path):
+    def test_another_run_with_the_same_options(self, ended, tmp_path, data):
         """Its log is whole and its own plan's: only the model tells."""
+        before = (log := ended.path / "pushes").rename(tmp_path / "before")
         other = create(data, tmp_path / "other")
         driver.train(other, GANG, 3, Events())
-        stolen = ended.path.parent / "stolen"
-        (ended.path / "pushes").rename(stolen)
-        (other.path / "pushes").rename(ended.path / "pushes")
-        try:
-            same = {path.name: path.read_bytes() for path in stolen.iterdir()} == {
-                path.name: path.read_bytes() for path in (ended.path / "pushes").iterdir()
-            }
-            if not same:
-                with pytest.raises(DataError, match=r"the log gives the model \w{64}, and the"):
-                    replay(ended, tmp_path / "again", GANG, Events())
-        finally:
-            (ended.path / "pushes").rename(other.path / "pushes")
-            (stolen).rename(ended.path / "pushes")
+        (other.path / "pushes").rename(log)
+        names = [path.name for path in before.iterdir()]
+        if any((before / name).read_bytes() != (log / name).read_bytes() for name in names):
+            with pytest.raises(DataError, match=r"the log gives the model \w{64}, and the"):
+                replay(ended, tmp_path / "again", GANG, Events())
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -392,15 +375,10 @@ class TestTheLogOf:
         self.refused(ended, tmp_path, message)
 
     def test_folders(self, ended, file, tmp_path):
-        content = file.read_bytes()
         file.unlink()
         file.mkdir()
-        try:
-            with pytest.raises(StorageError, match=f"cannot read .*{file.name}: Is a directory"):
-                replay(ended, tmp_path / "again", GANG, Events())
-        finally:
-            file.rmdir()
-            file.write_bytes(content)
+        with pytest.raises(StorageError, match=f"cannot read .*{file.name}: Is a directory"):
+            replay(ended, tmp_path / "again", GANG, Events())
 
     def test_what_is_shown_of_a_run(self, ended, file, capsys):
         """A damaged log does not hide the rest."""
@@ -417,7 +395,7 @@ class TestTheLogOf:
     def test_a_run_that_goes_on(self, data, tmp_path):
         """It may go on without its log, and cannot be replayed then."""
         run = create(data, tmp_path / "run")
-        in_threads(run, 2, 2)
+        train(run, 2, 2)
         (log,) = run.path.glob("pushes/00000005.00001-*")
         log.write_bytes(log.read_bytes() + b"broken\n")
         for path in run.rounds.glob("*10.*"):
@@ -431,15 +409,9 @@ class TestTheLogOf:
             replay(run, tmp_path / "again", GANG, Events())
 
     def test_missing_stretches(self, ended, tmp_path):
-        moved = ended.path.parent / "moved"
-        moved.mkdir()
         for path in (ended.path / "pushes").glob("00000005.*"):
-            (path).rename(moved / path.name)
-        try:
-            self.refused(ended, tmp_path, "the log ends after 5 of 10 rounds")
-        finally:
-            for path in moved.iterdir():
-                (path).rename(ended.path / "pushes" / path.name)
+            path.unlink()
+        self.refused(ended, tmp_path, "the log ends after 5 of 10 rounds")
 
     def test_runs_that_are_not_asynchronous(self, data, tmp_path):
         run = create(data, tmp_path / "run", asynchronous=False)

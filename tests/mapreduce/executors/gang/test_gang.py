@@ -8,7 +8,7 @@ import pytest
 
 import programs
 from builders import blobs_in
-from gangs import Gang, initial
+from gangs import Gang, initial, train
 from mapreduce import models
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.executors.gang.errors import TooSmallError
@@ -88,10 +88,7 @@ def test_a_late_rank_is_waited_for(data, tmp_path):
 
 def test_who_comes_after_the_end_has_nothing_to_do(data, tmp_path):
     """A rank that was killed when it had done all is started again."""
-    run = create(data, tmp_path / "run")
-    gang = Gang(run, 2, initial(run, 1))
-    gang.start()
-    assert gang.join() == {}
+    gang = train(create(data, tmp_path / "run"), 2, 1)
     gang.start(1)
     assert gang.join() == {}
 
@@ -232,9 +229,7 @@ def test_a_disk_without_permissions_holds_a_gang_too(data, tmp_path, monkeypatch
 
     run = create(data, tmp_path / "run")
     monkeypatch.setattr(Path, "chmod", refuse)
-    gang = Gang(run, 2, initial(run, 1))
-    gang.start()
-    assert gang.join() == {}
+    gang = train(run, 2, 1)
     assert gang.meeting.announced(1, 2)[0].address.startswith(":")
 
 

@@ -16,7 +16,7 @@ def request(size, number):
 @pytest.mark.parametrize("ranks", [1, 2, 3])
 def test_many_requests_at_once(ranks):
     """More than the system takes at once, in both directions, and answered in any order."""
-    count, size = 1_000, 5_000
+    count, size = 300, 5_000
 
     def work(mesh):
         kept = []

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from builders import blobs_in, left_by, trained
-from gangs import Gang, initial, together
+from gangs import together, train
 from mapreduce.errors import WireError
 from mapreduce.executors.gang import shared as shared_module
 from mapreduce.executors.gang import transport
@@ -222,8 +222,6 @@ def test_a_training_without_shared_memory_goes_by_the_sockets(
     if where is not None:
         monkeypatch.setattr(where, name, patched)
     run = driver.create(tmp_path / "run", SETTINGS, data, None)
-    gang = Gang(run, 3, initial(run, blocks))
-    gang.start()
-    assert gang.join() == {}
+    train(run, 3, blocks)
     assert seen == [is_shared] * 3
     assert left_by(run) == expected

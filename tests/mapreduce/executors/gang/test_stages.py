@@ -15,16 +15,12 @@ from hypothesis import strategies as st
 
 import gang_rank
 import programs
-from builders import images_and_text, left_by
-from gangs import Gang, initial
-from mapreduce import models
-from mapreduce.data.batch import Batch
+from builders import images_and_text, imported, left_by
+from gangs import Gang, initial, train
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.executors.gang.rendezvous import Meeting
-from mapreduce.models.context import Context, Key
-from mapreduce.models.layers.stages import edges, stages_of
+from mapreduce.models.layers.stages import edges
 from mapreduce.plan.settings import Settings
-from mapreduce.reduction.aggregator import VectorSum, joined
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.runs.flags import execution
@@ -42,17 +38,22 @@ PLANS = {
         class_weight="balanced",
     ),
     "gru": Settings(model="embedding:8,gru:96,dropout:0.2,layernorm", optimizer="adam"),
+    "numbers": Settings(model="dense:90,batchnorm,gelu,dense:9", learning_rate=0.01),
 }
 SHARED = {"batch_size": 32, "slice_rows": 8, "rounds": 6, "checkpoint_every": 6, "eval_every": 3}
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    return images_and_text(tmp_path_factory.mktemp("stages"))
+    folder = images_and_text(tmp_path_factory.mktemp("stages"))
+    x = np.random.default_rng(0).standard_normal((90, 192))
+    for part in ("train", "test"):
+        imported(folder / "numbers" / part, x, x[:, :9].sum(axis=1))
+    return folder
 
 
 def create(data, path, name, **changes):
-    place = data / ("text" if name == "gru" else "images")
+    place = data / {"gru": "text", "numbers": "numbers"}.get(name, "images")
     settings = Settings(**{**vars(PLANS[name]), **SHARED, **changes})
     return driver.create(path, settings, place / "train", place / "test")
 
@@ -65,9 +66,7 @@ def expected(data):
     def of(name):
         if name not in found:
             run = create(data, data / f"runs-{name}", name)
-            gang = Gang(run, 1, initial(run, 1))
-            gang.start()
-            assert gang.join() == {}
+            train(run, 1, 1)
             found[name] = left_by(run)
             assert len(found[name]["losses"]) == 2
         return found[name]
@@ -83,6 +82,7 @@ def expected(data):
         ("cnn", 2, 2, 3),
         ("cnn", 4, 2, 8),
         ("cnn", 5, 5, 2),
+        ("numbers", 3, 3, 2),
         ("gru", 3, 3, 2),
         # More groups than slices: some have none.
         ("gru", 10, 2, 4),
@@ -92,9 +92,7 @@ def test_stages_leave_the_state_of_the_whole_model(
     data, expected, tmp_path, name, ranks, stages, blocks
 ):
     run = create(data, tmp_path / "run", name)
-    gang = Gang(run, ranks, initial(run, blocks), stages=stages)
-    gang.start()
-    assert gang.join() == {}
+    train(run, ranks, blocks, stages=stages)
     assert left_by(run) == expected(name)
 
 
@@ -119,9 +117,7 @@ def test_a_step_that_needs_scalars_of_all_stages(data, tmp_path):
     found = []
     for stages in (1, 2):
         run = create(data, tmp_path / str(stages), "dense", **changes)
-        gang = Gang(run, stages, initial(run, stages), stages=stages)
-        gang.start()
-        assert gang.join() == {}
+        train(run, stages, stages, stages=stages)
         found.append(left_by(run))
     assert found[0] == found[1]
 
@@ -147,26 +143,15 @@ def test_ranks_train_what_one_process_has_no_memory_for(data, tmp_path):
     ended = {}
     for stages in (1, 4):
         run = create(data, tmp_path / str(stages), "dense", **changes)
-        role = {
-            "ranks": stages,
-            "stages": stages,
-            "blocks": initial(run, 16),
-            "wait": programs.PATIENCE,
-        }
-        role |= {"token": Meeting.prepare(run).token, "reach": "", "wait": programs.PATIENCE}
+        role = {"ranks": stages, "stages": stages, "blocks": initial(run, 16), "reach": ""}
+        role |= {"token": Meeting.prepare(run).token, "wait": programs.PATIENCE}
+        command = [sys.executable, gang_rank.__file__, run.path]
+        # Beside that file there is a folder with the package's name.
+        env = {**os.environ, "PYTHONPATH": str(Path(gang_rank.__file__).parent.parent)}
         processes = [
             subprocess.Popen(
-                [
-                    sys.executable,
-                    gang_rank.__file__,
-                    run.path,
-                    json.dumps({**role, "rank": rank}),
-                    str(270 << 20),
-                ],
-                # Beside that file there is a folder with the package's name.
-                env={**os.environ, "PYTHONPATH": str(Path(gang_rank.__file__).parent.parent)},
-                stderr=subprocess.PIPE,
-                text=True,
+                [*command, json.dumps({**role, "rank": rank}), str(270 << 20)],
+                **{"env": env, "stderr": subprocess.PIPE, "text": True},
             )
             for rank in range(stages)
         ]
@@ -196,65 +181,6 @@ def test_the_largest_stage_is_as_small_as_it_can_be(costs, chosen):
     assert len(found) == count
     every = combinations(range(1, len(costs)), count - 1)
     assert largest(found) == min(largest((0, *one)) for one in every)
-
-
-def test_stages_are_whole_layers_with_their_numbers():
-    model = models.create(
-        "conv:4x3,relu,pool:2,batchnorm,dense:30,gelu,dense:8", (1, 9, 9), 3, "float64"
-    )
-    stages = stages_of(model, 4)
-    assert stages[0].part[0] == 0
-    assert [a.part[1] for a in stages[:-1]] == [b.part[0] for b in stages[1:]]
-    assert stages[-1].part[1] == model.size
-    names = [one.name for stage in stages for one in stage.network.parameters]
-    assert names == [one.name for one in model.parameters]
-    extras = [stage.network.extras(0) for stage in stages]
-    assert sum(extras, ()) == model.extras(0) != ()
-
-
-@pytest.mark.parametrize(
-    "spec", ["conv:4x3,relu,pool:2,batchnorm,relu,dense:9,dropout:0.5", "gru:7,last"]
-)
-def test_a_gradient_through_stages_is_that_of_the_model(spec):
-    """Each call of the family's own methods, without a gang; also for numbers."""
-    generator = np.random.default_rng(0)
-    x = generator.normal(size=(5, 64))
-    for classes, labels in ((3, np.arange(5, dtype=np.int32) % 3), (0, generator.normal(size=5))):
-        model = models.create(spec, (8, 8), classes, "float64")
-        params, batch = model.init(1), Batch(x, labels)
-        expected, out = np.empty(model.size), np.empty(model.size)
-        key, extras = Key(5, row=3), [{}, {}]
-        context = Context(training=True, key=key, extras=extras[0])
-        loss = model.gradient(params, batch, expected, context)
-        going, sent = [], None
-        stages = stages_of(model, 3)
-        for stage in stages:
-            stage.network.source = None if sent is None else lambda sent=sent: sent.copy()
-            context = Context(training=True, key=key, extras=extras[1])
-            part = params[slice(*stage.part)]
-            going.append(stage.network.forward(part, batch, context))
-            sent = going[-1].outputs
-        assert stages[-1].network.loss(going[-1], batch) == loss
-        delta = going[-1].outputs
-        for stage, one in zip(reversed(stages), reversed(going), strict=True):
-            delta = stage.network.backward(one, delta, out[slice(*stage.part)])
-        assert delta is None
-        assert out.tobytes() == expected.tobytes()
-        assert extras[0].keys() == extras[1].keys()
-        assert all(np.array_equal(extras[0][name], extras[1][name]) for name in extras[0])
-
-
-def test_sums_in_parts_are_joined():
-    empty, low, high = np.empty(0), np.arange(3.0), np.arange(2.0)
-    for parts, whole in (([low, high], [0, 1, 2, 0, 1]), ([empty, low], [0, 1, 2])):
-        sums = [VectorSum(4, 2.5, 0.1, part, {str(at): low + at}) for at, part in enumerate(parts)]
-        found = joined(sums)
-        assert found.totals == (4, 2.5, 0.1)
-        assert found.vector.tolist() == whole
-        assert {name: array.tolist() for name, array in found.extras.items()} == {
-            "0": [0, 1, 2],
-            "1": [1, 2, 3],
-        }
 
 
 # What cannot be
