@@ -47,6 +47,13 @@ def pinned(monkeypatch):
         monkeypatch.setenv(name, value)
 
 
+@pytest.fixture
+def forgotten(monkeypatch):
+    """What a test trusts is forgotten when it ends."""
+    for name in ("GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"):
+        monkeypatch.setenv(name, "")
+
+
 @pytest.fixture(scope="session")
 def _moto():
     """S3 of moto, in a thread of this process."""

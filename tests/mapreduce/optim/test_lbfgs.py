@@ -396,15 +396,6 @@ class TestEnds:
         search.run(60)
         np.testing.assert_allclose(search.params, 1e25, rtol=1e-10)
 
-    def test_the_state_of_the_search_follows_from_its_scalars(self):
-        optimizer = LBFGS(2, 10, 0.5)
-        scalars = optimizer.first_scalars()
-        assert scalars[module._LEAST] == math.inf
-        for norm, done, state in ((1, 0, "unfinished"), (1, 3, "stalled"), (0.5, 3, "converged")):
-            scalars[module._NORM], scalars[module._DONE] = norm, done
-            assert optimizer.search(scalars) == (done, norm, False, state)
-            assert optimizer.is_done(scalars) == bool(done)
-
 
 X = np.column_stack([np.random.default_rng(1).standard_normal((80, 4)), np.ones(80)])
 

@@ -96,14 +96,6 @@ class TestOptimizers:
         size = np.abs(expected).max(axis=0)
         assert np.all(np.abs(found - expected) <= tolerance * np.maximum(size, 1e-2))
 
-    def test_state_starts_at_zero(self, name, weight_decay):
-        params, _ = problem(5, "float32")
-        state = optim.find(name).create(rates, optim.Options(0.9, weight_decay)).init(params)
-        expected = {"sgd": set(), "momentum": {"velocity"}, "adagrad": {"squares"}}
-        expected |= {other: {"mean", "mean_square"} for other in ("adam", "adamw")}
-        assert set(state) == expected[name]
-        assert not any(array.any() for array in state.values())
-
 
 class Blocks:
     """An optimizer that looks at the whole gradient first, run over blocks."""
@@ -244,15 +236,6 @@ def zip_of(blocks):
     ]
 
 
-@pytest.mark.parametrize("name", ELEMENTWISE)
-def test_elementwise_optimizers_need_no_scalars(name):
-    assert isinstance(optim.find(name).create(rates, optim.Options()), optim.Transformation)
-    for options in ({"clip_norm": 1.0}, {"skip_non_finite": True}):
-        created = optim.find(name).create(rates, optim.Options(**options))
-        assert isinstance(created, optim.GlobalTransformation)
-        assert not created.takes_curvature
-
-
 def test_every_optimizer_is_tested():
     assert set(NAIVE) == set(ELEMENTWISE)
     assert set(optim.OPTIMIZERS) == {*NAIVE, "lbfgs"}
@@ -301,12 +284,6 @@ class TestChain:
         expected, alone = adam.update(velocity, alone, params, 1)
         np.testing.assert_array_equal(updates, expected)
         np.testing.assert_array_equal(state["mean"], alone["mean"])
-
-    def test_of_nothing_changes_nothing(self):
-        updates = np.arange(3.0)
-        transformation = optim.chain()
-        assert transformation.init(updates) == {}
-        assert transformation.update(updates, {}, updates, 0) == (updates, {})
 
 
 CLOSED_FORMS = {

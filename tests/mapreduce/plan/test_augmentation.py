@@ -42,25 +42,6 @@ def test_a_batch_is_changed_as_by_the_oracle(shape, spec):
     assert 10 < sum(flips) < 40 or not wanted.flip
 
 
-def test_a_row_is_changed_alike_in_every_slice():
-    batch, shape = Batch(images(20, (8, 8)), None), (8, 8)
-    wanted = augmentation.parse("flip,crop:2")
-    whole = wanted.apply(batch, shape, KEY).features
-    for start, stop in ((0, 7), (7, 8), (8, 20)):
-        part = wanted.apply(batch[start:stop], shape, KEY._replace(row=40 + start)).features
-        assert np.array_equal(part, whole[start:stop])
-    for other in (KEY._replace(seed=4), KEY._replace(round=6), KEY._replace(shard=0)):
-        assert not np.array_equal(wanted.apply(batch, shape, other).features, whole)
-
-
-def test_a_crop_leaves_the_flips_as_they_are():
-    batch, shape = Batch(images(30, (8, 8)), None), (8, 8)
-    flipped = augmentation.parse("flip").apply(batch, shape, KEY).features
-    cropped = augmentation.parse("crop:2").apply(Batch(flipped, None), shape, KEY).features
-    both = augmentation.parse("flip,crop:2").apply(batch, shape, KEY).features
-    assert np.array_equal(both, cropped)
-
-
 @pytest.mark.parametrize(
     ("shape", "layout", "message"),
     [

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import FrozenInstanceError, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -86,11 +86,6 @@ class TestDraws:
         draws = [plan.slices(epoch * plan.rounds_per_epoch) for epoch in range(6)]
         draws += [make(batch_size=64, seed=seed).slices(0) for seed in range(1, 6)]
         assert len({tuple(slices) for slices in draws}) == 11
-
-    def test_the_same_plan_draws_the_same(self):
-        one, other = make(batch_size=64, seed=5), make(batch_size=64, seed=5)
-        backwards = [other.slices(number) for number in reversed(range(30))]
-        assert [one.slices(number) for number in range(30)] == backwards[::-1]
 
     @pytest.mark.parametrize("batch_size", [0, 723, 724, 10_000])
     def test_a_full_batch_is_one_round(self, batch_size):
@@ -230,10 +225,6 @@ class TestFile:
         later = replace(plan, sources=("mine:Model=0",))
         assert build(Plan, json.loads(json.dumps(later.to_dict()))) == later
         assert later.sha256 != plan.sha256
-
-    def test_is_immutable(self):
-        with pytest.raises(FrozenInstanceError):
-            make().rounds = 3
 
 
 NUMBERS = {"classes": None, "target": "number"}
@@ -536,14 +527,6 @@ class TestSearch:
         assert (plan.rounds, plan.eval_every) == (1000, 1000)
         assert (plan.dtype, make().dtype) == ("float64", "float32")
         assert make(optimizer="lbfgs", dtype="float32").dtype == "float32"
-
-    @pytest.mark.parametrize("size", [0, 723, 724])
-    def test_all_rows_by_name(self, size):
-        assert make(optimizer="lbfgs", batch_size=size, epochs=7).rounds == 7
-
-    def test_its_own_settings(self):
-        plan = make(optimizer="lbfgs", rounds=9, eval_every=2, evaluation=dataset([10]), l2=0.1)
-        assert (plan.rounds, plan.eval_every) == (9, 2)
 
     @pytest.mark.parametrize("optimizer", ["sgd", "adam", "lbfgs"])
     def test_what_needs_scalars_of_all_blocks(self, optimizer):

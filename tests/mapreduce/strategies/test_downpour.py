@@ -20,7 +20,7 @@ from mapreduce.reduction.vectors import dense
 from mapreduce.strategies import replicas
 from mapreduce.strategies.base import Layout
 from mapreduce.strategies.downpour.downpour import Downpour
-from mapreduce.strategies.downpour.schedule import Push, pushes
+from mapreduce.strategies.downpour.schedule import pushes
 from mapreduce.strategies.leaf_ranges import LeafRange
 from mapreduce.strategies.state import State
 from mapreduce.strategies.task_context import TaskContext
@@ -65,17 +65,6 @@ class TestSchedule:
             assert 0 <= push.base <= first
             assert push.position - push.base <= plan.staleness
 
-    @given(count=st.integers(1, 6), more=st.integers(0, 9), seed=st.integers(0, 2**63 - 1))
-    def test_every_version_that_is_asked_for_is_still_kept(self, plan, count, more, seed):
-        """A block with one element, the number of its version, instead of parameters."""
-        plan = replace(plan, replicas=count, staleness=count - 1 + more, seed=seed)
-        owner = _OwnerOfVersions(plan)
-        for completed in range(12):
-            for push in pushes(plan, completed):
-                # Versions of a round with fewer pushes are the last one that it made.
-                assert owner.base(push.replica) == owner.made[push.base]
-            owner.apply(completed)
-
     def test_all_versions_of_the_window_are_drawn(self, plan):
         drawn = defaultdict(set)
         for completed in range(3, 300):
@@ -96,36 +85,6 @@ class TestSchedule:
             assert len(keys) == 1000
             assert not used & keys
             used |= keys
-
-    def test_one_replica_without_staleness_is_never_late(self, plan):
-        plan = replace(plan, replicas=1, staleness=0)
-        assert [pushes(plan, at) for at in range(3)] == [[Push(0, at, at)] for at in range(3)]
-
-
-class _OwnerOfVersions:
-    """The owner of a block whose steps count, without a run."""
-
-    def __init__(self, plan):
-        self._strategy = Downpour.__new__(Downpour)
-        self._strategy.context = type("Context", (), {"plan": plan})
-        self._plan = plan
-        first = np.zeros(1)
-        kept = [f"version.{n}" for n in range(plan.staleness)] + [*Downpour.mapped_arrays(plan)]
-        self._arrays = {"params": first, **dict.fromkeys(kept, first)}
-        self.made = {0: 0}
-
-    def base(self, replica):
-        return self._arrays[f"base.{replica}"].item()
-
-    def apply(self, completed):
-        versions = [self._arrays["params"]]
-        for push in pushes(self._plan, completed):
-            versions.append(versions[-1] + 1)
-            self.made[push.position + 1] = versions[-1].item()
-        for absent in range(len(self.made), (completed + 1) * self._plan.replicas + 1):
-            self.made[absent] = versions[-1].item()
-        self._arrays["params"] = versions[-1]
-        self._strategy._keep(completed, self._arrays, versions)
 
 
 def naive(path, plan):

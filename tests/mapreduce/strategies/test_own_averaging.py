@@ -13,6 +13,8 @@ from mapreduce.data.copying import copy
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.execution import Execution
 
+pytestmark = pytest.mark.usefixtures("forgotten")
+
 SPEC = "own_averaging:Averaging"
 #: Three pages of parameters, and rounds whose replicas have one slice or two.
 SETTINGS = Settings(
@@ -20,13 +22,6 @@ SETTINGS = Settings(
 )
 
 data = blobs_in(train=(200, 170, 97), features=50)
-
-
-@pytest.fixture(autouse=True)
-def _forgotten(monkeypatch):
-    """What these tests trust is forgotten when they end."""
-    for name in ("GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"):
-        monkeypatch.setenv(name, "")
 
 
 @pytest.mark.usefixtures("pinned")

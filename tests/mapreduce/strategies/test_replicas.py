@@ -1,6 +1,5 @@
 """Averaging: the steps of its rounds against a naive loop."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +10,7 @@ from builders import blobs_in, plan_and_params, train
 from mapreduce.errors import NonFiniteError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import dense
-from mapreduce.strategies import replicas
 from mapreduce.strategies.averaging.adasum import adasum
-from mapreduce.strategies.averaging.averaging import Averaging
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import driver
 
@@ -27,67 +24,31 @@ EXACT = replace(SETTINGS, learning_rate=0.125, rounds=4)
 data = blobs_in(train=(128, 88, 64), even=(128, 64), features=50)
 
 
-@pytest.fixture(scope="module")
-def plan(data):
-    settings = replace(SETTINGS, replicas=3, local_steps=2)
-    return driver.plan(settings, data / "train", None)
-
-
-class TestTheSixSteps:
+class TestTheStepsOfRounds:
     """A model is sent out; replicas take steps on their parts; their updates become one; again."""
-
-    def test_1_all_replicas_begin_with_the_same_model(self, plan):
-        params = plan.create_model().init(0)
-        assert Averaging.initial_arrays(plan, params) == {}
-        elastic = replace(plan, optimizer="momentum", replica_state="keep", elastic=0.1)
-        kept = Averaging.own_arrays(elastic, params)
-        assert kept["params"] is params
-        assert not kept["velocity"].any()
-
-    def test_2_each_has_a_part_of_the_rows(self, plan):
-        for completed in range(plan.rounds):
-            parts = [Averaging.slices(plan, completed, unit) for unit in range(3)]
-            assert [one for part in parts for one in part] == [*plan.slices(completed)]
-            assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-    def test_3_each_takes_its_steps(self, plan):
-        for replica in range(3):
-            steps = replicas.steps_of(plan, 0, replica)
-            assert len(steps) == plan.local_steps
-            assert sorted(itertools.chain(*steps)) == replicas.slices_of(plan, 0, replica)
-
-    def test_4_updates_count_as_their_rows(self, data, tmp_path):
-        """Six steps on fourteen slices: parts of four and of five slices."""
-        settings = replace(SETTINGS, replicas=3, rounds=5, dtype="float64")
-        plan, params = plan_and_params(tmp_path / "run", data / "train", settings)
-        np.testing.assert_allclose(params, naive_of(tmp_path / "run", plan), rtol=1e-12, atol=1e-14)
 
     @pytest.mark.parametrize(
         "change",
         [
-            {"replicas": 3, "local_steps": 4},
+            # Parts of two and of three slices, which count as their rows.
+            {"replicas": 3},
             {"replicas": 3, "local_steps": 4, "optimizer": "momentum"},
             {"replicas": 3, "local_steps": 4, "optimizer": "momentum", "replica_state": "keep"},
             {"replicas": 8, "local_steps": 2, "optimizer": "adam", "l2": 0.01},
             {"replicas": 4, "local_steps": 2, "elastic": 0.2, "replica_state": "keep"},
             # Updates that are added make the training less stable, so that differences would grow.
             {"replicas": 5, "combine": "adasum", "learning_rate": 0.01},
-            {
-                "replicas": 6,
-                "combine": "adasum",
-                "learning_rate": 0.001,
-                "optimizer": "momentum",
-                "replica_state": "keep",
-            },
+            {"replicas": 6, "combine": "adasum", "learning_rate": 0.001, "optimizer": "momentum"}
+            | {"replica_state": "keep"},
         ],
     )
-    def test_5_updates_become_one(self, data, tmp_path, change):
+    def test_updates_become_one(self, data, tmp_path, change):
         settings = replace(SETTINGS, dtype="float64", **change)
         plan, params = plan_and_params(tmp_path / "run", data / "train", settings)
         np.testing.assert_allclose(params, naive_of(tmp_path / "run", plan), rtol=1e-10, atol=1e-12)
 
     @pytest.mark.parametrize("text", ["fp16", "onebit", "topk:0.01"])
-    def test_5_updates_that_are_compressed_become_one(self, data, tmp_path, text):
+    def test_updates_that_are_compressed_become_one(self, data, tmp_path, text):
         """In some more rounds than an epoch, so that the ratio of topk changes."""
         change = {"replicas": 3, "optimizer": "momentum", "replica_state": "keep", "rounds": 10}
         settings = replace(SETTINGS, model="mlp:20", dtype="float64", compress=text, **change)
@@ -96,7 +57,7 @@ class TestTheSixSteps:
         # A mean of one bit is a float32, and its last bit may be another.
         np.testing.assert_allclose(params, naive_of(tmp_path / "run", plan), rtol=1e-5, atol=1e-8)
 
-    def test_6_rounds_go_on_until_the_epochs_are_over(self, data, tmp_path):
+    def test_rounds_go_on_until_the_epochs_are_over(self, data, tmp_path):
         settings = replace(SETTINGS, replicas=4, local_steps=5, rounds=None, epochs=2)
         plan = driver.plan(settings, data / "train", None)
         assert plan.rounds == 2 * 2
@@ -188,9 +149,8 @@ class TestOneStepIsALargeBatch:
     """What one local step of plain SGD has in common with synchronous training."""
 
     def sync(self, folder, data, settings):
-        return plan_and_params(
-            folder / "sync", data, replace(settings, strategy="sync", replicas=1)
-        )[1]
+        sync = replace(settings, strategy="sync", replicas=1)
+        return plan_and_params(folder / "sync", data, sync)[1]
 
     @pytest.mark.parametrize("count", [1, 2, 4, 8])
     def test_to_the_bit_with_powers_of_two(self, data, tmp_path, count):

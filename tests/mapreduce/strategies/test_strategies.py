@@ -15,13 +15,7 @@ from mapreduce.strategies.leaf_ranges import block_of
 from mapreduce.strategies.sync.sync import Sync
 from mapreduce.testing import check_strategy
 
-
-@pytest.fixture(autouse=True)
-def _forgotten(monkeypatch):
-    """What the suite trusts is forgotten when a test ends."""
-    for name in ("GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"):
-        monkeypatch.setenv(name, "")
-
+pytestmark = pytest.mark.usefixtures("forgotten")
 
 #: Of each strategy the settings that give its rounds other phases, or its units what they own.
 CONFORMING = {

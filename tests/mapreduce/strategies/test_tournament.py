@@ -103,15 +103,6 @@ class TestMatches:
         drawn = {frozenset(map(frozenset, pairs(plan, at, 4))) for at in range(30)}
         assert len(drawn) == 3
 
-    def test_every_loser_goes_on_from_the_winner_of_its_match(self, plan):
-        losses = {0: 0.5, 1: 0.1, 2: 0.3, 3: 0.2}
-        decision = decide(plan, 3, losses)
-        drawn = pairs(plan, 3, 4)
-        for a, b in drawn:
-            winner = min(a, b, key=losses.get)
-            assert decision.origin(a) == decision.origin(b) == winner
-        assert decision.best == 1
-
     @pytest.mark.parametrize("loss", [0.5, math.inf, math.nan])
     def test_ties_go_to_the_lower_number(self, plan, loss):
         for completed in range(5):

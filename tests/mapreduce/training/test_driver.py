@@ -161,13 +161,6 @@ def test_rounds_that_are_over_are_removed(data, tmp_path):
     assert list(run.complete_rounds()) == [10]
 
 
-def test_limit_rows_takes_the_first_rows_only(data, tmp_path):
-    run, seen, _ = train(data, tmp_path / "run", limit_rows=250, batch_size=0, rounds=2)
-    assert [event.rows for event in seen if isinstance(event, RoundCompleted)] == [250, 250]
-    plan = run.config.plan
-    assert plan.data.shard_rows == (200, 50)
-
-
 def test_another_numeric_profile_is_a_warning(data, tmp_path):
     created = driver.create(tmp_path / "run", Settings("softmax"), data / "train", None)
     created.write_json("profile.json", {"cpu": "z80"})

@@ -21,9 +21,7 @@ OPTIONS = {"rounds": 2, "batch_size": 32, "runner": "inline", "progress": False}
 
 
 @pytest.fixture(autouse=True)
-def _trusted(monkeypatch, tmp_path):
-    for name in ("GRADREDUCE_TRUSTED", "GRADREDUCE_TRUSTED_FOLDERS"):
-        monkeypatch.setenv(name, "")
+def _here(forgotten, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
 
 

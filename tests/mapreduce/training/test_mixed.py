@@ -166,13 +166,6 @@ class TestTraining:
         assert f"{skipped:.0f} of 13 rounds were skipped" in told
         assert f"the loss is now scaled by {scale:,.0f}" in told
 
-    def test_a_skipped_round_leaves_no_trace(self, steep, tmp_path):
-        _, position, _ = train(steep, tmp_path / "run", rounds=1)
-        assert position.scalars.tolist() == [1, 2.0**11, 0]
-        model = models.create(PLAN["model"], 200, 3, "float32")
-        assert position.params.tobytes() == model.init(0).tobytes()
-        assert not position.state["velocity"].any()
-
     @pytest.mark.slow
     @pytest.mark.parametrize("model", ["softmax", "mlp:32"])
     def test_accuracy_is_within_a_point(self, tmp_path_factory, tmp_path, model):
