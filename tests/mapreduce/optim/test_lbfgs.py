@@ -13,63 +13,44 @@ from sklearn.preprocessing import StandardScaler
 
 import mapreduce
 import naive
-from mapreduce.data.importer import Rows, Source, import_rows
+from builders import imported, params_of
 from mapreduce.errors import NonFiniteError
 from mapreduce.optim import lbfgs as module
-from mapreduce.optim.contract import PAGE, Shared
+from mapreduce.optim.contract import PAGE
 from mapreduce.optim.lbfgs import LBFGS, LONGEST, MOST_TRIALS, SHORTEST
 from mapreduce.plan.settings import Settings
-from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
+from optimizers import Blocks
 from quick import first_of
 
 PAIRS = 5
 
 
-class Search:
-    """The optimizer in one loop over blocks, without map, reduce or files."""
+class Search(Blocks):
+    """A search for the least value of a function, which also gives its gradient."""
 
     def __init__(
         self, function, start, *, pairs=PAIRS, rounds=1000, tol=0.0, cuts=(), relative=False
     ):
+        super().__init__(LBFGS(pairs, rounds, tol, relative), np.array(start), cuts)
         self.function = function
-        self.optimizer = LBFGS(pairs, rounds, tol, relative)
-        edges = [0, *cuts, len(start)]
-        self.parts = [slice(a, b) for a, b in pairwise(edges)]
-        self.params = np.array(start)
-        self.states = [self.optimizer.init(self.params[part]) for part in self.parts]
-        self.scalars = self.optimizer.first_scalars()
-        self.step = 0
         #: Points that were tried, and their values.
         self.tried = []
 
     def advance(self):
         value, gradient = self.function(self.params)
         self.tried.append((self.params, value))
-        inputs = [
-            (gradient[part], state, self.params[part])
-            for part, state in zip(self.parts, self.states, strict=True)
-        ]
-        sums = sum(self.optimizer.sums(*arguments, self.scalars) for arguments in inputs)
-        assert sums.shape == (self.optimizer.width,)
-        shared = Shared(sums, value, self.scalars)
-        done = [self.optimizer.update(*arguments, self.step, shared) for arguments in inputs]
-        scalars = [scalars for _, _, scalars in done]
-        assert all(one.tobytes() == scalars[0].tobytes() for one in scalars)
-        self.params = np.concatenate([params for params, _, _ in done])
-        self.states = [state for _, state, _ in done]
-        self.scalars = scalars[0]
-        self.step += 1
+        self.step(gradient, value)
 
     @property
     def found(self):
         return self.optimizer.search(self.scalars)
 
     def run(self, rounds):
-        while self.step < rounds and not self.found.done:
+        while self.rounds < rounds and not self.found.done:
             self.advance()
         return self.params
 
@@ -106,7 +87,7 @@ class TestMinima:
         function, minimum = quadratic(size, size)
         search = Search(function, np.zeros(size), pairs=pairs, tol=1e-9)
         found = search.run(300)
-        assert search.found.done == search.step
+        assert search.found.done == search.rounds
         np.testing.assert_allclose(found, minimum, rtol=0, atol=1e-8)
 
     @pytest.mark.parametrize("size", [2, 10])
@@ -125,7 +106,7 @@ class TestMinima:
             search = Search(function, np.zeros(30), pairs=pairs, tol=1e-6)
             search.run(1000)
             assert search.found.done
-            rounds.append(search.step)
+            rounds.append(search.rounds)
         assert rounds[1] < 0.75 * rounds[0]
 
     def test_float32_comes_as_near_as_it_can(self):
@@ -302,7 +283,7 @@ class TestLineSearch:
         search = Search(lambda x: (1.0 + abs(float(x[0])), np.ones(1)), np.array([0.0]))
         search.advance()
         search.run(200)
-        assert search.found.done == search.step == 1 + MOST_TRIALS
+        assert search.found.done == search.rounds == 1 + MOST_TRIALS
         assert search.params.tolist() == [0.0]
 
     def test_curvature_that_is_not_positive_is_not_remembered(self):
@@ -446,11 +427,8 @@ class TestUnits:
         again = Search(search.function, search.params, tol=1e-6, relative=True)
         again.run(50)
         assert again.found.state == "converged"
-        assert again.step < 15
+        assert again.rounds < 15
         np.testing.assert_allclose(again.params, minimum, rtol=0, atol=1e-5)
-
-
-# As map and reduce
 
 
 # Features as they come
@@ -463,15 +441,13 @@ def column_of(kind, generator, rows):
     return generator.standard_normal(rows) * {"incomes": 1e5, "1e20": 1e20}[kind]
 
 
-def imported(folder, kind, number=False, scale=1.0):
+def made(folder, kind, number=False, scale=1.0):
     generator = np.random.default_rng(0)
     x = generator.standard_normal((900, 3))
     y = (x @ [1, 2, 3] + generator.logistic(size=900)) * scale
     x = np.column_stack([x, column_of(kind, generator, 900)]).astype(np.float32)
-    rows = Rows(x, y if number else (y > 0).astype(np.int64))
-    columns = ("a", "b", "c", "time")
-    source = Source([rows], (4,), 1.0, 0, {"format": "test"}, columns=columns)
-    import_rows(source, folder, 0)
+    labels = y if number else (y > 0).astype(np.int64)
+    imported(folder, x, labels, columns=("a", "b", "c", "time"))
     return folder
 
 
@@ -486,7 +462,7 @@ def train(path, data, model, execution=CHAIN, **settings):
 @pytest.mark.parametrize("kind", first_of("1e20", "nanoseconds since 1970"))
 def test_extreme_features_are_scaled_by_their_curvature(tmp_path, kind):
     """The model learns from the other ones, as in double precision, and says how it ended."""
-    data = imported(tmp_path / "data", kind)
+    data = made(tmp_path / "data", kind)
     losses = {}
     for dtype in ("float32", "float64"):
         run, ended = train(tmp_path / dtype, data, "logistic", dtype=dtype)
@@ -499,17 +475,16 @@ def test_extreme_features_are_scaled_by_their_curvature(tmp_path, kind):
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", first_of(1e-7, 1e25))
 def test_extreme_targets(tmp_path, scale):
-    data = imported(tmp_path / "data", "incomes", number=True, scale=scale)
+    data = made(tmp_path / "data", "incomes", number=True, scale=scale)
     run, ended = train(tmp_path / "run", data, "linear")
     assert (ended.search, run.summary()["warning"]) == ("converged", None)
-    found = checkpoint.load(run, run.config.plan.create_model(), ended.completed).params
-    np.testing.assert_allclose(found[:3] / scale, [1, 2, 3], atol=0.3)
+    np.testing.assert_allclose(params_of(run)[:3] / scale, [1, 2, 3], atol=0.3)
 
 
 @pytest.mark.slow
 def test_float32_ends_as_soon_as_float64(tmp_path):
     """Four features that are not standardised, and the default of --tol."""
-    data = imported(tmp_path / "data", "incomes")
+    data = made(tmp_path / "data", "incomes")
     rounds = {}
     for dtype in ("float32", "float64"):
         run, ended = train(tmp_path / dtype, data, "logistic", dtype=dtype)
@@ -522,7 +497,7 @@ def test_float32_ends_as_soon_as_float64(tmp_path):
 @pytest.mark.parametrize("execution", first_of(CHAIN, GANG), ids=["chain", "gang"])
 def test_a_search_without_any_better_point_is_an_error_that_names_the_feature(tmp_path, execution):
     """Softmax has no estimate of its curvature. To go on says the same."""
-    data = imported(tmp_path / "data", "nanoseconds since 1970")
+    data = made(tmp_path / "data", "nanoseconds since 1970")
     run = driver.create(tmp_path / "run", Settings("softmax", optimizer="lbfgs"), data, None)
     for _ in range(2):
         with pytest.raises(NonFiniteError, match="no point better than the first") as error:

@@ -13,12 +13,12 @@ from mapreduce.data.batch import Batch
 from mapreduce.errors import NonFiniteError
 from mapreduce.models.context import Context
 from mapreduce.optim import guarded
-from mapreduce.optim.contract import Shared
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint
 from mapreduce.runs.events import Evaluated, Events, Warned
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
+from optimizers import Blocks
 
 ELEMENTWISE = [name for name in optim.OPTIMIZERS if "learning_rate" in optim.find(name).takes]
 SPECS = ("softmax", "mlp:9,7", "linear", "logistic", "svm", "hinge-svm")
@@ -74,56 +74,49 @@ class TestGradients:
 
 class TestScaling:
     @staticmethod
-    def step(optimizer, params, state, scalars, gradient, value=1.0):
-        with np.errstate(all="ignore"):
-            sums = optimizer.sums(gradient, state, params, scalars)
-        return optimizer.update(gradient, state, params, 0, Shared(sums, value, scalars))
+    def blocks(name="sgd", params=(1.0, 1.0), **options):
+        inner = optim.find(name).create(lambda step: 0.1, optim.Options())
+        return Blocks(optim.Guarded(inner, **options), np.array(params, np.float32))
 
     @pytest.mark.parametrize("name", ELEMENTWISE)
     def test_halved_at_an_overflow_and_doubled_after_good_rounds(self, name, monkeypatch):
         monkeypatch.setattr(guarded, "GROWTH_ROUNDS", 3)
-        inner = optim.find(name).create(lambda step: 0.1, optim.Options())
-        optimizer = optim.Guarded(inner, first_scale=8.0)
-        params, gradient = np.ones(4, np.float32), np.full(4, 0.5, np.float32)
-        state, scalars = optimizer.init(params), optimizer.first_scalars()
+        one = self.blocks(name, np.ones(4), first_scale=8.0)
         skipped, scale, good = 0, 8.0, 0
         for bad in (1, 0, 1, 0, 0, 0, 0, 0, 0, 0, 1, 0):
-            given = gradient.copy()
-            given[2] = math.inf if bad else 0.5
-            before, held = params, state
-            params, state, scalars = self.step(optimizer, params, state, scalars, given)
+            gradient = np.full(4, 0.5, np.float32)
+            gradient[2] = math.inf if bad else 0.5
+            before, (held,) = one.params, one.states
+            ((params, state, scalars),) = one.step(gradient)
             if bad:
                 skipped, scale, good = skipped + 1, scale / 2, 0
-                assert params is before
+                assert np.array_equal(params, before)
                 assert state is held
             else:
-                assert params is not before
+                assert not np.array_equal(params, before)
                 scale, good = (2 * scale, 0) if good == 2 else (scale, good + 1)
             assert scalars.tolist() == [skipped, scale, good]
-            assert optimizer.loss_scale(scalars) == scale
+            assert one.optimizer.loss_scale(scalars) == scale
         assert scale == 4
 
     def test_is_never_above_its_limit_nor_below_1(self, monkeypatch):
         monkeypatch.setattr(guarded, "GROWTH_ROUNDS", 1)
-        optimizer = optim.Guarded(
-            optim.find("sgd").create(lambda step: 0.1, optim.Options()), first_scale=2.0**24
-        )
-        params = np.ones(2, np.float32)
-        _, _, scalars = self.step(optimizer, params, {}, optimizer.first_scalars(), params)
-        assert scalars.tolist() == [0, 2.0**24, 0]
-        one, bad = np.array([5.0, 1.0, 7.0]), np.array([1, math.nan], np.float32)
+        largest = self.blocks(first_scale=2.0**24)
+        largest.step(largest.params)
+        assert largest.scalars.tolist() == [0, 2.0**24, 0]
+
+        def after(scalars, value=1.0, **options):
+            """The scalars after a gradient that is not finite."""
+            one = self.blocks(first_scale=4.0, **options)
+            one.scalars = np.array(scalars)
+            one.step(np.array([1, math.nan], np.float32), value)
+            return one.scalars.tolist()
+
         with pytest.raises(NonFiniteError, match="has 1 elements that float16 cannot hold"):
-            self.step(optimizer, params, {}, one, bad)
-        tolerant = optim.Guarded(
-            optim.find("sgd").create(lambda step: 0.1, optim.Options()),
-            skip_non_finite=True,
-            first_scale=4.0,
-        )
-        _, _, scalars = self.step(tolerant, params, {}, one, bad)
-        assert scalars.tolist() == [6, 1, 0]
+            after([5.0, 1.0, 7.0])
+        assert after([5.0, 1.0, 7.0], skip_non_finite=True) == [6, 1, 0]
         # A loss that is not finite is not the scale's fault.
-        _, _, scalars = self.step(tolerant, params, {}, np.array([0, 4.0, 3]), bad, math.nan)
-        assert scalars.tolist() == [1, 4, 0]
+        assert after([0, 4.0, 3], math.nan, skip_non_finite=True) == [1, 4, 0]
 
 
 def make(folder, rows, features, factor=1.0, seed=0):
