@@ -24,23 +24,11 @@ def small_cnn():
     )
 
 
-def wide_cnn():
-    """With a batch norm of vectors, too."""
-    return nn.Sequential(
-        nn.Conv2d(1, 16, 3),
-        nn.BatchNorm2d(16),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(576, 32),
-        nn.BatchNorm1d(32),
-        nn.ReLU(),
-        nn.Dropout(0.5),
-        nn.Linear(32, 3),
-    )
-
-
 def coloured_cnn():
-    """For images of 3 × 8 × 8 and 4 classes; more than two pages of parameters."""
+    """For images of 3 × 8 × 8 and 4 classes; more than two pages of parameters.
+
+    With a batch norm of vectors, too.
+    """
     return nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1),
         nn.BatchNorm2d(8),
@@ -89,6 +77,9 @@ class Wrong(nn.Module):
 
     def forward(self, x):
         return self.linear(self.wrong(x))
+
+    def wrong(self, x):
+        return x
 
 
 class Clips(Wrong):
@@ -155,19 +146,6 @@ class ReplacesGradients(Wrong):
     def replace(self, weight):
         weight.grad = weight.grad * 2
 
-    def wrong(self, x):
-        return x
-
-
-class TwiceNormalised(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.norm = nn.BatchNorm1d(6)
-        self.linear = nn.Linear(6, 3)
-
-    def forward(self, x):
-        return self.linear(self.norm(self.norm(x)))
-
 
 class WithoutItsNorm(nn.Module):
     def __init__(self):
@@ -177,6 +155,11 @@ class WithoutItsNorm(nn.Module):
 
     def forward(self, x):
         return self.linear(x)
+
+
+class TwiceNormalised(WithoutItsNorm):
+    def forward(self, x):
+        return self.linear(self.norm(self.norm(x)))
 
 
 def on_meta():

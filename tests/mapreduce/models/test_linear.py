@@ -9,16 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from builders import imported, params_of
 from mapreduce import models
 from mapreduce.data.batch import Batch, Csr
-from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import UsageError
 from mapreduce.inference.predict import predict
 from mapreduce.models.context import Context
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.vectors import SparseVector
-from mapreduce.runs import checkpoint
 from mapreduce.runs.events import Evaluated, Events, RoundCompleted
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
@@ -170,13 +169,6 @@ class TestCurvature:
 # From a dataset to predictions
 
 
-def make_dataset(folder, features, labels, weights=None, seed=0):
-    shape = (features.shape[1],)
-    rows = Rows(features, labels, weights)
-    import_rows(Source([rows], shape, 1.0, 0, {"format": "test"}), folder, seed)
-    return Dataset(folder)
-
-
 def all_rows(dataset):
     """Features (dense), labels and weights of a dataset, in its order."""
     shards = [dataset.shard(i) for i in range(len(dataset.manifest.shards))]
@@ -214,10 +206,9 @@ def data(request, tmp_path_factory):
     for name, count in (("train", 700), ("test", 613)):
         x, y, weights = rows(count)
         classes = np.where(y + generator.standard_normal(count) > 0.5, "yes", "no")
-        make_dataset(folder / f"{name}-numbers", x, y)
-        make_dataset(folder / f"{name}-classes", x, classes)
-        make_dataset(folder / f"{name}-weighted", x, y, weights)
-        make_dataset(folder / f"{name}-weighted-classes", x, classes, weights)
+        for kind, labels in (("numbers", y), ("classes", classes)):
+            imported(folder / f"{name}-{kind}", x, labels)
+            imported(folder / f"{name}-weighted-{kind}", x, labels, weights)
     return folder
 
 
@@ -226,9 +217,7 @@ def train(data, path, kind, **settings):
     run = driver.create(path, Settings(**chosen), data / f"train-{kind}", data / f"test-{kind}")
     seen = []
     driver.train(run, Execution("inline", rounds_per_job=8), 0, Events(seen.append))
-    completed = checkpoint.saved(run)[-1]
-    params = checkpoint.load(run, run.config.plan.create_model(), completed).params
-    return run, params, seen
+    return run, params_of(run), seen
 
 
 def evaluated(seen):
@@ -245,7 +234,7 @@ def cross_entropy(x, y, w, params):
 
 
 class TestRuns:
-    @pytest.mark.parametrize("kind", ["numbers", "weighted"])
+    @pytest.mark.parametrize("kind", ["numbers", "weighted-numbers"])
     @pytest.mark.parametrize("l2", [0.0, 0.03])
     def test_regression_finds_the_normal_equations(self, data, tmp_path, kind, l2):
         run, params, seen = train(
@@ -315,17 +304,9 @@ class TestPenalties:
     def test_l1_is_a_proximal_step_and_gives_zeros(self, data, tmp_path):
         """Against one loop, dense and by itself (ISTA)."""
         rate, l1, rounds = 0.9, 0.25, 12
-        _, params, _ = train(
-            data,
-            tmp_path / "run",
-            "numbers",
-            model="linear",
-            batch_size=0,
-            rounds=rounds,
-            learning_rate=rate,
-            schedule="cosine",
-            l1=l1,
-        )
+        settings = {"model": "linear", "batch_size": 0, "rounds": rounds, "learning_rate": rate}
+        settings |= {"schedule": "cosine", "l1": l1}
+        _, params, _ = train(data, tmp_path / "run", "numbers", **settings)
         x, y, _ = all_rows(Dataset(data / "train-numbers"))
         weight, bias = np.zeros(8), 0.0
         for step in range(rounds):
@@ -344,16 +325,8 @@ class TestPenalties:
 
     def test_l2_is_on_weights_and_not_on_biases(self, data, tmp_path):
         rate, l2, rounds = 0.9, 0.7, 9
-        _, params, seen = train(
-            data,
-            tmp_path / "run",
-            "classes",
-            model="logistic",
-            batch_size=0,
-            rounds=rounds,
-            learning_rate=rate,
-            l2=l2,
-        )
+        settings = {"model": "logistic", "batch_size": 0, "rounds": rounds, "learning_rate": rate}
+        _, params, seen = train(data, tmp_path / "run", "classes", l2=l2, **settings)
         x, y, w = all_rows(Dataset(data / "train-classes"))
         expected = np.zeros(9)
         losses = []

@@ -42,7 +42,6 @@ NETWORKS = [
     ("conv:2x3:padding=1,layernorm,gru:4,dense:3,relu,last", (2, 4, 3)),
     ("gru:4,residual(gru:4,layernorm),last", (5, 3)),
 ]
-SPECS = [spec for spec, _ in NETWORKS]
 
 
 def make(spec, shape, dtype="float64", classes=CLASSES):
@@ -70,12 +69,14 @@ def gradient(model, params, batch, *, training=True, key=None):
     return model.gradient(params, batch, out, context), out, context.extras
 
 
-@pytest.mark.parametrize(("spec", "shape"), NETWORKS, ids=SPECS)
+@pytest.mark.parametrize(("spec", "shape"), NETWORKS)
 def test_the_contract(spec, shape):
     check_model(lambda dtype: make(spec, shape, dtype))
 
 
-@pytest.mark.parametrize(("spec", "shape"), NETWORKS, ids=SPECS)
+@pytest.mark.parametrize(
+    ("spec", "shape"), [pair for pair in NETWORKS if "batchnorm" in pair[0] or "dropout" in pair[0]]
+)
 def test_gradients_of_a_network_in_use_are_those_of_differences(spec, shape):
     """Of every parameter, in float64, within 1e-6; in training, the contract compares them."""
     model = make(spec, shape)
