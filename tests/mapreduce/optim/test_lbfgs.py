@@ -16,7 +16,6 @@ import naive
 from builders import imported, params_of
 from mapreduce.errors import NonFiniteError
 from mapreduce.optim import lbfgs as module
-from mapreduce.optim.contract import PAGE
 from mapreduce.optim.lbfgs import LBFGS, LONGEST, MOST_TRIALS, SHORTEST
 from mapreduce.plan.settings import Settings
 from mapreduce.runs.directory import RunDir
@@ -147,34 +146,6 @@ class TestDirection:
             steps = [b - a for a, b in pairwise(points)][-pairs:]
             changes = [b - a for a, b in pairwise(gradients)][-pairs:]
             self.check(search, steps, changes, points[-1])
-
-    @given(st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(0, 8), st.integers(1, 30))
-    def test_coefficients_of_random_vectors(self, seed, pairs, stored, size):
-        """In a ring of slots, of which any may be the oldest."""
-        generator = np.random.default_rng(seed)
-        steps, changes = [], []
-        basis = np.zeros((2 * pairs + 1, size))
-        for number in range(stored):
-            s = generator.standard_normal(size)
-            y = s * generator.uniform(0.5, 2, size)
-            steps, changes = [*steps, s][-pairs:], [*changes, y][-pairs:]
-            basis[number % pairs], basis[pairs + number % pairs] = s, y
-        basis[-1] = generator.standard_normal(size)
-        scalars = np.zeros(7)
-        scalars[module._PAIRS], scalars[module._NEXT] = min(stored, pairs), stored % pairs
-        coefficients = module._direction(basis @ basis.T, scalars, pairs)
-        expected = naive.two_loops(basis[-1], steps, changes)
-        scale = max(1.0, np.abs(expected).max())
-        np.testing.assert_allclose(coefficients @ basis / scale, expected / scale, atol=1e-6)
-
-    def test_a_linear_combination_of_several_pages(self):
-        generator = np.random.default_rng(0)
-        size = 2 * PAGE + 5
-        base, root = generator.standard_normal(size), generator.uniform(0.5, 2, size)
-        vectors = [generator.standard_normal(size) for _ in range(3)]
-        found = module._moved(base, root, np.array([2.0, 0.0, -0.5]), vectors)
-        expected = base + (2 * vectors[0] - 0.5 * vectors[2]) / root
-        np.testing.assert_allclose(found, expected, rtol=1e-14, atol=1e-14)
 
     def test_scaled_coordinates_are_a_change_of_variables(self):
         """With the roots of a diagonal, the path is that of the function of ``root * x``."""

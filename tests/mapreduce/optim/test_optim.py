@@ -5,8 +5,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import naive
 from mapreduce import optim
@@ -180,15 +178,6 @@ class TestSkipping:
         assert math.isnan(moved[2])
         assert scalars.tolist() == [0]
 
-    @given(st.integers(0, 6), st.integers(1, 30))
-    def test_what_is_counted(self, bad, size):
-        optimizer = optim.find("sgd").create(rates, optim.Options(skip_non_finite=True))
-        gradient = np.arange(1.0, size + 1)
-        gradient[:bad] = math.inf
-        squares, count = optimizer.sums(gradient, {}, gradient, optimizer.first_scalars())
-        assert count == min(bad, size)
-        assert squares == sum(i * i for i in range(bad + 1, size + 1))
-
 
 def test_every_optimizer_is_tested():
     assert set(NAIVE) == set(ELEMENTWISE)
@@ -211,18 +200,6 @@ def test_adam_takes_its_constants():
 
 
 class TestChain:
-    def test_applies_in_order(self):
-        params = np.ones(3)
-        for order, expected in (((0, 1), -2.0 * (5 + 0.5)), ((1, 0), -2.0 * 5 + 0.5)):
-            members = (
-                optim.add_decayed_weights(0.5),
-                optim.scale_by_learning_rate(lambda step: 2.0 + step),
-            )
-            transformation = optim.chain(*(members[i] for i in order))
-            updates, state = transformation.update(np.full(3, 5.0), {}, params, 0)
-            assert updates.tolist() == [expected] * 3
-            assert state == {}
-
     def test_collects_the_states_of_its_members(self):
         params, gradients = problem(4, "float64")
         momentum, adam = optim.trace(0.5), optim.scale_by_adam()

@@ -115,13 +115,6 @@ def test_a_round_is_explained_with_its_augmentation(data, tmp_path):
     assert not trace.is_other
 
 
-def test_a_plan_without_it_has_the_digest_of_before(data):
-    plan = settings.make(replace(SETTINGS, augment=None), Dataset(data).manifest)
-    assert "augment" not in plan.to_dict()
-    assert "shape" not in plan.to_dict()["data"]
-    settings.check(plan)
-
-
 def test_a_plan_of_a_stranger(data):
     plan = settings.make(SETTINGS, Dataset(data).manifest)
     settings.check(plan)

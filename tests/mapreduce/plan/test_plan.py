@@ -16,7 +16,7 @@ from mapreduce.errors import DataError, UsageError
 from mapreduce.plan import settings as making
 from mapreduce.plan import strategies
 from mapreduce.plan.plan import Plan
-from mapreduce.plan.settings import Settings, default_slice_rows
+from mapreduce.plan.settings import Settings
 from mapreduce.support.jsonfiles import build
 
 
@@ -96,28 +96,11 @@ class TestDraws:
 
 
 class TestDefaults:
-    @pytest.mark.parametrize(
-        ("batch_size", "slice_rows"),
-        [
-            (100, 25),
-            (128, 32),
-            (512, 128),
-            (1000, 250),
-            (64, 16),
-            (63, 63),
-            (127, 127),
-            (80, 20),
-            (1, 1),
-        ],
-    )
-    def test_slice_rows(self, batch_size, slice_rows):
-        assert default_slice_rows(batch_size) == slice_rows
-        assert make(dataset([2000]), batch_size=batch_size).slice_rows == slice_rows
-
     @given(st.integers(1, 5000))
     def test_slice_rows_are_the_largest_divisor_that_does(self, batch_size):
         good = [rows for rows in range(16, batch_size // 4 + 1) if batch_size % rows == 0]
-        assert default_slice_rows(batch_size) == max(good, default=batch_size)
+        expected = max(good, default=batch_size)
+        assert make(dataset([5001]), batch_size=batch_size).slice_rows == expected
 
     def test_a_full_batch_has_slices_of_2048_rows(self):
         assert make(batch_size=0).slice_rows == 2048
@@ -167,13 +150,8 @@ class TestStops:
             eval_every=eval_every,
             checkpoint_every=checkpoint_every,
         )
-        due = [
-            completed
-            for completed in range(1, rounds + 1)
-            if completed == rounds
-            or completed % checkpoint_every == 0
-            or (evaluate and completed % eval_every == 0)
-        ]
+        due = {rounds, *range(checkpoint_every, rounds, checkpoint_every)}
+        due |= {*range(eval_every, rounds, eval_every)} if evaluate else set()
         for completed in range(rounds):
             assert plan.next_stop(completed) == min(stop for stop in due if stop > completed)
         for completed in range(rounds + 1):
@@ -221,7 +199,8 @@ class TestFile:
 
     def test_plans_of_earlier_versions_lack_what_came_later(self):
         plan = make()
-        assert "sources" not in plan.to_dict()
+        later = {"sources", "augment", "held_out", "spread", "initial_sha256", "relative_tol"}
+        assert not later & plan.to_dict().keys()
         later = replace(plan, sources=("mine:Model=0",))
         assert build(Plan, json.loads(json.dumps(later.to_dict()))) == later
         assert later.sha256 != plan.sha256
@@ -373,7 +352,6 @@ BAD = [
     ("Add --replica-state keep", {"strategy": "averaging", "elastic": 0.5}),
     ("--compress: expected fp16", {"strategy": "averaging", "compress": "zip"}),
     ("--replica-state: expected one of average, keep", {"replica_state": "drop"}),
-    ("--compress: expected fp16, onebit", {"strategy": "averaging", "compress": "zip"}),
     ("--batch-size 722: L-BFGS takes all 723", {"optimizer": "lbfgs", "batch_size": 722}),
     ("schedule 'linear'", {"schedule": "linear"}),
     ("schedule 'step:0'", {"schedule": "step:0"}),
@@ -404,14 +382,10 @@ class TestRefusal:
         assert earlier.to_dict() == content
         ends = (one.create_optimizer().first_scalars().size for one in (plan, earlier))
         assert [*ends] == [453, 451]
-        assert "relative_tol" not in make(optimizer="adam").to_dict()
 
     def test_losses_that_change_are_not_compared(self):
-        images = dataset(shape=(2, 2))
         with pytest.raises(UsageError, match="--augment flip changes from round to round"):
-            make(images, augment="flip", optimizer="lbfgs")
-        with pytest.raises(UsageError, match="its dropout changes from round to round"):
-            make(images, model="dropout:0.5", optimizer="lbfgs")
+            make(dataset(shape=(2, 2)), augment="flip", optimizer="lbfgs")
 
     def test_patience_with_one_evaluation(self):
         with pytest.raises(UsageError, match="--patience 2: only the last of 6 rounds is eval"):

@@ -80,7 +80,6 @@ class TestHeldOutRows:
 
     def test_other_plans_are_as_before(self, data):
         plan = driver.plan(Settings(batch_size=32, slice_rows=4, rounds=9), data, None)
-        assert not {"held_out", "spread"} & {*plan.to_dict()}
         drawn = np.sort(order.permutation(plan.seed, 1, 70)[:8])
         # Shards of 32, 22 and 16 slices.
         starts = [0, 32, 54]

@@ -243,28 +243,6 @@ class TestRun:
         chances = run.predict(table, probabilities=True, runner="inline")
         assert without["prediction"].to_pylist() == chances.argmax(axis=1).tolist()
 
-    def test_columns_are_found_by_name(self):
-        x, y = arrays()
-        columns = {f"x{i}": x[:, i] for i in range(5)}
-        run = mapreduce.train(pa.table(columns | {"kind": y}), label="kind", rounds=3, **HERE)
-        table = pa.table(columns)
-        mixed = pa.table({"id": np.arange(len(y)), "kind": y} | dict(reversed(columns.items())))
-        with pytest.raises(DataError, match=r"^the table: .* trained on: extra: id"):
-            run.predict(mixed, runner="inline")
-        found = run.predict(mixed, id="id", runner="inline")
-        assert found["id"].to_pylist() == [*range(len(y))]
-        found = found["prediction"].to_numpy()
-        assert (found == run.predict(table, runner="inline")["prediction"].to_numpy()).all()
-        mixed = mixed.drop_columns("id")
-        assert run.evaluate(mixed, runner="inline").accuracy == (found == y).mean()
-        with pytest.raises(DataError, match=r"trained on: missing: x0$"):
-            run.predict(mixed.drop_columns("x0"), runner="inline")
-
-    def test_looks(self, trained):
-        run, *_ = trained
-        assert repr(run).startswith(f"<Run {run.path}: softmax, ended after 9 of 9 rounds, model ")
-        assert mapreduce.open_run(str(run.path)).model_sha256 == run.model_sha256
-
     def test_resumes_after_an_interruption(self):
         expected = mapreduce.train(arrays(), epochs=4, batch_size=30, **HERE).model_sha256
 

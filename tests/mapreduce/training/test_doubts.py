@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import csv
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 import mapreduce
@@ -111,15 +112,7 @@ def test_only_so_many_rows_are_predicted(monkeypatch):
 
 def test_the_exit_line_and_the_list_show_all_warnings(folder):
     x, y = load_wine(return_X_y=True)
-    np.savetxt(folder / "wine.csv", np.column_stack([x, y]), delimiter=",")
-    header = ",".join([*(f"x{i}" for i in range(13)), "label"])
-    text = (folder / "wine.csv").read_text()
-    (folder / "wine.csv").write_text(f"{header}\n{text}")
-    table = [
-        f"{line.rpartition(',')[0]},{int(float(line.rpartition(',')[2]))}\n"
-        for line in text.splitlines()
-    ]
-    (folder / "wine.csv").write_text("".join([f"{header}\n", *table]))
+    csv.write_csv(table(x, y), folder / "wine.csv")
     succeed("data", "import", "--no-standardise", "wine.csv", "data", cwd=folder)
     command = ["train", "data", "--run", "run", "--eval", "data", "--epochs", 1]
     done = gradreduce(*command, cwd=folder)

@@ -1,10 +1,11 @@
 """scikit-learn's estimators with exported parameters predict what the run predicts."""
 
 import json
-from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import csv
 from safetensors import safe_open
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
 from sklearn.linear_model import LinearRegression, LogisticRegression
@@ -27,10 +28,8 @@ def imported(load, names=None, *options):
     bunch = load()
     columns = [name.replace(" ", "_") for name in bunch.feature_names]
     labels = bunch.target if names is None else np.array(names)[bunch.target]
-    lines = [",".join([*columns, "label"])]
-    for row, label in zip(bunch.data, labels, strict=True):
-        lines.append(",".join([*(repr(float(value)) for value in row), str(label)]))
-    Path("table.csv").write_text("\n".join(lines) + "\n")
+    table = dict(zip([*columns, "label"], [*bunch.data.T, labels], strict=True))
+    csv.write_csv(pa.table(table), "table.csv")
     succeed("data", "import", "--dtype", "float64", *options, "table.csv", "data")
     return bunch.data, columns
 
@@ -40,9 +39,7 @@ def predictions(run="run"):
     return table["prediction"].to_numpy(zero_copy_only=False)
 
 
-TRAIN = [
-    *["train", "data", "--run", "run", "--optimizer", "lbfgs", "--l2", "0.01", "-r", "inline", "-q"]
-]
+TRAIN = ["train", "data", "--run", "run", "--optimizer", "lbfgs", "--l2", "0.01", "-r", "inline"]
 
 
 @pytest.mark.slow
@@ -58,7 +55,7 @@ TRAIN = [
 def test_raw_features_have_the_same_predictions(load, names, model, estimator):
     options = ["--task", "regression"] if model == "linear" else []
     x, columns = imported(load, names, *options)
-    succeed(*TRAIN, "--model", model)
+    succeed(*TRAIN, "-q", "--model", model)
     succeed("export", "run", "--to", "weights.npz")
     found = dict(np.load("weights.npz"))
     other = estimator()
@@ -86,7 +83,7 @@ def test_fold(outputs):
 @pytest.mark.slow
 def test_safetensors_have_texts_in_their_metadata():
     imported(load_wine, ["x", "y", "z"])
-    succeed(*TRAIN, "--model", "softmax")
+    succeed(*TRAIN, "-q", "--model", "softmax")
     run = mapreduce.open_run("run")
     arrays = run.export("weights.safetensors")
     with safe_open("weights.safetensors", "numpy") as file:

@@ -50,11 +50,6 @@ def test_a_step_of_sgd_starts_where_the_other_run_ended(folder):
     assert other.config.plan.sha256 == second.config.plan.sha256
 
 
-def test_the_digest_of_other_plans_is_what_it_was(folder):
-    plan = driver.plan(Settings("softmax"), folder / "data", None)
-    assert "initial_sha256" not in plan.to_dict()
-
-
 def test_resume_and_explain_need_the_run_alone(folder):
     train(folder / "first", folder / "data", rounds=3)
     run, ended = train(folder / "run", folder / "data", rounds=4, init_from="first")
