@@ -2,7 +2,7 @@
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,12 +17,14 @@ from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.data.readers import text
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import GradreduceError
-from mapreduce.plan.plan import Plan
+from mapreduce.plan.plan import Plan, Slice
 from mapreduce.plan.settings import Settings
+from mapreduce.reduction.vectors import dense
 from mapreduce.runs import checkpoint, events
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import CheckpointSaved, Events
 from mapreduce.runs.execution import Execution
+from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import driver
 
 ARGUMENTS = ("features", "classes", "dtype", "shape")
@@ -112,6 +114,15 @@ def plan_and_params(path: Path, data: Path, settings: Settings) -> tuple[Plan, n
     """The plan of a training, and the parameters in its end."""
     run = trained(path, data, settings)
     return run.config.plan, params_of(run)
+
+
+def mean_gradient(context: TaskContext, slices: Iterable[Slice], params: Any) -> Any:
+    """The gradient of some slices, the penalty's too, by a loop over them."""
+    model, total, rows = context.model, np.zeros_like(params), 0
+    for one in slices:
+        total = total + dense(context.gradient(params, context.batch(one))[1])
+        rows += one.stop - one.start
+    return total / rows + context.plan.l2 * model.penalised(0, model.size) * params
 
 
 def left_by(run: RunDir) -> dict[str, Any]:

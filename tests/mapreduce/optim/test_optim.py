@@ -101,12 +101,11 @@ def blocks(name, params, cuts=(), **options):
 
 class TestClipping:
     @pytest.mark.parametrize("name", ELEMENTWISE)
-    @pytest.mark.parametrize("cuts", [(), (7, 30)])
     @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 3e-6), ("float64", 1e-13)])
-    def test_against_naive(self, name, cuts, dtype, tolerance):
+    def test_against_naive(self, name, dtype, tolerance):
         params, gradients = problem(40, dtype, 4)
         gradients[3:6] *= gradients.dtype.type(1e-4)
-        found, values = blocks(name, params, cuts, clip_norm=0.7), []
+        found, values = blocks(name, params, (7, 30), clip_norm=0.7), []
         for gradient in gradients:
             found.step(gradient)
             values.append(found.params)

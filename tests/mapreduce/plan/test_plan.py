@@ -348,7 +348,7 @@ BAD = [
     ("--strategy sync does not use it, found True", {"asynchronous": True}),
     ("--combine: expected one of mean, adasum", {"combine": "max"}),
     ("--held-out: expected a number of rows", {"held_out": -1}),
-    ("--spread: expected a finite number from 1 on", {"spread": math.inf}),
+    *(("--spread: expected a finite number from 1 on", {"spread": v}) for v in (0.5, math.inf)),
     ("Add --replica-state keep", {"strategy": "averaging", "elastic": 0.5}),
     ("--compress: expected fp16", {"strategy": "averaging", "compress": "zip"}),
     ("--replica-state: expected one of average, keep", {"replica_state": "drop"}),
@@ -407,31 +407,12 @@ class TestRefusal:
             ("linear", {"classes": None}, "the training data have no labels"),
             ("mlp:3", {"classes": (7,)}, "the training data have only one class, 7"),
             ("logistic", {"classes": (7,)}, "the training data have only one class, 7"),
-            (
-                "softmax",
-                NUMBERS,
-                "softmax predicts a class, the labels of the training data are numbers: train "
-                r"another model \(linear\), or import the data with --task classification",
-            ),
-            (
-                "linear",
-                {},
-                "linear predicts a number, the labels of the training data are classes: train "
-                r"another model \(logistic, softmax\), or import the data with --task regression",
-            ),
-            (
-                "logistic",
-                {},
-                "logistic is for two classes, but the training data have 3: 0, 1, 2. Train",
-            ),
+            ("softmax", NUMBERS, r"are numbers: .* \(linear\), or .* --task classification"),
+            ("linear", {}, r"are classes: .* \(logistic, softmax\), or .* --task regression"),
+            ("logistic", {}, "for two classes, but the training data have 3: 0, 1, 2. Train"),
             ("svm", {"classes": tuple("abcdef")}, "have 6: 'a', 'b', 'c', 'd', 'e', …. Train"),
             ("hinge-svm", {}, "hinge-svm is for two classes"),
-            (
-                "mlp:3",
-                {"layout": "sparse"},
-                "mlp:3 takes only dense rows, the training data are sparse. Models that take "
-                "them: linear, logistic, svm, hinge-svm",
-            ),
+            ("mlp:3", {"layout": "sparse"}, "sparse. .* take them: linear, logistic, svm, hinge-"),
             ("softmax", {"layout": "sparse"}, "softmax takes only dense rows"),
         ],
     )

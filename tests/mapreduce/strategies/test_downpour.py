@@ -11,12 +11,11 @@ from hypothesis import strategies as st
 
 import datasets
 import mapreduce
-from builders import INLINE, blobs_in, create, plan_and_params, train, trained
+from builders import INLINE, blobs_in, create, mean_gradient, plan_and_params, train, trained
 from mapreduce.data import order
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import WireProtocol
-from mapreduce.reduction.vectors import dense
 from mapreduce.strategies import replicas
 from mapreduce.strategies.base import Layout
 from mapreduce.strategies.downpour.downpour import Downpour
@@ -98,11 +97,7 @@ def naive(path, plan):
         count = min(plan.replicas, len(leaves))
         for push in pushes(plan, completed):
             cut = [len(leaves) * at // count for at in (push.replica, push.replica + 1)]
-            base, gradient, rows = versions[push.base], np.zeros_like(params), 0
-            for one in leaves[slice(*cut)]:
-                gradient = gradient + dense(context.gradient(base, context.batch(one))[1])
-                rows += one.stop - one.start
-            gradient = gradient / rows + plan.l2 * mask * base
+            gradient = mean_gradient(context, leaves[slice(*cut)], versions[push.base])
             assert len(versions) == push.position + 1
             updates, state = optimizer.update(gradient, state, versions[-1], push.position)
             params = versions[-1] + updates

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 
 import naive
-from builders import blobs_in, plan_and_params, train
+from builders import blobs_in, mean_gradient, plan_and_params, train
 from mapreduce.errors import NonFiniteError
 from mapreduce.plan.settings import Settings
-from mapreduce.reduction.vectors import dense
 from mapreduce.strategies.averaging.adasum import adasum
 from mapreduce.strategies.task_context import TaskContext
 from mapreduce.training import driver
@@ -81,18 +80,12 @@ def naive_of(path, plan):
             key = replica if plan.replica_state == "keep" else 0
             start, own = state.get(key, (params, plan.create_optimizer().init(params)))
             local = here = start if plan.elastic is not None else params
-            rows = 0
+            rows = sum(one.stop - one.start for one in mine)
             for step in range(steps):
-                gradient, weight = np.zeros_like(params), 0
-                for one in mine[step::steps]:
-                    gradient = gradient + dense(context.gradient(local, context.batch(one))[1])
-                    weight += one.stop - one.start
-                mask = model.penalised(0, model.size)
-                gradient = gradient / weight + plan.l2 * mask * local
+                gradient = mean_gradient(context, mine[step::steps], local)
                 number = completed * plan.local_steps + step
                 updates, own = plan.create_optimizer().update(gradient, own, local, number)
                 local = local + updates
-                rows += weight
             if plan.compress:
                 wanted = residuals[replica] + local - here
                 sent, places = _packed(plan.compress, wanted, completed, plan.rounds_per_epoch)

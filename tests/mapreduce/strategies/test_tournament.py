@@ -230,13 +230,8 @@ def test_a_run_that_was_stopped_tells_of_each_round_once(data, tmp_path):
 class TestLineage:
     def test_matches_of_ancestors(self):
         def event(completed, best, winners, losers):
-            return {
-                "event": "TournamentDecided",
-                "completed": completed,
-                "best": best,
-                "winners": winners,
-                "losers": losers,
-            }
+            told = {"completed": completed, "best": best, "winners": winners, "losers": losers}
+            return {"event": "TournamentDecided", **told}
 
         # The model is replica 2 in round 3; it came from replica 0, which had no match in round 1.
         recorded = [event(1, 1, [1], [2]), event(2, 0, [0], [2]), event(3, 2, [2], [1])]

@@ -163,10 +163,7 @@ def extreme(tmp_path_factory):
 STEEP = {"model": "logistic", "batch_size": 12, "slice_rows": 4, "rounds": 12}
 
 
-@pytest.mark.parametrize(
-    ("optimizer", "l1"),
-    [("sgd", 0.0), ("sgd", 0.01), ("momentum", 0.01), ("adagrad", 0.0), ("adam", 0.0)],
-)
+@pytest.mark.parametrize(("optimizer", "l1"), [("sgd", 0.0), ("momentum", 0.01), ("adam", 0.0)])
 def test_skipped_rounds_leave_parameters_and_state_as_they_are(extreme, tmp_path, optimizer, l1):
     settings = Settings(**STEEP, optimizer=optimizer, non_finite="skip", l1=l1)
     run = driver.create(tmp_path / "run", settings, extreme, None)
@@ -392,12 +389,8 @@ def test_a_round_whose_parts_lie_nowhere_does_not_count(data, tmp_path, elsewher
     ("settings", "is_bad"),
     [
         ({"learning_rate": 1e30}, True),
-        ({"learning_rate": 1e6, "epochs": 3}, True),
         ({"learning_rate": 3e4, "batch_size": 0, "rounds": 15}, True),
         ({"rounds": 1}, False),
-        ({"rounds": 2, "learning_rate": 1e-9}, False),
-        ({"optimizer": "adam", "epochs": 4, "learning_rate": 0.05}, False),
-        ({"batch_size": 0, "rounds": 3}, False),
         ({"learning_rate": 3.0, "batch_size": 8, "epochs": 2}, False),
     ],
 )

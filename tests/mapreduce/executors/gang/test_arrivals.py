@@ -8,13 +8,13 @@ import pytest
 from mrjob.step import StepFailedException
 
 import datasets
+from builders import mean_gradient
 from gangs import Gang, initial, train
 from hdfs_utils.errors import StorageError
 from mapreduce.cli.main import main
 from mapreduce.errors import DataError, NonFiniteError, UsageError
 from mapreduce.executors.gang import arrivals
 from mapreduce.plan.settings import Settings
-from mapreduce.reduction.vectors import dense
 from mapreduce.runs import pushes
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, RoundCompleted
@@ -71,7 +71,7 @@ def naive(run):
     """The parameters in the end, by a loop over the log that keeps all versions of all blocks."""
     plan = run.config.plan
     context, model = TaskContext(run.path, 1), plan.create_model()
-    optimizer, mask = plan.create_optimizer(), model.penalised(0, model.size)
+    optimizer = plan.create_optimizer()
     params = model.init(plan.seed)
     state = optimizer.init(params)
     for start, script in stretches(run).items():
@@ -96,12 +96,8 @@ def naive(run):
                         break
                     if unit not in gradients:
                         base = np.concatenate([versions[at][v] for at, v in enumerate(read)])
-                        gradient, rows = np.zeros_like(params), 0
-                        for one in replicas.slices_of(plan, *context_of[unit]):
-                            batch = context.batch(one)
-                            gradient = gradient + dense(context.gradient(base, batch)[1])
-                            rows += one.stop - one.start
-                        gradients[unit] = gradient / rows + plan.l2 * mask * base
+                        rows = replicas.slices_of(plan, *context_of[unit])
+                        gradients[unit] = mean_gradient(context, rows, base)
                     part = slice(*bounds[block])
                     own = {name: array[part] for name, array in state.items()}
                     step = start * plan.replicas + number

@@ -79,21 +79,9 @@ def test_views_that_are_not_in_one_piece_are_copied(memory):
 @pytest.mark.parametrize(
     ("dtype", "shape", "place"),
     [
-        ("<f4", [4], SIZE - 12),
-        ("<f4", [4], SIZE),
-        ("<f4", [4], -16),
-        ("<f4", [4], 1 << 70),
-        ("<f4", [4], 2),
-        ("<f4", [4], 0.5),
-        ("<f4", [4], None),
-        ("<f4", [4], "0"),
-        ("<f4", [SIZE], 0),
-        ("<f4", [1 << 62, 4], 0),
-        ("<f4", [-1], 0),
-        ("<f4", [-4, -4], 0),
-        ("|O", [1], 0),
-        ("|V8", [1], 0),
-        ("<U0", [1], 0),
+        *(("<f4", [4], place) for place in (SIZE - 12, SIZE, -16, 1 << 70, 2, 0.5, None, "0")),
+        *(("<f4", shape, 0) for shape in ([SIZE], [1 << 62, 4], [-1], [-4, -4])),
+        *((dtype, [1], 0) for dtype in ("|O", "|V8", "<U0")),
     ],
 )
 def test_a_place_that_is_not_in_the_memory_is_refused(memory, dtype, shape, place):

@@ -12,7 +12,7 @@ from gangs import together
 from mapreduce.errors import WireError
 from mapreduce.executors.gang.errors import LostPeerError, NewerGenerationError
 from mapreduce.executors.gang.handshake import Server
-from mapreduce.executors.gang.rendezvous import Meeting, interface, mixed
+from mapreduce.executors.gang.rendezvous import Announcement, Meeting, interface, mixed
 from mapreduce.executors.gang.transport import Mesh, Parcel, pack, unpack
 from mapreduce.reduction.message import Message
 from mapreduce.runs.directory import RunDir
@@ -108,7 +108,7 @@ def test_a_lost_peer_is_told_and_a_cancelled_read_ends():
 def test_generations(tmp_path):
     """Who lost a peer goes to the next one; a new attempt to the latest that lacks its rank."""
     meeting = Meeting.prepare(RunDir(tmp_path))
-    one = announcement("a")
+    one = Announcement("a", {"cpu": "x", "numpy": "2"}, 0)
     assert meeting.join(0, 0) == 1
     meeting.announce(1, 0, one)
     assert meeting.join(1, 0) == 1
@@ -124,12 +124,6 @@ def test_generations(tmp_path):
         meeting.look(1)
     meeting.clear()
     assert not list((tmp_path / "gang").iterdir())
-
-
-def announcement(address):
-    from mapreduce.executors.gang.rendezvous import Announcement
-
-    return Announcement(address, {"cpu": "x", "numpy": "2"}, 0)
 
 
 def test_profiles_that_differ_are_described():
