@@ -108,17 +108,6 @@ class TestMinima:
             rounds.append(search.rounds)
         assert rounds[1] < 0.75 * rounds[0]
 
-    def test_float32_comes_as_near_as_it_can(self):
-        def function(x):
-            value, gradient = rosenbrock(x.astype(np.float64))
-            return value, gradient.astype(np.float32)
-
-        search = Search(function, np.array([-1.2, 1.0], np.float32), tol=1e-3)
-        found = search.run(200)
-        assert found.dtype == np.float32
-        assert search.state("root").dtype == np.float32
-        np.testing.assert_allclose(found, 1, atol=1e-2)
-
 
 class TestDirection:
     @staticmethod

@@ -63,7 +63,7 @@ def test_a_chain_refuses_two_states_of_one_name():
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("lbfgs", {}),
+        ("lbfgs", {"pairs": 3}),
         *itertools.product(
             ELEMENTWISE, [{}, {"weight_decay": 0.01}, {"clip_norm": 1.0}, {"loss_scale": 8.0}]
         ),

@@ -20,7 +20,7 @@ from mapreduce.runs import checkpoint, outcome
 from mapreduce.runs.events import Events, RoundCompleted, TournamentDecided, read
 from mapreduce.strategies import replicas
 from mapreduce.strategies.task_context import TaskContext
-from mapreduce.strategies.tournament.matches import decide, factors, pairs
+from mapreduce.strategies.tournament.matches import decide, pairs
 from mapreduce.training import driver
 
 #: Three pages of parameters. Of 70 slices 5 are held out; rounds have eight slices a local step,
@@ -113,12 +113,6 @@ class TestMatches:
     def test_what_is_not_finite_loses(self, plan):
         decision = decide(plan, 0, {0: math.nan, 1: 1e300})
         assert decision == (1, (1,), (0,))
-
-    def test_learning_rates(self, plan):
-        assert factors(replace(plan, replicas=3)) is None
-        assert factors(replace(plan, replicas=3, spread=4.0)) == [0.25, 1.0, 4.0]
-        found = factors(replace(plan, replicas=4, spread=8.0))
-        assert found == [0.125, 0.5, 2.0, 8.0]
 
 
 def naive(path, plan):

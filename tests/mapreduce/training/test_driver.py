@@ -16,7 +16,7 @@ import datasets
 from builders import blobs_in
 from hdfs_utils.publish import put_if_absent
 from mapreduce.data.manifest import Manifest
-from mapreduce.errors import DataError, MissingInputError, NonFiniteError
+from mapreduce.errors import DataError, NonFiniteError
 from mapreduce.plan.settings import Settings
 from mapreduce.reduction.message import Message, encode_parts, read_message
 from mapreduce.runners.parallel.runner import TaskFailedException
@@ -290,17 +290,6 @@ class TestBlocks:
             assert self.files(created) == sorted(block.rounds() | {at})
         # The first round's file is needed as long as a slot was never filled.
         assert 0 not in {block.origins[name] for name in ("s0", "s1", "y0", "y1")}
-
-    def test_a_missing_file_is_named(self, tmp_path):
-        run = RunDir(tmp_path)
-        run.rounds.mkdir()
-        first = Block.of(0, {"params": np.zeros(3), "a": np.ones(3)})
-        run.publish_block(0, 0, 1, first)
-        run.publish_block(1, 0, 1, Block.of(1, {**first.arrays, "params": np.ones(3)}, first))
-        run.block_path(0, 0, 1).unlink()
-        assert run.read_block(1, 0, 1, ["params"]).arrays["params"].tolist() == [1] * 3
-        with pytest.raises(MissingInputError, match=r"00000000\.00000-of-00001\.block does not ex"):
-            run.read_block(1, 0, 1)
 
 
 @pytest.mark.parametrize("size", [1, 16_384, 16_385, 100_000, 200_000])

@@ -7,7 +7,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import mapreduce
-from mapreduce.errors import DataError, MemberError, UsageError
+from mapreduce.errors import DataError, UsageError
 from mapreduce.models.softmax import Softmax
 from mapreduce.training.given import specification
 
@@ -36,11 +36,6 @@ def test_specifications():
     spec, parameters = specification(torch_networks.Tied())
     assert spec == "torch:torch_networks:Tied"
     assert {one.dtype.name for one in parameters.values()} == {"float64"}
-
-
-def test_a_function_and_its_specification_train_the_same_model():
-    found = {train(torch_networks.plain).model_sha256}
-    assert found == {train("torch:torch_networks:plain").model_sha256}
 
 
 def test_a_module_gives_the_parameters_to_start_from():
@@ -113,8 +108,3 @@ def test_what_is_in_the_script_itself(monkeypatch):
 def test_two_sets_of_parameters(tmp_path):
     with pytest.raises(UsageError, match=r"has parameters to start from\. Pass"):
         train(torch_networks.Tied(), init_from=tmp_path)
-
-
-def test_a_module_that_cannot_be_trained():
-    with pytest.raises(MemberError, match=r"torch_networks:too_wide: expected an output \(2, 3\)"):
-        train(torch_networks.too_wide)

@@ -176,13 +176,11 @@ def test_a_rank_without_units_in_a_round_has_the_next_parameters(data, tmp_path)
         # Two have a core each.
         ("softmax", "float32", 2, 1),
         ("mlp:300", "float32", 2, 2),
-        ("mlp:900", "float32", 2, 2),
         # 400 kB of parameters; and 4 MB.
         ("mlp:900", "float32", 4, 1),
         ("mlp:900", "float32", 16, 2),
         ("mlp:900", "float64", 16, 4),
         ("mlp:9000", "float32", 1, 1),
-        ("mlp:9000", "float32", 2, 2),
         ("mlp:9000", "float32", 4, 4),
         # Blocks are whole pages.
         ("mlp:900", "float32", 100, 7),
