@@ -396,9 +396,9 @@ class TestTraining:
         assert done.stdout == "torch:torch_networks:plain False\n", done.stderr
 
 
-def python(program):
-    """Run a program with the modules of this one."""
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+def python(program, **env):
+    """Run a program with the modules of this one, which trusts nothing."""
+    env["PYTHONPATH"] = os.pathsep.join(sys.path)
     command = [sys.executable, "-W", "ignore", "-c", program]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
 
@@ -434,7 +434,7 @@ for runner in ("inline", "parallel"):
 
 def test_processes_are_forked_after_torch_has_computed(data, tmp_path):
     """With threads of torch's they would wait for ever."""
-    done = python(FORKS.format(data=str(data), folder=f"{tmp_path}/"))
+    done = python(FORKS.format(data=str(data), folder=f"{tmp_path}/"), **os.environ)
     hashes = done.stdout.split()
     assert len(hashes) == 2, done.stderr
     assert hashes[0] == hashes[1]

@@ -70,7 +70,7 @@ def test_rows_keep_their_shape_and_floats_are_numbers():
     assert run.plan.data.shape == (8, 8)
     assert run.predict(images).shape == (40,)
     assert run.evaluate((images, np.arange(40) % 3)).rows == 40
-    numbers = mapreduce.train((ROWS, LABELS * 1.0), torch_networks.one_number, **OPTIONS)
+    numbers = mapreduce.train((ROWS, LABELS + 0.5), torch_networks.one_number, **OPTIONS)
     assert numbers.plan.data.classes == 0
     assert numbers.predict(ROWS).dtype.kind == "f"
     # Whole numbers are as good as others for a model that has learned numbers.
