@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -249,18 +248,6 @@ def test_ports_of_the_configuration_are_those_that_are_checked(place):
     assert configured == checked
 
 
-def test_configuration_is_xml_that_others_read(place):
-    cluster = a_cluster(place)
-    (cluster.hadoop / "lib").mkdir(parents=True)
-    config.write(cluster)
-    root = ElementTree.parse(cluster.conf_dir / "core-site.xml").getroot()
-    values = {entry.findtext("name"): entry.findtext("value") for entry in root}
-    assert values["fs.defaultFS"] == "hdfs://127.0.0.1:23400"
-    assert values["hadoop.security.authorization"] == "true"
-    config.write(cluster)
-    assert (cluster.home / "lib").resolve() == cluster.hadoop / "lib"
-
-
 def launcher(place, *arguments, name="hadoop", **environment):
     """What the launcher makes of a command line."""
     fake_java(place, does='for word; do echo "$word"; done')
@@ -414,18 +401,11 @@ def test_daemons_that_cannot_be_started(place, role, number, error, message):
         (["status", "--json"], 1, '"state": "down"'),
         (["env"], 69, "error: no cluster runs. Start one: gradreduce cluster up"),
         (["kill", "datanode", "1"], 69, "no cluster runs"),
-        (
-            ["start", "datanode", "1"],
-            69,
-            "error: no cluster runs. Start one: gradreduce cluster up",
-        ),
         (["down"], 0, "no cluster runs"),
         (["up"], 69, "no java on PATH"),
         (["up", "--nodes", "12"], 2, "--nodes"),
-        (["up", "--node", "1"], 2, "--nodes"),
         (["kill", "datanote"], 2, "datanode"),
         (["kill", "datanode", "one"], 2, "integer"),
-        (["upp"], 2, "No such command"),
     ],
 )
 def test_commands_end_with_a_message_and_a_code(place, arguments, code, text):

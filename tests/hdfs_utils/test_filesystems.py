@@ -53,16 +53,15 @@ def test_put_if_absent(place):
     assert put_if_absent(place / "file", content[:3], content[3:], sync=True)
     assert (place / "file").read_bytes() == content
     assert not put_if_absent(place / "file", content)
-    with pytest.raises(ConflictError, match="exists with other content"):
-        put_if_absent(place / "file", content[1:])
+    for other in (content[1:], content[:-1], content + b"x", content[:-1] + b"x", b""):
+        with pytest.raises(ConflictError, match="exists with other content"):
+            put_if_absent(place / "file", other)
     assert (place / "file").read_bytes() == content
-    assert names(place) == ["file"]
-
-
-def test_empty_file(place):
     assert put_if_absent(place / "empty", b"", sync=True)
+    assert not put_if_absent(place / "empty", b"")
     assert (place / "empty").read_bytes() == b""
     assert (place / "empty").is_file()
+    assert names(place) == ["empty", "file"]
 
 
 @pytest.mark.cluster
@@ -174,15 +173,30 @@ def test_ranges(place):
         place.size()
 
 
-def test_output_of_jobs(place):
-    put_if_absent(place / "part-00000", b"x")
-    with pytest.raises(IncompleteOutputError, match="no _SUCCESS"):
-        require_success(place)
-    put_if_absent(place / SUCCESS, b"")
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("entries", "complaint"),
+    [
+        (["other"], None),
+        (["part-00000", "part-00001", SUCCESS], None),
+        (["part-r-00000.gz", "_FAILED"], "parts but no _SUCCESS"),
+        (["_temporary"], "holds _temporary"),
+        (["_temporary", "part-00000", SUCCESS], "holds _temporary"),
+    ],
+)
+def test_output_of_jobs(place, entries, complaint):
+    require_success(place / "none")
     require_success(place)
-    publish_folder(place / "_temporary", {"0": b""}, "0")
-    with pytest.raises(IncompleteOutputError, match="holds _temporary"):
+    for entry in entries:
+        if entry == "_temporary":
+            publish_folder(place / entry, {"0": b""}, "0")
+        else:
+            put_if_absent(place / entry, b"x")
+    if complaint is None:
         require_success(place)
+    else:
+        with pytest.raises(IncompleteOutputError, match=complaint):
+            require_success(place)
 
 
 def test_after_a_fork(place):
