@@ -4,8 +4,6 @@ import bz2
 import gzip
 import logging
 import os
-import shutil
-import sys
 import tempfile
 import time
 import tracemalloc
@@ -16,10 +14,8 @@ import pytest
 import stock_jobs
 
 import mapreduce.job  # noqa: F401  (teaches mrjob the runner)
-import programs
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
-from mapreduce.runners.parallel import pool as pools
 from mapreduce.runners.parallel import worker
 from mapreduce.runners.parallel.runner import TaskFailedException
 from quick import first_of
@@ -98,13 +94,7 @@ def test_map_only_keeps_the_order_of_the_input(text):
     assert ours == text.read_text().upper().encode().splitlines()
 
 
-@pytest.mark.parametrize("method", START_METHODS)
-def test_both_start_methods(text, method):
-    ours, _ = run(stock_jobs.TwoSteps, "parallel", "--start-method", method, text)
-    assert Counter(ours) == Counter(run(stock_jobs.TwoSteps, "inline", text)[0])
-
-
-@pytest.mark.parametrize(("maps", "reduces"), first_of((2, 17), (1, 2), (150, 1)))
+@pytest.mark.parametrize(("maps", "reduces"), first_of((2, 17), (1, 2), (40, 1)))
 def test_any_number_of_tasks(text, tmp_path, maps, reduces):
     out = tmp_path / "out"
     tasks = ["-D", f"mapreduce.job.maps={maps}", "-D", f"mapreduce.job.reduces={reduces}"]
@@ -126,11 +116,6 @@ def test_compressed_several_and_empty_inputs(text, tmp_path):
     ours, _ = run(stock_jobs.WordCount, "parallel", *paths)
     assert Counter(ours) == Counter(run(stock_jobs.WordCount, "inline", *paths)[0])
     assert b'"feed"\t5' in ours
-
-
-def test_empty_input_gives_empty_output(tmp_path):
-    (tmp_path / "empty.txt").write_bytes(b"")
-    assert run(stock_jobs.WordCount, "parallel", tmp_path / "empty.txt")[0] == []
 
 
 @pytest.mark.parametrize("job", [stock_jobs.KeepsValues, stock_jobs.KeepsCombined])
@@ -260,52 +245,17 @@ def test_an_exit_is_a_failure(text):
         run(stock_jobs.Exits, "parallel", text)
 
 
-@pytest.fixture
-def kills(tmp_path):
-    """Makes a folder of tokens, each of which costs a worker its life."""
-
-    def make(count):
-        folder = tmp_path / "kills"
-        folder.mkdir()
-        for number in range(count):
-            (folder / str(number)).touch()
-        return folder
-
-    return make
-
-
 @pytest.mark.fault
-@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize("method", START_METHODS)
-def test_a_killed_worker_is_retried(text, kills, count, method):
-    folder = kills(count)
-    arguments = ["--kills", folder, "--workers", 2, "--start-method", method, text]
+def test_a_killed_worker_is_retried(text, tmp_path, method):
+    """Each of three tokens in a folder costs a worker its life."""
+    (kills := tmp_path / "kills").mkdir()
+    for number in range(3):
+        (kills / str(number)).touch()
+    arguments = ["--kills", kills, "--workers", 2, "--start-method", method, text]
     ours, _ = run(stock_jobs.Killed, "parallel", *arguments)
     assert Counter(ours) == Counter(run(stock_jobs.WordCount, "inline", text)[0])
-    assert list(folder.iterdir()) == []
-
-
-@pytest.mark.fault
-@pytest.mark.parametrize(
-    ("options", "attempts"), [([], 4), (["-D", "mapreduce.map.maxattempts=2"], 2)]
-)
-def test_a_task_whose_workers_always_die_fails_by_name(text, kills, options, attempts):
-    folder = kills(50)
-    options = ["-D", "mapreduce.job.maps=1", *options]
-    expected = rf"map task 0 failed: its worker was killed {attempts} times.*SIGKILL"
-    with pytest.raises(TaskFailedException, match=expected):
-        run(stock_jobs.Killed, "parallel", "--kills", folder, *options, text)
-    assert len(list(folder.iterdir())) == 50 - attempts
-
-
-def test_what_a_killed_driver_left_in_memory_is_removed_by_the_next():
-    program = "from mapreduce.runners.parallel.pool import memory_folder; print(memory_folder())"
-    done = programs.ran(sys.executable, "-c", program)
-    left = Path(done.stdout.strip())
-    assert left.is_dir()
-    ours = pools.memory_folder()
-    assert not left.exists()
-    shutil.rmtree(ours)
+    assert list(kills.iterdir()) == []
 
 
 @pytest.mark.fault
@@ -342,7 +292,7 @@ def test_a_task_may_write_as_much_as_it_likes_to_standard_error(text, caplog):
 @pytest.mark.slow
 def test_what_a_task_wrote_is_read_piece_by_piece(tmp_path):
     with (tmp_path / "stderr").open("w+b") as log:
-        for _ in range(200):
+        for _ in range(60):
             log.write(LOUD * 1000)
         log.write(b"reporter:status:almost\n" + b"y" * (8 << 20) + b"\nreporter:status:done\n")
         log.seek(0)
@@ -350,7 +300,7 @@ def test_what_a_task_wrote_is_read_piece_by_piece(tmp_path):
         noted = worker.noted(log)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
-    assert noted["counters"] == {"loud": {"lines": 200_000}}
+    assert noted["counters"] == {"loud": {"lines": 60_000}}
     assert noted["status"] == ["done"]
     assert noted["log"].endswith("y" * 100 + "\n")
     assert peak < 6 << 20

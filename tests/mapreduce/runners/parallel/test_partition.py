@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mapreduce.errors import UsageError
@@ -21,16 +21,6 @@ KEY_FIELD = "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner"
 OPTIONS = "mapreduce.partition.keypartitioner.options"
 
 
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    # 31 h + byte from h = 1 on, by hand: java.lang's arithmetic in 32 bits, signed bytes.
-    [(b"", 1), (b"a", 31 + 97), (b"ab", (31 + 97) * 31 + 98), (b"\xff", 30), (b"\x80", 31 - 128)],
-)
-def test_hash_of_short_keys(key, expected):
-    for partitions in (1, 2, 7, 1000):
-        assert hash_partition(key, partitions) == (expected & 0x7FFFFFFF) % partitions
-
-
 def java_hash(content, value=0):
     value = np.int32(value)
     with np.errstate(over="ignore"):
@@ -39,10 +29,14 @@ def java_hash(content, value=0):
     return int(value)
 
 
-@given(st.binary(max_size=700), st.integers(0, 2**32 - 1))
-def test_long_keys_are_hashed_piece_by_piece(key, start):
+@given(st.binary(max_size=700), st.integers(0, 2**32 - 1), st.integers(1, 1000))
+@example(b"", 0, 7)
+@example(b"\x80\xff", 0, 7)
+def test_keys_are_hashed_as_in_java(key, start, partitions):
+    """The long ones piece by piece."""
     signed = start - (1 << 32) if start >= 1 << 31 else start
     assert hash_of(key, start) == java_hash(key, signed) & 0xFFFFFFFF
+    assert hash_partition(key, partitions) == (java_hash(key, 1) & 0x7FFFFFFF) % partitions
 
 
 def key_field(key, jobconf, partitions=1000):

@@ -85,11 +85,6 @@ def test_compressed_files_are_one_split(tmp_path, suffix):
     assert len(list(SplitReader(split))) == 1000
 
 
-def test_gzip_files_of_several_members(write):
-    path = write(gzip.compress(b"one\n") + gzip.compress(b"two\n"), "text.gz")
-    assert list(SplitReader(Split(str(path), 0, 1))) == [b"one", b"two"]
-
-
 @pytest.mark.parametrize("suffix", [".gz", ".bz2", ".zst"])
 @pytest.mark.parametrize("damage", ["cut", "flipped", "other"])
 def test_damaged_files_are_named(tmp_path, suffix, damage):

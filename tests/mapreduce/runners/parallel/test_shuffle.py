@@ -2,7 +2,6 @@
 
 import copy
 import json
-import random
 import shutil
 from collections import defaultdict
 
@@ -10,14 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mrjob.protocol import JSONProtocol, RawProtocol, ReprProtocol, StandardJSONProtocol
+from mrjob.protocol import JSONProtocol, ReprProtocol, StandardJSONProtocol
+from odd_values import odd
 
 from hdfs_utils.errors import StorageError
 from mapreduce.runners.parallel.commands import lines_of
 from mapreduce.runners.parallel.gathered import given_back
 from mapreduce.runners.parallel.partition import Partitioning, hash_partition
 from mapreduce.runners.parallel.shuffle import (
-    Groups,
     LineWriter,
     PackedGroups,
     PackedWriter,
@@ -37,22 +36,6 @@ def written(target, pairs, how, buffer_bytes=1 << 20, write=JSON, repeat=False):
     writer.write_pairs(pairs, repeat)
     writer.close()
     return writer.result
-
-
-@pytest.mark.parametrize(
-    ("line", "fields", "key"),
-    [
-        (b"a\tb\n", 1, b"a"),
-        (b"a\tb\tc\n", 1, b"a"),
-        (b"a\tb\tc\n", 2, b"a\tb"),
-        (b"a\tb\n", 3, b"a\tb"),
-        (b"abc\n", 1, b"abc"),
-        (b"\tb\n", 1, b""),
-        (b"\n", 1, b""),
-    ],
-)
-def test_key_of_a_line(line, fields, key):
-    assert key_of(line, fields) == key
 
 
 @given(
@@ -108,13 +91,6 @@ def test_full_memory_overflows_to_the_disk(tmp_path, small_disk):
     assert count == 2000
 
 
-def test_a_full_disk_is_an_error_that_names_the_file(tmp_path, small_disk):
-    target = Target(str(tmp_path / "memory"), 100, str(small_disk / "disk"))
-    pairs = [(f"key{number}", "x" * 100) for number in range(2000)]
-    with pytest.raises(StorageError, match=r"cannot write .*disk: No space left.*Free some space"):
-        written(target, pairs, Partitioning(2), buffer_bytes=10_000)
-
-
 @given(st.lists(st.binary(max_size=9)), st.integers(1, 10))
 def test_lines_of_blocks_cut_anywhere(content, size):
     text = b"\n".join(content)
@@ -123,51 +99,6 @@ def test_lines_of_blocks_cut_anywhere(content, size):
     if not expected[-1]:
         expected.pop()
     assert [line for lines in lines_of(blocks) for line in lines] == expected
-
-
-records = st.lists(
-    st.tuples(st.sampled_from([b"a", b"ab", b"b", b""]), st.binary(max_size=3)).map(
-        lambda pair: b"\t".join(pair).replace(b"\n", b"") or b"\t"
-    ),
-    max_size=30,
-)
-
-
-@given(records, st.booleans())
-def test_groups_in_order_of_keys(lines, sort_values):
-    groups = Groups([lines], sort_values)
-    assert groups.is_split
-    expected = defaultdict(list)
-    for line in lines:
-        expected[line.partition(b"\t")[0]].append(line.partition(b"\t")[2])
-    found = list(groups)
-    assert [key for key, _ in found] == sorted(expected)
-    for key, values in found:
-        assert values == (sorted(expected[key]) if sort_values else expected[key])
-
-
-def test_lines_without_tab_are_told():
-    groups = Groups([[b"a\t1", b"b", b"a"]], False)
-    assert not groups.is_split
-    assert list(groups) == [(b"a", [b"1", None]), (b"b", [None])]
-
-
-def test_keys_of_two_fields():
-    groups = Groups([[b"b\t2\tx", b"a\t1", b"b\t1\ty", b"b\t2\tz"]], False, 2)
-    assert list(groups) == [(b"a\t1", [None]), (b"b\t1", [b"y"]), (b"b\t2", [b"x", b"z"])]
-
-
-@pytest.mark.parametrize("sort_values", [False, True])
-def test_sorting_on_the_disk_gives_what_sorting_in_memory_gives(tmp_path, sort_values):
-    generator = random.Random(1)
-    pairs = [(f"key {generator.randrange(300)}", generator.randrange(50)) for _ in range(20_000)]
-    result = written(Target(str(tmp_path / "file")), pairs, Partitioning(1), 10_000)
-    (segments,) = result["segments"]
-    groups = Groups(in_memory(segments), sort_values)
-    expected = [key + b"\t" + value for key, values in groups for value in values]
-    lists = sorted_lines(segments, tmp_path / "spill", sort_values, 1, 1 << 16)
-    assert [line for lines in lists for line in lines] == expected
-    assert not list((tmp_path / "spill").iterdir())
 
 
 def test_a_full_disk_while_sorting(tmp_path, small_disk):
@@ -194,65 +125,9 @@ def test_without_sort_the_message_says_what_to_do(tmp_path, monkeypatch):
     assert shutil.which("sort") is None
 
 
-def test_other_protocols_write_their_own_bytes(tmp_path):
-    pairs = [("a", "1"), ("a", "1"), (None, "x\ty")]
-    result = written(
-        Target(str(tmp_path / "file")), pairs, Partitioning(1), write=RawProtocol().write
-    )
-    assert (tmp_path / "file").read_bytes() == b"a\t1\na\t1\nx\ty\n"
-    assert result["files"] == [(str(tmp_path / "file"), 12)]
-
-
 # Pairs without lines
 
 
-class Number(int):
-    pass
-
-
-class Text(str):
-    pass
-
-
-class Names(dict):
-    pass
-
-
-class Items(list):
-    pass
-
-
-odd = st.sampled_from(
-    [
-        -0.0,
-        1 << 64,
-        -(1 << 64),
-        10**700,
-        "\ud83d",
-        "\ud83d\ude00",
-        "😀",
-        Number(3),
-        Text("a"),
-        Names(a=1),
-        Items([1]),
-        {3: 1, "3": 2},
-        {None: 1, True: 2, 0.5: 3},
-        float("nan"),
-        float("inf"),
-        ["x" * 300] * 40,
-        list(range(40)),
-        [0.5] * 40,
-        [float("nan")] * 40,
-        [1e308] * 40,
-        [True] * 40,
-        [None, 1] * 20,
-        {Text("b"): 1},
-        {f"k{i}": i for i in range(40)},
-        {i: i for i in range(40)},
-        {"\ud83d": 1},
-        {"é": "\udc00"},
-    ]
-)
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4), odd)
 names = st.one_of(st.text(max_size=3), st.integers(-2, 2), st.booleans(), st.none(), st.floats())
 anything = st.recursive(
