@@ -10,20 +10,16 @@ from pathlib import Path
 
 from hdfs_utils.paths import path_of
 from mapreduce.runners.hadoop.client import Client
-from mapreduce.runners.hadoop.runner import HadoopMRJobRunner
-from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
-from mapreduce.runs.events import CheckpointSaved, JobSubmitted
+from mapreduce.runs.events import JobSubmitted
 
 # pytest has this folder on its path.
 sys.path.append(str(Path(__file__).parents[1]))
 
 from drills import train  # isort: skip
 
-BEFORE_SUBMIT, AFTER_SUBMIT = "before_submit", "after_submit"
-WHILE_SUBMITTING = "while_submitting"
-BEFORE_COMMIT, AFTER_COMMIT = "before_commit", "after_commit"
-MOMENTS = (BEFORE_SUBMIT, WHILE_SUBMITTING, AFTER_SUBMIT, BEFORE_COMMIT, AFTER_COMMIT)
+#: Java was given the step, and has told of its application, or not yet.
+AFTER_SUBMIT, WHILE_SUBMITTING = MOMENTS = ("after_submit", "while_submitting")
 
 
 def die(*_, **__):
@@ -31,15 +27,9 @@ def die(*_, **__):
 
 
 def main(path: str, moment: str) -> None:
-    deadly = {AFTER_SUBMIT: JobSubmitted, AFTER_COMMIT: CheckpointSaved}.get(moment, ())
-    if moment == BEFORE_SUBMIT:
-        HadoopMRJobRunner._program = die
-    elif moment == WHILE_SUBMITTING:
-        # Java was given the step, and has not told of its application.
+    if moment == WHILE_SUBMITTING:
         Client.run = die
-    elif moment == BEFORE_COMMIT:
-        checkpoint.save = die
-    train(RunDir(path_of(path)), lambda event: isinstance(event, deadly) and die())
+    train(RunDir(path_of(path)), lambda event: isinstance(event, JobSubmitted) and die())
 
 
 if __name__ == "__main__":

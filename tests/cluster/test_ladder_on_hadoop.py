@@ -19,8 +19,8 @@ SHORT = (
     "yarn.app.mapreduce.am.resource.mb=512",
 )
 
-#: A mapper alone, a partitioner, a file beside the input, a task that reads its split itself.
-TYPICAL = {"grep", "total_sort", "replicated_join", "split_reader"}
+#: A mapper alone, a partitioner, a file beside the input, batches, a task that reads its split.
+TYPICAL = {"grep", "total_sort", "replicated_join", "word_count_vectorized", "split_reader"}
 
 
 def printed(capture, name, *arguments):

@@ -1,25 +1,18 @@
 """Scripts for mrjob 0.4 to 0.6 on a real Hadoop: the output of the same scripts with today's names.
 
-``make test-all`` runs three of them, and ``make test-long`` the others.
+Of each kind one; ``tests/mapreduce/mrjob_patches/test_old_api.py`` runs all of them elsewhere.
 """
 
 import pytest
 
-from old_scripts import EXPECTED, METHODS, OPTIONS, output, ported, written
+from old_scripts import EXPECTED, METHODS, output, ported, written
 
 #: Small tasks, which run within the application master.
 SHORT = ["-D", "mapreduce.map.memory.mb=256", "-D", "mapreduce.reduce.memory.mb=256", "--uber"]
-TYPICAL = {"two_values", "file_options", "mr_of_all_methods"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name",
-    [
-        name if name in TYPICAL else pytest.param(name, marks=[pytest.mark.long])
-        for name in [*OPTIONS, *METHODS]
-    ],
-)
+@pytest.mark.parametrize("name", ["two_values", "file_options", "mr_of_all_methods"])
 def test_a_script(name, cluster, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     if name in METHODS:

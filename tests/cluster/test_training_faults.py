@@ -30,7 +30,7 @@ SPECULATIVE = ("-D", "mapreduce.map.speculative=true", "-D", "mapreduce.reduce.s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["mapper", "reducer"])
+@pytest.mark.parametrize("kind", ["mapper", pytest.param("reducer", marks=pytest.mark.long)])
 def test_a_task_is_killed(kind, run, expected, yarn, chance):
     """Rows 1 and 2."""
     seen = Applications()
@@ -73,6 +73,7 @@ def test_a_task_is_killed_until_the_job_fails(run, yarn):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_second_attempt_runs_beside_a_slow_one(run, expected, yarn):
     """Row 4."""
     seen, rounds = Applications(), []
@@ -108,6 +109,7 @@ def test_a_data_node_is_killed(run, expected, chance, cluster):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_node_manager_is_killed(run, expected, yarn, chance):
     """Row 9."""
     number = chance.randint(1, 3)
