@@ -3,7 +3,7 @@
 import mapreduce
 from mapreduce.launch.load import load_job
 
-LINES = ["to be or not to be", "a rose is a rose", "10 20 30"]
+LINES = ["to be or not to be", "a rose is a rose", "10 20 30", "daisy and tulip"]
 
 JOB = """\
 from mrjob.job import MRJob
@@ -96,8 +96,8 @@ def {method}(self):
 
 def written(path, name):
     """A job of ``METHODS``, whose output is ``EXPECTED``, and its arguments."""
-    (path / "stop.txt").write_text("rose\n")
-    (path / "more.txt").write_text("question\n")
+    for file, word in (("stop", "rose"), ("more", "tulip"), ("third", "daisy")):
+        (path / f"{file}.txt").write_text(f"{word}\n")
     text = f"from mrjob.job import MRJob\n\n\nclass Words(MRJob):\n{METHODS[name]}"
     job = script(path / "job.py", f"{text}\n\nif __name__ == '__main__':\n    Words.run()\n")
     return job, ARGUMENTS.get(name, ())
@@ -136,9 +136,6 @@ METHODS = {
         self.longest = min(self.options.longest, 3)
 
 """ + COUNT.replace("LONGEST", "self.longest"),
-    "mr": STEPS + """\
-        return [self.mr(mapper=self.words, combiner=self.total), self.mr(reducer=self.total)]
-""",
     "mr_by_position": STEPS + """\
         return [self.mr(self.words, self.total)]
 """,
@@ -154,23 +151,6 @@ METHODS = {
         )
 
 """ + COUNT.replace("LONGEST", "self.options.longest"),
-    "add_file_option": """\
-    def configure_options(self):
-        super().configure_options()
-        self.add_file_option("--stop")
-
-    def mapper_init(self):
-        with open(self.options.stop) as lines:
-            self.stop = lines.read().split()
-
-    def mapper(self, _, line):
-        for word in line.split():
-            if word not in self.stop:
-                yield word, 1
-
-    def reducer(self, word, ones):
-        yield word, sum(ones)
-""",
     "is_mapper_or_reducer": """\
     def load_options(self, args):
         super().load_options(args)
@@ -205,10 +185,11 @@ METHODS = {
     def configure_options(self):
         super().configure_options()
         self.add_file_option("--stop", action="append", default=[])
+        self.add_file_option("--more")
 
     def mapper_init(self):
         self.stop = []
-        for path in self.options.stop:
+        for path in [*self.options.stop, self.options.more]:
             with open(path) as lines:
                 self.stop += lines.read().split()
 
@@ -254,9 +235,8 @@ METHODS = {
 }  # fmt: skip
 ARGUMENTS = {
     "callback": ["--thirds", 1],
-    "add_file_option": ["--stop", "stop.txt"],
     "option_parser": ["--longest", 3],
-    "file_options": ["--stop", "stop.txt", "--stop", "more.txt"],
+    "file_options": ["--stop", "third.txt", "--stop", "stop.txt", "--more", "more.txt"],
     "mr_of_all_methods": ["--longest", 3],
 }
 EXPECTED = sorted(

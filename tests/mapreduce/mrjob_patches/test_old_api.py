@@ -21,16 +21,12 @@ def test_options(tmp_path, name, runner):
 
 @pytest.mark.parametrize(
     ("name", "runner"),
-    [*product(METHODS, ["inline", "parallel"]), ("callback", "local"), ("mr", "local")],
+    [*product(METHODS, ["inline", "parallel"]), ("callback", "local"), ("mr_by_position", "local")],
 )
 def test_methods(tmp_path, monkeypatch, name, runner):
     monkeypatch.chdir(tmp_path)
     job, arguments = written(tmp_path, name)
     assert output(job, arguments, runner) == EXPECTED
-
-
-def test_there_are_forty():
-    assert len(OPTIONS) + len(METHODS) == 40
 
 
 def test_a_program_reads_the_output_line_by_line():
