@@ -45,8 +45,7 @@ COMBINER = """
 
 @pytest.fixture
 def text(write):
-    path = write("".join(f"word{i % 7} line{i}\n" for i in range(100)), "words.txt")
-    return path
+    return write("".join(f"word{i % 7} line{i}\n" for i in range(100)), "words.txt")
 
 
 @pytest.fixture
@@ -77,13 +76,6 @@ def counts(out):
     return dict(re.fullmatch(r'"(.*)"\t(\d+)', line).groups() for line in out.splitlines())
 
 
-MAIN = """
-
-if __name__ == "__main__":
-    Bad.run()
-"""
-
-
 class NamedPair(NamedTuple):
     key: str
     value: int
@@ -91,82 +83,85 @@ class NamedPair(NamedTuple):
 
 RAISES = "\n    def {0}(self):\n        raise ValueError('broken')\n"
 
-
-@pytest.mark.parametrize(
-    ("method", "kind"),
-    [
-        ("mapper_init", "map"),
-        ("mapper_final", "map"),
-        ("combiner_init", "map"),
-        ("combiner_final", "map"),
-        ("reducer_init", "reduce"),
-        ("reducer_final", "reduce"),
-    ],
-)
-def test_init_and_final_methods_that_raise(bad, text, method, kind):
-    said = bad(MAPPER + COMBINER + REDUCER + RAISES.format(method), text).stderr
-    assert re.search(rf"error: step 1 of 1, {kind} task \d raised ValueError: broken\n", said)
-    assert f"in {method}\n    raise ValueError('broken')" in said
-    assert "  at " not in said.partition("error: ")[2]
-
-
-def test_a_mapper_that_raises_names_file_line_and_record(bad, text):
-    body = MAPPER.replace("yield word, 1", "yield word, 1 / (word != 'line42')") + REDUCER
-    said = bad(body, text).stderr
-    assert "raised ZeroDivisionError: division by zero\n" in said
-    assert f"  at {text}, line 43: 'word0 line42'\n" in said
-
-
 INTEGERS = """
+    INTERNAL_PROTOCOL = {0}
+
     def mapper(self, _, line):
         yield int(line.split()[1][4:]) % 9, 1
-"""
 
-
-@pytest.mark.parametrize("protocol", ["JSONProtocol", "PickleProtocol"])
-@pytest.mark.parametrize("method", ["reducer", "combiner"])
-def test_the_key_at_which_a_method_raises_is_named(bad, text, method, protocol):
-    """Also if the keys are numbers, of which equal ones are looked for ahead."""
-    raises = f"""
-    def {method}(self, key, counts):
+    def {1}(self, key, counts):
         yield key, sum(counts) / (key != 4)
 """
-    protocol = f"    INTERNAL_PROTOCOL = {protocol}\n"
-    other = COMBINER if method == "reducer" else REDUCER
-    said = bad(protocol + INTEGERS + raises + other, text).stderr
-    assert re.search(r"  at the key '(4|.*K\\\\x04\..*)'\n", said)
 
-
-@pytest.mark.parametrize("method", ["reducer", "combiner"])
-def test_keys_of_other_protocols_are_named(bad, text, method):
-    body = f"""
+RAW = """
     INTERNAL_PROTOCOL = RawProtocol
 
     def mapper(self, _, line):
         yield tuple(line.split())
+"""
 
-    def {method}(self, key, values):
+RAW_VALUES = """
+    def {0}(self, key, values):
         yield key, list(values)[0 if key != 'word3' else 1000]
 """
-    said = bad(body + (REDUCER if method == "combiner" else ""), text).stderr
-    assert "IndexError: list index out of range\n  at the key 'word3'\n" in said
 
-
-def test_a_combiner_that_has_ended_is_not_named(bad, text):
-    body = """
-    INTERNAL_PROTOCOL = RawProtocol
-
-    def mapper(self, _, line):
-        yield tuple(line.split())
-
+LATE = """
     def mapper_final(self):
         return 1 / 0
 
     def combiner(self, key, values):
         yield from [(key, value) for value in values]
 """
-    said = bad(body + REDUCER, text).stderr
-    assert "  at " not in said.partition("error: ")[2]
+
+#: What a protocol writes, its ``read`` must take.
+UNREADABLE = """
+    INTERNAL_PROTOCOL = ReprProtocol
+
+    def mapper(self, _, line):
+        yield line, object()
+
+    def reducer(self, word, counts):
+        yield word, len(list(counts))
+"""
+
+
+def raising():
+    """Jobs, and what is said of them as patterns: the error, and at which record or key if any."""
+    for kind, task in (("mapper", "map"), ("combiner", "map"), ("reducer", "reduce")):
+        for method in (f"{kind}_init", f"{kind}_final"):
+            error = rf"error: step 1 of 1, {task} task \d raised ValueError: broken\n"
+            traceback = rf"in {method}\n    raise ValueError\('broken'\)\n"
+            job = MAPPER + COMBINER + REDUCER + RAISES.format(method)
+            yield pytest.param(job, traceback + error, None, id=method)
+    divides = MAPPER.replace("yield word, 1", "yield word, 1 / (word != 'line42')") + REDUCER
+    error = r"map task \d raised ZeroDivisionError: division by zero\n"
+    yield pytest.param(divides, error, r".*/words.txt, line 43: 'word0 line42'", id="mapper")
+    for method, other in (("reducer", COMBINER), ("combiner", REDUCER)):
+        # Also if the keys are numbers, of which equal ones are looked for ahead.
+        for protocol, key in (("JSONProtocol", "4"), ("PickleProtocol", r".*K\\\\x04\..*")):
+            job = INTEGERS.format(protocol, method) + other
+            name = f"{method} {protocol}"
+            yield pytest.param(job, "ZeroDivisionError: ", f"the key '{key}'", id=name)
+        job = RAW + RAW_VALUES.format(method) + (REDUCER if method == "combiner" else "")
+        error = "IndexError: list index out of range\n"
+        yield pytest.param(job, error, "the key 'word3'", id=f"{method} RawProtocol")
+    # The combiner has ended.
+    yield pytest.param(RAW + LATE + REDUCER, "ZeroDivisionError: ", None, id="after the combiner")
+    yield pytest.param(UNREADABLE, "SyntaxError", "the key \"'word", id="unreadable")
+    no_json = MAPPER + REDUCER.replace("sum(counts)", "set(counts) if word == 'word5' else 1")
+    error = (
+        r"bad.py:\d+: reducer yielded the value \{1\}, and JSON, .* has no set.*PickleProtocol\n"
+    )
+    yield pytest.param(no_json, error, "the key '\"word5\"'", id="no JSON")
+
+
+@pytest.mark.parametrize(("job", "error", "place"), [*raising()])
+def test_what_is_said_of_a_method_that_raises(bad, text, job, error, place):
+    said = bad(job, text).stderr
+    assert re.search(error, said)
+    places = re.findall(r"^  at (.*)$", said.partition("error: ")[2], re.M)
+    assert len(places) == (place is not None)
+    assert place is None or re.match(place, places[0])
 
 
 def test_the_key_is_named_when_records_are_sorted_on_the_disk(bad, write):
@@ -220,21 +215,6 @@ def test_what_is_no_pair_or_cannot_be_encoded(bad, text, yields, message, combin
         assert f"  at {text}, line 1: 'word0 line0'\n" in said
 
 
-@pytest.mark.parametrize("runner", ["inline", "local", "parallel"])
-@pytest.mark.parametrize("method", ["mapper_final", "combiner", "reducer", "reducer_init"])
-def test_two_letters_are_no_pair_in_any_method(text, method, runner):
-    parameters = ", ".join(["self", "key", "values"][: 1 if "_" in method else 3])
-    yields = f"\n    def {method}({parameters}):\n        yield 'ab'\n"
-    script = text.with_name("bad.py")
-    script.write_text(HEAD + MAPPER + COMBINER + REDUCER + yields + MAIN)
-    done = gradreduce("run", script, "--no-conf", "-r", runner, text)
-    assert done.returncode == 1
-    line = 1 + script.read_text().splitlines().index("        yield 'ab'")
-    said = f"TypeError: bad.py:{line}: {method} yielded 'ab', a str; expected a pair (key, value): "
-    assert said in done.stderr
-    assert f"in {method}\n    yield 'ab'\n" in done.stderr
-
-
 @pytest.mark.parametrize("combiner", [False, True])
 @pytest.mark.parametrize("runner", ["inline", "parallel"])
 def test_whatever_mrjob_unpacks_else_is_a_pair(runner, combiner):
@@ -271,14 +251,6 @@ def test_a_mapper_is_blamed_though_its_combiner_has_run():
     options = ["--no-conf", "--workers", 1, "--memory", 16]
     with pytest.raises(Exception, match="mapper yielded 'ab', a str"):
         run_class(Late, lines=["a"], arguments=options)
-
-
-def test_a_reducers_output_that_cannot_be_encoded(bad, text):
-    body = MAPPER + REDUCER.replace("sum(counts)", "set(counts) if word == 'word5' else 1")
-    said = bad(body, text).stderr
-    assert "TypeError: bad.py:" in said
-    assert "reducer yielded the value {1}, and JSON, which pairs are written in, has no set" in said
-    assert "PickleProtocol\n  at the key '\"word5\"'" in said
 
 
 @pytest.mark.parametrize("combiner", [False, True])
@@ -527,22 +499,6 @@ def test_an_input_that_is_no_json_is_named_with_its_line(bad, write):
     said = bad(body + REDUCER, path).stderr
     assert "JSONDecodeError: Expecting ',' delimiter" in said
     assert f"  at {path}, line 71: '{{\"a\": 1'\n" in said
-
-
-def test_records_between_steps_that_cannot_be_read_are_named(bad, text):
-    """What a protocol writes, its ``read`` must take."""
-    body = """
-    INTERNAL_PROTOCOL = ReprProtocol
-
-    def mapper(self, _, line):
-        yield line, object()
-
-    def reducer(self, word, counts):
-        yield word, len(list(counts))
-"""
-    said = bad(body, text).stderr
-    assert "SyntaxError" in said
-    assert "  at the key \"'word" in said
 
 
 def test_bytes_that_are_no_utf8_are_latin_1_as_with_mrjob(bad, write):
