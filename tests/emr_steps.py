@@ -48,8 +48,6 @@ class Executor:
     requests: list = field(default_factory=list)
     #: Environments that map tasks got.
     environments: list = field(default_factory=list)
-    #: Tasks wait until it is set.
-    go: threading.Event = field(default_factory=threading.Event)
     #: Clusters end with this reason instead of starting.
     broken: str = ""
     _logs: list = field(default_factory=list)
@@ -61,7 +59,6 @@ class Executor:
 
         options = {"endpoint_url": self.endpoint, "region_name": "us-east-1"}
         self.s3 = boto3.client("s3", **options)
-        self.go.set()
         (self.folder / "bin").mkdir(parents=True)
         # What a node has after the bootstrapping.
         python = self.folder / "bin" / f"python3.{sys.version_info.minor}"
@@ -72,7 +69,6 @@ class Executor:
 
     def stop(self):
         self._over.set()
-        self.go.set()
         self._thread.join()
 
     @property
@@ -311,7 +307,6 @@ class _Streaming:
         folder = Path(tempfile.mkdtemp(prefix=attempt, dir=self._folder))
         for name, local in self._links:
             (folder / name).symlink_to(local)
-        self._executor.go.wait()
         environment = self._environment(folder, attempt, number) | environment
         if kind == "m":
             self._executor.environments.append(environment)

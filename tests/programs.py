@@ -32,6 +32,19 @@ class Count(MRJob):
         yield word, sum(counts)
 """
 
+#: A job that fails at what is no number, in a method of its own.
+FAILING = """\
+from mrjob.job import MRJob
+
+
+class Failing(MRJob):
+    def mapper(self, _, line):
+        yield self.parse(line), 1
+
+    def parse(self, line):
+        return int(line)
+"""
+
 
 def gradreduce(
     *arguments: object, cwd: Path | str = ".", env: Mapping[str, str] = os.environ, input: str = ""

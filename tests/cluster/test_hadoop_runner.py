@@ -17,21 +17,9 @@ from mapreduce.errors import MissingInputError, OutputError
 from mapreduce.runners.hadoop import bootstrap, installation, uber
 from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runners.hadoop.rest import Yarn
-from programs import GRADREDUCE
+from programs import FAILING, GRADREDUCE
 
 TEXT = "The quick brown fox.\nThe lazy dog; the end.\n" * 50
-
-FAILING = """\
-from mrjob.job import MRJob
-
-
-class Failing(MRJob):
-    def mapper(self, _, line):
-        yield self.parse(line), 1
-
-    def parse(self, line):
-        return int(line)
-"""
 
 
 class Digests(MRJob):
@@ -349,9 +337,16 @@ def test_steps_that_are_not_small(cluster, text):
 def test_options_become_properties_of_the_job(cluster, text):
     arguments = ["--no-conf", "--map-memory", "256", "--gpus-per-task", "1"]
     arguments += ["-D", "mapreduce.map.speculative=true"]
-    job = WordCount([*arguments, "-r", "hadoop", str(text)])
-    with job.make_runner() as runner:
-        found = runner._jobconf_for_step(0)
+    arguments += ["-D", "mapreduce.input.lineinputformat.linespermap=1"]
+
+    def asked(*more):
+        job = WordCount([*arguments, *more, "-r", "hadoop", str(text)])
+        with job.make_runner() as runner:
+            return runner._jobconf_for_step(0), runner._hadoop_args_for_step(0)
+
+    found, formats = asked()
+    assert formats == ["-inputformat", "org.apache.hadoop.mapred.lib.NLineInputFormat"]
+    assert asked("--hadoop-args", "-inputformat X")[1] == ["-inputformat", "X"]
     assert found["mapreduce.map.memory.mb"] == 256
     assert found["mapreduce.map.java.opts"] == "-Xmx128m"
     assert found["mapreduce.map.resource.yarn.io/gpu"] == 1

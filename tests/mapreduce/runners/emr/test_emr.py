@@ -13,7 +13,6 @@ import sys
 import tarfile
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from test_readme import ROOT
@@ -26,7 +25,7 @@ from mapreduce.runners.emr import clusters
 from mapreduce.runners.hadoop import submissions
 from mapreduce.runners.hadoop.bootstrap import PACKED
 from mapreduce.runners.hadoop.failures import JobFailedException
-from programs import COUNT, gradreduce, wait_until
+from programs import COUNT, FAILING, gradreduce, wait_until
 
 EMR = ("-r", "emr", "--check-cluster-every", "0.1", "--yes")
 
@@ -60,18 +59,6 @@ class Chain(MRJob):
         return {**super().jobconf(), "mapreduce.job.reduces": 2}
 """
 
-FAILING = """\
-from mrjob.job import MRJob
-
-
-class Failing(MRJob):
-    def mapper(self, _, line):
-        yield self.parse(line), 1
-
-    def parse(self, line):
-        return int(line)
-"""
-
 SLEEPING = """\
 from mrjob.job import MRJob
 from mrjob.step import MRStep
@@ -96,16 +83,14 @@ class Copying(MRJob):
 @pytest.fixture
 def script(write):
     def make(text):
-        path = write(text, "job_of_tests.py")
-        return path
+        return write(text, "job_of_tests.py")
 
     return make
 
 
 @pytest.fixture
 def text(write):
-    path = write("a b\nb c\n" * 5, "text")
-    return path
+    return write("a b\nb c\n" * 5, "text")
 
 
 def run(script, *arguments):
@@ -320,52 +305,22 @@ def test_no_credentials(emr, script, text, monkeypatch, tmp_path):
     assert "aws configure" in str(error)
 
 
-class _Refusing(BaseHTTPRequestHandler):
-    """A service that knows the credentials, but no longer takes them."""
-
-    def do_GET(self):
-        code, message = "ExpiredToken", "The provided token has expired."
-        body = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>".encode()
-        self._answer(400, body, "application/xml")
-
-    do_HEAD = do_PUT = do_GET
-
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        found = {"__type": "ExpiredTokenException", "message": "The security token is expired"}
-        self._answer(400, json.dumps(found).encode(), "application/x-amz-json-1.1")
-
-    def _answer(self, status, body, kind):
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(body)
-
-    def log_message(self, *arguments):
-        pass
-
-
 @pytest.mark.parametrize("bucket", [(), ("--cloud-tmp-dir", "s3://mrjob-tests/tmp/")])
 def test_expired_credentials(emr, script, text, monkeypatch, bucket):
-    with ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
-        try:
-            refused(
-                emr,
-                ClusterError,
-                "The credentials have expired.",
-                script(COUNT),
-                *EMR,
-                *bucket,
-                text,
-            )
-        finally:
-            server.shutdown()
-            thread.join()
+    """The service knows the credentials, but no longer takes them."""
+    from botocore.exceptions import ClientError
+
+    def refuse(client, operation, _):
+        is_s3 = client.meta.service_model.service_name == "s3"
+        code = "ExpiredToken" if is_s3 else "ExpiredTokenException"
+        if operation.startswith("Head"):
+            # There is no text that would tell more.
+            code = "400"
+        raise ClientError({"Error": {"Code": code, "Message": "The token is expired"}}, operation)
+
+    monkeypatch.setattr("botocore.client.BaseClient._make_api_call", refuse)
+    arguments = [*EMR, *bucket, text]
+    refused(emr, ClusterError, "The credentials have expired.", script(COUNT), *arguments)
 
 
 def test_nobody_answers(emr, script, text, monkeypatch):

@@ -19,12 +19,10 @@ from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
 from mapreduce.runners import traits
 from mapreduce.runners.hadoop import bootstrap, failures, installation, shipping, submissions, uber
 from mapreduce.runners.hadoop.client import Client
-from mapreduce.runners.hadoop.on_yarn import OnYarn
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
 
 SITE = "<configuration>{}</configuration>"
-LINES = "org.apache.hadoop.mapred.lib.NLineInputFormat"
 PROPERTY = "<property><name>{}</name><value>{}</value></property>"
 
 
@@ -368,26 +366,6 @@ class TestTasksAtOnce:
         assert traits.of("hadoop").tasks_at_once() == 1
 
 
-@pytest.mark.parametrize(
-    ("jobconf", "given", "expected"),
-    [
-        ({}, [], []),
-        ({"mapreduce.input.lineinputformat.linespermap": 1}, [], ["-inputformat", LINES]),
-        ({"mapreduce.input.lineinputformat.linespermap": 1}, ["-inputformat", "X"], []),
-    ],
-)
-def test_a_step_that_wants_so_many_lines_for_a_task(jobconf, given, expected):
-    class Runner:
-        def _hadoop_args_for_step(self, number):
-            return list(given)
-
-    class Ours(OnYarn, Runner):
-        def _jobconf_for_step(self, number):
-            return jobconf
-
-    assert Ours()._hadoop_args_for_step(0) == given + expected
-
-
 CLIENT = """\
 import sys
 print("26/11/21 21:00:00 INFO impl.YarnClientImpl: Submitted application application_1_0002",
@@ -401,12 +379,6 @@ class TestClient:
     def run(self, yarn, rest):
         client = Client(yarn, "tag", "step 1 of 1")
         return client.run(Program([sys.executable, "-c", CLIENT.format(rest)], os.environ))
-
-    def test_a_step_that_succeeds(self, yarn):
-        told = []
-        with submissions.told_to("run", told.append):
-            outcome = self.run(yarn, "")
-        assert (outcome.return_code, outcome.failure, told) == (0, None, [APPLICATION])
 
     def failing(self, monkeypatch, **told):
         """The rest of a client whose step has an attempt that tells of an exception."""
