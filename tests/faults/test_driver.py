@@ -230,21 +230,6 @@ def test_a_second_driver_is_refused_and_a_dead_one_is_replaced(data, tmp_path):
     assert json.loads(programs.succeed("resume", path, "--json"))["state"] == "ended"
 
 
-def test_a_process_that_is_dead_but_not_waited_for_holds_no_lease(data, tmp_path):
-    run = create(data, tmp_path / "run")
-    process = subprocess.Popen(["sleep", "100"])
-    me = vars(lease.myself())
-    stat = Path(f"/proc/{process.pid}/stat").read_text()
-    started = int(stat.rpartition(")")[2].split()[19])
-    holder = {**me, "pid": process.pid, "start_time": started}
-    (run.path / "lease.json").write_text(json.dumps(holder))
-    assert lease.is_alive(lease.holder(run.path))
-    process.kill()
-    programs.wait_until(lambda: not lease.is_alive(lease.holder(run.path)))
-    assert hash_of(run)
-    process.wait()
-
-
 # Unfinished output of other jobs
 
 

@@ -117,13 +117,13 @@ class Sums(Job):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["lines", "records", "train", "predict", "standardise"])
+@pytest.mark.parametrize("command", ["records", "train", "predict", "standardise"])
 def test_any_moment(tmp_path, place, command):
     """A signal comes at moments that are drawn, from the first folder that a command makes on."""
     out = tmp_path / "out"
-    if command in ("lines", "records"):
+    if command == "records":
         script, source = tmp_path / "job.py", tmp_path / "source.csv"
-        script.write_text(programs.COUNT if command == "lines" else RECORDS)
+        script.write_text(RECORDS)
         source.write_text("x,y\n" + "1,2\n" * 3000)
         arguments = ["run", script, "--no-conf", "-q", "-o", out, "--workers", 2, source]
     else:

@@ -121,29 +121,30 @@ def test_runners_of_clusters_are_named_again(run, tmp_path, runner):
     assert programs.gradreduce("resume", run, "-r", "inline").returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("workers", "many"),
-        ("workers", -1),
-        ("workers", 1.5),
-        ("workers", True),
-        ("workers", HUGE),
-        ("threads", HUGE),
-        ("blocks", HUGE),
-        ("rounds_per_job", HUGE),
-        ("fan_in", 3),
-        ("keep", -1),
-        ("gang_wait", "long"),
-        ("gang_wait", float("nan")),
-        ("executor", "canary:Executor"),
-        ("gang_fallback", ["error"]),
-        ("start_method", "spawn"),
-        ("runner", 7),
-        ("mrjob_arguments", "--setup x"),
-        ("mrjob_arguments", [["--setup"]]),
-    ],
-)
+#: Values that no command writes to an execution, by the field.
+EXECUTION = {
+    "workers": ["many", -1, 1.5, True, HUGE],
+    "threads": [HUGE],
+    "blocks": [HUGE],
+    "rounds_per_job": [HUGE],
+    "fan_in": [3],
+    "keep": [-1],
+    "gang_wait": ["long", float("nan")],
+    "executor": ["canary:Executor"],
+    "gang_fallback": [["error"]],
+    "start_method": ["spawn"],
+    "runner": [7],
+    "mrjob_arguments": ["--setup x", [["--setup"]]],
+}
+
+
+def cases(values):
+    """Fields and values, one by one."""
+    pairs = [(field, value) for field, some in values.items() for value in some]
+    return pytest.mark.parametrize(("field", "value"), pairs)
+
+
+@cases(EXECUTION)
 def test_what_is_taken_of_an_execution_is_checked(run, field, value):
     change(run / "execution.json", **{field: value})
     told = fails(65, "resume", run)
@@ -316,48 +317,38 @@ def test_datasets_and_predictions_with_pipes_end_in_errors(made, tmp_path):
 # Numbers
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("data", "\ud800"),
-        ("evaluation", "\ud800"),
-        ("plan__rounds", HUGE),
-        ("plan__rounds", "4"),
-        ("plan__rounds", True),
-        ("plan__model", "mlp:1000000000"),
-        ("plan__model", "mlp:" + "9" * 400),
-        ("plan__data__features", HUGE),
-        ("plan__data__features", -12),
-        ("plan__data__classes", HUGE),
-        ("plan__data__shard_rows", []),
-        ("plan__data__shard_rows", [-1, 400]),
-        ("plan__data__sha256", None),
-        ("plan__slice_rows", HUGE),
-        ("plan__slice_rows", 0),
-        ("plan__batch_size", HUGE),
-        ("plan__history_size", HUGE),
-        ("plan__checkpoint_every", 0),
-        ("plan__eval_every", -1),
-        ("plan__patience", "x"),
-        ("plan__seed", -1),
-        ("plan__learning_rate", float("inf")),
-        ("plan__learning_rate", 10**400),
-        ("plan__schedule", "step:0"),
-        ("plan__optimizer", "canary"),
-        ("plan__model", "canary.py"),
-        ("plan__strategy", "canary:"),
-        ("plan__class_weight", [1.0]),
-        ("plan__device", "canary"),
-        ("plan__unknown", 1),
-        ("plan", []),
-        ("classes", [1]),
-        ("classes", {"a": 1}),
-        ("shape", HUGE),
-        ("data", None),
-        ("evaluation", 7),
-        ("numeric_profile", "canary"),
-    ],
-)
+#: Values that no command writes to a run, by the field.
+RUN = {
+    "data": ["\ud800", None],
+    "evaluation": ["\ud800", 7],
+    "plan": [[]],
+    "plan__rounds": [HUGE, "4", True],
+    "plan__model": ["mlp:1000000000", "mlp:" + "9" * 400, "canary.py"],
+    "plan__data__features": [HUGE, -12],
+    "plan__data__classes": [HUGE],
+    "plan__data__shard_rows": [[], [-1, 400]],
+    "plan__data__sha256": [None],
+    "plan__slice_rows": [HUGE, 0],
+    "plan__batch_size": [HUGE],
+    "plan__history_size": [HUGE],
+    "plan__checkpoint_every": [0],
+    "plan__eval_every": [-1],
+    "plan__patience": ["x"],
+    "plan__seed": [-1],
+    "plan__learning_rate": [float("inf"), 10**400],
+    "plan__schedule": ["step:0"],
+    "plan__optimizer": ["canary"],
+    "plan__strategy": ["canary:"],
+    "plan__class_weight": [[1.0]],
+    "plan__device": ["canary"],
+    "plan__unknown": [1],
+    "classes": [[1], {"a": 1}],
+    "shape": [HUGE],
+    "numeric_profile": ["canary"],
+}
+
+
+@cases(RUN)
 def test_a_hostile_plan_is_a_data_error(run, field, value):
     change(run / "run.json", **{field: value})
     with pytest.raises(DataError, match=r"run\.json is damaged"):
@@ -381,9 +372,7 @@ def test_code_that_a_plan_names_has_to_be_named_again(run, tmp_path, monkeypatch
     assert not canary.exists()
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("plan__rounds", HUGE), ("plan__model", "mlp:1000000000")]
-)
+@cases({"plan__rounds": [HUGE], "plan__model": ["mlp:1000000000"]})
 def test_every_command_refuses_a_hostile_plan(run, made, tmp_path, field, value):
     shutil.copytree(made / "ended", tmp_path / "whole")
     change(run / "run.json", **{field: value})
