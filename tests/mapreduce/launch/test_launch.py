@@ -5,7 +5,6 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 import mrjob.runner
@@ -43,8 +42,7 @@ class Count(MRJob):
 
 @pytest.fixture
 def text(write):
-    path = write("\n".join(LINES), "words.txt")
-    return path
+    return write("\n".join(LINES), "words.txt")
 
 
 @pytest.fixture(params=["builtins", "notebook"])
@@ -133,13 +131,9 @@ with stock_jobs.WordCount(["-r", "parallel", {str(text)!r}]).make_runner() as ru
 
 def test_pairs_are_decoded_and_counters_are_those_of_all_steps():
     found = mapreduce.run(stock_jobs.TwoSteps, lines=LINES, arguments=["--workers", 2])
-    assert sorted(found.pairs) == [(2, [[1, "or"], [2, "be"], [2, "to"]]), (3, [[1, "not"]])] or (
-        Counter(length for length, _ in found.pairs) == {2: 1, 3: 1}
-    )
+    assert sorted(found.pairs) == [(2, [[1, "or"], [2, "be"], [2, "to"]]), (3, [[1, "not"]])]
     found = mapreduce.run(stock_jobs.InitAndFinal, lines=LINES)
-    assert found.counters[0]["lines"] == {"odd": 2, "even": 1} or (
-        sum(found.counters[0]["lines"].values()) == 3
-    )
+    assert found.counters[0]["lines"] == {"odd": 2, "even": 1}
 
 
 @pytest.mark.parametrize("runner", ["parallel", "inline"])

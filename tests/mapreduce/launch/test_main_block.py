@@ -274,11 +274,6 @@ def test_in_tasks_that_import_the_script_again(script, name, how):
     assert sorted(lines) == sorted(f'"{word}"\t{ALL[word]}' for word in outputs)
 
 
-def test_the_output_comes_between_what_is_printed(script):
-    lines = run(script(CASES["prints"][0])).stdout.splitlines()
-    assert (lines[0], lines[-1]) == ("first", "last")
-
-
 FAILING = "Short.mapper = lambda self, key, line: 1 / 0\n"
 
 
@@ -322,11 +317,6 @@ def test_a_block_that_runs_nothing_leaves_the_only_class_to_run(script):
     path.write_text(only)
     first, *lines = run(path).stdout.splitlines()
     assert (first, pairs("\n".join(lines))) == ("hello", ALL)
-
-
-def test_a_class_that_is_named_is_imported_alone(script):
-    path = script(CASES["prints"][0])
-    assert pairs(succeed("run", f"{path}:Short", "-q", path.with_name("words.txt"))) == ALL
 
 
 def test_the_runner_of_the_command_is_that_of_a_program(script):

@@ -3,7 +3,6 @@
 import multiprocessing
 import os
 import sys
-from itertools import product
 
 import mrjob.runner
 import pytest
@@ -53,18 +52,15 @@ class TestLooseVersion:
             ("2g6", "11g", -1),
             ("0.960923", "2.2beta29", -1),
             ("1.13++", "5.5.kw", -1),
+            # As mrjob compares those of Hadoop.
+            ("0.20", "0.20.2", -1),
+            ("2.10.1", "2.7.4", 1),
         ],
     )
     def test_order(self, one, other, order):
         left, right = LooseVersion(one), LooseVersion(other)
         assert (left < right, left == right, left > right) == (order < 0, order == 0, order > 0)
         assert (left <= right, left != right, left >= right) == (order <= 0, order != 0, order >= 0)
-
-    def test_hadoop_and_mrjob_versions(self):
-        versions = ["0.20", "0.20.2", "1.0.3", "2.0.0", "2.7.4", "2.10.1", "3.3.6", "3.4.0"]
-        for (i, one), (j, other) in product(enumerate(versions), repeat=2):
-            assert (LooseVersion(one) < LooseVersion(other)) == (i < j)
-            assert (LooseVersion(one) == LooseVersion(other)) == (i == j)
 
 
 class TestFinder:

@@ -115,8 +115,7 @@ class Fails(MRJob):
 
 @pytest.fixture
 def words(write):
-    path = write("one\ntwo\nthree\n" * 50 + "four", "words.txt")
-    return path
+    return write("one\ntwo\nthree\n" * 50 + "four", "words.txt")
 
 
 def run(job_class, runner, *arguments):
