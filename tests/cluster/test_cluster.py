@@ -15,6 +15,7 @@ import pytest
 
 from hdfs_utils import cluster as hadoop
 from hdfs_utils.cluster import health, processes
+from hdfs_utils.errors import NotRunningError
 from programs import GRADREDUCE, wait_until
 
 from drills import shell  # isort: skip
@@ -34,6 +35,8 @@ def test_a_second_up_says_what_runs(cluster):
     done = programs.ran(*GRADREDUCE, "cluster", "up", timeout=100)
     assert "is running" in done.stderr
     assert [entry["pid"] for entry in hadoop.status(cluster)["processes"]] == pids
+    with pytest.raises(NotRunningError, match="no data node 4: this cluster has 3"):
+        hadoop.start("datanode", 4)
 
 
 def pids(cluster):

@@ -19,7 +19,6 @@ from hdfs_utils.cluster import (
     artifacts,
     compiled,
     config,
-    control,
     java,
     layout,
     processes,
@@ -29,7 +28,6 @@ from hdfs_utils.errors import (
     ClusterError,
     DaemonError,
     DownloadError,
-    NotRunningError,
     PortError,
     RequirementError,
 )
@@ -382,19 +380,6 @@ def test_a_daemon_is_found_as_soon_as_it_was_started(place):
 
 
 @pytest.mark.parametrize(
-    ("role", "number", "error", "message"),
-    [
-        ("datanote", 1, ValueError, "expected one of namenode"),
-        ("appmaster", 1, ValueError, "expected one of namenode"),
-        ("datanode", 3, NotRunningError, "no data node 3: this cluster has 2"),
-    ],
-)
-def test_daemons_that_cannot_be_started(place, role, number, error, message):
-    with pytest.raises(error, match=message):
-        control._daemon(a_cluster(place), role, number)
-
-
-@pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
         (["status"], 1, "no cluster runs"),
@@ -405,6 +390,7 @@ def test_daemons_that_cannot_be_started(place, role, number, error, message):
         (["up"], 69, "no java on PATH"),
         (["up", "--nodes", "12"], 2, "--nodes"),
         (["kill", "datanote"], 2, "datanode"),
+        (["start", "appmaster"], 2, "datanode"),
         (["kill", "datanode", "one"], 2, "integer"),
     ],
 )

@@ -83,7 +83,6 @@ HOW = first_of(["--start-method", "forkserver"], ["-r", "local"])
 #: What stands under the guard, by what it is about.
 GUARDED = {
     "setting": "Short.longest = 2\nShort.run()",
-    "global": "LIMIT = 2\nShort.run()",
     "other_module": "beside.LIMIT = 2\nShort.run()",
     "helper": "beside.start(Short)",
     "two_classes": "Most.run()",
@@ -104,7 +103,6 @@ GUARDED = {
         Short.run = classmethod(run)
         Short.run()""",
     "prints": "print('first')\nShort.longest = 2\nShort.run()\nprint('last')",
-    "exit": "sys.exit(Short.run())",
     "finally": "try:\n    LIMIT = 2\n    Short.run()\nfinally:\n    LIMIT = 0\n    print('over')",
     "with": """\
         with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +110,6 @@ GUARDED = {
             Short.folder = folder
             Short.run()
         print(Path(folder).exists())""",
-    "twice": "Short.run()\nShort.longest = 2\nShort.run()",
     "two_jobs": "Short.longest = 2\nShort.run()\nMost.run()",
     "loop": "for Short.longest in (1, 2, 3):\n    Short.run()",
     "logging": "logging.basicConfig(level=logging.INFO)\nlogging.info('go')\nShort.run()",
@@ -241,7 +238,6 @@ def test_as_by_mrjob(script, name):
 #: Of what needs each task to run the script: the longest word of each output.
 IN_TASKS = {
     "setting": [2],
-    "global": [2],
     "no_guard": [2],
     "class_of_a_function": [2],
     "with": [2],

@@ -8,7 +8,6 @@ import mrjob.runner
 import pytest
 
 import programs
-from mapreduce import compat
 from mapreduce.compat import LooseVersion
 from mapreduce.mrjob_patches import registry
 
@@ -89,25 +88,6 @@ class TestFinder:
             "assert set(after) == set(names)\n"
         )
 
-    def test_a_module_in_front_wins(self, tmp_path):
-        (tmp_path / "pipes.py").write_text("quote = 'mine'\n")
-        code = (
-            f"{WITHOUT}\n"
-            "from importlib.machinery import PathFinder\n"
-            "from mapreduce import compat\n"
-            "compat.install()\n"
-            "class Mine:\n"
-            "    @staticmethod\n"
-            "    def find_spec(name, path=None, target=None):\n"
-            "        if name == 'pipes':\n"
-            "            return PathFinder.find_spec(name, [sys.argv[1]])\n"
-            "sys.meta_path.insert(-1, Mine)\n"
-            "sys.modules.pop('pipes')\n"
-            "import pipes\n"
-            "assert pipes.quote == 'mine'\n"
-        )
-        python(code, str(tmp_path))
-
     def test_mrjob_works_with_what_is_supplied(self):
         found = python(
             f"{WITHOUT}\n"
@@ -136,19 +116,6 @@ class TestFinder:
         )
         assert found == "True True 'a b' c\n"
 
-    def test_install_twice_is_once(self):
-        before = list(sys.meta_path)
-        try:
-            compat.install()
-            compat.install()
-            ours = [
-                finder for finder in sys.meta_path if type(finder).__module__ == compat.__name__
-            ]
-            assert len(ours) == 1
-            assert sys.meta_path[-1] is ours[0] or ours[0] in before
-        finally:
-            sys.meta_path[:] = before
-
 
 class TestRunScript:
     SCRIPT = (
@@ -166,13 +133,7 @@ class TestRunScript:
         (tmp_path / "beside.py").write_text("VALUE = 7\n")
         return write(self.SCRIPT, "script.py")
 
-    def test_runs_as_python_would(self, script):
-        done = programs.ran(
-            sys.executable, "-W", "ignore", "-m", "mapreduce.compat", str(script), "-x", "y z"
-        )
-        assert done.stdout == "'a b' ['-x', 'y z'] 7\n"
-
-    def test_without_the_modules(self, script):
+    def test_runs_without_the_modules(self, script):
         code = f"{WITHOUT}\nfrom mapreduce.compat import run_script\nrun_script(sys.argv[1:])\n"
         assert python(code, str(script), "1") == "'a b' ['1'] 7\n"
 

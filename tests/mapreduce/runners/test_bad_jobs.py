@@ -320,50 +320,31 @@ FORKS = """
 
 
 @pytest.mark.parametrize("parent", ["os.waitpid(self.child, 0)", "pass"])
+@pytest.mark.parametrize("child", ["returns", "raises"])
 @pytest.mark.parametrize("kind", ["mapper", "reducer"])
-def test_a_forked_child_that_returns_writes_nothing(bad, text, kind, parent):
-    if kind == "mapper":
-        body = FORKS.format(kind, parent, "yield from ((word, 1) for word in value.split())")
-        body += REDUCER
-    else:
-        body = MAPPER + FORKS.format(kind, parent, "yield key, sum(value)")
-    out = bad(body, text, code=0).stdout
+def test_what_a_forked_child_does_is_not_heard(bad, text, kind, child, parent):
+    pairs = "((word, 1) for word in value.split())" if kind == "mapper" else "[(key, sum(value))]"
+    does = f"yield from {pairs}"
+    if child == "raises":
+        does = f"if not self.child: raise ValueError('child')\n        {does}"
+    forks = FORKS.format(kind, parent, does)
+    out = bad(forks + REDUCER if kind == "mapper" else MAPPER + forks, text, code=0).stdout
     found = counts(out)
     assert len(out.splitlines()) == len(found) == 107
     assert sum(map(int, found.values())) == 200
 
 
-def test_a_forked_child_that_raises_is_not_heard(bad, text):
-    body = FORKS.format(
-        "mapper",
-        "os.waitpid(self.child, 0)",
-        "if not self.child: raise ValueError('child')\n"
-        "        self.increment_counter('seen', 'lines')\n"
-        "        yield from ((word, 1) for word in value.split())",
-    )
-    assert sum(map(int, counts(bad(body + REDUCER, text, code=0).stdout).values())) == 200
-
-
-@pytest.mark.parametrize("how", ["subprocess.Popen(['sleep', '100'])", "fork"])
-def test_what_a_task_starts_ends_with_it(bad, text, how):
-    if how == "fork":
-        how = "os.fork() or time.sleep(100)"
-    body = f"\n    def mapper_init(self):\n        {how}\n" + MAPPER + REDUCER
-    assert len(counts(bad(body, text, code=0).stdout)) == 107
+STARTS = ["subprocess.Popen(['sleep', '100'])", "os.fork() or time.sleep(100)"]
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("how", ["subprocess.Popen(['sleep', '100'])", "fork"])
-def test_what_a_killed_task_has_started_ends_with_it(bad, text, how):
-    """A forked child holds the task's connection open, which must not make the driver wait."""
-    if how == "fork":
-        how = "os.fork() or time.sleep(100)"
-    body = f"""
-    def mapper_init(self):
-        {how}
-        os.kill(os.getpid(), signal.SIGKILL)
-"""
-    said = bad(body + MAPPER + REDUCER, text).stderr
+@pytest.mark.parametrize("starts", STARTS, ids=["program", "fork"])
+def test_what_a_task_starts_ends_with_it(bad, text, starts):
+    body = f"\n    def mapper_init(self):\n        {starts}\n" + MAPPER + REDUCER
+    assert len(counts(bad(body, text, code=0).stdout)) == 107
+    # A forked child holds the connection of a killed task open; the driver must not wait for it.
+    body = body.replace(starts, f"{starts}\n        os.kill(os.getpid(), signal.SIGKILL)")
+    said = bad(body, text).stderr
     assert re.search(r"map task \d failed: its worker was killed 4 times, last by signal 9", said)
 
 

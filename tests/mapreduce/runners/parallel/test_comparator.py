@@ -113,6 +113,7 @@ def test_keys_come_so_in_a_trace(number, write):
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_keys_come_so_on_a_real_hadoop(cluster):
     for options, more, keys, expected in CASES[::3]:
         assert result(Keys, "hadoop", options, more, keys) == lines_of(expected)
