@@ -200,28 +200,14 @@ def test_a_mistyped_name_by_python(folder):
     assert "Did you mean reducer?" in done.stderr
 
 
-def test_a_missing_file_of_an_option(folder):
+def test_a_missing_file_of_an_option_by_python(folder):
     option = (
         "    def configure_args(self):\n        super().configure_args()\n"
         "        self.add_file_arg('--stop')\n"
     )
     written(folder, option + MAPS + SUMS)
-    expected = "--stop: the file stpo.txt does not exist. Did you mean stop.txt?"
-    for command in (["run", "-r", "inline"], ["run"], ["run", "-r", "local"], ["check"]):
-        name, *options = command
-        done = gradreduce(name, "job.py", *options, "--stop", "stpo.txt", "words.txt", cwd=folder)
-        assert (done.returncode, done.stderr) == (66, f"error: {expected}\n")
-    assert expected in by_python(folder, "--stop", "stpo.txt", "words.txt").stderr
-    done = gradreduce("run", "job.py", "--stop", "stop.txt#s", "words.txt", cwd=folder)
-    assert done.returncode == 0, done.stderr
-
-
-def test_a_partitioner_that_parallel_has(folder):
-    name = "org.apache.hadoop.mapred.lib.KeyFieldBasedPartitioner"
-    written(folder, f"    PARTITIONER = {name!r}\n" + MAPS + SUMS)
-    assert "ignoring" not in gradreduce("run", "job.py", "words.txt", cwd=folder).stderr
-    done = gradreduce("run", "job.py", "-r", "inline", "words.txt", cwd=folder)
-    assert "ignoring partitioner" in done.stderr
+    done = by_python(folder, "--stop", "stpo.txt", "words.txt")
+    assert "--stop: the file stpo.txt does not exist. Did you mean stop.txt?" in done.stderr
 
 
 #: By what steps() returns: what is said of that.

@@ -34,20 +34,24 @@ def folder(tmp_path):
 
 @pytest.mark.parametrize("command", ["run -r inline", "run -r local", "run", "explain", "check"])
 @pytest.mark.parametrize(
-    ("given", "missing"),
+    ("given", "code", "missing"),
     [
-        ("--stop-words stosp.txt", "stosp.txt"),
-        ("--stop-words some", "some"),
-        ("--stop-words stops.txt --more none", "none"),
-        ("--file none", "none"),
-        ("--archive none.tar", "none.tar"),
-        ("--dir none", "none"),
+        (
+            "--stop-words stosp.txt",
+            66,
+            "--stop-words: the file stosp.txt does not exist. Did you mean stops.txt?",
+        ),
+        ("--stop-words some", 74, "some"),
+        ("--stop-words stops.txt --more none", 66, "none"),
+        ("--file none", 74, "none"),
+        ("--archive none.tar", 74, "none"),
+        ("--dir none", 66, "none"),
     ],
 )
-def test_what_is_missing_is_named(folder, command, given, missing):
+def test_what_is_missing_is_named(folder, command, given, code, missing):
     name, *runner = command.split()
     done = gradreduce(name, "job.py", "words.txt", *runner, *given.split(), cwd=folder)
-    assert done.returncode in (66, 74), done.stderr
+    assert done.returncode == code, done.stderr
     last = done.stderr.splitlines()[-1]
     assert last.startswith("error: ")
     assert missing in last

@@ -359,36 +359,17 @@ def test_equal_keys_of_other_types_are_one_group_among_neighbours(data, argument
     assert ours == theirs
 
 
-class Pairs(MRJob):
+@pytest.mark.parametrize(
+    ("combiner", "sort_values"), [(None, False), ("same", False), (None, True)]
+)
+def test_what_exceeds_the_memory_goes_to_the_disk_or_is_read_again(combiner, sort_values, tmp_path):
     """Many pairs of each line, whose keys come again."""
-
-    def mapper(self, _, line):
-        number = int(line)
-        for i in range(300):
-            yield f"key {(number * 7 + i * 13) % 5000}", [number, "x" * (i % 40)]
-
-    def reducer(self, key, values):
-        values = list(values)
-        yield key, [len(values), sorted(map(repr, values))[-1]]
-
-
-class Combined(Pairs):
-    def combiner(self, key, values):
-        for value in values:
-            yield key, value
-
-
-class SortedPairs(Pairs):
-    SORT_VALUES = True
-
-    def reducer(self, key, values):
-        first = next(values)
-        yield key, [first, sum(1 for _ in values)]
-
-
-@pytest.mark.parametrize("job_class", [Pairs, Combined, SortedPairs])
-def test_what_exceeds_the_memory_goes_to_the_disk_or_is_read_again(job_class, tmp_path):
-    content = b"".join(b"%d\n" % number for number in range(200))
+    table = [
+        [(f"key {(number * 7 + i * 13) % 5000}", [number, "x" * (i % 40)]) for i in range(300)]
+        for number in range(200)
+    ]
+    plan = (Step("table", combiner, "set"),)
+    job_class, content = job_of(plan, table, sort_values=sort_values), encoded([""] * len(table))
     original, sorts = tasks.sorted_lines, tmp_path / "sorts"
     overflow, overflows = shuffle.SegmentWriter._overflow, tmp_path / "overflows"
 
@@ -404,16 +385,12 @@ def test_what_exceeds_the_memory_goes_to_the_disk_or_is_read_again(job_class, tm
         mock.patch.object(tasks, "sorted_lines", noted),
         mock.patch.object(shuffle.SegmentWriter, "_overflow", noted_too),
     ):
-        ours, _ = run(job_class, "parallel", content, "--workers", 2, "--memory", 16)
-    theirs, _ = run(job_class, "inline", content)
-    assert Counter(ours) == Counter(theirs)
-    # Pairs that are no lines are read several times instead.
-    assert sorts.exists() == (job_class is SortedPairs)
-    # Half of it is for files in memory.
-    with (
-        mock.patch.object(shuffle.SegmentWriter, "_overflow", noted_too),
-        mock.patch.object(ParallelMRJobRunner, "_budget", 1 << 20),
-    ):
-        ours, _ = run(job_class, "parallel", content, "--workers", 2)
+        arguments = ["--workers", 2, "--memory", 16]
+        _, theirs = check(job_class, content, arguments, small=False)
+        # Pairs that are no lines are read several times instead.
+        assert sorts.exists() == sort_values
+        # Half of it is for files in memory.
+        with mock.patch.object(ParallelMRJobRunner, "_budget", 1 << 20):
+            ours, _ = run(job_class, "parallel", content, "--workers", 2)
     assert Counter(ours) == Counter(theirs)
     assert overflows.exists()
