@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -14,8 +13,7 @@ from mrjob.inline import InlineMRJobRunner
 
 import mapreduce
 import programs
-from jobs.word_count import WordCount
-from mapreduce.errors import Interrupted, MissingInputError, UsageError
+from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.launch import run as launch
 from mapreduce.runners.parallel.runner import TaskFailedException
 from quick import first_of
@@ -233,19 +231,6 @@ def test_importing_the_package_imports_what_finds_its_modules_and_nothing_else()
     assert done.stdout == "['mapreduce.support', 'mapreduce.support.own'] True\n"
     with pytest.raises(AttributeError, match="has no attribute 'rnu'"):
         _ = mapreduce.rnu
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_an_interruption_leaves_a_whole_output_or_none(tmp_path, whole):
-    out = tmp_path / "out"
-    job = WordCount(["-r", "parallel", "--no-conf", "-o", str(out)])
-    with pytest.raises(Interrupted), launch._output_folder(job):
-        (out / "part-00000").write_bytes(b"")
-        if whole:
-            (out / "_SUCCESS").write_bytes(b"")
-        raise Interrupted(signal.SIGINT)
-    names = sorted(path.name for path in out.iterdir()) if out.exists() else None
-    assert names == (["_SUCCESS", "part-00000"] if whole else None)
 
 
 @pytest.mark.parametrize("runner", ["inline", "parallel"])

@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import os
+import secrets
 import subprocess
 import sys
 import threading
@@ -51,6 +52,19 @@ def home(folder: Path, **sites: dict[str, str]) -> Path:
     return folder
 
 
+@pytest.fixture
+def installed(no_hadoop, monkeypatch, tmp_path):
+    """Makes a Hadoop whose sites have some properties, and finds it by its home."""
+
+    def make(**sites):
+        place = home(tmp_path / secrets.token_hex(4), **sites)
+        monkeypatch.setenv("HADOOP_HOME", str(place))
+        os.environ.pop("HADOOP_CONF_DIR", None)
+        return installation.find()
+
+    return make
+
+
 class TestInstallation:
     def test_none(self, no_hadoop):
         with pytest.raises(NotRunningError, match="gradreduce cluster up"):
@@ -61,36 +75,32 @@ class TestInstallation:
         with pytest.raises(ClusterError, match=r"no bin/hadoop"):
             installation.find()
 
-    def test_by_home(self, no_hadoop, monkeypatch, tmp_path):
+    def test_by_home(self, installed):
         yarn = {"yarn.resourcemanager.hostname": "rm.example"}
         mapred = {"mapreduce.jobhistory.webapp.address": "history.example:19888"}
-        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=yarn, mapred=mapred)))
-        found = installation.find()
-        assert found.program == str(tmp_path / "h/bin/hadoop")
+        found = installed(yarn=yarn, mapred=mapred)
+        assert found.program == f"{os.environ['HADOOP_HOME']}/bin/hadoop"
         assert found.resource_managers == ["http://rm.example:8088"]
         assert found.history_server == "http://history.example:19888"
         assert not found.is_local
-        assert os.environ["HADOOP_CONF_DIR"] == str(tmp_path / "h/etc/hadoop")
+        assert os.environ["HADOOP_CONF_DIR"] == f"{os.environ['HADOOP_HOME']}/etc/hadoop"
 
     def test_by_path(self, no_hadoop, monkeypatch, tmp_path):
         monkeypatch.setenv("PATH", str(home(tmp_path / "h") / "bin"))
         assert installation.find().conf_dir == tmp_path / "h/etc/hadoop"
 
-    def test_several_resource_managers_and_references(self, no_hadoop, monkeypatch, tmp_path):
+    def test_several_resource_managers_and_references(self, installed):
         yarn = {
             "yarn.resourcemanager.ha.rm-ids": "a, b",
             "yarn.resourcemanager.hostname.a": "one",
             "yarn.resourcemanager.hostname.b": "two",
             "yarn.resourcemanager.webapp.address.a": "${yarn.resourcemanager.hostname.a}:18088",
         }
-        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=yarn)))
-        found = installation.find()
-        assert found.resource_managers == ["http://one:18088", "http://two:8088"]
+        assert installed(yarn=yarn).resource_managers == ["http://one:18088", "http://two:8088"]
 
-    def test_a_damaged_configuration(self, no_hadoop, monkeypatch, tmp_path):
-        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h")))
-        (tmp_path / "h/etc/hadoop/yarn-site.xml").write_text("<configuration>")
-        found = installation.find()
+    def test_a_damaged_configuration(self, installed):
+        found = installed()
+        (found.conf_dir / "yarn-site.xml").write_text("<configuration>")
         with pytest.raises(AddressError, match=r"yarn-site\.xml is not a configuration"):
             found.resource_managers  # noqa: B018
 
@@ -260,7 +270,7 @@ class Manager(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def yarn(no_hadoop, monkeypatch, tmp_path):
+def yarn(installed):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Manager)
     threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
     place = f"127.0.0.1:{server.server_port}"
@@ -268,9 +278,8 @@ def yarn(no_hadoop, monkeypatch, tmp_path):
         "yarn.resourcemanager.webapp.address": place,
         "mapreduce.jobhistory.webapp.address": place,
     }
-    monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=found)))
     Manager.answers, Manager.killed = {}, []
-    yield Yarn(installation.find())
+    yield Yarn(installed(yarn=found))
     server.shutdown()
     server.server_close()
 
@@ -279,11 +288,10 @@ APPLICATION = "application_1_0002"
 
 
 class TestRest:
-    def test_nobody_answers(self, no_hadoop, monkeypatch, tmp_path):
-        found = {"yarn.resourcemanager.webapp.address": "127.0.0.1:1"}
-        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "h", yarn=found)))
+    def test_nobody_answers(self, installed):
+        found = installed(yarn={"yarn.resourcemanager.webapp.address": "127.0.0.1:1"})
         with pytest.raises(RestError, match="does not answer") as error:
-            Yarn(installation.find()).metrics()
+            Yarn(found).metrics()
         assert error.value.status is None
         with pytest.raises(ClusterError, match="does not answer"):
             traits.of("hadoop").tasks_at_once()
@@ -341,7 +349,7 @@ class TestTasksAtOnce:
         Manager.answers = cluster_of(nodes, queue)
         assert traits.of("hadoop").tasks_at_once() == expected
 
-    def test_what_one_task_takes_by_the_configuration(self, yarn, tmp_path, monkeypatch):
+    def test_what_one_task_takes_by_the_configuration(self, yarn, installed):
         Manager.answers = cluster_of([(16384, 16)])
         sizes = {
             "mapreduce.map.memory.mb": "1500",
@@ -349,8 +357,7 @@ class TestTasksAtOnce:
             "yarn.app.mapreduce.am.resource.mb": "512",
         }
         place = {"yarn.resourcemanager.webapp.address": yarn.installation.resource_managers[0][7:]}
-        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "o", yarn=place, mapred=sizes)))
-        os.environ.pop("HADOOP_CONF_DIR")
+        installed(yarn=place, mapred=sizes)
         # 15 cores and 15,360 MiB are left, by 3 cores and 2,048 MiB.
         assert traits.of("hadoop").tasks_at_once() == 5
 
@@ -513,13 +520,10 @@ class TestUber:
     def test_who_says_how_tasks_run(self, jobconf, expected):
         assert uber.leaves_tasks_to_us(jobconf) is expected
 
-    def test_the_master_gets_the_memory_of_a_task(self, no_hadoop, monkeypatch, tmp_path):
+    def test_the_master_gets_the_memory_of_a_task(self, installed):
         def found(**settings):
             names = {name.replace("__", "."): value for name, value in settings.items()}
-            path = home(tmp_path / str(len(settings)), mapred=names)
-            monkeypatch.setenv("HADOOP_HOME", str(path))
-            os.environ.pop("HADOOP_CONF_DIR", None)
-            return uber.properties(installation.find())
+            return uber.properties(installed(mapred=names))
 
         base = {
             "mapreduce.am.max-attempts": "1",
@@ -538,10 +542,9 @@ class TestUber:
             "yarn.app.mapreduce.am.command-opts": "-Xmx3g",
         }
 
-    def test_the_committer_is_only_where_it_was_compiled(self, tmp_path, monkeypatch):
-        monkeypatch.setenv("HADOOP_HOME", str(home(tmp_path / "home")))
+    def test_the_committer_is_only_where_it_was_compiled(self, tmp_path, installed):
         own = Cluster(tmp_path, 1, 1000, tmp_path / "java", (), tmp_path / "hadoop")
-        theirs = dataclasses.replace(installation.find(), own=own)
+        theirs = dataclasses.replace(installed(), own=own)
         name = "mapred.output.committer.class"
         assert name not in uber.properties(theirs)
         compiled.folder(own.hadoop).mkdir(parents=True)
