@@ -17,6 +17,7 @@ from mapreduce.runners.parallel.commands import lines_of
 from mapreduce.runners.parallel.gathered import given_back
 from mapreduce.runners.parallel.partition import Partitioning, hash_partition
 from mapreduce.runners.parallel.shuffle import (
+    Groups,
     LineWriter,
     PackedGroups,
     PackedWriter,
@@ -99,6 +100,13 @@ def test_lines_of_blocks_cut_anywhere(content, size):
     if not expected[-1]:
         expected.pop()
     assert [line for lines in lines_of(blocks) for line in lines] == expected
+
+
+def test_lines_without_tab_are_told():
+    groups = Groups([[b"a\t1", b"b", b"a"]], False)
+    assert not groups.is_split
+    assert list(groups) == [(b"a", [b"1", None]), (b"b", [None])]
+    assert Groups([[b"a\t1", b"b\t"]], False).is_split
 
 
 def test_a_full_disk_while_sorting(tmp_path, small_disk):
