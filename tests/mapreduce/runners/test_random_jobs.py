@@ -290,11 +290,14 @@ many = settings(
 
 
 def check(job_class, content, arguments, small, group=False):
-    """Equal lines and counters; with one reducer of ``inline``, if all are one group of it."""
+    """Equal lines and counters, and no doubts; with one reducer of ``inline`` for one group."""
     with next_to_no_memory() if small else contextlib.nullcontext():
         ours, counters = run(job_class, "parallel", content, *arguments)
-    with one_reducer() if group else contextlib.nullcontext():
+    said = io.StringIO()
+    with one_reducer() if group else contextlib.nullcontext(), contextlib.redirect_stderr(said):
         theirs, expected = run(job_class, "inline", content)
+    # What reducers yield at their end is what they were given, and no doubt is said of it.
+    assert "reducer_final" not in said.getvalue()
     assert Counter(ours) == Counter(theirs)
     assert counters == expected
     return ours, theirs
@@ -304,15 +307,6 @@ def check(job_class, content, arguments, small, group=False):
 @given(jobs([JSONProtocol, PickleProtocol, ReprProtocol]), options([1, 2, 5]), st.booleans())
 def test_same_lines_as_inline(job, arguments, small):
     check(*job, arguments, small)
-
-
-@many
-@given(jobs([JSONProtocol, PickleProtocol, ReprProtocol]))
-def test_no_doubts_on_what_they_yield_at_the_end(job):
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said):
-        run(job[0], "inline", job[1])
-    assert "reducer_final" not in said.getvalue()
 
 
 @settings(many, max_examples=12)
