@@ -67,7 +67,7 @@ def start_script(
     if called:
         return None
     if not name:
-        return _only_job(module, place)
+        return only_job(module, place)
     try:
         found = attrgetter(name)(module)
     except AttributeError:
@@ -127,7 +127,13 @@ def _jobs(module: ModuleType) -> list[type[MRJob]]:
     return sorted(found - bases, key=lambda job: job.__name__)
 
 
-def _only_job(module: ModuleType, place: str) -> type[MRJob]:
+def import_file(place: str) -> ModuleType:
+    """Import a file that may define jobs, and do not run them; raises as :func:`start_script`."""
+    return _import(place, None, [])
+
+
+def only_job(module: ModuleType, place: str) -> type[MRJob]:
+    """The only job class that a module defines, or a UsageError that names what it has."""
     jobs = _jobs(module)
     if len(jobs) == 1:
         return jobs[0]

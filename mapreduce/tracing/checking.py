@@ -73,7 +73,8 @@ class Checker:
     """Tests a job on some input.
 
     ``target`` and ``arguments`` name the job as the user did; ``tries`` are the most runs to make a
-    counter-example small, ``limit`` the seconds after which no more is tested.
+    counter-example small, ``limit`` the seconds after which, at ``end``, no more is tested, and
+    ``lines`` those of each file to test it on: by default, the input's.
     """
 
     def __init__(
@@ -83,14 +84,15 @@ class Checker:
         arguments: Sequence[str],
         tries: int,
         limit: float = LIMIT,
+        lines: list[list[Line]] | None = None,
     ) -> None:
         self._runner = runner
         self._target = target
         self._arguments = arguments
         self._tries = tries
-        self._limit, self._end = limit, time.monotonic() + limit
+        self._limit, self.end = limit, time.monotonic() + limit
         self._known: dict[Variation, Trace] = {}
-        _, self._lines = runner.input
+        self._lines = runner.input[1] if lines is None else lines
         self._items = [(n, line) for n, lines in enumerate(self._lines) for line in lines]
         if not self._items:
             raise DataError(
@@ -108,7 +110,7 @@ class Checker:
         for law in LAWS:
             if names and law.name not in names:
                 continue
-            if time.monotonic() > self._end:
+            if time.monotonic() > self.end:
                 text = f"Not tested, because {self._limit:g} seconds were over (--total-limit)."
                 yield Finding(law, "skipped", text)
                 continue
@@ -227,7 +229,7 @@ class Checker:
     ) -> list[Item]:
         """Few lines that still show it; ``first`` are tried first."""
         items = list(first) if first and shows(list(first)) else self._items
-        return shrink(items, lambda some: time.monotonic() < self._end and shows(some), self._tries)
+        return shrink(items, lambda some: time.monotonic() < self.end and shows(some), self._tries)
 
     def _test_seeds(self, law: Law) -> Finding:
         if not self._target:

@@ -14,7 +14,7 @@ from mapreduce.tracing.model import Failure, Trace
 from mapreduce.tracing.showing import text_of
 
 #: Relative and absolute difference of floats that are the same but for rounding.
-_TOLERANCES = {"rel_tol": 1e-9, "abs_tol": 1e-12}
+_TOLERANCE, _LEAST = 1e-9, 1e-12
 
 #: Lines of output that are shown as a whole.
 _FEW = 6
@@ -87,10 +87,22 @@ def compare(here: Outcome, there: Outcome) -> Difference:
     only_there = sorted((theirs - ours).elements())
     if not only_here and not only_there:
         return Difference(Degree.ORDER, *_whole(here, there))
-    degree = _degree([*map(_parsed, only_here)], [*map(_parsed, only_there)])
+    degree = _degree([*map(parsed, only_here)], [*map(parsed, only_there)])
     if max(len(here.lines), len(there.lines)) <= _FEW:
         return Difference(degree, *_whole(here, there))
     return Difference(degree, [*map(text_of, only_here)], [*map(text_of, only_there)])
+
+
+def agree(here: Outcome, there: Outcome, tolerance: float, ordered: bool) -> bool:
+    """Whether two outputs are one answer: but for the last digits of floats, and the order of their
+    lines if they are not ``ordered``. Nothing agrees with a failure.
+    """
+    if here.failure or there.failure or len(here.lines) != len(there.lines):
+        return False
+    ours, theirs = ([*map(parsed, outcome.lines)] for outcome in (here, there))
+    if not ordered:
+        return _all_close(ours, theirs, tolerance)
+    return all(_close(_text(a), _text(b), tolerance) for a, b in zip(ours, theirs, strict=True))
 
 
 def is_tie(here: Outcome, there: Outcome, keys: Set[str]) -> bool:
@@ -118,16 +130,16 @@ def _degree(here: list[Any], there: list[Any]) -> Degree:
     if _all_close(here, there):
         return Degree.DIGITS
     # Lists first, then digits in them. The parts of a line keep their places.
-    ordered = [[[_sorted(part) for part in line] for line in lines] for lines in (here, there)]
-    return Degree.LISTS if _all_close(*ordered) else Degree.DIFFERENT
+    ours, theirs = ([[_sorted(part) for part in line] for line in side] for side in (here, there))
+    return Degree.LISTS if _all_close(ours, theirs) else Degree.DIFFERENT
 
 
-def _all_close(here: list[Any], there: list[Any]) -> bool:
+def _all_close(here: list[Any], there: list[Any], tolerance: float = _TOLERANCE) -> bool:
     pairs = zip(sorted(here, key=_rounded), sorted(there, key=_rounded), strict=True)
-    return all(_close(_text(one), _text(other)) for one, other in pairs)
+    return all(_close(_text(one), _text(other), tolerance) for one, other in pairs)
 
 
-def _parsed(line: str) -> list[Any]:
+def parsed(line: str) -> list[Any]:
     """The parts of a line between TABs: JSON where they are, else text."""
     parts = []
     for part in line.encode("latin-1").decode("utf-8", "replace").split("\t"):
@@ -160,13 +172,13 @@ def _short(number: str) -> str:
     return f"{float(number):.6g}" if _is_float(number) else number
 
 
-def _close(one: str, other: str) -> bool:
+def _close(one: str, other: str, tolerance: float) -> bool:
     """Whether texts are equal, but for the last digits of floats within them."""
     if _NUMBER.split(one) != _NUMBER.split(other):
         return False
+    near = {"rel_tol": tolerance, "abs_tol": _LEAST}
     return all(
-        a == b
-        or ((_is_float(a) or _is_float(b)) and math.isclose(float(a), float(b), **_TOLERANCES))
+        a == b or ((_is_float(a) or _is_float(b)) and math.isclose(float(a), float(b), **near))
         for a, b in zip(_NUMBER.findall(one), _NUMBER.findall(other), strict=True)
     )
 

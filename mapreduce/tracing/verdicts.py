@@ -44,7 +44,7 @@ class View:
         """What is wrong, in full: the first broken law, else the warnings."""
         broken = [finding for finding in findings if finding.state == "broken"]
         warnings = [finding for finding in findings if finding.state == "warning"]
-        terminal.show(self._console, map(_section, broken[:1] or warnings))
+        terminal.show(self._console, map(section, broken[:1] or warnings))
         self._console.print()
         if broken:
             names = ", ".join(finding.law.name for finding in broken)
@@ -70,7 +70,7 @@ class View:
         self._console.print(Text.assemble((text, style), more), soft_wrap=True)
 
 
-def _section(finding: Finding) -> Section:
+def section(finding: Finding) -> Section:
     """A law in full: why it is one, what shows that it is broken, and how to mend the job."""
     law, difference = finding.law, finding.difference
     blocks = [Table("", [], [[law.why]])]
@@ -79,22 +79,22 @@ def _section(finding: Finding) -> Section:
     elif finding.lines:
         among = f", found among {finding.of:,}" if len(finding.lines) < finding.of else ""
         lines = [text_of(line) or "(an empty line)" for line in finding.lines]
-        blocks.append(_some(f"Input: {count(len(lines), 'line')}{among}", lines))
+        blocks.append(some(f"Input: {count(len(lines), 'line')}{among}", lines))
     if difference and not finding.variation:
-        blocks.append(_some("", difference.here))
+        blocks.append(some("", difference.here))
     elif difference:
         nothing = ["(nothing else)"]
         here, there = difference.here or nothing, difference.there or nothing
         runs = (finding.reference, here), (finding.variation, there)
         for (name, output), values in zip(runs, finding.values, strict=True):
             if values:
-                blocks.append(_some(f"Values of the reducer with {name}", values))
-            blocks.append(_some(f"Output with {name}", output))
+                blocks.append(some(f"Values of the reducer with {name}", values))
+            blocks.append(some(f"Output with {name}", output))
     blocks.append(Table("How to mend it", [], [[law.mend]]))
     return Section(law.name, law.name, law.text, blocks)
 
 
-def _some(caption: str, lines: Sequence[str]) -> Table:
+def some(caption: str, lines: Sequence[str]) -> Table:
     short = [
         line if len(line) <= _WIDEST or "\n" in line else f"{line[:_WIDEST]}…" for line in lines
     ]
