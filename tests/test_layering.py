@@ -27,7 +27,7 @@ FOLDERS = [
     *("strategies", "strategies.sync", "strategies.averaging"),
     *("strategies.tournament", "strategies.downpour"),
     *("executors", "algorithms", "inference", "executors.gang", "training", "launch"),
-    *("tracing", "tracing.training", "tracing.notebook"),
+    *("tracing", "exercises", "tracing.training", "tracing.notebook"),
     *("__init__", "testing", "cli"),
 ]
 

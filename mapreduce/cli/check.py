@@ -1,10 +1,20 @@
 """``gradreduce check``: does a job obey the laws of MapReduce?"""
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapreduce.cli.common import own_options, print_json, sample_options
+from mapreduce.cli.common import FOLDER, own_options, print_json, sample_options
+from mapreduce.cli.grouping import GroupedOption
+from mapreduce.errors import UsageError
+from mapreduce.support.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from mapreduce.tracing.checking import Finding
+
+#: What the answer is compared with.
+_GROUP: dict[str, Any] = {"cls": GroupedOption, "group": "Is the answer right?"}
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "max_content_width": 100})
@@ -28,6 +38,24 @@ from mapreduce.cli.common import own_options, print_json, sample_options
 @click.option(
     "--law", "laws", multiple=True, metavar="LAW", help="Test only this law. You can give several."
 )
+@click.option(
+    "--exercise",
+    metavar="NUMBER|FOLDER",
+    help="Test the answer on the inputs of an exercise: of a lesson, or of your own.",
+    **_GROUP,
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    help="Make other inputs of the exercise.  [default: 0]",
+    **_GROUP,
+)
+@click.option(
+    "--expect", type=FOLDER, metavar="FILE", help="Compare the output with that in FILE.", **_GROUP
+)
+@click.option(
+    "--reference", metavar="JOB", help="Compare the output with that of another job.", **_GROUP
+)
 @click.option("--strict", is_flag=True, help="Exit with code 1 for warnings too.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout.")
 @click.pass_context
@@ -48,14 +76,25 @@ def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **opt
     If the job breaks a law, the exit code is 1, and you see the lines of input that show it, the
     reason for the law, and how to mend the job. Differences that may be harmless are warnings, and
     leave the exit code 0.
+
+    With --exercise, --expect or --reference, the answer is tested first: you see the smallest input
+    on which it is wrong. What the job sends to its reducers is compared with the reference's.
+
+    \b
+    gradreduce check ranges.py --exercise 4
+    gradreduce check my_job.py input.txt --reference right.py
     """
+    from mapreduce.exercises.verdicts import View
     from mapreduce.tracing import checking, terminal, verdicts
 
     checking.known_laws(options["laws"])
+    tested = _answer(context, job, [*arguments, *context.obj], options)
     findings = []
-    view = None if options["as_json"] else verdicts.View(terminal.new_console())
+    view: verdicts.View | None = None
+    if not options["as_json"]:
+        view = (View if tested else verdicts.View)(terminal.new_console())
     with own_options(context):
-        for finding in checking.check(job, [*arguments, *context.obj], options):
+        for finding in tested or checking.check(job, [*arguments, *context.obj], options):
             findings.append(finding)
             if view:
                 view.add(finding)
@@ -65,3 +104,33 @@ def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **opt
         print_json(verdicts.as_json(findings))
     wrong = {"broken", "warning"} if options["strict"] else {"broken"}
     return int(any(finding.state in wrong for finding in findings))
+
+
+def _answer(
+    context: click.Context, job: str, given: list[str], options: dict[str, Any]
+) -> "Iterator[Finding] | None":
+    """The test of an answer, if there is one to compare it with; options that do not fit raise."""
+    exercise, seed, expect, reference = (
+        options[name] for name in ("exercise", "seed", "expect", "reference")
+    )
+    named = [f"--{name}" for name in ("exercise", "expect", "reference") if options[name]]
+    if named[1:]:
+        raise UsageError(f"{' and '.join(named)}: give one of them, since each has an answer")
+    if seed is not None and not exercise:
+        raise UsageError(
+            "--seed is for the inputs of --exercise. If it is the job's own, write it after --"
+        )
+    if not named:
+        return None
+    from mapreduce.exercises import answers
+    from mapreduce.exercises.exercise import load
+
+    if not exercise:
+        return answers.compare_with(job, given, options, reference, expect)
+    if given:
+        known = [flag for option in context.command.params for flag in option.opts]
+        raise UsageError(
+            f"--exercise {exercise} has its own input and options: leave out {given[0]}."
+            f"{did_you_mean(given[0].partition('=')[0], known)}"
+        )
+    return answers.check(job, load(exercise), seed or 0, options)

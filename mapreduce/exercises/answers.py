@@ -1,0 +1,333 @@
+"""Tests a job's answer against a reference: its output first, then the laws, then its cost."""
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from mapreduce.errors import DataError, MissingInputError, UsageError
+from mapreduce.exercises.exercise import Exercise
+from mapreduce.exercises.telling import told
+from mapreduce.support.printable import echo
+from mapreduce.support.suggest import missing, names_in
+from mapreduce.tracing import blocks
+from mapreduce.tracing.apart import ProcessLost, run_apart
+from mapreduce.tracing.checking import Checker, Finding, Item
+from mapreduce.tracing.engine import TracingRunner, tracing
+from mapreduce.tracing.laws import COMBINED, LAWS, REFERENCE, Law
+from mapreduce.tracing.model import Line, Trace
+from mapreduce.tracing.outcomes import Degree, Difference, Outcome, agree, compare
+from mapreduce.tracing.remarks import advice
+from mapreduce.tracing.sampling import numbered
+from mapreduce.tracing.shrinking import shrink
+from mapreduce.tracing.tasks import Variation
+
+#: Lines of each input file.
+Lines = list[list[Line]]
+
+ANSWER = Law(
+    "answer",
+    "Its output is the right answer.",
+    "",
+    "Save these lines in a file: gradreduce explain shows what your job makes of each of them.",
+    [],
+)
+
+COST = Law(
+    "cost",
+    "It sends no more to its reducers than it must.",
+    "What goes from map tasks to reducers crosses the network, which takes longer than anything "
+    "else does.",
+    "Combine before you send: with a combiner, or in the mapper. Send only what the reducer needs.",
+    [],
+)
+
+#: Lines of the example on which laws are tested, and lines that it may have.
+_LAW_LINES, _ALL_LINES = 400, 100_000
+
+#: Laws that every solution must obey: testing them takes no other run.
+_ALWAYS = ("names", "printing")
+
+#: What differs if one of some laws is broken, all in one run.
+_STRESS: dict[str, dict[str, Any]] = {
+    "processes": {"together": True},
+    "iteration": {"restart": True},
+    "values": {"order": "shuffled"},
+    "combiner": {"passes": 2, "spills": 3},
+    "splits": {"maps": 3},
+    "reducers": {"reducers": 2},
+}
+
+_HERE = replace(REFERENCE, together=True)
+
+
+@dataclass(frozen=True)
+class Question:
+    """What a job is asked: names and lines of inputs, and how its answers are judged.
+
+    ``solver``: The reference's runner; without one, the only answer is ``known``.
+    ``place``: Where the reference is, and ``is_held`` whether it must obey the laws, too.
+    """
+
+    text: str
+    cases: list[tuple[str, Lines]]
+    laws: Sequence[str]
+    solver: TracingRunner | None = None
+    known: Outcome = field(default_factory=lambda: Outcome([]))
+    name: str = "the reference"
+    place: str = ""
+    is_held: bool = False
+    cost: float = 2.0
+    tolerance: float = 1e-9
+    ordered: bool = False
+
+
+class Answers:
+    """Tests a job on a question."""
+
+    def __init__(
+        self, runner: TracingRunner, asked: Question, given: Sequence[Any], options: dict[str, Any]
+    ) -> None:
+        self._runner, self._asked, self._solver = runner, asked, asked.solver
+        self._given, self._tries = given, options["shrink"]
+        self._limit = options["total_limit"]
+        self._end = time.monotonic() + self._limit
+        self._laws = {*(options["laws"] or asked.laws), *_ALWAYS}
+        self._how = REFERENCE
+
+    def findings(self) -> Iterator[Finding]:
+        """The answer, then each law, then the cost if the answer is right."""
+        cases, expected, seen = self._asked.cases, self._all_expected(), []
+        for (name, lines), right in zip(cases, expected, strict=True):
+            seen.append(self._found(right, lines))
+            if not self._is_answer(right, seen[-1]):
+                yield self._wrong(name, lines, right, seen[-1])
+                if not _is_stuck(seen[-1]):
+                    yield from self._lawful(lines if seen[1:] else None)
+                return
+        text = f"{len(cases)} inputs agree." if cases[1:] else "The outputs agree."
+        yield Finding(ANSWER, "obeyed", text)
+        yield from self._lawful(self._suspicious(seen) if self._how == REFERENCE else None)
+        if self._solver:
+            yield self._cost(self._solver)
+
+    # The answer
+
+    def _all_expected(self) -> list[Outcome]:
+        """The reference's answers to all inputs, computed in one process."""
+        asked = self._asked
+        if not self._solver:
+            return [asked.known]
+        expected = _run_all(self._solver, [lines for _, lines in asked.cases], _HERE)
+        for (name, _), found in zip(asked.cases, expected, strict=True):
+            if found.failure:
+                raise DataError(f"{asked.place}: the reference fails on {name}: {found.error}")
+        if not expected[0].lines:
+            raise DataError(f"{asked.place}: the reference yields nothing on {asked.cases[0][0]}")
+        return expected
+
+    def _found(self, expected: Outcome, lines: Lines) -> Outcome:
+        """What the job gives; with its combiner, if it needs that for the answer."""
+        found = self._run(lines)
+        if self._how == COMBINED or self._is_answer(expected, found):
+            return found
+        self._how = COMBINED
+        combined = self._run(lines)
+        if self._is_answer(expected, combined):
+            self._laws.add("combiner")
+            return combined
+        self._how = REFERENCE
+        return found
+
+    def _run(self, lines: Lines) -> Outcome:
+        return Outcome.of(self._runner.trace(self._how, lines))
+
+    def _is_answer(self, expected: Outcome, found: Outcome) -> bool:
+        return agree(expected, found, self._asked.tolerance, self._asked.ordered)
+
+    def _wrong(self, name: str, lines: Lines, expected: Outcome, found: Outcome) -> Finding:
+        """The finding for an answer that is wrong, on few lines."""
+        items = [(n, line) for n, some in enumerate(lines) for line in some]
+        total, kind = len(items), found.failure and found.failure.kind
+        least = expected, found
+
+        def shows(some: list[Item]) -> bool:
+            """Whether the answer is wrong in the same way; then these are the fewest lines."""
+            nonlocal least
+            if time.monotonic() > self._end or not self._solver:
+                return False
+            part = [[line for n, line in some if n == number] for number in range(len(lines))]
+            right, other = Outcome.of(self._solver.trace(_HERE, part)), self._run(part)
+            is_same = not right.failure and (other.failure and other.failure.kind) == kind
+            is_found = is_same and not self._is_answer(right, other)
+            least = (right, other) if is_found else least
+            return is_found
+
+        if not _is_stuck(found):
+            items = shrink(items, shows, self._tries)
+        difference, mend, failure = compare(*least), ANSWER.mend, least[1].failure
+        if failure:
+            shown = failure.traceback or f"fails: {least[1].error}"
+            difference = Difference(Degree.DIFFERENT, difference.here, [shown])
+            mend = f"{advice(failure) or 'Repair what the message names'}."
+        where = f"{blocks.count(len(items), 'line')} of {name}" if len(items) < total else name
+        text = f"On {where}: {told(*least, self._asked.tolerance)}."
+        law, names = (
+            replace(ANSWER, why=self._asked.text, mend=mend),
+            (self._asked.name, "your job"),
+        )
+        files = [f"{Path(path).name}: " * (len(lines) > 1) for path, _ in self._runner.files]
+        texts = [f"{files[number]}{line.text}" for number, line in items]
+        return Finding(law, "broken", text, *names, difference, texts, total)
+
+    # Laws
+
+    def _suspicious(self, seen: Sequence[Outcome]) -> Lines | None:
+        """An input on which the output changes if everything does that may change."""
+        changes = {
+            name: _STRESS[law][name] for law in self._laws & {*_STRESS} for name in _STRESS[law]
+        }
+        inputs = [lines for _, lines in self._asked.cases[1:]]
+        if not (changes and inputs):
+            return None
+        with contextlib.suppress(ProcessLost):
+            changed = _run_all(self._runner, inputs, replace(_HERE, **changes))
+            for lines, here, there in zip(inputs, seen[1:], changed, strict=True):
+                if any(lines) and compare(here, there).degree > Degree.DIGITS:
+                    return lines
+        return None
+
+    def _lawful(self, first: Lines | None) -> Iterator[Finding]:
+        """What is found about laws: on an input that shows that one is broken, or the example."""
+        found = [*self._tested(first)] if first and any(first) else []
+        if any(finding.state == "broken" for finding in found):
+            yield from found
+            return
+        example = self._asked.cases[0][1]
+        # If it is long, lines at equal distances.
+        step = -(-sum(map(len, example)) // _LAW_LINES) or 1
+        yield from self._tested([lines[::step] for lines in example])
+
+    def _tested(self, lines: Lines) -> Iterator[Finding]:
+        target, arguments = self._given
+        checker = Checker(self._runner, target, arguments, self._tries, self._limit, lines)
+        checker.end = self._end
+        for finding in checker.findings([*self._laws]):
+            # That it fails is told with the answer.
+            if finding.law.name == "runs":
+                continue
+            if self._solver and self._asked.is_held and finding.state == "broken":
+                self._hold(self._solver, finding.law.name, lines)
+            yield finding
+
+    def _hold(self, solver: TracingRunner, law: str, lines: Lines) -> None:
+        """Raise a DataError if the reference breaks a law, too."""
+        for found in Checker(solver, "", (), 0, lines=lines).findings([law]):
+            if found.state == "broken" and law in self._laws:
+                raise DataError(
+                    f"{self._asked.place}: the reference itself breaks the law {law}, so that no "
+                    f"job can be held to it. {found.text}"
+                )
+
+    # The cost
+
+    def _cost(self, solver: TracingRunner) -> Finding:
+        runs = (one.trace(COMBINED, self._asked.cases[0][1]) for one in (self._runner, solver))
+        (pairs, size), (needed, least) = map(_shuffled, runs)
+        most = self._asked.cost
+        is_much = pairs > max(most * needed, needed + 10) or size > max(most * least, least + 200)
+        text = f"It sends {pairs:,} pairs where {needed:,} would do"
+        text = f"{text}, and {size:,} bytes where {least:,} would do."
+        return Finding(COST, "warning" if is_much else "obeyed", text)
+
+
+def _is_stuck(found: Outcome) -> bool:
+    """Whether it failed by its time, which another run would take again."""
+    return bool(found.failure and found.failure.kind in ("TimeLimitReached", "ProcessLost"))
+
+
+def _run_all(runner: TracingRunner, inputs: Sequence[Lines], how: Variation) -> list[Outcome]:
+    """The outcomes for some inputs, in one process for all of them."""
+    limit = 4 * runner.seconds + len(inputs)
+
+    def work() -> list[Outcome]:
+        return [Outcome.of(runner.trace_here(how, lines)) for lines in inputs]
+
+    return run_apart(work, limit)[0]  # type: ignore[no-any-return]
+
+
+def _shuffled(trace: Trace) -> tuple[int, int]:
+    """Pairs and bytes that went from map tasks to reducers, in all steps."""
+    sent = [
+        record for step in trace.steps if step.reducers for one in step.maps for record in one.sent
+    ]
+    return len(sent), sum(record.size for record in sent)
+
+
+def check(target: str, exercise: Exercise, seed: int, options: dict[str, Any]) -> Iterator[Finding]:
+    """Test a job's answer to an exercise; raises what ``tracing`` does, and DataError."""
+    given = [*exercise.arguments, *map(str, exercise.shown)]
+    cases = exercise.inputs(seed)
+    size = options["time_limit"], _ALL_LINES
+    files = {Path(target).resolve(), Path(target.rpartition(":")[0]).resolve()}
+    # A teacher who checks the reference itself sees why it breaks a law.
+    ways: dict[str, Any] = {
+        "place": str(exercise.file),
+        "is_held": exercise.file.resolve() not in files,
+    }
+    with tracing(exercise.job, given, *size) as solver, tracing(target, given, *size) as runner:
+        named = [("the example", solver.input[1])]
+        for case in cases:
+            named.append((f"the input {case.name!r}", [_numbered(lines) for lines in case.files]))
+        ways |= {name: getattr(exercise, name) for name in ("cost", "tolerance", "ordered")}
+        asked = Question(exercise.text, named, exercise.laws, solver, **ways)
+        yield from Answers(runner, asked, (target, given), options).findings()
+
+
+def _numbered(lines: Sequence[str]) -> list[Line]:
+    raw = (line.encode("utf-8", "surrogateescape").decode("latin-1") for line in lines)
+    return numbered(raw, count(1))
+
+
+def compare_with(
+    target: str,
+    arguments: Sequence[str],
+    options: dict[str, Any],
+    reference: str | None,
+    expect: Path | None,
+) -> Iterator[Finding]:
+    """Test a job's answer on an input: against a job that is right, or the lines of a file.
+
+    Raises what ``tracing`` does, and UsageError, DataError, MissingInputError.
+    """
+    size = options["time_limit"], options["lines"]
+    known = _read(expect) if expect else Outcome([])
+    with contextlib.ExitStack() as stack:
+        solver = stack.enter_context(tracing(reference, arguments, *size)) if reference else None
+        runner = stack.enter_context(tracing(target, arguments, *size))
+        sources, lines = runner.input
+        if solver and "-" in runner._input_paths:
+            raise UsageError("--reference needs a file: two jobs cannot read standard input")
+        if any(source.sampled for source in sources):
+            taken = f"{sum(map(len, lines)):,} of the input's lines are taken; --lines N takes more"
+            if expect:
+                raise UsageError(f"--expect needs all of the input: {taken}")
+            echo(f"the input is long: {taken}", err=True)
+        name, laws = str(reference or expect), [law.name for law in LAWS]
+        text, cases = f"The answer is that of {name}.", [("the input", lines)]
+        asked = Question(text, cases, laws, solver, known, name, place=name)
+        yield from Answers(runner, asked, (target, arguments), options).findings()
+
+
+def _read(path: Path) -> Outcome:
+    """The output in a file, as gradreduce run prints it."""
+    if not path.is_file():
+        wrong = "is not a file" if path.exists() else missing(str(path), names_in)
+        raise MissingInputError(f"--expect: {path} {wrong}")
+    text = path.read_bytes().decode("latin-1")
+    return Outcome(
+        [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n") if text]
+    )
