@@ -159,7 +159,7 @@ class TestExplain:
         for name, value in numeric.environment("native").items():
             monkeypatch.setenv(name, value)
         lines = [line for block in blocks("sh", text("explain")) for line in block.splitlines()]
-        assert len(lines) == 11
+        assert len(lines) == 13
         for line in lines:
             program, *arguments = line.split()
             assert program == "gradreduce"
