@@ -186,6 +186,12 @@ class TracingRunner(ParallelMRJobRunner):
         """The reducers that a step itself asks for; 0 if it does not say."""
         return jobconf_number(self._jobconf_for_step(number), *REDUCES) or 0
 
+    def has_own_order(self, number: int) -> bool:
+        """Whether a step divides or sorts keys itself, so that neighbours may belong together."""
+        found = self._partitioning(number, Variation())
+        is_own = found.fields is not None and not self._sort_values
+        return is_own or bool(found.order) or found.key_fields > 1
+
     def _partitioning(self, number: int, how: Variation) -> Partitioning:
         reducers = max(1, self._reducers(number, how))
         return self._divided(self._jobconf_for_step(number), reducers, lambda message: None)
@@ -238,7 +244,8 @@ class TracingRunner(ParallelMRJobRunner):
         size = how.batch_bytes if found.get("mapper", {}).get("batch") else None
         seen: Any = replace(how, maps=None, cut="", batch_bytes=size)
         if split is None:
-            seen = replace(seen, passes=0, spills=0, batch_bytes=None)
+            alone = how.alone if how.apart(number) else None
+            seen = replace(seen, passes=0, spills=0, batch_bytes=None, alone=alone)
         elif not how.passes or "combiner" not in found:
             seen = how.reducers, how.attempt, size
         texts = [(line.number, line.text) for line in task.lines] + [line for line, _ in received]

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mapreduce.tracing.keeping import EVERY_STEP, FRESH, REVERSED
 from mapreduce.tracing.outcomes import Degree
 from mapreduce.tracing.tasks import Variation
 
@@ -15,8 +16,8 @@ REFERENCE = Variation(maps=1, reducers=1, passes=0)
 class Law:
     """A law, and runs that show whether a job obeys it.
 
-    ``text``, ``why``, ``mend``: What must not matter, why it varies on a cluster, and how to mend a
-      job.
+    ``text``, ``why``, ``mend``: What a job has to do, why that varies on a cluster, and how to mend
+      a job that does not.
     ``variations``: list of (str, Variation). Runs, with their names, that must give what the
       reference gives.
     ``harmless``, ``silent``: Up to which a difference is a warning, and up to which it is none.
@@ -49,6 +50,14 @@ def _gathers(runner: Any) -> str:
     return "it has its values sorted (SORT_VALUES)" if runner._sort_values else _reduces(runner)
 
 
+def _knows_keys(runner: Any) -> str:
+    steps = [step.get("reducer", {}) for step in runner._get_steps()]
+    own = [runner.has_own_order(number) for number, step in enumerate(steps) if step]
+    if own and all(own):
+        return "it divides or sorts keys itself, so that neighbours may belong together"
+    return _reduces(runner)
+
+
 def _divides(runner: Any) -> str:
     numbers = [n for n, step in enumerate(runner._get_steps()) if "reducer" in step]
     if numbers and all(map(runner.own_reducers, numbers)):
@@ -74,23 +83,23 @@ _TOGETHER = replace(REFERENCE, maps=3, together=True)
 VARIED = [
     Law(
         "repeat",
-        "A job that runs again gives the same output.",
+        "It gives the same output when it runs again.",
         "If a task fails or is slow, it runs again. Some of the output of the first attempt may "
         "already be in use, so both attempts must agree.",
         "Compute the seed of random numbers from the record, do not read the clock, and write "
         "output only by yield.",
-        [("the same again", replace(REFERENCE, attempt=1))],
+        [("a second run", replace(REFERENCE, attempt=1))],
     ),
     Law(
         "types",
-        "A reducer gets pairs that were written and read again, not the objects themselves.",
+        "Its reducer takes pairs that were written as text and read again.",
         "Between tasks a pair is a line of text. With JSON a tuple comes back as a list, the keys "
         "of a dict as strings, and a set cannot be written at all.",
         "Expect lists in the reducer, or turn them into tuples there. To keep Python's types, set "
         "INTERNAL_PROTOCOL = PickleProtocol.",
         [
             (
-                "Python's objects, as the mapper yielded them",
+                "the very objects that the mapper yielded",
                 replace(REFERENCE, wire=False, together=True),
             )
         ],
@@ -100,7 +109,7 @@ VARIED = [
     ),
     Law(
         "processes",
-        "A task starts from nothing: it knows only its own records.",
+        "Its tasks know nothing of each other.",
         "Tasks are processes on different machines. They do not see what another task stores in a "
         "class or a module.",
         "Keep state in the instance, and create it in mapper_init or reducer_init. Send what other "
@@ -111,7 +120,7 @@ VARIED = [
     ),
     Law(
         "iteration",
-        "The values of a key can be read once.",
+        "It reads the values of a key once.",
         "They are a stream, which may be larger than memory. A second loop over it gets nothing.",
         "Compute everything in one pass, or keep the values if they are few: values = "
         "list(values).",
@@ -121,7 +130,7 @@ VARIED = [
     ),
     Law(
         "values",
-        "The values of a key come in any order.",
+        "Its output does not depend on the order of a key's values.",
         "They arrive in the order in which map tasks end. Hadoop promises no order, and the next "
         "run may have another one.",
         "Compute something that does not depend on the order, or tag the values and look at the "
@@ -140,9 +149,9 @@ VARIED = [
     ),
     Law(
         "combiner",
-        "A combiner may run never, once or several times, on any part of a key's values.",
-        "It runs when a buffer is full, and again when buffers are merged. A task with few records "
-        "may not run it at all. So its output must be able to replace its input.",
+        "It gives the same output without its combiner, and however often that runs.",
+        "A combiner runs when a buffer is full, and again when buffers are merged. A task with few "
+        "records may not run it at all. So its output must be able to replace its input.",
         "Let it yield values of the kind that it reads. Sums and counts can be combined again, "
         "means cannot: send (sum, count), and divide in the reducer.",
         [
@@ -156,7 +165,7 @@ VARIED = [
     ),
     Law(
         "splits",
-        "It does not matter how the input is cut.",
+        "Its output does not depend on where the input is cut.",
         "The input is cut at any byte, and each part has its own map task, which knows only its "
         "own records. A part may even be empty.",
         "If you need all records of a kind together, send them to a reducer under one key. A job "
@@ -176,8 +185,18 @@ VARIED = [
         shows_values=True,
     ),
     Law(
+        "state",
+        "What it yields for a key does not depend on the keys before.",
+        "Each reducer gets some of the keys. Which keys these are, and which of them come first, "
+        "depends on the number of reducers.",
+        "Set what the reducer needs anew for each key. What is said of all keys together belongs "
+        "into a step of its own, under one key.",
+        [],
+        applies=_knows_keys,
+    ),
+    Law(
         "reducers",
-        "It does not matter how many reducers there are.",
+        "Its output does not depend on the number of reducers.",
         "Each reducer gets some of the keys, in order, or none. It does not see the other keys.",
         "If you need all keys together, send them under one key, or use a step with one reducer: "
         'jobconf={"mapreduce.job.reduces": 1}.',
@@ -186,7 +205,7 @@ VARIED = [
     ),
     Law(
         "sorting",
-        "Records are sorted as text.",
+        "It expects records to be sorted as text, not as numbers.",
         'As text, "10" comes before "9", and capitals come before small letters.',
         'If the order of numbers matters, write them with leading zeros, f"{n:09}", or let the '
         "reducer sort them.",
@@ -195,6 +214,33 @@ VARIED = [
         applies=_reduces,
     ),
 ]
+
+#: Where a step has one reducer, which gets all keys in order.
+MEANT = (
+    "If a rank or a running total over all keys is meant, all is well: the job sets one reducer, "
+    "which gets them in order. If not:"
+)
+
+#: What JSON makes of a dictionary.
+DICTS = (
+    "The keys of a dict come back as text: {} as {}. Turn them back, int(key), or yield a list of "
+    "pairs instead, [*counts.items()]."
+)
+
+#: What a step keeps of a key is found by two runs in which other keys are not known, or later.
+ALONE = {FRESH: "each key in a reducer of its own", REVERSED: "the keys in the opposite order"}
+
+#: Laws that a job which is different each time breaks by chance.
+UNSTEADY = {law.name for law in VARIED[1:]} | {"seeds"}
+
+#: Laws that may be broken since another one is: its name, and the variations with which that makes
+#: no difference. What a reducer keeps of other keys always depends on the number of reducers.
+_STATELESS, _SORTED = {"alone": (EVERY_STEP, FRESH)}, {"order": "sorted"}
+FOLLOWING: dict[str, dict[str, dict[str, Any] | None]] = {
+    "splits": {"values": _SORTED},
+    "reducers": {"state": None, "values": _SORTED},
+    "sorting": {"state": _STATELESS, "values": _SORTED},
+}
 
 #: Texts of digits that a reducer compares, and not only sorts.
 NUMERALS = replace(
@@ -215,7 +261,7 @@ TIE = replace(
 #: The output of the job is empty.
 OUTPUT = Law(
     "output",
-    "The job yields something.",
+    "It yields something.",
     "Empty outputs do not differ, so that every law would hold.",
     "Write: yield key, value. If the job found nothing in these lines, give it others.",
     [],
@@ -224,15 +270,15 @@ OUTPUT = Law(
 #: The job fails on the plainest of all runs.
 RUNS = Law(
     "runs",
-    "The job runs.",
-    "This run has one mapper and one reducer, and only a few lines of input.",
+    "It runs.",
+    "This run has one mapper, one reducer, no combiner, and only a few lines of input.",
     "Repair what the message names.",
     [],
 )
 
 SEEDS = Law(
     "seeds",
-    "hash() gives different numbers in two processes.",
+    "Its output does not depend on Python's hash seed.",
     "Each Python process has its own seed for the hash of text. So two mappers get different "
     "numbers, and so does a task that runs again.",
     "Use a hash that is the same everywhere, such as zlib.crc32(text.encode()) or hashlib.blake2b. "
@@ -243,7 +289,7 @@ SEEDS = Law(
 
 SKEW = Law(
     "skew",
-    "No reducer has much more to do than the others.",
+    "None of its reducers has much more to do than the others.",
     "All records of a key go to one reducer. The job waits for it, and more machines do not help.",
     "Send fewer records with a combiner. Or divide the key: add a number from 0 to N - 1 to it, "
     "computed from the record (a salt), and bring the N parts together in another step.",
@@ -252,7 +298,7 @@ SKEW = Law(
 
 PRINTING = Law(
     "printing",
-    "Tasks print nothing to standard output.",
+    "Its tasks print nothing to standard output.",
     "On Hadoop, records go to standard output. So each line that a task prints becomes a record, "
     "with a wrong value or none.",
     "Print to sys.stderr, or count with increment_counter. The next task does not read these.",
@@ -261,7 +307,7 @@ PRINTING = Law(
 
 NAMES = Law(
     "names",
-    "Every method of a step has the name that mrjob knows.",
+    "The methods of its steps have names that mrjob knows.",
     "mrjob calls mapper, combiner and reducer, and each of these with _init and _final. It ignores "
     "a mistyped name: without a reducer, the mapper's pairs are the output.",
     "Correct the name, or return the method from steps(). check does not report a helper that "

@@ -101,6 +101,8 @@ class Task:
       standard error.
     ``again``: Keys whose values were asked for again after their end.
     ``again_at``: File and line that did so.
+    ``kept``: What a reducer left to its next key, such as ``self.total``, and a line that did so;
+      only where that was looked for.
     """
 
     kind: str
@@ -115,6 +117,7 @@ class Task:
     log: str = ""
     again: list[str] = field(default_factory=list)
     again_at: str = ""
+    kept: dict[str, str] = field(default_factory=dict)
     failure: Failure | None = None
 
     @property

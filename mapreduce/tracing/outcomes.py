@@ -35,11 +35,11 @@ class Degree(IntEnum):
 
 #: A difference in words.
 WORDS = {
-    Degree.EQUAL: "no difference",
-    Degree.ORDER: "the same lines, in another order",
-    Degree.LISTS: "the same lines, but for the order within their lists",
-    Degree.DIGITS: "the same lines, but for the last digits of floats",
-    Degree.DIFFERENT: "other lines",
+    Degree.EQUAL: "the output is the same",
+    Degree.ORDER: "the output has the same lines in another order",
+    Degree.LISTS: "the output is the same but for the order within lists",
+    Degree.DIGITS: "the output is the same but for the last digits of floats",
+    Degree.DIFFERENT: "the output is different",
 }
 
 
@@ -54,6 +54,13 @@ class Outcome:
     def of(cls, trace: Trace) -> "Outcome":
         """The outcome of a trace."""
         return cls([record.line for record in chain(*trace.output)], trace.failure)
+
+    @classmethod
+    def of_keys(cls, trace: Trace, number: int, every: bool) -> "Outcome":
+        """What the reducers of a step yielded for their keys, or all that they yielded."""
+        step = trace.steps[number]
+        records = [one for task in step.reduces for one in task.outputs if every or one.source >= 0]
+        return cls([record.line for record in records], step.failure)
 
     @property
     def error(self) -> str:

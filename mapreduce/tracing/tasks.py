@@ -28,6 +28,7 @@ from mapreduce.runners.parallel.comparator import order_of_keys
 from mapreduce.runners.parallel.partition import Partitioning, partitioner
 from mapreduce.runners.parallel.shuffle import key_of
 from mapreduce.tracing.apart import TimeLimitReached, time_limit
+from mapreduce.tracing.keeping import EVERY_STEP, FRESH, REVERSED, Keeper, fresh_jobs
 from mapreduce.tracing.model import (
     FROM_ALL,
     FROM_FINAL,
@@ -66,14 +67,17 @@ class Variation:
       quarter.
     ``passes``, ``spills``: Times that a combiner runs over a mapper's output, and parts of each
       key's values, of different sizes, that are combined separately first.
-    ``order``: Order of a key's values: ``arrived``, ``reversed``, or ``shuffled``, with ``seed``. A
-      job that wants them sorted gets them sorted as text; as ``numbers``, where they are numbers.
+    ``order``: Order of a key's values: ``arrived``, ``reversed``, ``sorted`` as text, or
+      ``shuffled``, with ``seed``. A job that wants them sorted gets them sorted as text; as
+      ``numbers``, where they are numbers.
     ``keys``: Order of the keys: of their ``bytes``, or as ``numbers``.
     ``restart``: Whether values that were read to their end can be read again.
     ``wire``: Whether pairs are encoded and decoded on their way; else the objects themselves go.
     ``together``: Whether all tasks share one process.
     ``batch_bytes``: Size of a batch mapper's blocks.
     ``numerals``: Whether texts of digits are compared as numbers.
+    ``alone``: A step, and how its reducers are kept from what they know of other keys, as
+      :mod:`mapreduce.tracing.keeping` names it.
     ``attempt``: Tasks are done once for all runs whose variations agree, in this too.
     """
 
@@ -90,7 +94,13 @@ class Variation:
     together: bool = False
     batch_bytes: int | None = None
     numerals: bool = False
+    alone: tuple[int, str] | None = None
     attempt: int = 0
+
+    def apart(self, number: int) -> str:
+        """How the reducers of a step are kept apart from other keys; "" if they are not."""
+        is_meant = self.alone and self.alone[0] in (number, EVERY_STEP)
+        return self.alone[1] if self.alone and is_meant else ""
 
 
 @dataclass(frozen=True)
@@ -223,6 +233,8 @@ class TracedTask:
         read, write = job.pick_protocols(setup.number, "reducer")
         if not getattr(job._get_step(setup.number, object), "reducer_batch", None):
             self._take(self._apply(job, "reducer", groups, read), write, task.outputs)
+            if self._how.alone:
+                task.outputs.sort(key=self._place)
             return
         for raw, values in groups:
             self._note_group(raw, self._read_all(read, values), values)
@@ -250,6 +262,8 @@ class TracedTask:
                     values.sort(key=lambda one: _natural(one[0].partition(b"\t")[2]))
             elif self._how.order == "reversed":
                 values.reverse()
+            elif self._how.order == "sorted":
+                values.sort(key=itemgetter(0))
             elif self._how.order == "shuffled":
                 # A seed of text is hashed by SHA-512, the same in every process.
                 random.Random(f"{self._how.seed} {key!r}").shuffle(values)
@@ -260,6 +274,8 @@ class TracedTask:
             with contextlib.suppress(ValueError):
                 # If all are numbers.
                 keys.sort(key=lambda key: float(key.strip(b'"')))
+        elif self.task.kind == "reduce" and self._how.apart(self._setup.number) == REVERSED:
+            keys.reverse()
         return [(key, groups[key]) for key in keys]
 
     def _apply(self, job: Any, mrc: str, groups: list[Gathered], read: Any) -> Iterator[Pair]:
@@ -269,8 +285,34 @@ class TracedTask:
             function = job.combine_pairs if mrc == "combiner" else job.reduce_pairs
             pairs = self._all_pairs(groups, read, is_noted)
             return function(self._given(pairs), self._setup.number)  # type: ignore[no-any-return]
-        decoded = self._given(self._decoded(groups, read, is_noted))
-        return call(job, mrc, self._setup.number, decoded)
+        decoded = self._decoded(groups, read, is_noted)
+        apart = self._how.apart(self._setup.number) if is_noted else ""
+        if apart == FRESH:
+            return self._one_by_one(decoded)
+        if apart and apart != REVERSED:
+            method = job._get_step(self._setup.number, object)["reducer"]
+            keeper = Keeper(job, method, apart)
+            self.task.kept, decoded = keeper.found, keeper.watch(decoded)
+        return call(job, mrc, self._setup.number, self._given(decoded))
+
+    def _place(self, record: Record) -> float:
+        """Where an output is among the others if keys come as always, as the next step reads it."""
+        if record.source < 0:
+            return math.inf if record.source == FROM_FINAL else -math.inf
+        is_reversed = self._how.apart(self._setup.number) == REVERSED
+        return -record.source if is_reversed else record.source
+
+    def _one_by_one(self, groups: Iterable[Pair]) -> Iterator[Pair]:
+        """What reducers yield of which each knows one key only."""
+        jobs = fresh_jobs(self._setup.new_job)
+
+        def only(group: Pair) -> Iterator[Pair]:
+            self._at = at
+            yield group
+
+        for group in groups:
+            at, self._at = self._at, FROM_INIT
+            yield from call(next(jobs), "reducer", self._setup.number, self._given(only(group)))
 
     def _all_pairs(self, groups: list[Gathered], read: Any, is_noted: bool) -> Iterator[Pair]:
         for self._at, (raw, values) in enumerate(groups):

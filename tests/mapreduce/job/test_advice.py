@@ -168,7 +168,7 @@ def test_errors_of_a_job_s_own_stay(folder):
 def test_values_that_are_read_twice(folder):
     twice = "total = sum(counts)\n        yield word, [total, [count for count in counts]]"
     written(folder, MAPS + REDUCER.format(twice))
-    assert "other lines. job.py:10 reads them for the second time." in said(
+    assert "is different. job.py:10 reads them for the second time." in said(
         folder, "check", "job.py", "words.txt"
     )
     explained = " ".join(gradreduce("explain", "job.py", "words.txt", cwd=folder).stdout.split())

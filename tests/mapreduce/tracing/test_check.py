@@ -180,8 +180,9 @@ def test_the_last_lines_count_what_was_tested(words, tmp_path):
     said = gradreduce("check", job, words).stdout.splitlines()
     assert said[-5:] == [
         "The job obeys the 6 laws that were tested on this input.",
-        "6 hold, 7 not tested.",
-        "Not tested, because it has no reducer: types, iteration, values, reducers, sorting.",
+        "6 hold, 8 not tested.",
+        "Not tested, because it has no reducer: types, iteration, values, state, reducers, "
+        "sorting.",
         "Not tested, because it has no combiner: combiner.",
         "Not tested, because no step has 20 keys or more: skew.",
     ]
@@ -310,8 +311,8 @@ class InOrder(Largest):
     ("job", "law", "state", "told", "mend"),
     [
         (Shape, "combiner", "broken", "fails: TypeError: cannot unpack", "of the kind"),
-        (First, "sorting", "broken", "other lines", "Let the key decide"),
-        (Rank, "sorting", "broken", "other lines", "leading zeros"),
+        (First, "sorting", "broken", "is different", "Let the key decide"),
+        (Rank, "sorting", "broken", "is different", "leading zeros"),
         (Largest, "sorting", "warning", "texts of digits compared as numbers", "int(value)"),
         (InOrder, "sorting", "obeyed", "agree", ""),
     ],

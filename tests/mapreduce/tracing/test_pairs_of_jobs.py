@@ -68,10 +68,12 @@ RUNGS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", RUNGS, ids=lambda path: path.stem)
-def test_every_rung_obeys_the_laws_of_values(path):
+def test_every_rung_obeys_the_laws_of_values_and_keys(path):
     given = [*ARGUMENTS.get(path.stem, []), *inputs(path)]
-    found = states(path, given, "iteration", "values", lines=1000 if path.stem in WHOLE else 40)
-    assert len(found) == 2
+    found = states(
+        path, given, "iteration", "values", "state", lines=1000 if path.stem in WHOLE else 40
+    )
+    assert len(found) == 3
     assert {*found} <= {"obeyed", "skipped"}
 
 
