@@ -65,10 +65,10 @@ def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **opt
     JOB and INPUT are the same as for gradreduce explain. These are the laws. A job may run again
     (repeat), and with another hash seed (seeds). It gets lists for tuples (types), and reads values
     once (iteration) and in any order (values). Tasks share nothing (processes). A combiner may run
-    or not (combiner), and the input may be cut anywhere (splits). What is yielded for a key does not
-    depend on the keys before (state). There may be any number of reducers (reducers). Records are
-    sorted as text (sorting). Tasks print nothing (printing). No key has most of the records (skew).
-    The methods of a step have names that mrjob knows (names).
+    or not (combiner), and the input may be cut anywhere (splits). What is yielded for a key does
+    not depend on the keys before (state). There may be any number of reducers (reducers). Records
+    are sorted as text (sorting). Tasks print nothing (printing). No key has most of the records
+    (skew). The methods of a step have names that mrjob knows (names).
 
     \b
     gradreduce check jobs/word_count.py README.md
