@@ -135,6 +135,11 @@ def _results(job: Any, step: Any, mrc: str, method: Any, items: Any) -> Iterator
     _given = before
 
 
+def line_of_yield() -> int:
+    """The line at which the generator whose pairs are being taken has yielded; 0 if none is."""
+    return getattr(getattr(_given, "gi_frame", None), "f_lineno", 0)
+
+
 def as_pair(item: Any) -> Pair:
     """The object that a method has yielded, if it is a pair.
 

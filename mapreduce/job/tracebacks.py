@@ -52,7 +52,7 @@ def user_error(what: str, error: BaseException) -> GradreduceError:
 
 def user_frames(frames: Sequence[traceback.FrameSummary]) -> Sequence[traceback.FrameSummary]:
     """Frames from the first one in the user's code on."""
-    return [*dropwhile(lambda frame: _is_own(frame.filename), frames)]
+    return [*dropwhile(lambda frame: is_own(frame.filename), frames)]
 
 
 def shown(
@@ -89,7 +89,7 @@ def is_users(error: BaseException) -> bool:
     return bool(user_frames(traceback.extract_tb(error.__traceback__)))
 
 
-def _is_own(name: str) -> bool:
+def is_own(name: str) -> bool:
     """Whether a file is the toolkit's, mrjob's or generated."""
     if name.startswith(("<frozen", "<string>")):
         return True

@@ -36,12 +36,16 @@ def cell(value: Cell | str | int | float) -> Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of what :func:`cell` takes; without a head, a list of names and what they are."""
+    """Rows of what :func:`cell` takes; without a head, a list of names and what they are.
+
+    ``lines``: For each row, the lines of the program that made it.
+    """
 
     caption: str
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
     note: str = ""
+    lines: Sequence[Sequence[int]] = ()
 
     @cached_property
     def cells(self) -> list[list[Cell]]:
@@ -64,6 +68,16 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Code:
+    """Lines of a program from the number ``first`` on, some with a note, by their numbers."""
+
+    caption: str
+    first: int
+    lines: Sequence[str]
+    notes: Mapping[int, str]
+
+
+@dataclass(frozen=True)
 class Picture:
     """A small picture: its name, and rows of pixels: red, green and blue from 0 to 255."""
 
@@ -79,7 +93,7 @@ class Gallery:
     pictures: Sequence[Picture]
 
 
-Block = Table | Note | Gallery
+Block = Table | Note | Gallery | Code
 
 
 @dataclass(frozen=True)

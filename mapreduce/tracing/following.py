@@ -99,6 +99,7 @@ def _mapped(task: Task, raw: str) -> Task:
         task,
         lines=[task.lines[source] for source in sources],
         outputs=_renumbered(outputs, sources),
+        combining=[group for group in task.combining if group.raw == raw],
         combined=None if task.combined is None else [*with_key(task.combined, raw)],
     )
 

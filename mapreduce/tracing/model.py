@@ -29,6 +29,7 @@ class Record:
     ``source``: Number of the record or of the group that it comes from, or one of the constants
       above.
     ``part``: The reducer that it goes to; -1 if there is none.
+    ``at``: The line of the job that yielded it; 0 if that is not known.
     ``size``: Bytes of the line, with its line feed.
     """
 
@@ -37,6 +38,7 @@ class Record:
     line: str
     source: int = FROM_ALL
     part: int = -1
+    at: int = 0
     size: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -96,6 +98,7 @@ class Task:
     ``groups``: The groups of a reduce task.
     ``outputs``, ``combined``: What the mapper or reducer yielded, and what the combiner made of it;
       None without one.
+    ``combining``: What the combiner got.
     ``counters``: The job's own counters: group, counter, amount.
     ``printed``, ``log``: What it wrote to standard output, which does not belong there, and to
       standard error.
@@ -112,6 +115,7 @@ class Task:
     groups: list[Group] = field(default_factory=list)
     outputs: list[Record] = field(default_factory=list)
     combined: list[Record] | None = None
+    combining: list[Group] = field(default_factory=list)
     counters: dict[str, dict[str, int]] = field(default_factory=dict)
     printed: str = ""
     log: str = ""
@@ -128,12 +132,18 @@ class Task:
 
 @dataclass
 class Method:
-    """A part of a step: the method that does it, its docstring, and where it is defined."""
+    """A part of a step: the method that does it, its docstring, where it is defined, and its code.
+
+    ``source``: Its lines; none of what is not the user's.
+    ``first``: The number of the first of them.
+    """
 
     part: str
     name: str
     text: str = ""
     place: str = ""
+    source: list[str] = field(default_factory=list)
+    first: int = 0
 
 
 @dataclass
@@ -149,6 +159,10 @@ class Step:
     reduces: list[Task] = field(default_factory=list)
     failure: Failure | None = None
     without_combiner: tuple[str, str] | None = None
+
+    def codes(self, part: str) -> list[Method]:
+        """The methods of a part whose code is known: ``mapper`` with its init and final."""
+        return [one for one in self.methods if one.source and one.part.partition("_")[0] == part]
 
     def has(self, part: str) -> bool:
         """Whether the step has a ``mapper``, ``combiner`` or ``reducer``."""

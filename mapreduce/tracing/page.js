@@ -39,6 +39,15 @@
       const asks = question && quiz.checked && !answered.has(at);
       if (question) question.hidden = !(quiz.checked);
       scene.querySelector(".body").hidden = Boolean(asks);
+      document.body.classList.toggle("quiz", quiz.checked);
+      // Figures of what is still to come would tell the answers: they are seen scene by scene.
+      const known = scenes.slice(0, asks ? at : at + 1);
+      const places = known.filter((one) => one.dataset.step === scene.dataset.step);
+      const seen = new Set(places.map((one) => one.dataset.at));
+      document.querySelectorAll("[data-figure]").forEach((part) => {
+        const isInput = part.dataset.figure === "input";
+        part.classList.toggle("unseen", !isInput && !seen.has(part.dataset.figure));
+      });
     };
 
     const bare = (text) => text.trim().replace(/^["']+|["']+$/g, "").replaceAll(",", "").toLowerCase();
@@ -51,7 +60,7 @@
         const verdict = form.parentElement.querySelector(".verdict");
         verdict.textContent = `${right ? "Right." : `It is ${form.dataset.answer}.`} ${form.dataset.because}`;
         answered.add(at);
-        scenes[at].querySelector(".body").hidden = false;
+        ask(scenes[at]);
       });
     });
 
@@ -72,6 +81,19 @@
     document.getElementById("pictures").classList.add("playing");
     show(0);
   }
+
+  // A row and the lines that made it.
+  const point = (event, isOn) => {
+    const row = event.target.closest && event.target.closest("tr[data-lines]");
+    const beside = row && row.closest(".beside");
+    if (!beside) return;
+    row.classList.toggle("now", isOn);
+    row.dataset.lines.split(" ").forEach((number) => {
+      beside.querySelectorAll(`.line[data-n="${number}"]`).forEach((line) => line.classList.toggle("now", isOn));
+    });
+  };
+  document.addEventListener("mouseover", (event) => point(event, true));
+  document.addEventListener("mouseout", (event) => point(event, false));
 
   const select = document.getElementById("key");
   if (select) {

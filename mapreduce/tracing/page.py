@@ -4,7 +4,7 @@ Without its script a page is whole: the script hides all scenes but one, and tur
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from html import escape
 from importlib.resources import files
 from itertools import groupby
@@ -12,6 +12,7 @@ from itertools import groupby
 from mapreduce.tracing.blocks import (
     Block,
     Cell,
+    Code,
     Gallery,
     Note,
     Picture,
@@ -20,6 +21,7 @@ from mapreduce.tracing.blocks import (
     Table,
     View,
 )
+from mapreduce.tracing.terms import TERMS, marked
 
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
@@ -35,6 +37,7 @@ def page(view: View) -> str:
     links = [("play", "Play it")] * bool(view.scenes)
     links += [("follow", "Follow a key")] * bool(view.keys)
     links += [(section.name, section.title) for section in rest]
+    links += [("terms", "Terms")]
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -48,6 +51,7 @@ def page(view: View) -> str:
             _play(view),
             _keys(view.keys),
             *map(_section, rest),
+            _terms(),
             "</main>",
             f"<footer><p>Made by <code>gradreduce explain</code>. {escape(view.foot)}</p></footer>",
             f"<script>\n{_asset('page.js')}</script>\n</body>\n</html>\n",
@@ -105,8 +109,8 @@ def _scene(scene: Section, number: int) -> str:
     return (
         f'<article class="scene" data-step="{scene.step}" data-at="{scene.at}" '
         f'data-title="{title}" aria-labelledby="scene-{number}">'
-        f'<h3 id="scene-{number}">{title}</h3><p>{escape(scene.text)}</p>'
-        f'{question}<div class="body">{_blocks(scene.blocks)}</div></article>'
+        f'<h3 id="scene-{number}">{title}</h3>{question}'
+        f'<div class="body"><p>{_words(scene.text)}</p>{_blocks(scene.blocks)}</div></article>'
     )
 
 
@@ -155,16 +159,56 @@ def _section(section: Section) -> str:
 
 def _part(section: Section, level: int) -> str:
     title = f"<h{level}>{escape(section.title)}</h{level}>"
-    return f"{title}<p>{escape(section.text)}</p>{_blocks(section.blocks)}"
+    return f"{title}<p>{_words(section.text)}</p>{_blocks(section.blocks)}"
 
 
-def _blocks(blocks: Iterable[Block]) -> str:
-    return "".join(map(_block, blocks))
+def _words(text: str) -> str:
+    """A text whose terms say what they are, and lead to all of them."""
+    return marked(
+        escape(text),
+        lambda word, name: (
+            f'<a class="term" href="#term-{name.replace(" ", "-")}" '
+            f'title="{escape(TERMS[name])}">{word}</a>'
+        ),
+    )
+
+
+def _terms() -> str:
+    items = "".join(
+        f'<dt id="term-{name.replace(" ", "-")}">{name}</dt><dd>{escape(text)}</dd>'
+        for name, text in TERMS.items()
+    )
+    return f'<section id="terms"><h2>Terms</h2><dl>{items}</dl></section>'
+
+
+def _blocks(blocks: Sequence[Block]) -> str:
+    """Blocks one below the other, and the code that made them beside them."""
+    codes = "".join(_code_of(block) for block in blocks if isinstance(block, Code))
+    rest = "".join(_block(block) for block in blocks if not isinstance(block, Code))
+    return f'<div class="beside"><div>{codes}</div><div>{rest}</div></div>' if codes else rest
+
+
+def _code_of(code: Code) -> str:
+    """A program, whose marked lines say what they have made."""
+    lines = []
+    for number, text in enumerate(code.lines, code.first):
+        note = code.notes.get(number)
+        said = f' <span class="note">← {escape(note)}</span>' if note else ""
+        indent, bare = text[: -len(text.lstrip())], text.lstrip()
+        line = f"{indent}<mark>{escape(bare)}</mark>{said}" if note else escape(text)
+        lines.append(f'<span class="line" data-n="{number}"><i>{number:>3}</i> {line}</span>')
+    return (
+        f'<figure class="code"><figcaption>{escape(code.caption)}</figcaption><pre tabindex="0" '
+        f'role="group" aria-label="{escape(code.caption)}"><code>{"".join(lines)}</code></pre>'
+        "</figure>"
+    )
 
 
 def _block(block: Block) -> str:
     if isinstance(block, Gallery):
         return _gallery(block)
+    if isinstance(block, Code):
+        return _code_of(block)
     return _table(block) if isinstance(block, Table) else _note(block)
 
 
@@ -175,17 +219,22 @@ def _table(table: Table) -> str:
         for index, text in enumerate(table.head)
     )
     head = head and f"<thead><tr>{head}</tr></thead>"
+    made = [*map(_made_by, table.lines)] or [""] * len(table.cells)
     rows = "".join(
-        f"<tr>{''.join(_cell(one, n in table.numeric) for n, one in enumerate(row))}</tr>"
-        for row in table.cells
+        f"<tr{by}>{''.join(_cell(one, n in table.numeric) for n, one in enumerate(row))}</tr>"
+        for row, by in zip(table.cells, made, strict=True)
     )
     caption = f"<caption>{escape(table.caption)}</caption>" if table.caption else ""
-    note = f'<p class="small">{escape(table.note)}</p>' if table.note else ""
+    note = f'<p class="small">{_words(table.note)}</p>' if table.note else ""
     label = escape(table.caption or ", ".join(filter(None, table.head)))
     return (
         f'<div class="scroll" tabindex="0" role="group" aria-label="{label}"><table>{caption}'
         f"{head}<tbody>{rows}</tbody></table></div>{note}"
     )
+
+
+def _made_by(lines: Sequence[int]) -> str:
+    return f' data-lines="{" ".join(map(str, lines))}"' if lines else ""
 
 
 def _cell(cell: Cell, is_number: bool) -> str:
@@ -221,7 +270,7 @@ def _note(note: Note) -> str:
     code = f'<pre tabindex="0">{escape(note.code)}</pre>' if note.code else ""
     return (
         f'<div class="remark {note.tone}"><strong>{_TONES[note.tone]}:</strong> '
-        f"{escape(note.text)}{code}</div>"
+        f"{_words(note.text)}{code}</div>"
     )
 
 

@@ -20,17 +20,19 @@ _INPUT, _MAP, _REDUCE, _OUTPUT = 4, 186, 426, 636
 _SMALL = 120
 
 
-def picture(step: Step) -> str:
-    """A step: its input, map tasks, reduce tasks and output, with lines as wide as what goes."""
+def picture(step: Step, steps: int = 1) -> str:
+    """A step: its input, map tasks, reduce tasks and output, with lines as wide as what goes.
+
+    ``steps`` are those of the job: all but the last one's output goes to another.
+    """
     rest = max(0, len(step.maps) - _MOST)
     rows = max(len(step.maps[:_MOST]) + bool(rest), len(step.reduces[:_MOST]), 1)
     height = rows * (_HEIGHT + _GAP) + _GAP
     maps, reduces = _column(len(step.maps), height), _column(len(step.reduces), height)
     label = f"Step {step.number + 1}: {count(len(step.maps), 'map task')}"
     if step.reducers:
-        loads = enumerate(summary.received(step))
-        label += "; " + ", ".join(f"reducer {n} gets {count(v, 'pair')}" for n, v in loads)
-    parts = [*_maps(step, maps, height / 2), *_reduces(step, maps, reduces, height / 2)]
+        label += f", {count(step.reducers, 'reducer')}"
+    parts = [*_maps(step, maps, height / 2), *_reduces(step, maps, reduces, height / 2, steps)]
     if rest:
         parts.append(_words(_MAP + 12, maps[-1] + _HEIGHT / 2 + _GAP + 10, f"and {rest} more"))
     return (
@@ -50,12 +52,17 @@ def _words(x: float, y: float, text: str, kind: str = "s") -> str:
     return f'<text x="{x:.0f}" y="{y:.0f}" class="{kind}">{escape(text)}</text>'
 
 
-def _box(x: float, y: float, width: float, at: str, kind: str, title: str, text: str) -> str:
+def _box(x: float, y: float, width: float, at: str, kind: str, title: str, *texts: str) -> str:
+    """A box; its texts are figures, each of a place that it is in."""
     top = y - _HEIGHT / 2
+    figures = "".join(
+        f'<tspan data-figure="{place}">{escape(text)}</tspan>'
+        for place, text in zip(at.split(), texts, strict=False)
+    )
     return (
         f'<g data-at="{at}" class="{kind}"><rect x="{x:.0f}" y="{top:.0f}" width="{width}" '
         f'height="{_HEIGHT}" rx="8"/>{_words(x + 12, top + 23, title, "t")}'
-        f"{_words(x + 12, top + 41, text)}</g>"
+        f'<text x="{x + 12:.0f}" y="{top + 41:.0f}" class="s">{figures}</text></g>'
     )
 
 
@@ -87,13 +94,15 @@ def _maps(step: Step, ys: list[float], middle: float) -> Iterator[str]:
             start = _INPUT + _SMALL, middle
             yield _edge(start, (_MAP, y), "map input", "in", len(task.lines), lines)
         made = count(len(task.outputs), "pair")
-        text = f"{made} → {len(task.combined):,}" if task.combined is not None else made
+        left = [f" → {len(task.combined):,}"] if task.combined is not None else []
         kind = "map failed" if task.failure else "map"
-        yield _box(_MAP, y, _BOX, "map combine", kind, f"map {task.number}", text)
+        yield _box(_MAP, y, _BOX, "map combine", kind, f"map {task.number}", made, *left)
     yield _box(_INPUT, middle, _SMALL, "input", "io", name, count(sum(lines), "line"))
 
 
-def _reduces(step: Step, maps: list[float], ends: list[float], middle: float) -> Iterator[str]:
+def _reduces(
+    step: Step, maps: list[float], ends: list[float], middle: float, steps: int
+) -> Iterator[str]:
     traffic = summary.traffic(step) if step.reducers and step.reduces else []
     made = [len(task.outputs) for task in step.reduces]
     for task, y in zip(step.reduces, ends, strict=False):
@@ -101,12 +110,16 @@ def _reduces(step: Step, maps: list[float], ends: list[float], middle: float) ->
         for row, start in zip(traffic, maps, strict=False):
             if row[part]:
                 ends_at, most = ((_MAP + _BOX, start), (_REDUCE, y)), map(max, traffic)
-                yield _edge(*ends_at, "shuffle reduce", f"to{part % 4}", row[part], most)
+                yield _edge(*ends_at, "shuffle sort reduce", f"to{part % 4}", row[part], most)
         if task.outputs:
             ends_at = (_REDUCE + _BOX, y), (_OUTPUT, middle)
             yield _edge(*ends_at, "output", "out", len(task.outputs), made)
         kind = f"reduce r{part % 4}{' failed' if task.failure else ''}"
         text = f"{values:,} in {count(len(task.groups), 'key')}"
-        yield _box(_REDUCE, y, _BOX, "reduce", kind, f"reducer {part}", text)
+        yield _box(_REDUCE, y, _BOX, "sort reduce", kind, f"reducer {part}", text)
     written = sum(len(task.sent) for task in step.last)
-    yield _box(_OUTPUT, middle, _SMALL, "output", "io", "output", count(written, "line"))
+    is_last = step.number == steps - 1
+    title = "output" if is_last else f"to step {step.number + 2}"
+    at = "output" if is_last else "reduce" if step.reducers else "map"
+    text = count(written, "line" if is_last else "record")
+    yield _box(_OUTPUT, middle, _SMALL, at, "io", title, text)

@@ -1,9 +1,11 @@
 """The plan of a job in words: which method does what, and how records are written and divided."""
 
 import inspect
+import textwrap
 from pathlib import Path
 from typing import Any
 
+from mapreduce.job.tracebacks import is_own
 from mapreduce.runners.parallel.partition import Partitioning
 from mapreduce.tracing.model import Method
 
@@ -34,11 +36,12 @@ def _method(part: str, function: Any) -> Method:
         return Method(part, "(none)", "Passes records on as they are.")
     try:
         path = inspect.getsourcefile(function) or ""
-        line = inspect.getsourcelines(function)[1]
-        place = f"{Path(path).name}:{line}"
+        lines, first = inspect.getsourcelines(function)
     except (OSError, TypeError):
-        place = ""
-    return Method(part, name, text_of(function), place)
+        return Method(part, name, text_of(function))
+    # A training's own code is no lesson on a job's.
+    own = [] if is_own(path) else textwrap.dedent("".join(lines)).splitlines()
+    return Method(part, name, text_of(function), f"{Path(path).name}:{first}", own, first)
 
 
 def protocols_of(job: Any, number: int, description: dict[str, Any]) -> dict[str, str]:

@@ -5,7 +5,10 @@ from itertools import pairwise
 
 from mapreduce.tracing import summary
 from mapreduce.tracing.blocks import Note
-from mapreduce.tracing.model import FROM_FINAL, Failure, Step, Task
+from mapreduce.tracing.model import FROM_FINAL, Failure, Group, Record, Step, Task
+
+#: Records and keys from which their number says something.
+_LEAST, KEYS = 20, 20
 
 #: Times the mean at which a reducer's load is worth a remark, and a key's share.
 _UNEVEN = 1.5
@@ -45,20 +48,31 @@ def _printed(tasks: list[Task]) -> Iterator[Note]:
 
 def _changed(step: Step) -> Iterator[Note]:
     """What the wire makes of keys and values that mappers yield."""
-    groups = [group for task in step.reduces for group in task.groups]
+    made = [one for task in step.maps for one in task.outputs]
+    got = [group for task in step.reduces for group in task.groups]
+    if not any(task.combined is not None for task in step.maps):
+        yield from _between("mappers", made, "reducers", got)
+        return
+    combining = [group for task in step.maps for group in task.combining]
+    yield from _between("mappers", made, "combiners", combining)
     sent = [one for task in step.maps for one in task.sent]
-    before = {item.kind for one in sent for item in (one.key, one.value)}
+    yield from _between("combiners", sent, "reducers", got)
+
+
+def _between(who: str, made: list[Record], whom: str, groups: list[Group]) -> Iterator[Note]:
+    before = {item.kind for one in made for item in (one.key, one.value)}
     after = {item.kind for group in groups for item in (group.key, *group.values)}
-    lost = sorted(kind for kind in before - after if kind.partition("[")[0] not in ("list", "dict"))
+    lost = sorted(kind for kind in before - after if not kind.startswith(("list", "dict[str")))
     if groups and any(kind.startswith("tuple") for kind in lost):
         yield Note(
-            "The mappers yield tuples; the reducers get lists. JSON knows no tuples: what looks "
+            f"The {who} yield tuples; the {whom} get lists. JSON knows no tuples: what looks "
             "like one does not come back as one, and a list cannot be a dict's key."
         )
     elif groups and lost and after - before:
+        keys = " JSON writes the keys of a dict as text." * any("dict[" in kind for kind in lost)
         yield Note(
-            f"The mappers yield {' and '.join(lost[:3])}; the reducers get "
-            f"{' and '.join(sorted(after - before)[:3])}. Between them is a line of text."
+            f"The {who} yield {' and '.join(lost[:3])}; the {whom} get "
+            f"{' and '.join(sorted(after - before)[:3])}. Between them is a line of text.{keys}"
         )
 
 
@@ -67,28 +81,30 @@ def on_shuffle(step: Step) -> Iterator[Note]:
     keys = summary.keys_of(step)
     total = sum(key.records for key in keys)
     most = sum(sum(map(bool, key.by_map)) for key in keys)
-    are_numbers = {one.value.kind for task in step.maps for one in task.sent} <= {"int", "float"}
-    if not step.has("combiner") and are_numbers and most < _SAVED * total:
+    ends = [one for task in (*step.maps, *step.reduces) for one in task.sent]
+    are_numbers = {one.value.kind for one in ends} <= {"int", "float"}
+    is_much = total >= _LEAST
+    if is_much and not step.has("combiner") and are_numbers and most < _SAVED * total:
         yield Note(
             f"There is no combiner. If the values of a key can be brought together before the "
             f"reducer gets them, as sums can, one would send {most:,} records instead of "
             f"{total:,}.",
         )
-    if len(keys) == 1 and step.reducers > 1:
+    if is_much and len(keys) == 1 and step.reducers > 1:
         yield Note(
             "There is one key, so one reducer does all the work, and more of them would not help.",
         )
-    elif len(keys) > 2 and keys[0].records > max(_HOT * total, len(step.maps)):
+    elif is_much and len(keys) >= KEYS and keys[0].records > max(_HOT * total, len(step.maps)):
         yield Note(
             f"The key {keys[0].shown.text} has {keys[0].records / total:.0%} of all records, and "
             "one reducer gets them. A combiner would send less of them; a salted key would "
             "divide them.",
             "warning",
         )
-    elif step.reducers > 1 and total > 20 and summary.skew(step) > _UNEVEN:
+    elif step.reducers > 1 and len(keys) >= KEYS and summary.skew(step) > _UNEVEN:
         yield Note(
-            f"The busiest reducer has {summary.skew(step):.1f} times the mean. With few keys that "
-            "is chance; with many it evens out.",
+            f"The busiest reducer gets {summary.skew(step):.1f} times as many records as the "
+            "average. With few keys that is chance; with many it evens out.",
         )
     texts = sorted(key.raw.strip('"') for key in keys)
     if "Comparator" not in step.partitioner and all(text.lstrip("-").isdecimal() for text in texts):

@@ -1,6 +1,7 @@
 """A trace of a job as a view, from the plan to the output, in the order in which it happened."""
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 
 from mapreduce.errors import UsageError
@@ -21,9 +22,12 @@ from mapreduce.tracing.model import Step, Task, Trace
 from mapreduce.tracing.picture import picture
 from mapreduce.tracing.showing import text_of
 from mapreduce.tracing.stages import (
+    codes,
     combine_table,
     key_matrix,
+    sort_tables,
     task_table,
+    why_there,
 )
 
 #: Keys that can be followed on a page; tasks, and lines of output, that are shown.
@@ -41,7 +45,7 @@ def view(trace: Trace, key: str | None = None) -> View:
         trace.text,
         flows(trace),
         report(trace),
-        [picture(step) for step in trace.steps],
+        [picture(step, len(trace.steps)) for step in trace.steps],
         "All figures are of the run that was traced.",
         _followed(trace, key),
     )
@@ -159,7 +163,7 @@ def steps(trace: Trace) -> list[Section]:
         if any(task.combined is not None for task in step.maps):
             found.append(_combine(step, prefix))
         if step.reducers and step.reduces:
-            found += [_shuffle(step, prefix), _reduce(step, prefix)]
+            found += [_shuffle(step, prefix), _sort(step, prefix), _reduce(step, prefix)]
         found.append(_figures(step, prefix))
     return found
 
@@ -179,11 +183,18 @@ def _section(
 
 def _map(step: Step, prefix: str) -> Section:
     found = summary.counters(step)
+    if not step.has("mapper"):
+        text = (
+            f"This step has no mapper: each pair goes on as it is. {count(len(step.maps), 'task')} "
+            f"read {count(found['MAP_INPUT_RECORDS'], 'pair')}."
+        )
+        return _section("map", step, prefix, text, [*_tasks(step.maps)])
     text = (
         f"{count(len(step.maps), 'map task')} read {count(found['MAP_INPUT_RECORDS'], 'line')} and "
         f"yielded {count(found['MAP_OUTPUT_RECORDS'], 'pair')}. Each task knows its own lines only."
     )
-    blocks = [*_tasks(step.maps), *remarks.on_map(step)]
+    made = [one for task in step.maps for one in task.outputs]
+    blocks = [*codes(step, "mapper", made), *_tasks(step.maps), *remarks.on_map(step)]
     return _section("map", step, prefix, text, blocks, _ask_map(step))
 
 
@@ -211,7 +222,7 @@ def _ask_map(step: Step) -> Question | None:
         f"Map task {task.number} has {count(len(task.lines), 'line')}. How many pairs will it "
         "yield in all?",
         str(len(task.outputs)),
-        "See the last column.",
+        "These are the pairs in its table, and those that its last row counts.",
     )
 
 
@@ -233,8 +244,9 @@ def _combine(step: Step, prefix: str) -> Section:
             str(len(task.sent)),
             "Most combiners leave one pair for each key.",
         )
-    blocks: list[Block] = [*remarks.on_combine(step), *map(combine_table, tasks[:_TASKS])]
-    blocks += _more(step.maps)
+    made = [one for task in step.maps for one in task.combined or []]
+    blocks: list[Block] = [*codes(step, "combiner", made), *map(combine_table, tasks[:_TASKS])]
+    blocks += [*_more(step.maps), *remarks.on_combine(step)]
     return _section("combine", step, prefix, text, blocks, question)
 
 
@@ -257,11 +269,35 @@ def _shuffle(step: Step, prefix: str) -> Section:
             "The reducer follows from the key alone: equal keys meet, always.",
             ("yes", "no"),
         )
-    note = f"The busiest has {summary.skew(step):.2f} times the mean." if step.reducers > 1 else ""
+    skew = summary.skew(step)
+    note = f"The busiest reducer gets {skew:.1f} times as many records as the average."
+    note = note if len(keys) >= remarks.KEYS and step.reducers > 1 else ""
     loads = {f"reducer {n}": value for n, value in enumerate(summary.received(step))}
     load = bars("Load of the reducers", loads, lambda value: count(int(value), "record"), note)
-    blocks: list[Block] = [key_matrix(step), load, *remarks.on_shuffle(step)]
+    blocks: list[Block] = [key_matrix(step), why_there(step), load, *remarks.on_shuffle(step)]
     return _section("shuffle", step, prefix, text, blocks, question)
+
+
+def _sort(step: Step, prefix: str) -> Section:
+    """How a reducer gets its keys, by the example of the one with the most."""
+    task = max(step.reduces, key=lambda one: len(one.groups))
+    order = "as text, byte by byte" if "Comparator" not in step.partitioner else "as the job says"
+    text = (
+        f"Each reducer sorts its pairs by their keys, {order}, so that equal keys lie together. It "
+        "is called once for each key. The values of a key come in no order that can be relied on."
+    )
+    sent = [one for each in step.maps for one in each.sent if one.part == task.number]
+    first, last = (sent[0].key.text, task.groups[0].key.text) if task.groups else ("", "")
+    question = Question(
+        f"Of the keys at reducer {task.number}, {first} arrives first. Which of these two is the "
+        "reducer called with first?",
+        last,
+        f"Keys are sorted {order}.",
+        tuple(sorted((first, last))),
+    )
+    blocks: list[Block] = [*sort_tables(task, step)]
+    found = _section("sort", step, prefix, text, blocks, question if first != last else None)
+    return replace(found, title=f"{prefix}Sort and group")
 
 
 def _reduce(step: Step, prefix: str) -> Section:
@@ -271,7 +307,8 @@ def _reduce(step: Step, prefix: str) -> Section:
         f"{count(found['REDUCE_INPUT_GROUPS'], 'key')}, sorted, each with all its values, and "
         f"yielded {count(found['REDUCE_OUTPUT_RECORDS'], 'pair')}."
     )
-    blocks = [*_tasks(step.reduces), *remarks.on_reduce(step)]
+    made = [one for task in step.reduces for one in task.outputs]
+    blocks = [*codes(step, "reducer", made), *_tasks(step.reduces), *remarks.on_reduce(step)]
     questions = (one for task in step.reduces[:_TASKS] if (one := _ask_reduce(task)))
     return _section("reduce", step, prefix, text, blocks, next(questions, None))
 

@@ -1,6 +1,8 @@
 """The tables of a step: what each task made of its lines, of its keys, and what went where."""
 
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from mapreduce.runners.parallel.partition import hash_of
 from mapreduce.tracing import summary
 from mapreduce.tracing.blocks import (
     Cell,
+    Code,
     Table,
     code,
     count,
@@ -17,11 +20,23 @@ from mapreduce.tracing.blocks import (
     table,
     values_of,
 )
-from mapreduce.tracing.model import FROM_ALL, FROM_FINAL, FROM_INIT, Record, Step, Task
+from mapreduce.tracing.model import (
+    FROM_ALL,
+    FROM_FINAL,
+    FROM_INIT,
+    Group,
+    Record,
+    Shown,
+    Step,
+    Task,
+)
 from mapreduce.tracing.showing import text_of
 
 #: What is shown of more: lines of a task, pairs of a line, keys, values of a key.
 LINES, PAIRS, KEYS, VALUES = 6, 8, 12, 8
+
+#: Lines of a method's code.
+CODE = 40
 
 
 def task_table(task: Task) -> Table:
@@ -35,26 +50,34 @@ def task_table(task: Task) -> Table:
     total = len(task.lines if is_map else task.groups)
     whole = FROM_ALL in by_source
 
-    def apart(note: str, source: int) -> list[list[Any]]:
-        made = by_source.get(source)
-        return [["–", Cell("", note=note), pairs(made, 3 * PAIRS)]] if made else []
+    lines: list[list[int]] = []
+
+    def add(*cells: Any, made: Sequence[Record] = ()) -> None:
+        rows.append([*cells])
+        lines.append(sorted({record.at for record in made if record.at}))
+
+    def apart(note: str, source: int) -> None:
+        if made := by_source.get(source):
+            add("–", Cell("", note=note), pairs(made, 3 * PAIRS), made=made)
 
     nothing = "no line starts in its part" if is_map else "no key belongs here"
-    rows = [] if total or task.outputs else [["–", Cell("", note=nothing), ""]]
-    rows += apart(f"before the first {word}", FROM_INIT)
+    rows: list[list[Any]] = []
+    if not total and not task.outputs:
+        add("–", Cell("", note=nothing), "")
+    apart(f"before the first {word}", FROM_INIT)
     for index, cells in enumerate(given):
         made = by_source.get(index, [])
-        rows.append([*cells, "" if whole and not made else pairs(made, PAIRS)])
+        add(*cells, "" if whole and not made else pairs(made, PAIRS), made=made)
     if total > LINES:
         made = [record for index in range(LINES, total) for record in by_source.get(index, [])]
         note = "" if whole else count(len(made), "pair")
         more = f"{count(total - LINES, word)} more"
-        rows.append(["…", Cell("", note=more), Cell("", note=note)])
-    rows += apart(f"all {word}s together, as a batch", FROM_ALL)
-    rows += apart(f"after the last {word}, by {method}_final", FROM_FINAL)
+        add("…", Cell("", note=more), Cell("", note=note), made=made)
+    apart(f"all {word}s together, as a batch", FROM_ALL)
+    apart(f"after the last {word}, by {method}_final", FROM_FINAL)
     place = f", {Path(task.path).name}" if task.path else ""
     caption = f"{task.kind} task {task.number}{place}{_types(task)}"
-    return Table(caption, [word, f"the {method} gets", "it yields"], rows)
+    return Table(caption, [word, f"the {method} gets", "it yields"], rows, lines=lines)
 
 
 def _lines(task: Task) -> list[list[Any]]:
@@ -91,14 +114,16 @@ def _types(task: Task) -> str:
 
 def combine_table(task: Task) -> Table:
     """What a combiner made of the values of each key, those with the most values first."""
-    before, after = _by_key(task.outputs), _by_key(task.combined or [])
-    columns: dict[str, Callable[[str], Cell]] = {
-        "key": lambda raw: code(before[raw][0].key.text),
-        "the combiner gets": lambda raw: _values(before[raw]),
-        "it yields": lambda raw: _values(after.get(raw, [])),
+    after = _by_key(task.combined or [])
+    columns: dict[str, Callable[[Group], Cell]] = {
+        "key": lambda one: code(one.key.text),
+        "the combiner gets": lambda one: _values(one.values),
+        "it yields": lambda one: _values([it.value for it in after.get(one.raw, [])]),
     }
-    keys = sorted(before, key=lambda raw: -len(before[raw]))
-    return table(f"map task {task.number}", "key", keys, columns, LINES)
+    keys = sorted(task.combining, key=lambda one: -len(one.values))
+    found = table(f"map task {task.number}", "key", keys, columns, LINES)
+    made = [after.get(one.raw, []) for one in keys[:LINES]]
+    return replace(found, lines=[sorted({it.at for it in some if it.at}) for some in made])
 
 
 def _by_key(records: Iterable[Record]) -> dict[str, list[Record]]:
@@ -108,8 +133,55 @@ def _by_key(records: Iterable[Record]) -> dict[str, list[Record]]:
     return found
 
 
-def _values(records: list[Record]) -> Cell:
-    return values_of([record.value.text for record in records], VALUES)
+def _values(values: Sequence[Shown]) -> Cell:
+    return values_of([value.text for value in values], VALUES)
+
+
+def codes(step: Step, part: str, records: Iterable[Record]) -> list[Code]:
+    """The job's own code of a part, with what each of its lines has yielded."""
+    made = Counter(record.at for record in records)
+    return [
+        Code(
+            f"{method.name}, {method.place}",
+            method.first,
+            method.source[:CODE],
+            {
+                number: count(made[number], "pair")
+                for number in range(method.first, method.first + len(method.source))
+                if made[number]
+            },
+        )
+        for method in step.codes(part)
+    ]
+
+
+def sort_tables(task: Task, step: Step) -> list[Table]:
+    """The first pairs of a reducer as they arrive, and as they are sorted and grouped."""
+    part = task.number
+    sent = [(n, one) for n, each in enumerate(step.maps) for one in each.sent if one.part == part]
+    arrived: dict[str, Callable[[tuple[int, Record]], Any]] = {
+        "from": lambda one: f"map {one[0]}",
+        "key": lambda one: code(one[1].key.text),
+        "value": lambda one: code(one[1].value.text),
+    }
+    grouped: dict[str, Callable[[Group], Any]] = {
+        "key, sorted": lambda one: code(one.key.text),
+        "as it is written": lambda one: code(text_of(one.raw)),
+        "its values, as they came": lambda one: _values(one.values),
+    }
+    return [
+        table(f"What arrives at reducer {part}", "pair", sent, arrived, KEYS, spread=True),
+        table("What its reducer is called with", "key", task.groups, grouped, KEYS),
+    ]
+
+
+def why_there(step: Step) -> Table:
+    """Why some keys go to their reducers, as sums that can be checked."""
+    rows = [
+        [code(text_of(key.raw)), partition_words(key.raw, step), f"reducer {key.part}"]
+        for key in summary.keys_of(step)[:3]
+    ]
+    return Table("Why a key goes to its reducer", ["key", "what is computed", "goes to"], rows)
 
 
 def key_matrix(step: Step) -> Table:

@@ -20,7 +20,7 @@ from typing import Any
 from mapreduce.batches import blocks_of, read_batches, reduce_batches
 from mapreduce.batches.pairs import decode_lines, encode_columns, is_columns, line_writer
 from mapreduce.errors import GradreduceError
-from mapreduce.job.calls import as_pair, call, explain, is_overridden, mapped
+from mapreduce.job.calls import as_pair, call, explain, is_overridden, line_of_yield, mapped
 from mapreduce.job.tracebacks import is_users, shown, user_frames
 from mapreduce.job.tracebacks import text_of as message_of
 from mapreduce.runners.parallel.commands import block_of
@@ -169,10 +169,9 @@ class TracedTask:
         setup = self._setup
         lines = [line.text.encode("latin-1") for line in self.task.lines]
         if "mapper" not in setup.parts:
+            read, _ = setup.new_job("reducer").pick_protocols(setup.number, "reducer")
             for self._at, line in enumerate(lines):
-                key, tab, value = line.partition(b"\t")
-                shown = _raw(value) if tab else Shown("", "nothing")
-                self._append(_raw(key), shown, line, self.task.outputs)
+                self._append(*self._as_read(read, line), line, self.task.outputs)
             return
         job = setup.new_job("mapper")
         read, write = job.pick_protocols(setup.number, "mapper")
@@ -181,6 +180,16 @@ class TracedTask:
         self._take(mapped(job, setup.number, self._given(pairs)), write, self.task.outputs)
         if "combiner" in setup.parts and "reducer" in setup.parts:
             self._combine(write)
+
+    def _as_read(self, read: Any, line: bytes) -> tuple[Shown, Shown]:
+        """The pair of a line that goes on as it is, as the reducer reads it."""
+        try:
+            key, value = read(line.rstrip(b"\r\n"))
+            return self._show(key), self._show(value)
+        except Exception:
+            # It is the reducer that fails by it.
+            raw, tab, rest = line.partition(b"\t")
+            return _raw(raw), _raw(rest) if tab else Shown("", "nothing")
 
     def _given(self, items: Iterable[Pair]) -> Iterator[Pair]:
         """What a method reads; what it yields after that is from its end."""
@@ -280,13 +289,13 @@ class TracedTask:
 
     def _apply(self, job: Any, mrc: str, groups: list[Gathered], read: Any) -> Iterator[Pair]:
         """What a combiner or reducer yields for groups; those of a reducer are noted."""
-        is_noted = mrc == "reducer"
+        is_noted = mrc == "reducer" or self.task.combined is None
         if is_overridden(type(job), mrc):
             function = job.combine_pairs if mrc == "combiner" else job.reduce_pairs
             pairs = self._all_pairs(groups, read, is_noted)
             return function(self._given(pairs), self._setup.number)  # type: ignore[no-any-return]
         decoded = self._decoded(groups, read, is_noted)
-        apart = self._how.apart(self._setup.number) if is_noted else ""
+        apart = self._how.apart(self._setup.number) if mrc == "reducer" else ""
         if apart == FRESH:
             return self._one_by_one(decoded)
         if apart and apart != REVERSED:
@@ -334,7 +343,7 @@ class TracedTask:
             self._where = f"the key {key!r:.200}"
             # Noted at once: the method may fail by it.
             again = partial(self._note_again, raw.decode("latin-1"))
-            note = again if is_noted else lambda place: None
+            note = again if self.task.kind == "reduce" else lambda place: None
             values = Values([value for _, value in pairs], self._how.restart, note)
             yield key, values
             values.end()
@@ -347,7 +356,7 @@ class TracedTask:
         values = [self._show(value) for _, value in pairs]
         origins = [origin for _, origin in sent]
         group = Group(self._show(pairs[0][0]), raw.decode("latin-1"), values, origins)
-        self.task.groups.append(group)
+        (self.task.groups if self.task.kind == "reduce" else self.task.combining).append(group)
 
     def _read_all(self, read: Any, values: list[Sent]) -> list[Pair]:
         return [self._read(read, line) for line, _ in values]
@@ -395,7 +404,7 @@ class TracedTask:
                 f"the {self.task.kind} task yields more than {MOST_RECORDS:,} records, which is "
                 "more than is remembered here. Give less input: --lines N takes a sample"
             )
-        record = Record(key, value, line.decode("latin-1"), self._at)
+        record = Record(key, value, line.decode("latin-1"), self._at, at=line_of_yield())
         if "reducer" in self._setup.parts and self.task.kind == "map":
             record.part = self._partition(key_of(line, self._setup.partitioning.key_fields))
         into.append(record)

@@ -15,6 +15,7 @@ from mapreduce.support.printable import visible
 from mapreduce.tracing.blocks import (
     Block,
     Cell,
+    Code,
     Gallery,
     Note,
     Picture,
@@ -68,7 +69,20 @@ def rendered(block: Block) -> RenderableType:
     """A block as rich draws it."""
     if isinstance(block, Gallery):
         return _gallery(block)
+    if isinstance(block, Code):
+        return _code(block)
     return _table(block) if isinstance(block, Table) else _note(block)
+
+
+def _code(code: Code) -> RenderableType:
+    """A program; what its lines have made stands beside them."""
+    found = Text(code.caption, "bold")
+    for number, line in enumerate(code.lines, code.first):
+        note = code.notes.get(number)
+        found.append(f"\n{number:>4} ", "dim")
+        found.append(line, "green" if note else "")
+        found.append(f"  ← {note}" if note else "", "dim italic")
+    return found
 
 
 def _table(table: Table) -> RenderableType:

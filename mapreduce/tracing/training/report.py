@@ -33,7 +33,7 @@ def view(trace: RoundTrace) -> View:
         trace.text,
         job.flows(trace),
         report(trace),
-        [*map(picture, trace.steps)],
+        [picture(step, len(trace.steps)) for step in trace.steps],
         "All figures are of this round, run again; what was compared with the run says so.",
     )
 

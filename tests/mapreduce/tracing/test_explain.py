@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import stock_jobs
 import taught
 from browser import browser, opened, require_accessible
+from mrjob.step import MRStep
 from rich.console import Console
 from test_engine import trace_of
 
@@ -21,6 +23,7 @@ from mapreduce.tracing.following import follow
 from mapreduce.tracing.page import page
 from mapreduce.tracing.report import report, view
 from mapreduce.tracing.tasks import Variation
+from mapreduce.tracing.terms import TERMS
 
 TEXT = "to be or not to be\nthat is the question\n<b>to</b> be & so on\nto be\n"
 
@@ -98,6 +101,88 @@ class TestReport:
         (tmp_path / "words").write_text("be\n")
         shown = drawn(report(trace_of(taught.ReadsTwice, tmp_path / "words")))
         assert "wants to read them again" in " ".join(shown.split())
+
+
+class Seen(taught.Count):
+    """Types change between mapper and combiner, and between combiner and reducer."""
+
+    def mapper(self, _, line):
+        yield line, {7: 1}
+        if "be" in line:
+            yield line, (1, 2)
+
+    def combiner(self, line, values):
+        yield line, Counter(repr(value) for value in values)
+
+    def reducer(self, line, values):
+        yield line, [*values]
+
+
+class TestTruth:
+    """What is shown is what the methods got."""
+
+    def test_what_a_combiner_gets(self, text):
+        trace = trace_of(Seen, text)
+        shown = " ".join(drawn([*report(trace), *follow(trace, "to be")]).split())
+        assert "{'7': 1}, [1, 2] Counter(" in shown
+        assert "{7: 1}, (1, 2) Counter(" not in shown
+        assert "The mappers yield tuples; the combiners get lists" in shown
+        assert "The combiners yield Counter; the reducers get dict[str, int]" in shown
+        trace = trace_of(DictOfNumbers, text)
+        assert "JSON writes the keys of a dict as text" in drawn(report(trace))
+
+    def test_a_step_without_a_mapper(self, text):
+        trace = trace_of(OnlyReduces, text)
+        shown = drawn(report(trace)[-6:])
+        assert "This step has no mapper: each pair goes on as it is" in " ".join(shown.split())
+        assert "bytes:" not in shown
+        assert "'to': 3" in shown
+
+    def test_the_lines_that_yield_say_what(self, counted, two_steps):
+        lines = Path(taught.__file__).read_text().splitlines()
+        number = 1 + lines.index("            yield word, 1")
+        assert {one.at for task in counted.steps[0].maps for one in task.outputs} == {number}
+        assert f"{number:>4}         yield word, 1  ← 17 pairs" in drawn(report(counted))
+        content = page(view(counted))
+        assert '<mark>yield word, 1</mark> <span class="note">← 17 pairs</span>' in content
+        assert f'<tr data-lines="{number}">' in content
+        drawings = view(two_steps).pictures
+        assert [">to step 2<" in one for one in drawings] == [True, False]
+
+    def test_sort_and_group(self, write):
+        trace = trace_of(taught.Count, write("9\n10\n9\n", "numbers.txt"), Variation(reducers=1))
+        (scene,) = [one for one in view(trace).scenes if one.at == "sort"]
+        assert (scene.question.choices, scene.question.answer) == (("'10'", "'9'"), "'10'")
+        arrived, grouped = scene.blocks
+        assert [row[1].text for row in arrived.cells] == ["'9'", "'10'", "'9'"]
+        assert [row[0].text for row in grouped.cells] == ["'10'", "'9'"]
+        (why,) = [
+            one
+            for scene in view(trace).scenes
+            for one in scene.blocks
+            if isinstance(one, Table) and one.caption == "Why a key goes to its reducer"
+        ]
+        assert "divided by 1 it leaves 0" in why.cells[0][1].text
+
+    def test_few_records_are_no_skew(self, write):
+        trace = trace_of(taught.Count, write("a a a a b c\n" * 3, "words.txt"))
+        shown = drawn(report(trace))
+        assert not any(word in shown for word in ("salted", "no combiner", "average"))
+
+    def test_terms_are_the_glossary_s(self):
+        text = (Path(__file__).parents[3] / "docs" / "glossary.md").read_text()
+        names = {"JSONProtocol", "HashPartitioner", "salted"}
+        assert TERMS.keys() - {*re.findall("^## (.*)$", text, re.M)} == names
+
+
+class DictOfNumbers(taught.DictKeys):
+    combiner = None
+
+
+class OnlyReduces(taught.Count):
+    def steps(self):
+        first = MRStep(mapper=self.mapper, reducer=self.reducer)
+        return [first, MRStep(reducer=self.reducer)]
 
 
 class TestFollow:
@@ -228,10 +313,35 @@ def test_in_a_browser(counted, tmp_path):
         tab.locator("#quiz").check()
         tab.keyboard.press("ArrowRight")
         answer(tab)
+        tab.locator("#quiz").uncheck()
         (key,) = tab.locator("#key").select_option(index=1)
         followed = tab.locator("[data-key]:not([hidden])")
         assert [one.get_attribute("data-key") for one in followed.all()] == [key]
         assert tab.locator("[data-picture]:not([hidden]) .on").count() > 0
+
+
+def test_the_quiz_does_not_tell_its_answers(two_steps, tmp_path):
+    """Read as a person does: of what is still to come, there is no figure to be seen."""
+    with browser() as chromium, opened(chromium, page(view(two_steps)), tmp_path) as tab:
+        tab.locator("#quiz").check()
+        asked = 0
+        for scene in view(two_steps).scenes:
+            if scene.question:
+                asked += 1
+                said = " ".join(tab.locator(".scene:visible").inner_text().split())
+                said = said.replace(" ".join(scene.question.text.split()), "")
+                figures = re.findall(r"\d+", said.replace(scene.title, ""))
+                assert {*figures} <= {*scene.question.choices}
+                places = tab.locator("[data-picture]:not([hidden]) [data-figure]:visible").all()
+                assert scene.at not in {one.get_attribute("data-figure") for one in places}
+                label = tab.locator("#pictures svg:visible").get_attribute("aria-label")
+                assert "pair" not in label
+                for name in (".flow", "#follow", "#output", "#map-0"):
+                    assert not tab.locator(name).first.is_visible()
+            tab.locator("#next").click(force=True)
+        assert asked > 2
+        tab.locator("#quiz").uncheck()
+        assert tab.locator("#map-0").is_visible()
 
 
 @pytest.mark.parametrize("name", ["counted", "failed"])
