@@ -1,0 +1,120 @@
+"""Mistakes of a first week, planted: each is led to, by check or by explain; the table is printed.
+
+``LINE`` stands for the line that is marked by a comment.
+"""
+
+from test_check import findings
+from test_engine import trace_of
+from test_explain import drawn
+
+from mapreduce.launch.run import load_job
+from mapreduce.tracing.report import report
+
+HEAD = "import time\nfrom mrjob.job import MRJob\n\nREAD = []\n\n\nclass Bikes(MRJob):\n"
+READS = "    def mapper(self, _, line):\n        name, minutes = line.split()\n        {}\n"
+SUMS = "    def reducer(self, name, minutes):\n        {}\n"
+YIELDS, ADDS = "yield name, int(minutes)", "yield name, sum(minutes)"
+
+#: A mistake: the mapper's and the reducer's last lines, who tells of it, by which law, and how.
+PLANTED = {
+    "a longest ride that is never forgotten": (
+        YIELDS,
+        "self.most = max(vars(self).get('most', 0), *minutes)  # here\n"
+        "        yield name, self.most",
+        ("check", "state", "self.most keeps what the last key left: LINE"),
+    ),
+    "a list in the class that grows": (
+        YIELDS,
+        "READ.extend(minutes)  # here\n        yield name, len(READ)",
+        ("check", "state", "READ keeps what the last key left: LINE"),
+    ),
+    "a share of what one pass has used up": (
+        YIELDS,
+        "top = max(minutes)\n        yield name, [top, sum(minutes)]  # here",
+        ("check", "iteration", "LINE reads them for the second time"),
+    ),
+    "an answer that nobody gets": (
+        YIELDS,
+        "longest = max(minutes)",
+        ("check", "repeat", "the reducer yielded nothing: bikes.py:12 has no yield"),
+    ),
+    "a pair without its key": (
+        "yield int(minutes)  # here",
+        ADDS,
+        ("check", "repeat", "LINE: mapper yielded 31, an int; expected a pair"),
+    ),
+    "a length of a stream": (
+        YIELDS,
+        "yield name, len(minutes)  # here",
+        ("check", "repeat", "LINE: "),
+    ),
+    "the time of day as a key": (
+        "yield time.time_ns(), int(minutes)",
+        ADDS,
+        ("check", "repeat", "With a second run the output is different"),
+    ),
+    "a list that other tasks do not see": (
+        "READ.append(line)\n        yield name, len(READ)",
+        "yield name, max(minutes)",
+        ("check", "processes", "With 3 map tasks in one process the output is different"),
+    ),
+    "the first value for the smallest": (
+        YIELDS,
+        "yield name, next(minutes)",
+        ("check", "values", "With values in the opposite order the output is different"),
+    ),
+    "nine that is more than thirty": (
+        "yield name, minutes",
+        "yield name, max(minutes)",
+        ("check", "sorting", "With texts of digits compared as numbers"),
+    ),
+    "numbers of a dict that come back as text": (
+        "yield name, {int(minutes): 1}",
+        "yield name, sum(key for each in minutes for key in each if key != str(key))",
+        ("check", "types", "With the very objects that the mapper yielded"),
+    ),
+    "a message that becomes a record": (
+        "print('read', name)\n        yield name, 1",
+        ADDS,
+        ("check", "printing", "A map task printed"),
+    ),
+    "a key for a value": (
+        "yield 1, name",
+        "yield name, len(set(minutes))",
+        ("explain", "", "There is one key, so one reducer does all the work"),
+    ),
+    "right: a dict as a key": ("yield {'name': name}, 1", "yield name['name'], sum(minutes)", None),
+    "right: a list of pairs": ("return [(name, int(minutes))]", ADDS, None),
+}
+LINES = "Zoo 31\nPort 7\nZoo 9\nPort 12\nZoo 54\nPort 40\n" * 4
+
+
+def told(path, source, expected):
+    """Who tells of a mistake, and whether it is told as it should be."""
+    path.write_text(source)
+    number = next((n for n, line in enumerate(source.splitlines(), 1) if "# here" in line), 0)
+    job, lines = load_job(str(path)), path.with_suffix(".txt")
+    lines.write_text(LINES)
+    if expected is None:
+        states = {one.state for one in findings(job, lines, ["types", "state", "values", "splits"])}
+        return "nobody", states == {"obeyed"}
+    command, law, text = expected
+    if command == "explain":
+        said, is_praised = " ".join(drawn(report(trace_of(job, lines))).split()), False
+    else:
+        found = findings(job, lines, [law])
+        said = " ".join(f"{one.text} {one.law.mend}" for one in found)
+        is_praised = not {"broken", "warning"} & {one.state for one in found}
+    return command, text.replace("LINE", f"bikes.py:{number}") in said and not is_praised
+
+
+def test_each_mistake_is_led_to_its_line(tmp_path, capsys):
+    rows = []
+    for number, (name, (mapper, reducer, expected)) in enumerate(PLANTED.items()):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        source = HEAD + READS.format(mapper) + "\n" + SUMS.format(reducer)
+        rows.append((name, *told(folder / "bikes.py", source, expected)))
+    with capsys.disabled():
+        print(*(f"{name:<42}{who:<9}{ok}" for name, who, ok in rows), sep="\n")
+    assert [name for name, _, ok in rows if not ok] == []
