@@ -42,6 +42,9 @@ LIMIT = 300.0
 #: A number that is a key of a dictionary.
 _NUMBERED = re.compile(r"(?<=[{ ])(-?[0-9][0-9.e+-]*)(?=: )")
 
+#: A float with all of its digits, and the length of one that a person would write.
+_LONG, _SHORT = re.compile(r"-?\d+\.\d{14,}"), 9
+
 #: Keys of which a counter-example shows the values.
 _SHOWN_KEYS = 3
 
@@ -293,8 +296,11 @@ class Checker:
         return Finding(law, state, text, law.reference_name, name, difference, lines, total)
 
     def _test_types(self, law: Law) -> Finding:
-        found = self._test(law)
-        keys = _keys_of_dicts(self._trace(REFERENCE)) if found.difference else None
+        found, trace = self._test(law), self._trace(REFERENCE)
+        if found.state == "obeyed" and (key := _rounded_key(trace)):
+            text = f"A key is written {key}: it carries the error of a rounding."
+            return Finding(replace(law, mend=laws.ROUNDED), "warning", text)
+        keys = _keys_of_dicts(trace) if found.difference else None
         mend = f"{laws.DICTS.format(*keys)} {law.mend}" if keys else law.mend
         return replace(found, law=replace(law, mend=mend))
 
@@ -384,6 +390,12 @@ class Checker:
                     return Finding(law, "broken", text)
         return Finding(law, "obeyed", "They printed nothing.")
 
+    def _only_key(self) -> summary.Key | None:
+        """The key of all records that the first step's reducers get, if they are many."""
+        step = self._trace(replace(REFERENCE, maps=4, reducers=4, passes=1)).steps[0]
+        keys = summary.keys_of(step) if step.reducers else []
+        return keys[0] if len(keys) == 1 and keys[0].records >= _LEAST_KEYS else None
+
     def _test_skew(self, law: Law) -> Finding:
         many: list[Any] = []
         for how in (REFERENCE, replace(REFERENCE, maps=4, reducers=4, passes=1)):
@@ -402,6 +414,9 @@ class Checker:
                     "fast as on one."
                 )
                 return Finding(law, "warning", text)
+        if not many and (one := self._only_key()):
+            text = f"The key {one.shown.text} has all {one.records:,} records. Is it the key that "
+            return Finding(law, "warning", f"{text}was meant? One reducer does all the work.")
         if not many:
             few = f"no step has {_LEAST_KEYS} keys or more"
             return Finding(law, "skipped", f"Not tested, because {few}.")
@@ -437,6 +452,16 @@ def _keys_of_dicts(trace: Trace) -> tuple[str, str] | None:
     got = {value.text for group in groups for value in group.values}
     pairs = ((text, _NUMBERED.sub(r"'\1'", text)) for text in sent)
     return next((pair for pair in pairs if pair[0] != pair[1] and pair[1] in got), None)
+
+
+def _rounded_key(trace: Trace) -> str:
+    """The first key with a float that differs by its last digits from a short one; else ""."""
+    tasks = [task for step in trace.steps for task in step.reduces]
+    for raw in (group.raw for task in tasks for group in task.groups):
+        for text in _LONG.findall(raw):
+            if len(f"{float(text):.12g}") < _SHORT:
+                return text_of(raw)
+    return ""
 
 
 def _run_seeded(seed: str, *given: Any) -> Outcome:

@@ -227,6 +227,12 @@ DICTS = (
     "pairs instead, [*counts.items()]."
 )
 
+#: Keys that are floats.
+ROUNDED = (
+    "Round what is a key, round(x, 2), or count in whole numbers: cents instead of euros. Else two "
+    "ways to compute one amount make two keys of it."
+)
+
 #: What a step keeps of a key is found by two runs in which other keys are not known, or later.
 ALONE = {FRESH: "each key in a reducer of its own", REVERSED: "the keys in the opposite order"}
 

@@ -284,7 +284,7 @@ def _sort(step: Step, prefix: str) -> Section:
     order = "as text, byte by byte" if "Comparator" not in step.partitioner else "as the job says"
     text = (
         f"Each reducer sorts its pairs by their keys, {order}, so that equal keys lie together. It "
-        "is called once for each key. The values of a key come in no order that can be relied on."
+        "is called once for each key. Its values come in any order, unless the job has them sorted."
     )
     sent = [one for each in step.maps for one in each.sent if one.part == task.number]
     first, last = (sent[0].key.text, task.groups[0].key.text) if task.groups else ("", "")
