@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from mapreduce.tracing import laws, outcomes, summary
 from mapreduce.tracing.engine import TracingRunner, tracing
 from mapreduce.tracing.keeping import EVERY_STEP, WATCHED
 from mapreduce.tracing.laws import COMBINED, FOLLOWING, LAWS, REFERENCE, RUNS, Law
-from mapreduce.tracing.model import Line, Trace
+from mapreduce.tracing.model import Line, Record, Step, Trace
 from mapreduce.tracing.outcomes import WORDS, Degree, Difference, Outcome, compare
 from mapreduce.tracing.remarks import advice
 from mapreduce.tracing.showing import text_of
@@ -246,6 +247,11 @@ class Checker:
         finding = self._differs(law, degree, name, _compared(*traces, how), items)
         if how.alone:
             finding = self._blamed(finding, traces[0], items, how.alone[0])
+        elif law.name != "iteration":
+            parts = ("combiner",) if law.name == "combiner" else ("mapper", "combiner", "reducer")
+            place = _first_other(*traces, parts)
+            text = f"{finding.text} It begins at {place}." if place else finding.text
+            finding = replace(finding, text=text)
         return replace(finding, values=_received(*traces) if law.shows_values else ([], []))
 
     def _behind(self, law: Law, how: Variation) -> list[Item]:
@@ -386,7 +392,9 @@ class Checker:
             for task in (*step.maps, *step.reduces):
                 if task.printed:
                     first = task.printed.strip().partition("\n")[0]
-                    text = f"A {task.kind} task printed {first!r:.80}."
+                    methods = step.codes("mapper" if task.kind == "map" else "reducer")
+                    place = next(filter(None, (one.line_with("print(") for one in methods)), "")
+                    text = f"A {task.kind} task printed {first!r:.80}{place and f': {place}'}."
                     return Finding(law, "broken", text)
         return Finding(law, "obeyed", "They printed nothing.")
 
@@ -421,6 +429,31 @@ class Checker:
             few = f"no step has {_LEAST_KEYS} keys or more"
             return Finding(law, "skipped", f"Not tested, because {few}.")
         return Finding(law, "obeyed", "No key stands out.")
+
+
+def _first_other(here: Trace, there: Trace, parts: Sequence[str]) -> str:
+    """The line that yielded the first pair which only one of two runs has, or its method's."""
+    place = ""
+    for steps in zip(here.steps, there.steps, strict=False):
+        for part in parts:
+            sides = [[*_yielded(step, part)] for step in steps]
+            known = [Counter(one.line for one in side) for side in sides]
+            others = [
+                one
+                for side, lines in zip(sides, known[::-1], strict=True)
+                for one in side
+                if not lines[one.line]
+            ]
+            place = next((one.place for one in steps[0].methods if one.part == part), "")
+            if others:
+                file, at = place.partition(":")[0], others[0].at
+                return f"{file}:{at}" if file and at else place
+    return place
+
+
+def _yielded(step: Step, part: str) -> Iterator[Record]:
+    for task in step.reduces if part == "reducer" else step.maps:
+        yield from (task.combined or []) if part == "combiner" else task.outputs
 
 
 def _changed(law: Law, parts: dict[str, Any]) -> Law:

@@ -145,6 +145,11 @@ class Method:
     source: list[str] = field(default_factory=list)
     first: int = 0
 
+    def line_with(self, text: str) -> str:
+        """The first line of the code that holds a text, as ``my_job.py:12``; else ""."""
+        found = (number for number, line in enumerate(self.source, self.first) if text in line)
+        return f"{self.place.partition(':')[0]}:{number}" if (number := next(found, 0)) else ""
+
 
 @dataclass
 class Step:
