@@ -432,7 +432,10 @@ class Checker:
 
 
 def _first_other(here: Trace, there: Trace, parts: Sequence[str]) -> str:
-    """The line that yielded the first pair which only one of two runs has, or its method's."""
+    """The line that yielded the first pair which only one of two runs has, or its method's.
+
+    Where there is but one part that it may be, and its pairs are equal, that is to blame.
+    """
     place = ""
     for steps in zip(here.steps, there.steps, strict=False):
         for part in parts:
@@ -448,7 +451,7 @@ def _first_other(here: Trace, there: Trace, parts: Sequence[str]) -> str:
             if others:
                 file, at = place.partition(":")[0], others[0].at
                 return f"{file}:{at}" if file and at else place
-    return place
+    return place if len(parts) == 1 else ""
 
 
 def _yielded(step: Step, part: str) -> Iterator[Record]:

@@ -44,19 +44,19 @@ PLANTED = {
         ("check", "repeat", "LINE: mapper yielded 31, an int; expected a pair"),
     ),
     "the time of day as a key": (
-        "yield time.time_ns(), int(minutes)",
+        "yield time.time_ns(), int(minutes)  # here",
         ADDS,
-        ("check", "repeat", "With a second run the output is different"),
+        ("check", "repeat", "With a second run the output is different. It begins at LINE"),
     ),
     "a list that other tasks do not see": (
-        "READ.append(line)\n        yield name, len(READ)",
+        "READ.append(line)\n        yield name, len(READ)  # here",
         "yield name, max(minutes)",
-        ("check", "processes", "With 3 map tasks in one process the output is different"),
+        ("check", "processes", "in one process the output is different. It begins at LINE"),
     ),
     "the first value for the smallest": (
         YIELDS,
-        "yield name, next(minutes)",
-        ("check", "values", "With values in the opposite order the output is different"),
+        "yield name, next(minutes)  # here",
+        ("check", "values", "opposite order the output is different. It begins at LINE"),
     ),
     "nine that is more than thirty": (
         "yield name, minutes",
