@@ -100,8 +100,9 @@ class MRStep(mrjob.step.MRStep):
     def description(self, step_num: int = 0) -> dict[str, Any]:
         """The description of the step for runners."""
         description: dict[str, Any] = super().description(step_num)
-        if self.mapper_batch is not None:
-            description["mapper"]["batch"] = True
+        for kind in ("mapper", "reducer"):
+            if getattr(self, f"{kind}_batch") is not None:
+                description[kind]["batch"] = True
         return description
 
 

@@ -314,7 +314,7 @@ class Checker:
         variations = [
             (name, replace(REFERENCE, alone=(number, kind)))
             for number, step in enumerate(self._runner._get_steps())
-            if "reducer" in step and not self._runner.has_own_order(number)
+            if "reducer" in step and not self._runner.takes_keys_together(number)
             for kind, name in laws.ALONE.items()
         ]
         return self._test(replace(law, variations=variations))

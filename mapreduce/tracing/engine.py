@@ -23,6 +23,7 @@ import mapreduce.job  # noqa: F401  (makes mrjob import, and teaches it our runn
 from mrjob.job import MRJob  # isort: skip
 
 from mapreduce.errors import UsageError
+from mapreduce.job.calls import is_overridden
 from mapreduce.launch import run as launch
 from mapreduce.runners.parallel.partition import REDUCES, Partitioning, jobconf_number
 from mapreduce.runners.parallel.records import Split
@@ -186,11 +187,13 @@ class TracingRunner(ParallelMRJobRunner):
         """The reducers that a step itself asks for; 0 if it does not say."""
         return jobconf_number(self._jobconf_for_step(number), *REDUCES) or 0
 
-    def has_own_order(self, number: int) -> bool:
-        """Whether a step divides or sorts keys itself, so that neighbours may belong together."""
+    def takes_keys_together(self, number: int) -> bool:
+        """Whether a step divides or sorts keys itself, or takes a batch of them at a time."""
         found = self._partitioning(number, Variation())
         is_own = found.fields is not None and not self._sort_values
-        return is_own or bool(found.order) or found.key_fields > 1
+        is_batch = "batch" in self._get_step(number).get("reducer", {})
+        is_batch = is_batch or is_overridden(self._mrjob_cls, "reducer")
+        return is_batch or is_own or bool(found.order) or found.key_fields > 1
 
     def _partitioning(self, number: int, how: Variation) -> Partitioning:
         reducers = max(1, self._reducers(number, how))

@@ -52,9 +52,9 @@ def _gathers(runner: Any) -> str:
 
 def _knows_keys(runner: Any) -> str:
     steps = [step.get("reducer", {}) for step in runner._get_steps()]
-    own = [runner.has_own_order(number) for number, step in enumerate(steps) if step]
+    own = [runner.takes_keys_together(number) for number, step in enumerate(steps) if step]
     if own and all(own):
-        return "it divides or sorts keys itself, so that neighbours may belong together"
+        return "keys may belong together: it divides or sorts them itself, or takes many at once"
     return _reduces(runner)
 
 

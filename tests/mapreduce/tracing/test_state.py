@@ -175,7 +175,7 @@ class Partitioned(Kept):
 def test_keys_that_belong_together_are_not_kept_apart(write):
     (found,) = findings(Partitioned, write(LINES, "sums.txt"), ["state"])
     assert found.state == "skipped"
-    assert "neighbours may belong together" in found.text
+    assert "keys may belong together" in found.text
 
 
 class FirstComer(MRJob):
