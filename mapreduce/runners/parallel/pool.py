@@ -6,6 +6,7 @@ worker, up to a limit. A task that raises is not tried again, since it would rai
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -26,6 +27,8 @@ from mapreduce import compat
 from mapreduce.errors import GradreduceError
 from mapreduce.runners.parallel import spawn, worker
 from mapreduce.support import signals
+
+log = logging.getLogger("mrjob.parallel")
 
 #: Tasks that a warm worker has at once: one runs, one waits, so that it never idles.
 _QUEUE = 2
@@ -82,8 +85,6 @@ class WorkerPool:
         self.start_method = start_method
         #: A folder that is removed when the pool is closed. On the disk: tasks may write much.
         self.scratch = _private_folder(Path(tempfile.gettempdir()))
-        #: How often a worker died and its task was tried again.
-        self.retries = 0
         self._started = 0
         self._workers: list[_Worker] = []
         self._job = 0
@@ -220,23 +221,30 @@ class WorkerPool:
         one.process.kill()
         status = one.process.wait()
         running, *queued = one.queue
-        log = _tail(one.stderr)
+        written = _tail(one.stderr)
         self._forget(one)
         waiting.extendleft(reversed(queued))
         attempt = running["attempt"] + 1
+        reason = _status(status)
+        if one.silent:
+            reason = f"this program: it gave no sign of life for {one.silent:g} s"
         if attempt >= attempts:
-            reason = f"{_status(status)}. Is there enough memory?"
-            if one.silent:
-                reason = f"this program: it gave no sign of life for {one.silent:g} s"
+            advice = "" if one.silent else ". Is there enough memory?"
             raise TaskError(
                 f"{describe(running)} failed: its worker was killed {attempt} times, last by "
-                f"{reason}",
+                f"{reason}{advice}",
                 running,
                 None,
-                log,
+                written,
                 None,
             )
-        self.retries += 1
+        log.warning(
+            "%s: its worker was killed by %s; attempt %d of %d begins",
+            describe(running),
+            reason,
+            attempt + 1,
+            attempts,
+        )
         waiting.appendleft({**running, "attempt": attempt})
 
     def _stop(self, one: _Worker) -> None:
