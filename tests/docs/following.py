@@ -7,7 +7,7 @@ from test_readme import ROOT, shell
 
 _BLOCK = re.compile(r"^```(sh|text|python)\n(.*?)^```$", re.M | re.S)
 _EXCERPT = re.compile(r"^<!-- (\S+\.py) -->\n```python\n(.*?)^```$", re.M | re.S)
-_NAMED = re.compile(r"# (\w+\.py)\n")
+_NAMED = re.compile(r"# ([\w/]+\.py)\n")
 
 
 def follow(page: Path, folder: Path) -> list[str]:
@@ -29,9 +29,10 @@ def follow(page: Path, folder: Path) -> list[str]:
                 assert any(shown == line.rstrip() for line in lines), (shown, printed)
         elif name := _NAMED.match(block):
             # Whatever a test has compiled of an older one.
-            for old in folder.glob(f"__pycache__/{Path(name[1]).stem}.*"):
+            file = folder / name[1]
+            for old in file.parent.glob(f"__pycache__/{file.stem}.*"):
                 old.unlink()
-            (folder / name[1]).write_text(block)
+            file.write_text(block)
             written.append(name[1])
     return written
 

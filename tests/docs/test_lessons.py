@@ -5,18 +5,54 @@ from itertools import pairwise
 
 import pytest
 from following import excerpts, follow
-from test_readme import ROOT
+from test_readme import ROOT, blocks, shell
+
+from mapreduce.tracing.laws import LAWS
 
 LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))
 
 
+def kept(folder, page):
+    """Files of a clone that do not belong to a lesson, with the moments at which they changed."""
+    own = {folder / "lessons" / name for name in (page.stem[:2], "digits")}
+    return {
+        path: path.stat().st_mtime_ns
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink() and not own & {*path.parents}
+    }
+
+
+def do(page, folder):
+    """Follow a lesson, which leaves alone what is not its own; returns files that it names."""
+    before = kept(folder, page)
+    written = follow(page, folder)
+    assert kept(folder, page) == before, page.stem
+    return written
+
+
 @pytest.mark.slow
-def test_commands_in_order(tmp_path):
-    """All lessons in one clone, one after the other."""
-    for page in LESSONS:
-        answers = follow(page, tmp_path)
-        # That lesson's answer is commands.
-        assert len(answers) == (page.stem != "10_training"), page.stem
+@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
+def test_commands(page, tmp_path):
+    """Each lesson in a clone of its own: none needs what another has left."""
+    # That lesson's answer is commands.
+    assert do(page, tmp_path) or page.stem == "10_training"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("order", [1, -1], ids=["in order", "in reverse"])
+def test_all_in_one_clone_and_twice(order, tmp_path):
+    """Nothing that a page leaves behind is in the way of another, nor of itself."""
+    for name in ("jobs", "tests"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    (tmp_path / "word_count.py").write_text(blocks("python")[0])
+    first, check, table, training = blocks("sh")
+    readme = [first, f"! {check}", table, "gradreduce data digits data\n", training]
+    explain = blocks("sh", (ROOT / "docs" / "explain.md").read_text())
+    others = [(shell, line) for line in "".join([*readme, *explain]).splitlines()]
+    lessons = [(do, page) for page in [*LESSONS, *LESSONS][::order]]
+    before, after = [lessons, others][::order]
+    for way, what in [*before, *after]:
+        way(what, tmp_path)
 
 
 @pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
@@ -41,10 +77,15 @@ def test_each_has_one_exercise_with_a_hidden_answer(page):
     assert "```" not in rest
 
 
-def test_each_names_the_next_and_there_are_twelve():
-    assert len(LESSONS) == 12
+def test_each_names_the_next_and_there_are_fifteen():
+    assert len(LESSONS) == 15
     for page, following in pairwise(LESSONS):
         assert f"({following.name})" in page.read_text()
+
+
+def test_the_last_names_every_law():
+    table = re.findall(r"^\| `(\w+)`", LESSONS[-1].read_text(), re.M)
+    assert table == [law.name for law in LAWS]
 
 
 def test_links_point_to_files():
