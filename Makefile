@@ -19,9 +19,9 @@ install: $(VENV)/.demo
 demo: $(VENV)/.demo
 	@$(BIN)/python -m benchmarks.demo
 
-# The notebooks of docs/notebooks, in a browser.
+# The notebooks of docs/notebooks, in a browser. Their cells call gradreduce.
 notebook: $(VENV)/.notebook
-	$(BIN)/jupyter notebook $(if $(filter 0,$(shell id -u)),--allow-root) docs/notebooks
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter notebook $(if $(filter 0,$(shell id -u)),--allow-root) docs/notebooks
 
 # A few cases of each test that is not slow (tests/quick.py chooses). Of
 # these and of all tests, those on a real Hadoop need Java and Maven, and are skipped without.

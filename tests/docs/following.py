@@ -5,9 +5,16 @@ from pathlib import Path
 
 from test_readme import ROOT, shell
 
-_BLOCK = re.compile(r"^```(sh|text|python)\n(.*?)^```$", re.M | re.S)
+BLOCK = re.compile(r"^```(sh|text|python)\n(.*?)^```$", re.M | re.S)
 _EXCERPT = re.compile(r"^<!-- (\S+\.py) -->\n```python\n(.*?)^```$", re.M | re.S)
-_NAMED = re.compile(r"# ([\w/]+\.py)\n")
+NAMED = re.compile(r"# ([\w/]+\.py)\n")
+
+
+def clone(folder: Path) -> None:
+    """Make a folder look like a clone to the commands of a page; it may be written to."""
+    for name in ("jobs", "README.md", "tests"):
+        if not (folder / name).exists():
+            (folder / name).symlink_to(ROOT / name)
 
 
 def follow(page: Path, folder: Path) -> list[str]:
@@ -16,18 +23,16 @@ def follow(page: Path, folder: Path) -> list[str]:
     ``sh`` are commands, ``text`` are lines that those of the block before print, in their order. A
     ``python`` block whose first line is a file's name is written into that file.
     """
-    for name in ("jobs", "README.md"):
-        if not (folder / name).exists():
-            (folder / name).symlink_to(ROOT / name)
+    clone(folder)
     printed, written = "", []
-    for kind, block in _BLOCK.findall(page.read_text()):
+    for kind, block in BLOCK.findall(page.read_text()):
         if kind == "sh":
             printed = "".join(shell(line, folder) for line in block.splitlines())
         elif kind == "text":
             lines = iter(printed.splitlines())
             for shown in block.splitlines():
                 assert any(shown == line.rstrip() for line in lines), (shown, printed)
-        elif name := _NAMED.match(block):
+        elif name := NAMED.match(block):
             # Whatever a test has compiled of an older one.
             file = folder / name[1]
             for old in file.parent.glob(f"__pycache__/{file.stem}.*"):

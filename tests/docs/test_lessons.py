@@ -4,7 +4,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from following import excerpts, follow
+from following import clone, excerpts, follow
 from test_readme import ROOT, blocks, shell
 
 from mapreduce.tracing.laws import LAWS
@@ -42,8 +42,7 @@ def test_commands(page, tmp_path):
 @pytest.mark.parametrize("order", [1, -1], ids=["in order", "in reverse"])
 def test_all_in_one_clone_and_twice(order, tmp_path):
     """Nothing that a page leaves behind is in the way of another, nor of itself."""
-    for name in ("jobs", "tests"):
-        (tmp_path / name).symlink_to(ROOT / name)
+    clone(tmp_path)
     (tmp_path / "word_count.py").write_text(blocks("python")[0])
     first, check, table, training = blocks("sh")
     readme = [first, f"! {check}", table, "gradreduce data digits data\n", training]

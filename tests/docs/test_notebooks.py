@@ -3,11 +3,15 @@
 import ast
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
 import pytest
+from following import BLOCK, NAMED, clone
 from test_readme import PATH, ROOT
+
+from programs import PATIENCE
 
 nbformat = pytest.importorskip("nbformat", reason="needs nbclient: pip install -e '.[test]'")
 nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install -e '.[test]'")
@@ -31,7 +35,7 @@ def executed(path, folder, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(folder))
     notebook = nbformat.read(path, as_version=4)
     client = nbclient.NotebookClient(
-        notebook, timeout=120, resources={"metadata": {"path": str(folder)}}
+        notebook, timeout=PATIENCE, resources={"metadata": {"path": str(folder)}}
     )
     client.execute(env=dict(os.environ))
     return notebook
@@ -95,8 +99,52 @@ def test_training(tmp_path, monkeypatch):
     assert int(errors) < 72
 
 
+@pytest.fixture
+def lesson_notebooks(monkeypatch):
+    """The program that makes them."""
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    import lesson_notebooks
+
+    return lesson_notebooks
+
+
+def test_those_of_lessons_are_made_of_their_pages(lesson_notebooks):
+    assert len(lesson_notebooks.PAGES) == 8
+    for page in lesson_notebooks.PAGES:
+        path, text = lesson_notebooks.written(page)
+        assert path.read_text() == text, "run: python docs/lesson_notebooks.py"
+        cells = [cell.source for cell in nbformat.read(path, as_version=4).cells]
+        typed = [cell.partition("\n")[2] for cell in cells if cell.startswith("%%")]
+        blocks = BLOCK.findall(page.read_text())
+        assert typed == [
+            block.rstrip() for kind, block in blocks if kind == "sh" or NAMED.match(block)
+        ]
+
+
+# `make test-all` runs the first of them, `make test-long` the others.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "number", [0, *(pytest.param(n, marks=pytest.mark.long) for n in range(1, 8))]
+)
+def test_those_of_lessons_print_what_their_pages_say(
+    number, lesson_notebooks, tmp_path, monkeypatch
+):
+    page = lesson_notebooks.PAGES[number]
+    clone(tmp_path)
+    notebook = executed(lesson_notebooks.written(page)[0], tmp_path, monkeypatch)
+    outputs = [one for cell in notebook.cells for one in cell.get("outputs", [])]
+    # A notebook shows colours.
+    text = re.sub(r"\x1b\[[\d;]*m", "", "".join(one.get("text", "") for one in outputs))
+    printed = {line.rstrip() for line in text.splitlines()}
+    for kind, block in BLOCK.findall(page.read_text()):
+        if kind == "text":
+            assert {*block.splitlines()} <= printed
+    pages = re.findall(r"--html (\S+)", page.read_text())
+    assert len(pages) == sum("<iframe" in str(one.get("data")) for one in outputs)
+
+
 def test_none_holds_outputs():
-    assert len(NOTEBOOKS) == 3
+    assert len(NOTEBOOKS) == 11
     for path in NOTEBOOKS:
         for cell in nbformat.read(path, as_version=4).cells:
             assert not cell.get("outputs"), Path(path).name
