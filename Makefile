@@ -21,7 +21,8 @@ demo: $(VENV)/.demo
 
 # The notebooks of docs/notebooks, in a browser. Their cells call gradreduce.
 notebook: $(VENV)/.notebook
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter notebook $(if $(filter 0,$(shell id -u)),--allow-root) docs/notebooks
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter notebook $(if $(filter 0,$(shell id -u)),--allow-root) \
+	    --JupyterNotebookApp.default_url=/tree/docs/notebooks
 
 # A few cases of each test that is not slow (tests/quick.py chooses). Of
 # these and of all tests, those on a real Hadoop need Java and Maven, and are skipped without.
