@@ -72,7 +72,8 @@ def _target(name: str) -> str:
 def _rungs() -> str:
     """All jobs, whole."""
     folder = ROOT / "jobs"
-    paths = [*sorted(folder.glob("*.py")), *sorted((folder / "wrong").glob("*.py"))]
+    patterns = ("*.py", "wrong/*.py", "exercises/*/*.py")
+    paths = [path for pattern in patterns for path in sorted(folder.glob(pattern))]
     parts = ["\n## All files\n"]
     for path in paths:
         name = str(path.relative_to(folder).with_suffix(""))

@@ -1,5 +1,6 @@
 """Every command of docs/lessons works as it stands there, and prints what the page says."""
 
+import ast
 import re
 from itertools import pairwise
 
@@ -10,6 +11,9 @@ from test_readme import ROOT, blocks, shell
 from mapreduce.tracing.laws import LAWS
 
 LESSONS = sorted((ROOT / "docs" / "lessons").glob("*.md"))
+
+#: Lessons whose exercise is a question.
+UNCHECKED = {"10", "13", "14", "15"}
 
 
 def kept(folder, page):
@@ -36,6 +40,10 @@ def test_commands(page, tmp_path):
     """Each lesson in a clone of its own: none needs what another has left."""
     # That lesson's answer is commands.
     assert do(page, tmp_path) or page.stem == "10_training"
+    for command in re.findall(
+        r"^`(gradreduce check .* --exercise \S+)` says", page.read_text(), re.M
+    ):
+        assert "The answer is right." in shell(command, tmp_path)
 
 
 @pytest.mark.long
@@ -74,6 +82,17 @@ def test_each_has_one_exercise_with_a_hidden_answer(page):
     assert "```sh\n" in answer
     assert "```text\n" in answer
     assert "```" not in rest
+
+
+@pytest.mark.parametrize("page", LESSONS, ids=lambda page: page.stem)
+def test_each_says_how_to_check_its_exercises(page):
+    text, number = page.read_text(), page.stem[:2]
+    held = sorted((ROOT / "jobs" / "exercises").glob(f"{number}*"))
+    command = rf"^`gradreduce check lessons/{number}/\w+\.py --exercise {int(number)}` says"
+    assert bool(held) == bool(re.search(command, text, re.M)) == (number not in UNCHECKED)
+    for one in held[1:]:
+        task = ast.get_docstring(ast.parse((one / "exercise.py").read_text())).splitlines()[0]
+        assert f"- [{one.name}](../../jobs/exercises/{one.name}/exercise.py): {task}\n" in text
 
 
 def test_each_names_the_next_and_there_are_fifteen():
