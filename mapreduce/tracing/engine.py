@@ -72,6 +72,8 @@ class TracingRunner(ParallelMRJobRunner):
         for number, step in enumerate(self._get_steps()):
             self._check(step, number)
         self._prepare()
+        # Made by a fork it would be left: this process removes what it knows of.
+        self._get_local_tmp_dir()
 
     def _check(self, step: dict[str, Any], number: int) -> None:
         name = f"step {number + 1} of {self._num_steps()}"
