@@ -61,7 +61,8 @@ _STRESS: dict[str, dict[str, Any]] = {
     "reducers": {"reducers": 2},
 }
 
-_HERE = replace(REFERENCE, together=True)
+#: All in one process.
+HERE = replace(REFERENCE, together=True)
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Question:
     text: str
     cases: list[tuple[str, Lines]]
     laws: Sequence[str]
-    solver: TracingRunner | None = None
+    solver: Any = None
     known: Outcome = field(default_factory=lambda: Outcome([]))
     name: str = "the reference"
     place: str = ""
@@ -86,10 +87,13 @@ class Question:
 
 
 class Answers:
-    """Tests a job on a question."""
+    """Tests a job, which a :class:`TracingRunner` runs, on a question.
+
+    ``smallest`` are the lines on which the answer is wrong.
+    """
 
     def __init__(
-        self, runner: TracingRunner, asked: Question, given: Sequence[Any], options: dict[str, Any]
+        self, runner: Any, asked: Question, given: Sequence[Any], options: dict[str, Any]
     ) -> None:
         self._runner, self._asked, self._solver = runner, asked, asked.solver
         self._given, self._tries = given, options["shrink"]
@@ -97,6 +101,7 @@ class Answers:
         self._end = time.monotonic() + self._limit
         self._laws = {*(options["laws"] or asked.laws), *_ALWAYS}
         self._how = REFERENCE
+        self.smallest: Lines = []
 
     def findings(self) -> Iterator[Finding]:
         """The answer, then each law, then the cost if the answer is right."""
@@ -121,7 +126,7 @@ class Answers:
         asked = self._asked
         if not self._solver:
             return [asked.known]
-        expected = _run_all(self._solver, [lines for _, lines in asked.cases], _HERE)
+        expected = _run_all(self._solver, [lines for _, lines in asked.cases], HERE)
         for (name, _), found in zip(asked.cases, expected, strict=True):
             if found.failure:
                 raise DataError(f"{asked.place}: the reference fails on {name}: {found.error}")
@@ -160,12 +165,14 @@ class Answers:
             if time.monotonic() > self._end or not self._solver:
                 return False
             part = [[line for n, line in some if n == number] for number in range(len(lines))]
-            right, other = Outcome.of(self._solver.trace(_HERE, part)), self._run(part)
+            right, other = Outcome.of(self._solver.trace(HERE, part)), self._run(part)
             is_same = not right.failure and (other.failure and other.failure.kind) == kind
             is_found = is_same and not self._is_answer(right, other)
-            least = (right, other) if is_found else least
+            if is_found:
+                least, self.smallest = (right, other), part
             return is_found
 
+        self.smallest = lines
         if not _is_stuck(found):
             items = shrink(items, shows, self._tries)
         difference, mend, failure = compare(*least), ANSWER.mend, least[1].failure
@@ -194,11 +201,14 @@ class Answers:
         if not (changes and inputs):
             return None
         with contextlib.suppress(ProcessLost):
-            changed = _run_all(self._runner, inputs, replace(_HERE, **changes))
+            changed = self._run_all(inputs, replace(HERE, **changes))
             for lines, here, there in zip(inputs, seen[1:], changed, strict=True):
                 if any(lines) and compare(here, there).degree > Degree.DIGITS:
                     return lines
         return None
+
+    def _run_all(self, inputs: Sequence[Lines], how: Variation) -> list[Outcome]:
+        return _run_all(self._runner, inputs, how)
 
     def _lawful(self, first: Lines | None) -> Iterator[Finding]:
         """What is found about laws: on an input that shows that one is broken, or the example."""
@@ -223,7 +233,7 @@ class Answers:
                 self._hold(self._solver, finding.law.name, lines)
             yield finding
 
-    def _hold(self, solver: TracingRunner, law: str, lines: Lines) -> None:
+    def _hold(self, solver: Any, law: str, lines: Lines) -> None:
         """Raise a DataError if the reference breaks a law, too."""
         for found in Checker(solver, "", (), 0, lines=lines).findings([law]):
             if found.state == "broken" and law in self._laws:
@@ -234,7 +244,7 @@ class Answers:
 
     # The cost
 
-    def _cost(self, solver: TracingRunner) -> Finding:
+    def _cost(self, solver: Any) -> Finding:
         runs = (one.trace(COMBINED, self._asked.cases[0][1]) for one in (self._runner, solver))
         (pairs, size), (needed, least) = map(_shuffled, runs)
         most = self._asked.cost
@@ -270,7 +280,6 @@ def _shuffled(trace: Trace) -> tuple[int, int]:
 def check(target: str, exercise: Exercise, seed: int, options: dict[str, Any]) -> Iterator[Finding]:
     """Test a job's answer to an exercise; raises what ``tracing`` does, and DataError."""
     given = [*exercise.arguments, *map(str, exercise.shown)]
-    cases = exercise.inputs(seed)
     size = options["time_limit"], _ALL_LINES
     files = {Path(target).resolve(), Path(target.rpartition(":")[0]).resolve()}
     # A teacher who checks the reference itself sees why it breaks a law.
@@ -279,12 +288,18 @@ def check(target: str, exercise: Exercise, seed: int, options: dict[str, Any]) -
         "is_held": exercise.file.resolve() not in files,
     }
     with tracing(exercise.job, given, *size) as solver, tracing(target, given, *size) as runner:
-        named = [("the example", solver.input[1])]
-        for case in cases:
-            named.append((f"the input {case.name!r}", [_numbered(lines) for lines in case.files]))
         ways |= {name: getattr(exercise, name) for name in ("cost", "tolerance", "ordered")}
-        asked = Question(exercise.text, named, exercise.laws, solver, **ways)
+        asked = Question(exercise.text, named_cases(exercise, seed), exercise.laws, solver, **ways)
         yield from Answers(runner, asked, (target, given), options).findings()
+
+
+def named_cases(exercise: Exercise, seed: int) -> list[tuple[str, Lines]]:
+    """The inputs of an exercise as a job reads them, and what they are called in a sentence."""
+    texts = [path.read_bytes().decode("utf-8", "surrogateescape") for path in exercise.shown]
+    shown = [text.removesuffix("\n").split("\n") if text else [] for text in texts]
+    named = {"the example": shown}
+    named |= {f"the input {case.name!r}": case.files for case in exercise.inputs(seed)}
+    return [(name, [_numbered(lines) for lines in files]) for name, files in named.items()]
 
 
 def _numbered(lines: Sequence[str]) -> list[Line]:

@@ -29,6 +29,9 @@ _DATA = _JOBS / "data"
 
 FILE = "exercise.py"
 
+#: Where the exercises of the lessons are.
+FOLDER = _JOBS / "exercises"
+
 #: Inputs that are too many: a generator without an end.
 _MOST = 1000
 
@@ -120,7 +123,7 @@ class Exercise:
 def known() -> dict[str, Path]:
     """The folders of the lessons' exercises, by their names: ``4``, ``4b``."""
     found = {}
-    for path in (_JOBS / "exercises").glob(f"*/{FILE}"):
+    for path in FOLDER.glob(f"*/{FILE}"):
         if name := re.match(r"0*(\d+)([a-z]?)_", path.parent.name):
             found[int(name[1]), name[2]] = path.parent
     return {f"{number}{letter}": found[number, letter] for number, letter in sorted(found)}

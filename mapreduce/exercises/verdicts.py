@@ -18,7 +18,7 @@ class View(verdicts.View):
         broken = [finding for finding in others if finding.state == "broken"]
         warnings = [finding for finding in others if finding.state == "warning"]
         shown = [answer] * (answer.state == "broken") + broken[:1]
-        terminal.show(self._console, map(_section, shown or warnings))
+        terminal.show(self._console, map(section, shown or warnings))
         self._console.print()
         if skipped := [finding.law.name for finding in others if finding.state == "skipped"]:
             self._say(f"Not tested: {', '.join(skipped)}.", "dim")
@@ -43,7 +43,7 @@ def verdict(findings: Sequence[Finding]) -> str:
     return "The answer is right." + f" Look at: {', '.join(warnings)}." * bool(warnings)
 
 
-def _section(finding: Finding) -> Section:
+def section(finding: Finding) -> Section:
     """A finding in full; of a wrong answer, both outputs beside each other."""
     found, difference = verdicts.section(finding), finding.difference
     is_answer = finding.law.name == "answer" and difference

@@ -1,0 +1,198 @@
+"""A job that another process runs: what :class:`Remote` asks, :func:`main` does, in a jail.
+
+Both speak JSON, a line for each question and each answer: nothing that comes from a stranger is
+unpickled, and what is no answer is refused.
+"""
+
+import json
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from types import NoneType, UnionType
+from typing import Any, get_args, get_origin, get_type_hints
+
+from mapreduce.errors import GradreduceError
+from mapreduce.exercises.jail import TOO_MANY
+from mapreduce.tracing import verdicts
+from mapreduce.tracing.checking import Checker, Finding
+from mapreduce.tracing.engine import tracing
+from mapreduce.tracing.laws import LAWS, OUTPUT, RUNS
+from mapreduce.tracing.model import Line, Trace
+from mapreduce.tracing.outcomes import Degree, Difference
+from mapreduce.tracing.tasks import Variation
+
+#: Bytes of an answer, and lines of an input.
+MOST, _LINES = 32 << 20, 100_000
+
+#: Lines of each input file.
+Lines = list[list[Line]]
+
+STATES = ("obeyed", "broken", "warning", "skipped")
+
+_LAWS = {law.name: law for law in (*LAWS, OUTPUT, RUNS)}
+
+_NONSENSE = "its process answered what is no answer"
+
+
+class Lost(GradreduceError):
+    """The process that runs a job does not answer, or no sense."""
+
+
+class Remote:
+    """Runs a job in another process, as :class:`mapreduce.tracing.engine.TracingRunner` does here.
+
+    ``started`` speaks on its standard output; it has so many seconds for all its answers.
+    """
+
+    def __init__(self, started: "subprocess.Popen[bytes]", seconds: float) -> None:
+        self._started, self._seconds = started, seconds
+        self._end = time.monotonic() + seconds
+        self._rest = b""
+        self.files: list[tuple[str, int]] = []
+
+    def open(
+        self, job: str, arguments: Sequence[str], files: Sequence[str], seconds: float
+    ) -> None:
+        """Have it load the job. Raises GradreduceError (as it says), Lost."""
+        self.files, self.seconds = [(name, 0) for name in files], seconds
+        given = [*arguments, *files]
+        self._ask({"job": job, "arguments": given, "seconds": seconds})
+
+    def trace(self, how: Variation, lines: Lines) -> Trace:
+        """The trace of a run on some lines of each input file. Raises Lost, GradreduceError."""
+        found: Trace = decoded(Trace, self._ask({"how": asdict(how), "texts": _texts(lines)}))
+        return found
+
+    def laws(self, names: Sequence[str], lines: Lines, tries: int) -> list[Finding]:
+        """What it found about some laws, on some lines. Raises as :meth:`trace`."""
+        left = max(1.0, self._end - time.monotonic()) / 2
+        question = {"laws": [*names], "texts": _texts(lines), "tries": tries, "seconds": left}
+        return [_finding(one) for one in decoded(list[Told], self._ask(question))]
+
+    def _ask(self, question: dict[str, Any]) -> Any:
+        given, taken = self._started.stdin, self._started.stdout
+        assert given and taken
+        try:
+            given.write(json.dumps(question).encode() + b"\n")
+            given.flush()
+        except OSError:
+            raise self._lost() from None
+        with selectors.DefaultSelector() as ready:
+            ready.register(taken, selectors.EVENT_READ)
+            while b"\n" not in self._rest:
+                if not ready.select(max(0.0, self._end - time.monotonic())):
+                    raise Lost(f"it did not end within {self._seconds:g} seconds")
+                some = os.read(taken.fileno(), 1 << 20)
+                if not some:
+                    raise self._lost()
+                self._rest += some
+                if len(self._rest) > MOST:
+                    raise Lost(f"its output is longer than {MOST >> 20} MiB")
+        line, _, self._rest = self._rest.partition(b"\n")
+        try:
+            answer = json.loads(line)
+            told = answer["error"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise Lost(_NONSENSE) from None
+        if told:
+            raise GradreduceError(str(told))
+        return answer.get("found")
+
+    def _lost(self) -> Lost:
+        """Why there is no answer."""
+        code = self._started.wait()
+        if code in TOO_MANY:
+            return Lost(f"it took too much: {TOO_MANY[code]}")
+        return Lost("its process ended without an answer: it exited, or was killed")
+
+
+@dataclass(frozen=True)
+class Told:
+    """A finding as :func:`mapreduce.tracing.verdicts.as_json` writes it."""
+
+    law: str
+    state: str
+    text: str
+    runs: list[str]
+    values: list[list[str]]
+    input: list[str]
+    output: list[list[str]]
+
+
+def _finding(told: Told) -> Finding:
+    law = _LAWS.get(told.law)
+    parts = len(told.runs), len(told.values), len(told.output)
+    if law is None or told.state not in STATES or parts not in ((2, 2, 2), (2, 2, 0)):
+        raise Lost(_NONSENSE)
+    difference = Difference(Degree.DIFFERENT, *told.output) if told.output else None
+    one, other = told.runs
+    here, there = told.values
+    values, lines = (here, there), told.input
+    texts = told.text, one, other
+    return Finding(law, told.state, *texts, difference, lines, len(lines), values)
+
+
+def _texts(lines: Lines) -> list[list[tuple[str, int]]]:
+    return [[(line.text, line.number) for line in some] for some in lines]
+
+
+def decoded(kind: Any, found: Any) -> Any:
+    """What :func:`dataclasses.asdict` made of an object, as an object again. Raises Lost."""
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        names = [one.name for one in fields(kind) if one.init]
+        if not isinstance(found, dict) or not set(names) <= found.keys():
+            raise Lost(_NONSENSE)
+        return kind(**{name: decoded(hints[name], found[name]) for name in names})  # type: ignore[operator]
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin is UnionType:
+        some = next(one for one in parts if one is not NoneType)
+        return None if found is None else decoded(some, found)
+    if origin is list and isinstance(found, list):
+        return [decoded(parts[0], one) for one in found]
+    if origin is tuple and isinstance(found, list) and len(found) == len(parts):
+        return tuple(decoded(part, one) for part, one in zip(parts, found, strict=True))
+    if origin is dict and isinstance(found, dict):
+        return {key: decoded(parts[1], one) for key, one in found.items()}
+    if origin is None and type(found) is kind:
+        return found
+    raise Lost(_NONSENSE)
+
+
+def main() -> None:
+    """The other process: it answers until nobody asks any more."""
+    asked = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    # The job's own: it reads nothing, and what it prints goes aside.
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    os.dup2(2, 1)
+    told = json.loads(asked.readline())
+    try:
+        for answer in _answers(told, asked):
+            answers.write(json.dumps({"error": "", "found": answer}).encode() + b"\n")
+            answers.flush()
+    except GradreduceError as error:
+        answers.write(json.dumps({"error": str(error)}).encode() + b"\n")
+        answers.flush()
+
+
+def _answers(told: dict[str, Any], asked: Any) -> Any:
+    given = told["job"], told["arguments"], told["seconds"], _LINES
+    with tracing(*given) as runner:
+        yield None
+        for line in asked:
+            question = json.loads(line)
+            lines = [[Line(text, 0, number) for text, number in some] for some in question["texts"]]
+            if "laws" in question:
+                limits = question["tries"], question["seconds"]
+                checker = Checker(runner, *given[:2], *limits, lines)
+                yield verdicts.as_json([*checker.findings(question["laws"])])["laws"]
+            else:
+                yield asdict(runner.trace(Variation(**question["how"]), lines))
+
+
+if __name__ == "__main__":
+    main()
