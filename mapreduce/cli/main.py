@@ -22,6 +22,7 @@ COMMANDS = {
         "mapreduce.cli.check:check",
         "Find mistakes in a job, by running it in several ways.",
     ),
+    "grade": ("mapreduce.cli.grade:grade", "Grade a folder of submissions of an exercise."),
     "data": ("mapreduce.cli.data:data", "Describe, split, import, show and verify data."),
     "train": ("mapreduce.cli.train:train", "Train a model as a chain of map/reduce rounds."),
     "resume": ("mapreduce.cli.train:resume", "Continue a training that was stopped."),

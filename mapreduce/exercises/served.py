@@ -10,7 +10,7 @@ import selectors
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -116,6 +116,8 @@ class Told:
     law: str
     state: str
     text: str
+    why: str
+    mend: str
     runs: list[str]
     values: list[list[str]]
     input: list[str]
@@ -131,8 +133,9 @@ def _finding(told: Told) -> Finding:
     one, other = told.runs
     here, there = told.values
     values, lines = (here, there), told.input
+    law = replace(law, why=told.why, mend=told.mend)
     texts = told.text, one, other
-    return Finding(law, told.state, *texts, difference, lines, len(lines), values)
+    return Finding(law, told.state, *texts, difference, lines, len(lines), values=values)
 
 
 def _texts(lines: Lines) -> list[list[tuple[str, int]]]:

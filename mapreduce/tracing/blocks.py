@@ -143,6 +143,7 @@ class View:
     ``pictures``: The SVG of each step.
     ``foot``: A note on the figures, at the foot of a page.
     ``keys``: The flows of some keys.
+    ``first``: What a page has before all else.
     """
 
     command: str
@@ -153,6 +154,7 @@ class View:
     pictures: list[str]
     foot: str
     keys: dict[str, list[Section]] = field(default_factory=dict)
+    first: list[Section] = field(default_factory=list)
 
     @property
     def failure(self) -> list[Section]:

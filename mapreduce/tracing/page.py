@@ -34,7 +34,8 @@ _TONES = {"tip": "Note", "warning": "Mind", "error": "Error"}
 def page(view: View) -> str:
     """The page."""
     rest = [one for one in view.sections if one not in view.failure]
-    links = [("play", "Play it")] * bool(view.scenes)
+    links = [(section.name, section.title) for section in view.first]
+    links += [("play", "Play it")] * bool(view.scenes)
     links += [("follow", "Follow a key")] * bool(view.keys)
     links += [(section.name, section.title) for section in rest]
     links += [("terms", "Terms")]
@@ -47,7 +48,7 @@ def page(view: View) -> str:
             f"<style>\n{_asset('page.css')}</style>\n</head>\n<body>",
             _header(view, links),
             "<main>",
-            *map(_section, view.failure),
+            *map(_section, [*view.first, *view.failure]),
             _play(view),
             _keys(view.keys),
             *map(_section, rest),

@@ -109,6 +109,8 @@ def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
                 "law": finding.law.name,
                 "state": finding.state,
                 "text": finding.text,
+                "why": finding.law.why,
+                "mend": finding.law.mend,
                 "runs": [finding.reference, finding.variation],
                 "values": [*finding.values],
                 "input": [text_of(line) for line in finding.lines],

@@ -13,11 +13,11 @@ PAGE = ROOT / "docs" / "teaching.md"
 
 @pytest.mark.slow
 def test_the_page_in_order(tmp_path):
-    assert follow(PAGE, tmp_path) == ["ranges.py", "exercise.py", "first.py"]
+    assert follow(PAGE, tmp_path) == ["ranges.py", "widest.py", "exercise.py", "first.py"]
 
 
 def test_an_exercise_takes_thirty_lines():
-    exercise = blocks("python", PAGE.read_text())[1]
+    exercise = blocks("python", PAGE.read_text())[2]
     assert len([line for line in exercise.splitlines() if line.strip()]) <= 30
 
 

@@ -1,0 +1,253 @@
+"""Grades submissions: each runs in a jail, and what comes out of it is judged outside.
+
+The reference runs in a process of its own too, so that several threads may ask both. What a
+submission gets is a copy of itself and of the input.
+"""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import mapreduce
+from mapreduce import __version__
+from mapreduce.errors import GradreduceError, UsageError
+from mapreduce.exercises import jail
+from mapreduce.exercises.answers import HERE, Answers, Question, named_cases
+from mapreduce.exercises.exercise import FOLDER, Exercise
+from mapreduce.exercises.grades import Grade, graded
+from mapreduce.exercises.jail import Jail, Limits
+from mapreduce.exercises.served import Lines, Lost, Remote
+from mapreduce.tracing.checking import Finding
+from mapreduce.tracing.model import Trace
+from mapreduce.tracing.outcomes import Outcome
+from mapreduce.tracing.tasks import Variation
+
+#: Runs that make a counter-example small.
+_TRIES = 60
+
+#: Seconds for the reference, which is ours.
+_FOREVER = 1e6
+
+#: What a Python needs of the machine.
+_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime")
+
+_PACKAGES = ("hdfs_utils", "jobs", "kernels", "mapreduce")
+
+_ROOT = Path(mapreduce.__file__).parents[1]
+
+_SERVED = ("-m", "mapreduce.exercises.served")
+
+
+class _Answers(Answers):
+    """Tests a submission in its jail, as :class:`Answers` tests a job here."""
+
+    def __init__(
+        self, remote: Remote, expected: list[Outcome], asked: Question, options: dict[str, Any]
+    ) -> None:
+        super().__init__(remote, asked, (), options)
+        self._remote, self._expected = remote, expected
+
+    def _all_expected(self) -> list[Outcome]:
+        return self._expected
+
+    def _run_all(self, inputs: Sequence[Lines], how: Variation) -> list[Outcome]:
+        return [Outcome.of(self._remote.trace(how, lines)) for lines in inputs]
+
+    def _tested(self, lines: Lines) -> Iterator[Finding]:
+        for found in self._remote.laws([*self._laws], lines, _TRIES):
+            if found.law.name != "runs":
+                yield found
+
+
+@dataclass(frozen=True)
+class Graded:
+    """A grade, what it follows from, and the run that shows a mistake.
+
+    ``is_known``: Whether it is the grade of before.
+    """
+
+    grade: Grade
+    findings: list[Finding] = field(default_factory=list)
+    trace: Trace | None = None
+    is_known: bool = False
+
+
+@dataclass
+class Grader:
+    """Grades submissions of one exercise, within a ``with``.
+
+    ``seed`` decides the hidden inputs, ``rubric`` the points; a task has ``seconds``, a submission
+    what ``limits`` gives. ``is_trusting``: There are no namespaces. ``hidden``: Folders that no
+    submission may see.
+
+    Raises UsageError (this machine gives no namespaces), DataError (the exercise is none).
+    """
+
+    exercise: Exercise
+    seed: int
+    rubric: Mapping[str, float]
+    limits: Limits
+    seconds: float
+    is_trusting: bool
+    hidden: Sequence[Path]
+
+    def __enter__(self) -> "Grader":
+        self._own = threading.local()
+        self._started: list[subprocess.Popen[bytes]] = []
+        if not self.is_trusting:
+            with self._jail({}) as made:
+                reason = jail.refusal(made)
+            if reason:
+                raise UsageError(
+                    f"{reason}. Submissions are programs of strangers, which could read and change "
+                    f"here what you can. --trust-submissions grades them all the same, with limits "
+                    f"only"
+                )
+        self._cases = named_cases(self.exercise, self.seed)
+        solver = self._reference()
+        self._expected = [Outcome.of(solver.trace(HERE, lines)) for _, lines in self._cases]
+        for (name, _), outcome in zip(self._cases, self._expected, strict=True):
+            if outcome.failure:
+                raise GradreduceError(f"{self.exercise.file} fails on {name}: {outcome.error}")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for one in self._started:
+            # At the end of its questions it removes what it has made.
+            one.communicate()
+
+    def graded(
+        self, submissions: Mapping[str, Sequence[Path]], known: Mapping[str, Grade], jobs: int
+    ) -> Iterator[Graded]:
+        """Each submission's grade, in their order; ``known`` ones if nothing has changed."""
+
+        def one(item: tuple[str, Sequence[Path]]) -> Graded:
+            student, files = item
+            digest = self._digest(files)
+            if student in known and known[student].digest == digest:
+                return Graded(known[student], is_known=True)
+            found = self._graded(student, files)
+            return replace(found, grade=replace(found.grade, digest=digest))
+
+        pool = ThreadPoolExecutor(jobs)
+        try:
+            yield from pool.map(one, submissions.items())
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _digest(self, files: Sequence[Path]) -> str:
+        """The digest of all that a grade follows from."""
+        limits = sorted(self.rubric.items()), self.limits, self.seconds, self.is_trusting
+        digest = hashlib.sha256(repr((__version__, self.seed, limits)).encode())
+        for file in (self.exercise.file, *self.exercise.shown, *files):
+            content = file.read_bytes() if file.is_file() else b""
+            digest.update(f"{file.name!r} {len(content)}\n".encode())
+            digest.update(content)
+        return digest.hexdigest()
+
+    def _graded(self, student: str, files: Sequence[Path]) -> Graded:
+        jobs = [file for file in files if file.suffix == ".py" and file.is_file()]
+        if len(jobs) != 1:
+            found = ", ".join(file.name for file in jobs) or "none"
+            return Graded(Grade(student, comment=f"Expected one Python file, found {found}."))
+        try:
+            if sum(file.stat().st_size for file in files) > self.limits.files / 2:
+                return Graded(Grade(student, comment="Its files are too large."))
+            given = {"job.py": jobs[0], **{file.name: file for file in files if file not in jobs}}
+            with self._submission(given) as remote:
+                return self._judged(student, remote)
+        except Lost as error:
+            return Graded(Grade(student, comment=f"It was stopped, since {error}."))
+        except OSError as error:
+            return Graded(Grade(student, comment=f"It cannot be read: {error.strerror or error}."))
+        except GradreduceError as error:
+            return Graded(Grade(student, comment=f"It is no job that runs: {_first_line(error)}"))
+
+    def _judged(self, student: str, remote: Remote) -> Graded:
+        exercise = self.exercise
+        question = Question(
+            exercise.text, self._cases, exercise.laws, self._reference(), cost=exercise.cost,
+            tolerance=exercise.tolerance, ordered=exercise.ordered,
+        )  # fmt: skip
+        options = {"shrink": _TRIES, "total_limit": self.limits.seconds, "laws": ()}
+        answers = _Answers(remote, self._expected, question, options)
+        findings = [*answers.findings()]
+        trace = None
+        if answers.smallest:
+            with contextlib.suppress(GradreduceError):
+                trace = remote.trace(Variation(maps=2, reducers=2), answers.smallest)
+                for source, lines in zip(trace.sources, answers.smallest, strict=False):
+                    source.lines, source.size = len(lines), sum(line.size for line in lines)
+        return Graded(graded(student, findings, self.rubric), findings, trace)
+
+    # Processes
+
+    def _reference(self) -> Remote:
+        """The reference, in a process of this thread's, which ends when nobody asks any more."""
+        found: Remote | None = getattr(self._own, "reference", None)
+        if found is None:
+            started = subprocess.Popen(
+                [sys.executable, *_SERVED],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={**os.environ, "PYTHONPATH": str(_ROOT)},
+            )
+            self._started.append(started)
+            found = self._own.reference = Remote(started, _FOREVER)
+            shown = [str(path) for path in self.exercise.shown]
+            found.open(str(self.exercise.file), self.exercise.arguments, shown, self.seconds)
+        return found
+
+    @contextlib.contextmanager
+    def _submission(self, given: dict[str, Path]) -> Iterator[Remote]:
+        """A submission in its jail, with the input in folders of their own."""
+        inputs = {f"input/{n}/{path.name}": path for n, path in enumerate(self.exercise.shown)}
+        words, files = [], {**given, **inputs}
+        for n, word in enumerate(self.exercise.arguments):
+            if Path(word).is_file():
+                files[f"arguments/{n}/{Path(word).name}"] = Path(word)
+                word = f"arguments/{n}/{Path(word).name}"
+            words.append(word)
+        with self._jail(files) as made:
+            started = jail.start(made, [sys.executable, *_SERVED], subprocess.DEVNULL)
+            try:
+                remote = Remote(started, self.limits.seconds)
+                remote.open("job.py", words, [*inputs], self.seconds)
+                yield remote
+            finally:
+                started.kill()
+                started.communicate()
+
+    @contextlib.contextmanager
+    def _jail(self, given: dict[str, Path]) -> Iterator[Jail]:
+        with tempfile.TemporaryDirectory(prefix="gradreduce-jail-") as place:
+            if self.is_trusting:
+                for name, path in given.items():
+                    Path(place, name).parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(path, Path(place, name))
+                Path(place, "tmp").mkdir(exist_ok=True)
+            packages = [str(_ROOT / name) for name in _PACKAGES]
+            visible = [*_SYSTEM, sys.prefix, sys.base_prefix, *packages, sys.pycache_prefix or ""]
+            yield Jail(
+                place,
+                [path for path in dict.fromkeys(filter(None, visible)) if Path(path).exists()],
+                [str(path.resolve()) for path in (FOLDER, self.exercise.folder, *self.hidden)],
+                {name: str(path) for name, path in given.items()},
+                self.limits,
+                self.is_trusting,
+            )
+
+
+def _first_line(error: Exception) -> str:
+    """An error of a job in a line, without its traceback."""
+    return (str(error).strip() or type(error).__name__).partition("\n")[0][:300]

@@ -1,0 +1,158 @@
+"""Submissions for exercise 4: right, wrong and hostile ones, by kind.
+
+Those of ``HOSTILE`` start in a jail only; loops that fork end by themselves.
+"""
+
+_HEAD = "import os, signal, socket, sys, time\nfrom mapreduce.job import Job\n"
+
+#: A right solution in parts, which a kind may replace.
+_MAPPER = '_, section, size, _ = line.split("\\t"); yield section, (int(size), int(size))'
+_COMBINER = "yield section, widest(ranges)"
+_REDUCER = "low, high = widest(ranges); yield section, high - low"
+_WIDEST = "low, high = zip(*ranges); return min(low), max(high)"
+
+
+def _job(mapper=_MAPPER, combiner=_COMBINER, reducer=_REDUCER, widest=_WIDEST, before=""):
+    combine = f"    def combiner(self, section, ranges):\n        {combiner}\n" if combiner else ""
+    return (
+        f"{_HEAD}{before}\nclass Ranges(Job):\n"
+        f"    def mapper(self, _, line):\n        {mapper}\n{combine}"
+        f"    def reducer(self, section, ranges):\n        {reducer}\n"
+        f"def widest(ranges):\n    {widest}\n"
+        "if __name__ == '__main__':\n    Ranges.run()\n"
+    )
+
+
+_FINAL = "widest(ranges); yield from ()\n    def reducer_final(self):\n        yield 'all', 0"
+_SIZES = '_, section, size, _ = line.split("\\t"); yield section, int(size)'
+
+RIGHT = {
+    "right": _job(),
+    "right without a combiner": _job(combiner=""),
+    "right by lists": _job(
+        mapper=_SIZES,
+        combiner="",
+        reducer="some = list(ranges); yield section, max(some) - min(some)",
+    ),
+    "right by sorting": _job(
+        mapper=_SIZES,
+        combiner="",
+        reducer="some = sorted(ranges); yield section, some[-1] - some[0]",
+    ),
+    "right by flat lists": _job(
+        mapper=_MAPPER,
+        combiner="",
+        reducer="some = sorted(n for pair in ranges for n in pair); "
+        "yield section, some[-1] - some[0]",
+    ),
+    "=right('a name')": _job(),
+    "right with\x1b[31m a name": _job(),
+}
+
+WRONG = {
+    "the difference in the combiner": _job(
+        mapper=_SIZES,
+        combiner="some = list(ranges); yield section, max(some) - min(some)",
+        reducer="some = list(ranges); yield section, max(some) - min(some)",
+    ),
+    "texts compared": _job(
+        mapper='_, section, size, _ = line.split("\\t"); yield section, (size, size)',
+        reducer="low, high = widest(ranges); yield section, int(high) - int(low)",
+    ),
+    "the largest": _job(reducer="low, high = widest(ranges); yield section, high"),
+    "from zero": _job(widest="low, high = zip(*ranges); return 0, max(high)"),
+    "one too many": _job(reducer="low, high = widest(ranges); yield section, high - low + 1"),
+    "texts come out": _job(reducer="low, high = widest(ranges); yield section, str(high - low)"),
+    "by package": _job(
+        mapper='name, _, size, _ = line.split("\\t"); yield name, (int(size), int(size))'
+    ),
+    "not one package alone": _job(
+        reducer="low, high = widest(ranges)\n        if low != high: yield section, high - low"
+    ),
+    "no yield": _job(reducer="low, high = widest(ranges); (section, high - low)"),
+    "first and last": _job(
+        combiner="", reducer="some = list(ranges); yield section, some[-1][1] - some[0][0]"
+    ),
+    "one key": _job(reducer=_FINAL),
+    "small numbers only": _job(
+        reducer="low, high = widest(ranges)\n        if high > 100: yield section, high - low"
+    ),
+}
+
+LAWLESS = {
+    "a combiner that takes half": _job(
+        combiner="some = list(ranges); yield section, widest(some[: (len(some) + 1) // 2])"
+    ),
+    "prints": _job(mapper='print("x"); ' + _MAPPER),
+}
+
+_LOOP = "while True: pass"
+_PRY = """
+def pry():
+    found = []
+    for folder, _, files in os.walk("/"):
+        if folder.startswith(("/proc", "/usr", "/sys", sys.prefix, sys.base_prefix)):
+            continue
+        found += [f for f in files if "04_ranges" in folder or f in ("00.py", "grades.json")]
+    return found
+
+FOUND = pry()
+"""
+_FORGE = """
+for fd in range(3, 64):
+    try:
+        os.write(fd, b'{"error": "", "found": []}\\n' * 3)
+    except OSError:
+        pass
+"""
+
+#: Those that must do no harm, and get no point for an answer.
+HOSTILE = {
+    "an endless loop": _job(mapper=_LOOP),
+    "an endless loop when imported": _job(before=_LOOP),
+    "catches everything": _job(
+        mapper="while True:\n"
+        "            try: time.sleep(60)\n"
+        "            except BaseException: pass"
+    ),
+    "forks in a loop": _job(
+        mapper="for _ in range(300):\n            if not os.fork(): time.sleep(30); os._exit(0)"
+    ),
+    "forks when imported": _job(
+        before="for _ in range(300):\n    if not os.fork(): time.sleep(30); os._exit(0)"
+    ),
+    "much output": _job(mapper="while True: yield 'x' * 10_000, 1"),
+    "one long line": _job(mapper="yield 'x' * (200 << 20), 1"),
+    "much memory": _job(mapper="x = bytearray(10 << 30); yield len(x), 1"),
+    "much memory by many": _job(
+        before="for _ in range(20):\n"
+        "    if not os.fork():\n"
+        "        x = b'x' * (200 << 20); time.sleep(20); os._exit(0)\ntime.sleep(20)"
+    ),
+    "a large file": _job(before="open('large', 'wb').write(b'x' * (100 << 20))"),
+    "many files": _job(before="for n in range(20_000): open(f'f{n}', 'w').close()"),
+    "deletes its folder": _job(before="import shutil; shutil.rmtree('.')"),
+    "kills its parent": _job(mapper="os.kill(os.getppid(), signal.SIGKILL); yield 1, 1"),
+    "kills all": _job(mapper="os.kill(-1, signal.SIGKILL); yield 1, 1"),
+    "exits when imported": _job(before="sys.exit(0)"),
+    "ends at once": _job(before="os._exit(0)"),
+    "exits in a task": _job(mapper="sys.exit(3)"),
+    "ends in a task": _job(mapper="os._exit(3)"),
+    "pries": _job(before=_PRY, mapper="yield str(FOUND), (1, 1)"),
+    "calls home": _job(mapper="socket.create_connection(('127.0.0.1', 80), 5); yield 1, 1"),
+    "writes elsewhere": _job(mapper=f"open({__file__!r} + '.harm', 'w').write('x'); yield 1, 1"),
+    "forges an answer": _job(before=_FORGE),
+    "leaves a process": _job(
+        before="if not os.fork():\n    os.setsid()\n    time.sleep(600)\n    os._exit(0)",
+        reducer="yield 1, 1",
+    ),
+    "obeyed by a terminal": _job(
+        mapper="raise ValueError('\\x1b]0;owned\\x07<script>alert(1)</script>')"
+    ),
+    "never ends its recursion": _job(before="def f(): return f()\nf()"),
+    "is no Python": "class Ranges(Job:\n",
+    "has no job": "x = 1\n",
+    "has two jobs": f"{_HEAD}class A(Job):\n    pass\nclass B(Job):\n    pass\n",
+    "is empty": "",
+    "reads what is typed": _job(before="sys.stdin.read(); input()"),
+}

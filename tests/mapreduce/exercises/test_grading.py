@@ -1,0 +1,179 @@
+"""Grading: right, wrong and hostile submissions, and that nothing of them is left."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import strangers
+
+from mapreduce.cli.main import main
+from mapreduce.exercises import grades, jail
+from mapreduce.exercises.jail import Jail, Limits
+from mapreduce.exercises.served import Lost, decoded
+
+KINDS = {
+    **dict.fromkeys(strangers.RIGHT, "right"),
+    **dict.fromkeys(strangers.WRONG, "wrong"),
+    **dict.fromkeys(strangers.LAWLESS, "right"),
+    **dict.fromkeys(strangers.HOSTILE, ""),
+}
+SOURCES = strangers.RIGHT | strangers.WRONG | strangers.LAWLESS | strangers.HOSTILE
+
+#: Seconds of a task and of a submission, where the machine may be busy.
+LIMITS = ["--time-limit", "20", "--total-limit", "90"]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _needs_a_jail(tmp_path_factory):
+    """Hostile submissions start nowhere else."""
+    visible = [name for name in ("/usr", "/bin", "/lib", "/lib64") if Path(name).exists()]
+    made = Jail(str(tmp_path_factory.mktemp("jail")), visible, [], {}, Limits())
+    if reason := jail.refusal(made):
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def grade(tmp_path, monkeypatch, capsys):
+    """Grades some kinds of submissions by the command; returns its answer as JSON, by student."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "tmp").mkdir()
+
+    def run(kinds, *options):
+        folder = tmp_path / "submissions"
+        folder.mkdir(exist_ok=True)
+        for student, kind in kinds.items():
+            (folder / f"{student}.py").write_text(SOURCES[kind])
+        given = [str(folder), "--exercise", "4", "--seed", "3", "--json"]
+        given += ["--output-dir", str(tmp_path / "grades"), *LIMITS, *options]
+        assert main(["grade", *given]) == 0
+        found = json.loads(capsys.readouterr().out)["grades"]
+        return {one["student"]: one for one in found}
+
+    yield run
+    assert [*(tmp_path / "tmp").iterdir()] == []
+
+
+def judged(found, kinds):
+    """Checks that each grade is that of its kind."""
+    assert found.keys() == kinds.keys()
+    for student, kind in kinds.items():
+        grade = found[student]
+        if kind in strangers.HOSTILE:
+            assert (grade["points"], grade["answer"] == "right") == (0, False), kind
+            assert kind != "pries" or '"[]"' in grade["comment"], grade
+        else:
+            assert grade["answer"] == KINDS[kind], (kind, grade)
+            assert (grade["points"] > 0) == (KINDS[kind] == "right")
+        is_lawless = "broken" in grade["laws"].values()
+        assert is_lawless or kind not in strangers.LAWLESS
+
+
+def test_a_class(grade, tmp_path):
+    kinds = {
+        "Ada": "right",
+        "=1+1": "right by lists",
+        "\x1b[31mBea": "texts compared",
+        "Cy <b>": "prints",
+        "Di": "kills its parent",
+    }
+    found = grade(kinds)
+    judged(found, kinds)
+    assert [found[student]["points"] for student in kinds] == [10, 9, 0, 7, 0]
+    folder = tmp_path / "grades"
+    with (folder / "grades.csv").open(newline="") as file:
+        rows = {row["student"]: row for row in csv.DictReader(file)}
+    assert rows["'=1+1"]["points"] == "9"
+    assert rows["\\x1b[31mBea"]["points"] == "0"
+    assert len(rows) == 5
+    # The page has the smallest input that shows it, and what the job made of it.
+    page = (folder / grades.file_name("\x1b[31mBea")).read_text()
+    assert "\x1b" not in page
+    assert "Expected" in page or "expected" in page
+    assert "map task 0" in page
+    assert "<b>" not in (folder / grades.file_name("Cy <b>")).read_text().partition("<body>")[2]
+
+
+def test_again_grades_what_has_changed(grade, tmp_path, capsys):
+    first = grade({"Ada": "right", "Bea": "right"})
+    ada = tmp_path / "grades" / "Ada.html"
+    ada.write_text("kept")
+    again = grade({"Bea": "from zero"}, "--again")
+    assert ada.read_text() == "kept"
+    assert again["Ada"] == first["Ada"]
+    assert (first["Bea"]["answer"], again["Bea"]["answer"]) == ("right", "wrong")
+    # Other hidden inputs are another grade.
+    assert grade({}, "--again", "--seed", "4")["Ada"]["digest"] != first["Ada"]["digest"]
+
+
+@pytest.mark.slow
+def test_every_hostile_kind(grade):
+    kinds = {f"{number:02}": kind for number, kind in enumerate(strangers.HOSTILE)}
+    judged(grade(kinds), kinds)
+    assert not Path(f"{strangers.__file__}.harm").exists()
+
+
+@pytest.mark.long
+def test_two_hundred_submissions_twice(grade):
+    order = [*KINDS] * (200 // len(KINDS) + 1)
+    kinds = {f"{number:03}": kind for number, kind in enumerate(order[:200])}
+    first = grade(kinds)
+    judged(first, kinds)
+    again = grade(kinds, "--output-dir", "again")
+    for student, grade_of_it in first.items():
+        # What is stopped may be stopped at another place.
+        if kinds[student] not in strangers.HOSTILE:
+            assert again[student] == grade_of_it
+
+
+def test_a_folder_for_each_student(tmp_path, capsys):
+    for name, files in {
+        "one": ["job.py", "notes.txt"],
+        "two": ["a.py", "b.py"],
+        "none": [],
+    }.items():
+        (tmp_path / "all" / name).mkdir(parents=True)
+        for file in files:
+            (tmp_path / "all" / name / file).write_text(strangers.RIGHT["right"])
+    given = [str(tmp_path / "all"), "--exercise", "4", "--output-dir", str(tmp_path / "grades")]
+    assert main(["grade", *given, *LIMITS, "--json"]) == 0
+    found = {one["student"]: one for one in json.loads(capsys.readouterr().out)["grades"]}
+    assert [found[name]["answer"] for name in ("one", "two", "none")] == ["right", "none", "none"]
+    assert "found a.py, b.py" in found["two"]["comment"]
+    assert "found none" in found["none"]["comment"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["missing"], "missing does not exist"),
+        (["empty"], "holds no submission"),
+        (["one", "--exercise", "99"], "there is no exercise 99"),
+        (["one", "--points", "answer=x"], "--points"),
+        (["one", "--memory", "much"], "expected bytes"),
+        (["one", "one/a.py"], "two submissions are called 'a'"),
+        (["one", "--output-dir", "full"], "full holds grades"),
+        (["one", "--again", "--output-dir", "odd"], "is not what grade wrote"),
+    ],
+)
+def test_bad_input(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "one", "full", "odd"):
+        Path(name).mkdir()
+    Path("one/a.py").write_text("")
+    Path("full/grades.json").write_text("{}")
+    Path("odd/grades.json").write_text('{"grades": [{}]}')
+    if "--exercise" not in arguments:
+        arguments = [*arguments, "--exercise", "4"]
+    assert main(["grade", *arguments]) != 0
+    assert words in capsys.readouterr().err
+    assert not Path("grades").exists()
+
+
+@pytest.mark.parametrize("answer", [None, 1, [], {}, {"job": 1, "place": "", "text": ""}])
+def test_an_answer_that_is_none(answer):
+    from mapreduce.tracing.model import Trace
+
+    with pytest.raises(Lost, match="no answer"):
+        decoded(Trace, answer)
