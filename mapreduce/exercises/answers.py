@@ -1,6 +1,7 @@
 """Tests a job's answer against a reference: its output first, then the laws, then its cost."""
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -248,7 +249,9 @@ class Answers:
         runs = (one.trace(COMBINED, self._asked.cases[0][1]) for one in (self._runner, solver))
         (pairs, size), (needed, least) = map(_shuffled, runs)
         most = self._asked.cost
-        is_much = pairs > max(most * needed, needed + 10) or size > max(most * least, least + 200)
+        is_much = math.isfinite(most) and (
+            pairs > max(most * needed, needed + 10) or size > max(most * least, least + 200)
+        )
         text = f"It sends {pairs:,} pairs where {needed:,} would do"
         text = f"{text}, and {size:,} bytes where {least:,} would do."
         return Finding(COST, "warning" if is_much else "obeyed", text)

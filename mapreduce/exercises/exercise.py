@@ -161,7 +161,10 @@ def _described(name: str, folder: Path, module: ModuleType) -> Exercise:
     """The exercise that a module describes; raises DataError with what is wrong about it."""
     given, values = vars(module), {}
     for other in given:
-        if other.isupper() and other not in _SETTINGS and (hint := did_you_mean(other, _SETTINGS)):
+        if not other.isupper() or other in _SETTINGS:
+            continue
+        # MOST may be a constant of the job, and is no COST.
+        if hint := did_you_mean(other, _SETTINGS, alike=0.8):
             raise DataError(f"{other} means nothing here.{hint}")
     for setting, (default, (what, holds)) in _SETTINGS.items():
         values[setting.lower()] = value = given.get(setting, default)

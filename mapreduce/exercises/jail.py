@@ -302,7 +302,7 @@ def _run(jail: Jail, program: list[str], folder: str) -> NoReturn:
         for number, most in bounds.items():
             resource.setrlimit(number, (most, most))
         if not jail.is_open:
-            if os.geteuid() == 0:
+            if sys.platform == "linux" and os.geteuid() == 0:
                 os.setgroups([])
                 os.setresgid(_USER, _USER, _USER)
                 os.setresuid(_USER, _USER, _USER)

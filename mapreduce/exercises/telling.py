@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from mapreduce.tracing.blocks import Table, code, count
-from mapreduce.tracing.outcomes import Degree, Outcome, agree, compare, parsed
+from mapreduce.tracing.outcomes import Bare, Degree, Outcome, agree, compare, parsed
 from mapreduce.tracing.showing import kind_of, text_of
 
 #: Rows of a table, and characters of a line in a sentence.
@@ -46,8 +46,9 @@ def told(expected: Outcome, found: Outcome, tolerance: float) -> str:
 
 def _form(line: str) -> str:
     """The types of a line's parts."""
+    kinds = " and ".join(map(kind_of, parsed(line)))
     # One number may be 3 on one input, and 3.5 on another.
-    return re.sub(r"\b(int|float)\b", "number", " and ".join(map(kind_of, parsed(line))))
+    return re.sub(r"\b(int|float)\b", "number", kinds).replace(Bare.__name__, "bare text")
 
 
 def _by_key(lines: Sequence[str], tab: str = "\t") -> dict[str, list[str]]:

@@ -9,17 +9,18 @@ from pathlib import Path
 _ALIKE = 0.65
 
 
-def did_you_mean(word: str, known: Iterable[str], shown: str = "{}") -> str:
+def did_you_mean(word: str, known: Iterable[str], shown: str = "{}", alike: float = _ALIKE) -> str:
     """A question with the known name most similar to a mistyped one, or "" if none is similar.
 
-    It begins with a blank, to follow a sentence. ``{}`` in ``shown`` stands for the name.
+    It begins with a blank, to follow a sentence. ``{}`` in ``shown`` stands for the name, and
+    ``alike`` is the least likeness, from 0 to 1.
 
     Examples
     --------
     >>> did_you_mean("softmx", ["softmax", "mlp"])
     ' Did you mean softmax?'
     """
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=_ALIKE)
+    close = difflib.get_close_matches(word, list(known), n=1, cutoff=alike)
     return f" Did you mean {shown.replace('{}', close[0])}?" if close else ""
 
 

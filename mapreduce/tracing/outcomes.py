@@ -106,7 +106,11 @@ def agree(here: Outcome, there: Outcome, tolerance: float, ordered: bool) -> boo
     """
     if here.failure or there.failure or len(here.lines) != len(there.lines):
         return False
-    ours, theirs = ([*map(parsed, outcome.lines)] for outcome in (here, there))
+    # Text in quotation marks is another answer than text without.
+    ours, theirs = (
+        [[{"": one} if isinstance(one, Bare) else one for one in parsed(line)] for line in side]
+        for side in (here.lines, there.lines)
+    )
     if not ordered:
         return _all_close(ours, theirs, tolerance)
     return all(_close(_text(a), _text(b), tolerance) for a, b in zip(ours, theirs, strict=True))
@@ -146,6 +150,10 @@ def _all_close(here: list[Any], there: list[Any], tolerance: float = _TOLERANCE)
     return all(_close(_text(one), _text(other), tolerance) for one, other in pairs)
 
 
+class Bare(str):
+    """Text that is no JSON, so that it has no quotation marks."""
+
+
 def parsed(line: str) -> list[Any]:
     """The parts of a line between TABs: JSON where they are, else text."""
     parts = []
@@ -153,7 +161,7 @@ def parsed(line: str) -> list[Any]:
         try:
             parts.append(json.loads(part))
         except (ValueError, RecursionError):
-            parts.append(part)
+            parts.append(Bare(part))
     return parts
 
 

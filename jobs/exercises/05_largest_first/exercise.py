@@ -9,7 +9,7 @@ section, and rank, name and size of one package: "games"\t[1, "chess", 120]
 from mapreduce.job import Job
 
 SHOWN = ["packages.tsv"]
-LARGEST = 10**12
+MOST = 10**12
 
 
 def section(name, *sizes):
@@ -42,8 +42,8 @@ class LargestFirst(Job):
 
     def mapper(self, _, line):
         name, section, size, _ = line.split("\t")
-        yield section, (f"{LARGEST - int(size):013d}", name)
+        yield section, (f"{MOST - int(size):013d}", name)
 
     def reducer(self, section, packages):
         for rank, (left, name) in enumerate(packages, 1):
-            yield section, [rank, name, LARGEST - int(left)]
+            yield section, [rank, name, MOST - int(left)]

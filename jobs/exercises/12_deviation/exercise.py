@@ -1,7 +1,8 @@
-"""Merge moments yourself: mean and deviation of the fourth measure of each species.
+"""Merge moments yourself.
 
-Write a job whose combiner merges. Then let `check` try other splits. A line of flowers.tsv has four
-measures and a species, with TABs between. The deviation is the root of the mean of the squared
+Write a job that gives the mean and the deviation of the fourth measure of each species. Its
+combiner merges. Then let `check` try other splits. A line of flowers.tsv has four measures and a
+species, with TABs between. The deviation is the root of the mean of the squared
 differences from the mean: divide by the number of flowers. A line of output has a species, and mean
 and deviation, each as `round(x, 3)` gives it: "setosa"\t[0.246, 0.104]
 """

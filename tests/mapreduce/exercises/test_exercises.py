@@ -289,7 +289,7 @@ def test_lines_in_another_order_and_floats_that_differ(tolerance, ordered, own):
         (['"a"\t1', '"b"\t2'], ['"a"\t1', '"B"\t2'], 'missing; "B"    2 is not expected'),
         (['"a"\t1'], ['"a"\t1', '"b"\t2'], '"b"    2 is not expected'),
         (['"a"\t1'], ['"a"\t1', '"a"\t2'], 'the key "a" has 1 and 2, and 1 is expected'),
-        (['"a"\t1'], ["a: 1"], 'str and number, as "a"    1; found str, as a: 1'),
+        (['"a"\t1'], ["a: 1"], 'str and number, as "a"    1; found bare text, as a: 1'),
     ],
 )
 def test_a_difference_in_a_sentence(expected, found, said):
