@@ -20,7 +20,7 @@ from typing import Any
 
 import mapreduce
 from mapreduce import __version__
-from mapreduce.errors import GradreduceError, UsageError
+from mapreduce.errors import DataError, GradreduceError, UsageError
 from mapreduce.exercises import jail
 from mapreduce.exercises.answers import HERE, Answers, Question, named_cases
 from mapreduce.exercises.exercise import FOLDER, Exercise
@@ -104,6 +104,15 @@ class Grader:
     def __enter__(self) -> "Grader":
         self._own = threading.local()
         self._started: list[subprocess.Popen[bytes]] = []
+        try:
+            self._prepare()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _prepare(self) -> None:
+        """Find what is right, and whether submissions can be held to it."""
         if not self.is_trusting:
             with self._jail({}) as made:
                 reason = jail.refusal(made)
@@ -118,8 +127,15 @@ class Grader:
         self._expected = [Outcome.of(solver.trace(HERE, lines)) for _, lines in self._cases]
         for (name, _), outcome in zip(self._cases, self._expected, strict=True):
             if outcome.failure:
-                raise GradreduceError(f"{self.exercise.file} fails on {name}: {outcome.error}")
-        return self
+                raise DataError(
+                    f"{self.exercise.file}: the reference fails on {name}: {outcome.error}"
+                )
+        for found in solver.laws(self.exercise.laws, self._cases[0][1], 0):
+            if found.state == "broken":
+                raise DataError(
+                    f"{self.exercise.file}: the reference itself breaks the law {found.law.name}, "
+                    f"so that no job can be held to it. {found.text}"
+                )
 
     def __exit__(self, *error: object) -> None:
         for one in self._started:
@@ -225,8 +241,7 @@ class Grader:
                 remote.open("job.py", words, [*inputs], self.seconds)
                 yield remote
             finally:
-                started.kill()
-                started.communicate()
+                jail.stop(started)
 
     @contextlib.contextmanager
     def _jail(self, given: dict[str, Path]) -> Iterator[Jail]:

@@ -92,6 +92,18 @@ def start(jail: Jail, program: Sequence[str], errors: int | IO[bytes]) -> "subpr
     )
 
 
+def stop(started: "subprocess.Popen[bytes]") -> None:
+    """End what :func:`start` has started, and its children."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
+    # What has left its group may hold the other end of a pipe: nothing is read to its end.
+    for pipe in (started.stdin, started.stdout):
+        with contextlib.suppress(OSError):
+            if pipe:
+                pipe.close()
+
+
 def refusal(jail: Jail) -> str:
     """Why this machine gives no namespaces; empty if it does."""
     with start(jail, ["/bin/true"], subprocess.PIPE) as tried:
@@ -288,7 +300,8 @@ def _memory(running: list[str], name: str) -> int:
 def _run(jail: Jail, program: list[str], folder: str) -> NoReturn:
     """Become the program, as the user within, with limits."""
     try:
-        os.setsid()
+        if not jail.is_open:
+            os.setsid()
         limits = jail.limits
         seconds = int(limits.seconds) + 1
         bounds = {

@@ -4,6 +4,7 @@ Both speak JSON, a line for each question and each answer: nothing that comes fr
 unpickled, and what is no answer is refused.
 """
 
+import contextlib
 import json
 import os
 import selectors
@@ -103,7 +104,9 @@ class Remote:
 
     def _lost(self) -> Lost:
         """Why there is no answer."""
-        code = self._started.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._started.wait(max(0.1, self._end - time.monotonic()))
+        code = self._started.returncode
         if code in TOO_MANY:
             return Lost(f"it took too much: {TOO_MANY[code]}")
         return Lost("its process ended without an answer: it exited, or was killed")

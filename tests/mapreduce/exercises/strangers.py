@@ -136,6 +136,7 @@ HOSTILE = {
     "kills all": _job(mapper="os.kill(-1, signal.SIGKILL); yield 1, 1"),
     "exits when imported": _job(before="sys.exit(0)"),
     "ends at once": _job(before="os._exit(0)"),
+    "closes all files and sleeps": _job(before="os.closerange(0, 99); time.sleep(10_000)"),
     "exits in a task": _job(mapper="sys.exit(3)"),
     "ends in a task": _job(mapper="os._exit(3)"),
     "pries": _job(before=_PRY, mapper="yield str(FOUND), (1, 1)"),

@@ -9,6 +9,7 @@ import strangers
 
 from mapreduce.cli.main import main
 from mapreduce.exercises import grades, jail
+from mapreduce.exercises.exercise import FOLDER
 from mapreduce.exercises.jail import Jail, Limits
 from mapreduce.exercises.served import Lost, decoded
 
@@ -110,7 +111,7 @@ def test_again_grades_what_has_changed(grade, tmp_path, capsys):
 @pytest.mark.slow
 def test_every_hostile_kind(grade):
     kinds = {f"{number:02}": kind for number, kind in enumerate(strangers.HOSTILE)}
-    judged(grade(kinds), kinds)
+    judged(grade(kinds, "--time-limit", "5", "--total-limit", "15"), kinds)
     assert not Path(f"{strangers.__file__}.harm").exists()
 
 
@@ -169,6 +170,29 @@ def test_bad_input(tmp_path, monkeypatch, capsys, arguments, words):
     assert main(["grade", *arguments]) != 0
     assert words in capsys.readouterr().err
     assert not Path("grades").exists()
+
+
+def test_without_namespaces(grade, monkeypatch, capsys):
+    monkeypatch.setattr(jail, "refusal", lambda made: "this machine gives no namespaces")
+    with pytest.raises(AssertionError, match="== 0"):
+        grade({"Ada": "right"})
+    assert "--trust-submissions" in capsys.readouterr().err
+    kinds = {"Ben": "closes all files and sleeps", "Cleo": "ends in a task"}
+    found = grade(kinds, "--trust-submissions", "--time-limit", "2", "--total-limit", "5")
+    assert [found[name]["points"] for name in ("Ada", "Ben", "Cleo")] == [10, 0, 0]
+
+
+def test_a_reference_that_breaks_a_law(tmp_path, capsys):
+    text = (FOLDER / "04_ranges" / "exercise.py").read_text()
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "exercise.py").write_text(
+        text.replace("yield section, widest(ranges)", "yield section, min(ranges)")
+    )
+    (tmp_path / "Ada.py").write_text(strangers.RIGHT["right"])
+    given = [str(tmp_path / "Ada.py"), "--exercise", str(tmp_path / "own")]
+    assert main(["grade", *given, "--output-dir", str(tmp_path / "grades")]) == 65
+    assert "the reference itself breaks the law combiner" in capsys.readouterr().err
+    assert not (tmp_path / "grades").exists()
 
 
 @pytest.mark.parametrize("answer", [None, 1, [], {}, {"job": 1, "place": "", "text": ""}])
