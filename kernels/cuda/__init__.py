@@ -12,17 +12,19 @@ With ``NUMBA_ENABLE_CUDASIM=1`` in the environment, Numba's simulator runs the k
 GPU, one Python thread for each of the device's: for values in tests.
 """
 
+from importlib import import_module
+from importlib.metadata import version
 from typing import Any
+
+import numpy as np
 
 # Sets where compiled kernels are kept, before Numba reads it.
 from kernels import cpu as cpu  # isort: skip
 from numba import cuda
-from numba.core import config as _config
 
+from kernels.cuda.device_array import SIMULATED as SIMULATED
 from kernels.cuda.errors import ToolkitError, explained
-
-_settings: Any = _config
-SIMULATED = bool(_settings.ENABLE_CUDASIM)
+from kernels.cuda.launch import Kernel
 
 #: Threads of a block. The simulator's are few, so that small arrays take several blocks and turns.
 THREADS = 8 if SIMULATED else 256
@@ -30,10 +32,7 @@ THREADS = 8 if SIMULATED else 256
 #: Blocks of a grid; its threads take what is beyond in turns. 132 multiprocessors hold 8 each.
 MOST_BLOCKS = 3 if SIMULATED else 2048
 
-# Small grids are meant to be small: no warnings that they leave a large device idle.
-getattr(cuda, "config", _settings).CUDA_LOW_OCCUPANCY_WARNINGS = 0
-
-jit: Any = cuda.jit(cache=True)
+jit = Kernel
 """Decorate a kernel of this package."""
 
 inline: Any = cuda.jit(device=True)
@@ -64,3 +63,19 @@ def require() -> None:
             "starting CUDA: expected libNVVM and libdevice of a CUDA toolkit beside the driver, "
             "found none. Next: pip install 'gradreduce[cuda]'"
         )
+    _load_functions()
+
+
+def _load_functions() -> None:
+    """What Numba imports before its first kernel, so that what it lacks is told before a task."""
+    try:
+        import_module("numba.cuda.np.arrayobj")
+    except ModuleNotFoundError:
+        # Numba's own CUDA, and the simulator, have no such module.
+        return
+    except AttributeError as error:
+        raise ToolkitError(
+            f"starting CUDA: expected a NumPy that numba-cuda {version('numba-cuda')} knows, found "
+            f"NumPy {np.__version__}. Next: pip install 'gradreduce[cuda]', which asks for one. "
+            f"Found: {error}"
+        ) from error

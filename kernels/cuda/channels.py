@@ -134,8 +134,6 @@ def _scale_shift_pool_backward(delta, out, places, dz, relu, pool):
 
 def _matrix(images: Array) -> Array:
     """Images as (rows * height * width, channels); no copy."""
-    if not images.size:
-        return cuda.device_array((0, images.shape[-1]), images.dtype)
     return images.reshape((math.prod(images.shape[:-1]), images.shape[-1]))
 
 

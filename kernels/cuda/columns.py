@@ -75,8 +75,11 @@ def sum_columns(
     partial = call.kept("sums of columns", (parts, columns), np.float64)
     none = partial.reshape(parts * columns)
     given = [none if each is None else each for each in (mean, inverse)]
-    _sum_parts[parts, THREADS](kind, a, a if b is None else b, *given, width, 1.0, partial)
-    _sum_parts[1, THREADS](
+    groups = max(1, -(-columns // width))
+    _sum_parts[(parts, groups), THREADS](
+        kind, a, a if b is None else b, *given, width, 1.0, partial
+    )
+    _sum_parts[(1, groups), THREADS](
         VALUES, partial, partial, none, none, width, divisor, out.reshape((1, columns))
     )
 
@@ -86,7 +89,7 @@ def _sum_parts(kind, a, b, mean, inverse, width, divisor, out):
     shared = cuda.shared.array(THREADS, np.float64)
     rows, columns = a.shape
     thread = cuda.threadIdx.x
-    for first in range(0, columns, width):
+    for first in range(cuda.blockIdx.y * width, columns, cuda.gridDim.y * width):
         j = first + thread % width
         total = 0.0
         if j < columns:

@@ -23,6 +23,7 @@ TALL = ACROSS
 HEIGHT, WIDTH = DOWN * TALL, ACROSS * WIDE
 # In memory, rows have a number more than is used, so that those of a column lie in other banks.
 _HEIGHT, _WIDTH = HEIGHT + 1, WIDTH + 1
+_LEFT, _RIGHT = DEPTH * _HEIGHT, DEPTH * _WIDTH
 
 #: Blocks that the weights' gradient is spread over, and the rows of patches that each of several
 #: blocks for the same tile at least adds up.
@@ -30,6 +31,10 @@ MOST_BLOCKS, LEAST_ROWS = (8, 4) if SIMULATED else (1024, 512)
 
 #: Where the patch of a line begins that there is not: nothing of it lies within an image.
 _NOWHERE = -(2**30)
+
+#: The longest side of filters whose places have a bit each in a word, with some to spare for those
+#: beyond the last; and a bit that is 0 for all.
+_MOST_SIDE, _NO_BIT = 40, 62
 
 
 def convolve(x: Array, weight: Array, out: Array, stride: int, padding: int) -> Array:
@@ -71,7 +76,7 @@ def convolve_weight_gradient(
         matrix = _rows(call.read(delta)) if rows else sums[0]
         window = high, wide, stride, padding, padding
         _weight_gradient[(*tiles, parts), HEIGHT](
-            images, matrix, rows, *window, *delta.shape[1:3], sums
+            images, flat(images), matrix, rows, *window, *delta.shape[1:3], sums
         )
         _add_parts[blocks(weight_grad.size), THREADS](
             sums.reshape((parts, weight_grad.size)), flat(result)
@@ -84,7 +89,9 @@ def _launch(images: Array, matrix: Array, out: Array, window: tuple[int, ...], s
     if out.size:
         result = _rows(out)
         grid = -(-result.shape[0] // HEIGHT), -(-result.shape[1] // WIDTH)
-        _convolve[grid, HEIGHT](images, matrix, *window, spread, *out.shape[1:3], result)
+        _convolve[grid, HEIGHT](
+            images, flat(images), matrix, *window, spread, *out.shape[1:3], result
+        )
 
 
 def _rows(array: Array) -> Array:
@@ -102,16 +109,17 @@ def _turn(weight, turned):
 
 
 @jit
-def _convolve(images, matrix, high, wide, stride, above, before, spread, tall, broad, out):
-    left = cuda.shared.array((DEPTH, _HEIGHT), images.dtype)
-    right = cuda.shared.array((DEPTH, _WIDTH), images.dtype)
-    where = cuda.shared.array((3, HEIGHT), np.int32)
+def _convolve(images, pixels, matrix, high, wide, stride, above, before, spread, tall, broad, out):
+    left = cuda.shared.array(_LEFT, images.dtype)
+    right = cuda.shared.array(_RIGHT, images.dtype)
+    where = cuda.shared.array((3, HEIGHT), np.int64)
     sums = cuda.local.array((TALL, WIDE), images.dtype)
     _clear(sums)
     rows, depth, channels = out.shape[0], matrix.shape[0], images.shape[3]
     first_row, first_column = cuda.blockIdx.x * HEIGHT, cuda.blockIdx.y * WIDTH
     thread = cuda.threadIdx.x
-    _find(where, first_row, rows, tall, broad, stride, above, before)
+    has_bits = spread == 1 and max(high, wide) <= _MOST_SIDE
+    _find(where, images, first_row, rows, tall, broad, stride, above, before, high, wide, has_bits)
     cuda.syncthreads()
     u, v, c = 0, 0, thread % DEPTH
     for first in range(0, depth, DEPTH):
@@ -121,9 +129,14 @@ def _convolve(images, matrix, high, wide, stride, above, before, spread, tall, b
             v += 1
             if v == wide:
                 u, v = u + 1, 0
+        # Beyond the last place the lines have zeros, and so do the columns: NaN would spread.
+        place = (u * images.shape[2] + v) * channels + c
         for line in range(thread // DEPTH, HEIGHT, HEIGHT // DEPTH):
-            # Beyond the last place the lines have zeros, and so do the columns: NaN would spread.
-            left[thread % DEPTH, line] = _gather(images, where, line, u, v, c, u < high, spread)
+            at = np.uint64(thread % DEPTH * _HEIGHT + line)
+            if has_bits:
+                left[at] = _gather_by_bits(pixels, where, line, u, v, place)
+            else:
+                left[at] = _gather(images, where, line, u, v, c, u < high, spread)
         _load(right, matrix, first, depth, first_column)
         cuda.syncthreads()
         _multiply(left, right, sums)
@@ -133,10 +146,12 @@ def _convolve(images, matrix, high, wide, stride, above, before, spread, tall, b
 
 
 @jit
-def _weight_gradient(images, delta, rows, high, wide, stride, above, before, tall, broad, out):
-    left = cuda.shared.array((DEPTH, _HEIGHT), images.dtype)
-    right = cuda.shared.array((DEPTH, _WIDTH), images.dtype)
-    where = cuda.shared.array((3, HEIGHT), np.int32)
+def _weight_gradient(
+    images, pixels, delta, rows, high, wide, stride, above, before, tall, broad, out
+):
+    left = cuda.shared.array(_LEFT, images.dtype)
+    right = cuda.shared.array(_RIGHT, images.dtype)
+    where = cuda.shared.array((3, HEIGHT), np.int64)
     sums = cuda.local.array((TALL, WIDE), images.dtype)
     _clear(sums)
     parts, channels = out.shape[0], images.shape[3]
@@ -144,13 +159,20 @@ def _weight_gradient(images, delta, rows, high, wide, stride, above, before, tal
     thread, part = cuda.threadIdx.x, cuda.blockIdx.z
     place, c = (first_line + thread) // channels, (first_line + thread) % channels
     u, v = place // wide, place % wide
+    has_bits = max(high, wide) <= _MOST_SIDE
+    if has_bits:
+        u, place = min(u, _NO_BIT), (u * images.shape[2] + v) * channels + c
     stop = rows * (part + 1) // parts
     for first in range(rows * part // parts, stop, HEIGHT):
-        _find(where, first, stop, tall, broad, stride, above, before)
+        _find(where, images, first, stop, tall, broad, stride, above, before, high, wide, has_bits)
         cuda.syncthreads()
         for row in range(0, min(HEIGHT, stop - first), DEPTH):
             for k in range(DEPTH):
-                left[k, thread] = _gather(images, where, row + k, u, v, c, True, 1)
+                at = np.uint64(k * _HEIGHT + thread)
+                if has_bits:
+                    left[at] = _gather_by_bits(pixels, where, row + k, u, v, place)
+                else:
+                    left[at] = _gather(images, where, row + k, u, v, c, True, 1)
             _load(right, delta, first + row, stop, first_column)
             cuda.syncthreads()
             _multiply(left, right, sums)
@@ -168,13 +190,34 @@ def _add_parts(parts, out):
 
 
 @inline
-def _find(where, first, stop, tall, broad, stride, above, before):
-    # For each line of a tile: its image, and where in it its patch begins. One thread finds each.
+def _find(where, images, first, stop, tall, broad, stride, above, before, high, wide, has_bits):
+    # For each line of a tile: its image, and where in it its patch begins; or the place of that
+    # among all pixels, and which of the patch's lines and columns lie within the image, a bit each.
+    # One thread finds each.
     thread = cuda.threadIdx.x
     line, j = (first + thread) // broad, (first + thread) % broad
-    where[0, thread] = line // tall
-    where[1, thread] = line % tall * stride - above if first + thread < stop else _NOWHERE
-    where[2, thread] = j * stride - before
+    image, x = line // tall, j * stride - before
+    y = line % tall * stride - above if first + thread < stop else _NOWHERE
+    if has_bits:
+        where[0, thread] = ((image * images.shape[1] + y) * images.shape[2] + x) * images.shape[3]
+        where[1, thread] = _bits(y, high, images.shape[1])
+        where[2, thread] = _bits(x, wide, images.shape[2])
+    else:
+        where[0, thread], where[1, thread], where[2, thread] = image, y, x
+
+
+@inline
+def _bits(first, length, stop):
+    # Bit i says whether first + i, of so many, is at least 0 and below stop.
+    low, high = max(0, -first), min(length, stop - first)
+    return (1 << high) - (1 << low) if low < high else 0
+
+
+@inline
+def _gather_by_bits(pixels, where, line, u, v, place):
+    if (where[1, line] >> u) & (where[2, line] >> v) & 1:
+        return pixels[np.uint64(where[0, line] + place)]
+    return pixels.dtype.type(0)
 
 
 @inline
@@ -194,8 +237,11 @@ def _load(tile, matrix, first, stop, first_column):
     # tile[k, j] = matrix[first + k, first_column + j], 0 outside.
     for place in range(cuda.threadIdx.x, DEPTH * WIDTH, HEIGHT):
         k, j = place // WIDTH, place % WIDTH
-        is_within = first + k < stop and first_column + j < matrix.shape[1]
-        tile[k, j] = matrix[first + k, first_column + j] if is_within else tile.dtype.type(0)
+        at = np.uint64(k * _WIDTH + j)
+        if first + k < stop and first_column + j < matrix.shape[1]:
+            tile[at] = matrix[np.uint64(first + k), np.uint64(first_column + j)]
+        else:
+            tile[at] = tile.dtype.type(0)
 
 
 @inline
@@ -208,12 +254,15 @@ def _clear(sums):
 @inline
 def _multiply(left, right, sums):
     # Each number of the tiles is read from shared memory by several threads, and from a register
-    # TALL or WIDE times.
-    down, across = cuda.threadIdx.x // ACROSS, cuda.threadIdx.x % ACROSS
-    for k in range(DEPTH):
+    # TALL or WIDE times. Places are unsigned: others would be asked whether they are negative.
+    down, across = np.uint64(cuda.threadIdx.x // ACROSS), np.uint64(cuda.threadIdx.x % ACROSS)
+    for _ in range(DEPTH):
         for i in range(TALL):
             for j in range(WIDE):
-                sums[i, j] += left[k, down + i * DOWN] * right[k, across + j * ACROSS]
+                factor = left[down + np.uint64(i * DOWN)]
+                sums[i, j] += factor * right[across + np.uint64(j * ACROSS)]
+        down += np.uint64(_HEIGHT)
+        across += np.uint64(_WIDTH)
 
 
 @inline
@@ -223,4 +272,4 @@ def _store(sums, out, first_row, first_column):
         for j in range(WIDE):
             row, column = first_row + down + i * DOWN, first_column + across + j * ACROSS
             if row < out.shape[0] and column < out.shape[1]:
-                out[row, column] = sums[i, j]
+                out[np.uint64(row), np.uint64(column)] = sums[i, j]

@@ -94,5 +94,5 @@ def product(a: Array, b: Array, out: Array, transpose_a: bool, transpose_b: bool
 
 
 def _address(array: Array) -> int:
-    address: int = array.__cuda_array_interface__["data"][0]
+    address: int = array.address
     return address

@@ -19,9 +19,10 @@ _relu = inline(scalar.relu)
 #: A block has SIDE x SIDE threads, each of which computes EACH x EACH results: a tile of
 #: TILE x TILE results. The tiles of the factors are DEPTH deep; in memory their rows have a number
 #: more than is used, so that those of a column lie in different banks.
-SIDE, EACH, DEPTH = (2, 3, 5) if SIMULATED else (16, 4, 16)
+SIDE, EACH, DEPTH = (2, 3, 5) if SIMULATED else (16, 8, 8)
 TILE = SIDE * EACH
 _PADDED = TILE + 1
+_AREA = DEPTH * _PADDED
 
 
 def scale(x: Array, factor: float, out: Array) -> Array:
@@ -198,8 +199,8 @@ def _product(a, b, transpose_a, transpose_b, out):
     # A block computes a tile of the results from tiles of the factors, which its threads load
     # together: each number is read once from the device's memory, then TILE times from the shared
     # memory of the block, and EACH times from a register.
-    left = cuda.shared.array((DEPTH, _PADDED), a.dtype)
-    right = cuda.shared.array((DEPTH, _PADDED), b.dtype)
+    left = cuda.shared.array(_AREA, a.dtype)
+    right = cuda.shared.array(_AREA, b.dtype)
     sums = cuda.local.array((EACH, EACH), out.dtype)
     for i in range(EACH):
         for j in range(EACH):
@@ -212,17 +213,21 @@ def _product(a, b, transpose_a, transpose_b, out):
         _load(left, a, transpose_a, first, depth, first_row, rows)
         _load(right, b, not transpose_b, first, depth, first_column, columns)
         cuda.syncthreads()
-        for k in range(DEPTH):
+        # Unsigned: other places would be asked whether they are negative.
+        y, x = np.uint64(row), np.uint64(column)
+        for _ in range(DEPTH):
             for i in range(EACH):
                 for j in range(EACH):
-                    factor = out.dtype.type(left[k, row + i * SIDE])
-                    sums[i, j] += factor * out.dtype.type(right[k, column + j * SIDE])
+                    factor = out.dtype.type(left[y + np.uint64(i * SIDE)])
+                    sums[i, j] += factor * out.dtype.type(right[x + np.uint64(j * SIDE)])
+            y += np.uint64(_PADDED)
+            x += np.uint64(_PADDED)
         cuda.syncthreads()
     for i in range(EACH):
         for j in range(EACH):
-            y, x = first_row + row + i * SIDE, first_column + column + j * SIDE
-            if y < rows and x < columns:
-                out[y, x] = sums[i, j]
+            line, place = first_row + row + i * SIDE, first_column + column + j * SIDE
+            if line < rows and place < columns:
+                out[np.uint64(line), np.uint64(place)] = sums[i, j]
 
 
 @inline
@@ -235,9 +240,11 @@ def _load(tile, matrix, is_depth_first, first, depth, start, stop):
             k, i = place // TILE, place % TILE
         else:
             k, i = place % DEPTH, place // DEPTH
+        at = np.uint64(k * _PADDED + i)
+        deep, wide = np.uint64(first + k), np.uint64(start + i)
         if first + k >= depth or start + i >= stop:
-            tile[k, i] = tile.dtype.type(0)
+            tile[at] = tile.dtype.type(0)
         elif is_depth_first:
-            tile[k, i] = matrix[first + k, start + i]
+            tile[at] = matrix[deep, wide]
         else:
-            tile[k, i] = matrix[start + i, first + k]
+            tile[at] = matrix[wide, deep]

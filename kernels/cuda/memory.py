@@ -9,32 +9,41 @@ import numpy as np
 import numpy.typing as npt
 from numba import cuda
 
+from kernels.cuda import SIMULATED
+from kernels.cuda.device_array import DeviceArray
 from kernels.cuda.errors import explained
 
 Array = Any
-"""A NumPy array, or one on the device: Numba's own or any with ``__cuda_array_interface__``."""
+"""A NumPy array, or one on the device: ours or any with ``__cuda_array_interface__``."""
 
 
 def is_on_device(array: Array) -> bool:
     """Whether an array is in the device's memory already."""
-    # The second is what the simulator's arrays have.
-    return hasattr(array, "__cuda_array_interface__") or hasattr(array, "__cuda_ndarray__")
+    # The last is what the simulator's arrays have.
+    return (
+        isinstance(array, DeviceArray)
+        or hasattr(array, "__cuda_array_interface__")
+        or hasattr(array, "__cuda_ndarray__")
+    )
 
 
 def to_device(array: Array) -> Array:
-    """An array as Numba's kernels take it; one on the device is not copied.
+    """An array as kernels take it; one on the device is not copied.
 
     Raises ValueError (an array on the device is not C-contiguous).
     """
+    if isinstance(array, DeviceArray):
+        return array
     if not is_on_device(array):
-        return cuda.to_device(np.ascontiguousarray(array))
-    known = array if hasattr(array, "__cuda_ndarray__") else cuda.as_cuda_array(array)
+        return DeviceArray.of_host(array)
+    # Numba waits for what another library has queued.
+    known = array if SIMULATED else cuda.as_cuda_array(array)
     if known.size and not known.is_c_contiguous():
         raise ValueError(
             f"expected a C-contiguous array on the device, found strides {known.strides} for the "
             f"shape {tuple(known.shape)}"
         )
-    return known
+    return DeviceArray.of(known)
 
 
 def to_host(array: Array) -> Array:
@@ -44,8 +53,7 @@ def to_host(array: Array) -> Array:
 
 def flat(array: Array) -> Array:
     """A device array as one of a single dimension; no copy."""
-    # Numba does not reshape empty arrays.
-    return array.reshape(array.size) if array.size else cuda.device_array(0, array.dtype)
+    return array.reshape(array.size)
 
 
 class _Kept(threading.local):
@@ -85,17 +93,17 @@ class Call:
         """An argument that is overwritten: its values do not go to the device."""
         if is_on_device(array):
             return to_device(array)
-        return self._result(array, cuda.device_array(array.shape, array.dtype))
+        return self._result(array, DeviceArray.empty(array.shape, array.dtype))
 
     def update(self, array: Array) -> Array:
         """An argument that is read and overwritten."""
         if is_on_device(array):
             return to_device(array)
-        return self._result(array, cuda.to_device(array))
+        return self._result(array, to_device(array))
 
     def scratch(self, shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array on the device, not initialised."""
-        return cuda.device_array(shape, dtype)
+        return DeviceArray.empty(shape, dtype)
 
     def kept(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array on the device, not initialised, until the thread asks for the name again.
@@ -106,7 +114,7 @@ class Call:
         key, size = (name, np.dtype(dtype)), math.prod(shape)
         found = _kept.arrays.get(key)
         if found is None or found.size < size:
-            found = _kept.arrays[key] = cuda.device_array(size, dtype)
+            found = _kept.arrays[key] = DeviceArray.empty(size, dtype)
         return found[:size].reshape(shape)
 
     def _result(self, host: Array, device: Array) -> Array:

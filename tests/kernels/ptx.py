@@ -34,6 +34,7 @@ from kernels.cuda import (
     softmax,
     sparse,
 )
+from kernels.cuda.launch import Kernel
 
 CAPABILITIES = ("7.5", "8.0", "9.0")
 MODULES = (
@@ -76,9 +77,9 @@ def signatures(real: types.Type) -> dict[str, list[tuple[types.Type, ...]]]:
         "_activate": [(INT, flat, real, flat)],
         "_activate_backward": [(INT, flat, flat, real, flat)],
         "_uniform": [(WORD, WORD, types.float64[:, ::1])],
-        "_convolve": [(images, matrix, *[INT] * 8, matrix)],
+        "_convolve": [(images, flat, matrix, *[INT] * 8, matrix)],
         "_turn": [(images, flat)],
-        "_weight_gradient": [(images, matrix, *[INT] * 8, real[:, :, ::1])],
+        "_weight_gradient": [(images, flat, matrix, *[INT] * 8, real[:, :, ::1])],
         "_add_parts": [(matrix, flat)],
         "_max_pool": [(images, images, places, INT, INT)],
         "_max_pool_backward": [(images, places, images, INT, INT)],
@@ -106,11 +107,9 @@ def signatures(real: types.Type) -> dict[str, list[tuple[types.Type, ...]]]:
 def kernels(module: ModuleType) -> dict[str, dispatcher.CUDADispatcher]:
     """What a module has for the host to launch."""
     return {
-        name: value
+        name: value.dispatcher
         for name, value in vars(module).items()
-        if isinstance(value, dispatcher.CUDADispatcher)
-        and value.py_func.__module__ == module.__name__
-        and not value.targetoptions.get("device")
+        if isinstance(value, Kernel) and value.dispatcher.py_func.__module__ == module.__name__
     }
 
 

@@ -2,17 +2,21 @@
 
 import ctypes
 import re
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numba import cuda
 from numba.cuda.cudadrv.driver import CudaAPIError
 from numba.cuda.cudadrv.error import CudaSupportError
 
 import naive
 from arrays import assert_sums, normal
 from devices import DEVICES, SIMULATED
-from kernels.cuda import cublas, dense, errors, memory, reduce
+from kernels.cuda import cublas, dense, errors, launch, memory, reduce
+from kernels.cuda.device_array import DeviceArray
+from kernels.cuda.launch import Kernel
 
 needs_device = pytest.mark.skipif("cuda" not in DEVICES, reason="no CUDA device, nor its simulator")
 
@@ -60,7 +64,7 @@ class TestTiles:
     @pytest.mark.parametrize(("rows", "columns"), [(33, 3), (3, 34)])
     def test_tiles_of_the_proportions_that_gpus_have(self, monkeypatch, rows, columns):
         """Of half the side: 64 threads instead of 256, which take turns in one interpreter."""
-        sizes = {"SIDE": 8, "EACH": 4, "DEPTH": 8, "TILE": 32, "_PADDED": 33}
+        sizes = {"SIDE": 8, "EACH": 4, "DEPTH": 8, "TILE": 32, "_PADDED": 33, "_AREA": 264}
         for name, size in sizes.items():
             monkeypatch.setattr(dense, name, size)
         a, b = operands(rows, columns, 9, False, True)
@@ -94,7 +98,7 @@ class TestMemory:
         host = dense.affine(x, weight, bias, np.empty((5, 3), np.float32), True)
         arrays = [memory.to_device(array) for array in (x, weight, bias)]
         out, below = (memory.to_device(np.zeros(shape, np.float32)) for shape in ((5, 3), (5, 4)))
-        monkeypatch.setattr(memory.cuda, "to_device", None)
+        monkeypatch.setattr(DeviceArray, "of_host", None)
         assert dense.affine(*arrays, out, True) is out
         assert dense.relu_backward(out, arrays[1], arrays[0], below) is below
         assert reduce.add_into(out, out) is out
@@ -115,15 +119,86 @@ class TestMemory:
         with memory.Call("affine") as call:
             large = call.kept("a test", (3, 4), np.float32)
             other = call.kept("a test", (2, 5), np.float64)
-            monkeypatch.setattr(memory.cuda, "device_array", None)
+            monkeypatch.setattr(DeviceArray, "empty", None)
             small = call.kept("a test", (2, 5), np.float32)
         assert (large.shape, small.shape, other.shape) == ((3, 4), (2, 5), (2, 5))
         assert (large.dtype, small.dtype, other.dtype) == ("float32", "float32", "float64")
 
     @needs_device
-    def test_what_is_transposed_on_the_device_is_refused(self):
+    def test_a_part_of_rows_on_the_device_is_refused(self):
         with pytest.raises(ValueError, match=r"expected a C-contiguous array on the device, found"):
-            memory.to_device(memory.to_device(normal(1, (5, 4))).T)
+            memory.to_device(cuda.to_device(normal(1, (5, 4)))[:, :2])
+
+    @needs_device
+    def test_one_element_with_a_stride(self):
+        """NumPy calls it contiguous."""
+        there = memory.to_device(normal(1, 3)[2:][::-1])
+        np.testing.assert_array_equal(there.copy_to_host(), normal(1, 3)[2:])
+
+
+class TestDeviceArray:
+    def test_parts_and_shapes(self):
+        array = DeviceArray(None, 1000, (6, 4), np.dtype("float32"))
+        part = array[1:-2]
+        assert (part.address, part.shape, part.size, len(part)) == (1016, (3, 4), 12, 3)
+        assert part.reshape((2, 6)).parameters == (0, 0, 12, 4, 1016, 2, 6, 24, 4)
+        assert (array[-1].address, array[-1].shape, array[4:2].size) == (1080, (4,), 0)
+        assert array.reshape(24).kind == (np.float32, 1)
+
+    def test_what_is_refused(self):
+        array = DeviceArray(None, 1000, (6, 4), np.dtype("float32"))
+        with pytest.raises(ValueError, match=r"shape \(6, 4\) does not fill \(5, 5\)"):
+            array.reshape((5, 5))
+        with pytest.raises(ValueError, match="a step of 2"):
+            array[::2]
+        with pytest.raises(IndexError):
+            array[6]
+        with pytest.raises(ValueError, match=r"shape \(3,\) for \(4,\)"):
+            array[0] = np.zeros(3)
+        for out in (np.empty((6, 4)), np.empty((4, 6), np.float32)):
+            with pytest.raises(ValueError, match="expected float32 of the shape"):
+                array.copy_to_host(out)
+
+
+class TestStart:
+    """What the driver is given, without one."""
+
+    @pytest.fixture
+    def started(self, monkeypatch):
+        """Starts a kernel; returns the words at the addresses that the driver got, and its call."""
+
+        def run(*arguments, size=(3, 5)):
+            calls = []
+            monkeypatch.setattr(launch, "SIMULATED", False)
+            monkeypatch.setattr(launch, "driver", lambda name: lambda *given: calls.append(given))
+            layout = "".join(map(launch.layout_of, arguments))
+            pack = struct.Struct(f"<{layout}").pack_into
+            monkeypatch.setattr(Kernel, "_compile", lambda self, arguments: ("handle", pack))
+            Kernel(operands)[size](*arguments)
+            ((handle, *call, table, extra),) = calls
+            assert (handle, extra) == ("handle", 0)
+            count = struct.calcsize(f"<{layout}") // 8
+            places = (ctypes.c_uint64 * count).from_address(table)
+            return call, [ctypes.string_at(place, 8) for place in places]
+
+        return run
+
+    def test_words(self, started):
+        array = DeviceArray(None, 4096, (2, 3), np.dtype("float64"))
+        given = array, 7, np.float32(1.5), True, np.uint64(2**64 - 1), 0.25, np.float16(2)
+        call, words = started(*given, size=((2, 4), (16, 8)))
+        assert call == [2, 4, 1, 16, 8, 1, 0, 0]
+        assert [int.from_bytes(word, "little") for word in words[:9]] == [
+            *(0, 0, 6, 8, 4096),
+            *(2, 3, 24, 8),
+        ]
+        numbers = ("q", 7), ("f", 1.5), ("?", True), ("Q", 2**64 - 1), ("d", 0.25), ("e", 2)
+        for word, (letter, number) in zip(words[9:], numbers, strict=True):
+            assert struct.unpack_from(f"<{letter}", word) == (number,)
+
+    def test_what_is_no_number(self, started):
+        with pytest.raises(TypeError, match="arrays on the device and numbers, found list"):
+            started([1])
 
 
 @needs_device
