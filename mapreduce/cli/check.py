@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mapreduce.cli.common import FOLDER, own_options, print_json, sample_options
+from mapreduce.cli.common import FOLDER, Seconds, own_options, print_json, sample_options
 from mapreduce.cli.grouping import GroupedOption
 from mapreduce.errors import UsageError
 from mapreduce.support.suggest import did_you_mean
@@ -23,7 +23,7 @@ _GROUP: dict[str, Any] = {"cls": GroupedOption, "group": "Is the answer right?"}
 @sample_options(1000)
 @click.option(
     "--total-limit",
-    type=click.FloatRange(0.1, 86400),
+    type=Seconds(0.1, 86400),
     default=300.0,
     show_default=True,
     help="Test no more laws, and make no example smaller, after this many seconds in all.",

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import math
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -32,6 +33,21 @@ FOLDER = click.Path(path_type=Path)
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object on stdout."
 )
+
+
+class Seconds(click.FloatRange):
+    """As click's range, which takes ``nan``."""
+
+    name = "seconds"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        found: float = super().convert(value, param, ctx)
+        if math.isnan(found):
+            self.fail(f"expected a number of seconds, found {value}", param, ctx)
+        return found
+
 
 #: A path of this machine, or a URI such as ``hdfs://host:port/path`` or ``s3://bucket/key``.
 LOCATION = click.types.FuncParamType(path_of)
@@ -110,7 +126,7 @@ def sample_options(lines: int) -> Callable[[Command], Command]:
         )
         seconds = click.option(
             "--time-limit",
-            type=click.FloatRange(0.1, 3600),
+            type=Seconds(0.1, 3600),
             default=10.0,
             show_default=True,
             help="Stop a task that takes longer than this many seconds.",

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from mapreduce.cli.common import FOLDER, json_option, print_json
+from mapreduce.cli.common import FOLDER, Seconds, json_option, print_json
 from mapreduce.errors import MissingInputError, OutputError, UsageError
 from mapreduce.support.printable import echo
 
@@ -60,14 +60,14 @@ _BYTES.name = "bytes"
 )
 @click.option(
     "--time-limit",
-    type=click.FloatRange(0.1, 3600),
+    type=Seconds(0.1, 3600),
     default=10.0,
     show_default=True,
     help="Seconds for a task.",
 )
 @click.option(
     "--total-limit",
-    type=click.FloatRange(1, 86400),
+    type=Seconds(1, 86400),
     default=60.0,
     show_default=True,
     help="Seconds for a submission.",

@@ -15,11 +15,10 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-import mapreduce
-from mapreduce import __version__
 from mapreduce.errors import DataError, GradreduceError, UsageError
 from mapreduce.exercises import jail
 from mapreduce.exercises.answers import HERE, Answers, Question, named_cases
@@ -43,7 +42,7 @@ _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/
 
 _PACKAGES = ("hdfs_utils", "jobs", "kernels", "mapreduce")
 
-_ROOT = Path(mapreduce.__file__).parents[1]
+_ROOT = Path(__file__).parents[2]
 
 _SERVED = ("-m", "mapreduce.exercises.served")
 
@@ -164,7 +163,7 @@ class Grader:
     def _digest(self, files: Sequence[Path]) -> str:
         """The digest of all that a grade follows from."""
         limits = sorted(self.rubric.items()), self.limits, self.seconds, self.is_trusting
-        digest = hashlib.sha256(repr((__version__, self.seed, limits)).encode())
+        digest = hashlib.sha256(repr((version("gradreduce"), self.seed, limits)).encode())
         for file in (self.exercise.file, *self.exercise.shown, *files):
             content = file.read_bytes() if file.is_file() else b""
             digest.update(f"{file.name!r} {len(content)}\n".encode())

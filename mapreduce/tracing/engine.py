@@ -6,7 +6,6 @@ are kept: the output is the same. Each task runs in its own process.
 
 import contextlib
 import itertools
-import math
 import os
 import shlex
 import sys
@@ -320,9 +319,6 @@ def tracing(
     else:
         place = command = job.__name__
         job_class = job
-    if math.isnan(seconds):
-        # Which is in no range, but passes click's.
-        raise UsageError("--time-limit: expected a number of seconds, found nan")
     if drives_jobs(job_class) and getattr(job_class, "WARM", False):
         raise UsageError(
             f"{place}: {job_class.__name__} starts jobs itself, by its own run_job, which cannot "

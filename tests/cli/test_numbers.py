@@ -40,6 +40,7 @@ COMMANDS = [
     ("explain", ["job.py", "words.txt", "--json"]),
     ("explain", ["run", "--json"]),
     ("check", ["job.py", "words.txt", "--law", "names"]),
+    ("grade", ["job.py", "--exercise", "4"]),
     ("cluster up", []),
 ]
 

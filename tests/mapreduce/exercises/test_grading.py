@@ -177,9 +177,13 @@ def test_without_namespaces(grade, monkeypatch, capsys):
     with pytest.raises(AssertionError, match="== 0"):
         grade({"Ada": "right"})
     assert "--trust-submissions" in capsys.readouterr().err
+    assert grade({}, "--trust-submissions")["Ada"]["points"] == 10
+
+
+def test_trusted_ones_are_stopped_too(grade):
     kinds = {"Ben": "closes all files and sleeps", "Cleo": "ends in a task"}
     found = grade(kinds, "--trust-submissions", "--time-limit", "2", "--total-limit", "5")
-    assert [found[name]["points"] for name in ("Ada", "Ben", "Cleo")] == [10, 0, 0]
+    assert [found[name]["points"] for name in kinds] == [0, 0]
 
 
 def test_a_reference_that_breaks_a_law(tmp_path, capsys):
