@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import strangers
+from browser import require_accessible
 
 from mapreduce.cli.main import main
 from mapreduce.exercises import grades, jail
@@ -126,6 +127,12 @@ def test_two_hundred_submissions_twice(grade):
         # What is stopped may be stopped at another place.
         if kinds[student] not in strangers.HOSTILE:
             assert again[student] == grade_of_it
+
+
+@pytest.mark.slow
+def test_a_page_in_a_browser(grade, tmp_path):
+    grade({"Cleo": "the difference in the combiner"})
+    require_accessible((tmp_path / "grades" / "Cleo.html").read_text(), tmp_path)
 
 
 def test_a_folder_for_each_student(tmp_path, capsys):
