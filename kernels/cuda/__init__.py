@@ -63,16 +63,20 @@ def require() -> None:
             "starting CUDA: expected libNVVM and libdevice of a CUDA toolkit beside the driver, "
             "found none. Next: pip install 'gradreduce[cuda]'"
         )
-    _load_functions()
+    if not SIMULATED:
+        _load_functions()
 
 
 def _load_functions() -> None:
-    """What Numba imports before its first kernel, so that what it lacks is told before a task."""
+    """Import what starting a kernel takes, so that what it lacks is told before a task."""
     try:
+        import_module("cuda.bindings.driver")
         import_module("numba.cuda.np.arrayobj")
-    except ModuleNotFoundError:
-        # Numba's own CUDA, and the simulator, have no such module.
-        return
+    except ModuleNotFoundError as error:
+        raise ToolkitError(
+            f"starting CUDA: expected numba-cuda, found Numba alone. Next: pip install "
+            f"'gradreduce[cuda]'. Found: {error}"
+        ) from error
     except AttributeError as error:
         raise ToolkitError(
             f"starting CUDA: expected a NumPy that numba-cuda {version('numba-cuda')} knows, found "

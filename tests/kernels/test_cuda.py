@@ -11,6 +11,7 @@ from numba import cuda
 from numba.cuda.cudadrv.driver import CudaAPIError
 from numba.cuda.cudadrv.error import CudaSupportError
 
+import kernels.cuda
 import naive
 from arrays import assert_sums, normal
 from devices import DEVICES, SIMULATED
@@ -255,6 +256,23 @@ class TestErrors:
         with pytest.raises(type(error)) as caught, memory.Call("affine"):
             raise error
         assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ModuleNotFoundError("No module named 'cuda.bindings'"), "found Numba alone"),
+        (AttributeError("module 'numpy' has no attribute 'row_stack'"), "knows, found NumPy"),
+    ],
+)
+def test_what_a_kernel_cannot_start_without(monkeypatch, error, words):
+    def import_module(name):
+        raise error
+
+    monkeypatch.setattr(kernels.cuda, "import_module", import_module)
+    monkeypatch.setattr(kernels.cuda, "version", lambda name: "0.30.4")
+    with pytest.raises(errors.ToolkitError, match=rf"{words}.*gradreduce\[cuda\].*{error}"):
+        kernels.cuda._load_functions()
 
 
 class Blas:
