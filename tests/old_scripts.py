@@ -24,22 +24,33 @@ class Words(MRJob):
 #: What a job asked optparse for, what it asks argparse for, what its tasks tell, and arguments.
 OPTIONS = {
     "int": ("'--n', type='int', default=1", "'--n', type=int, default=1", ["--n", 3]),
+    "int_default": ("'--n', type='int', default=7", "'--n', type=int, default=7", []),
     "text_default": ("'--n', type='int', default='7'", "'--n', type=int, default='7'", []),
     "no_default": ("'--n', type='int'", "'--n', type=int", []),
+    "hexadecimal": ("'--n', type='int'", "'--n', type=lambda t: int(t, 0)", ["--n", "0x1f"]),
+    "long": ("'--n', type='long'", "'--n', type=int", ["--n", 12345678901234567890]),
     "negative": ("'--n', type='int'", "'--n', type=int", ["--n", -5]),
     "float": ("'--n', type='float'", "'--n', type=float", ["--n=0.25"]),
+    "complex": ("'--n', type='complex'", "'--n', type=complex", ["--n", "1+2j"]),
+    "string": ("'--n', type='string'", "'--n'", ["--n", "a b"]),
+    "str": ("'--n', type='str', default=''", "'--n', default=''", []),
+    "type_itself": ("'--n', type=int", "'--n', type=int", ["--n", 4]),
     "untyped": ("'--n'", "'--n'", ["--n", "4"]),
     "short": ("'-n', '--number', dest='n', type='int'", "'-n', '--number', dest='n', type=int",
               ["-n", 2]),
     "dashes": ("'--at-least', dest='n'", "'--at-least', dest='n'", ["--at-least", "x"]),
     "choice": ("'--n', type='choice', choices=['a', 'b']", "'--n', choices=['a', 'b']",
                ["--n", "b"]),
+    "choices_alone": ("'--n', choices=('a', 'b'), default='a'",
+                      "'--n', choices=('a', 'b'), default='a'", []),
     "flag": ("'--n', action='store_true', default=False", "'--n', action='store_true'", ["--n"]),
     "no_flag": ("'--n', action='store_true', default=False", "'--n', action='store_true'", []),
     "flag_without_default": ("'--n', action='store_true'",
                              "'--n', action='store_true', default=None", []),
     "off": ("'--no', dest='n', action='store_false', default=True",
             "'--no', dest='n', action='store_false'", ["--no"]),
+    "constant": ("'--n', action='store_const', const=9", "'--n', action='store_const', const=9",
+                 ["--n"]),
     "append": ("'--n', action='append', type='int'", "'--n', action='append', type=int",
                ["--n", 1, "--n", 2]),
     "append_nothing": ("'--n', action='append', default=[]", "'--n', action='append', default=[]",
@@ -85,8 +96,9 @@ def {method}(self):
 
 def written(path, name):
     """A job of ``METHODS``, whose output is ``EXPECTED``, and its arguments."""
-    for file, word in (("stop", "rose"), ("more", "tulip"), ("third", "daisy")):
-        (path / f"{file}.txt").write_text(f"{word}\n")
+    words = {"stop": "rose", "more": "tulip", "third": "daisy", "all": "rose tulip daisy"}
+    for file, text in words.items():
+        (path / f"{file}.txt").write_text(f"{text}\n")
     text = f"from mrjob.job import MRJob\n\n\nclass Words(MRJob):\n{METHODS[name]}"
     job = script(path / "job.py", f"{text}\n\nif __name__ == '__main__':\n    Words.run()\n")
     return job, ARGUMENTS.get(name, ())
@@ -125,6 +137,9 @@ METHODS = {
         self.longest = min(self.options.longest, 3)
 
 """ + COUNT.replace("LONGEST", "self.longest"),
+    "mr": STEPS + """\
+        return [self.mr(mapper=self.words, combiner=self.total), self.mr(reducer=self.total)]
+""",
     "mr_by_position": STEPS + """\
         return [self.mr(self.words, self.total)]
 """,
@@ -140,6 +155,23 @@ METHODS = {
         )
 
 """ + COUNT.replace("LONGEST", "self.options.longest"),
+    "add_file_option": """\
+    def configure_options(self):
+        super().configure_options()
+        self.add_file_option("--stop")
+
+    def mapper_init(self):
+        with open(self.options.stop) as lines:
+            self.stop = lines.read().split()
+
+    def mapper(self, _, line):
+        for word in line.split():
+            if word not in self.stop:
+                yield word, 1
+
+    def reducer(self, word, ones):
+        yield word, sum(ones)
+""",
     "is_mapper_or_reducer": """\
     def load_options(self, args):
         super().load_options(args)
@@ -223,6 +255,7 @@ METHODS = {
 """,
 }  # fmt: skip
 ARGUMENTS = {
+    "add_file_option": ["--stop", "all.txt"],
     "callback": ["--thirds", 1],
     "option_parser": ["--longest", 3],
     "file_options": ["--stop", "third.txt", "--stop", "stop.txt", "--more", "more.txt"],

@@ -29,6 +29,10 @@ def test_methods(tmp_path, monkeypatch, name, runner):
     assert output(job, arguments, runner) == EXPECTED
 
 
+def test_there_are_forty():
+    assert len(OPTIONS) + len(METHODS) == 40
+
+
 def test_a_program_reads_the_output_line_by_line():
     class Words(mapreduce.job.Job):
         def mapper(self, _, line):
