@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mapreduce.job.tracebacks import is_own
-from mapreduce.runners.parallel.partition import Partitioning
+from mapreduce.runners.parallel.partition import KeyField, Partitioning
 from mapreduce.tracing.model import Method
 
 #: Parts of a step in the order in which they run.
@@ -65,4 +65,6 @@ def partitioner_name(how: Partitioning) -> str:
         return f"{partitioner_name(how._replace(order=()))}, KeyFieldBasedComparator"
     if how.fields is None:
         return "HashPartitioner" + (f" of {how.key_fields} fields" if how.key_fields > 1 else "")
-    return "KeyFieldBasedPartitioner"
+    # One of the whole key is what SORT_VALUES asks for.
+    is_whole = how.key_fields == 1 and [*how.fields] == [KeyField(1, 1, 1, 0)]
+    return "KeyFieldBasedPartitioner" + " of the key" * is_whole

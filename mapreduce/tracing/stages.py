@@ -205,9 +205,10 @@ def _sent_by(number: int, most: int) -> Callable[[summary.Key], Cell]:
 
 def partition_words(raw: str, step: Step) -> str:
     """How a key's reducer is found, as a sum that can be checked."""
-    if step.partitioner != "HashPartitioner":
+    start = {"HashPartitioner": 1, "KeyFieldBasedPartitioner of the key": 0}.get(step.partitioner)
+    if start is None:
         return f"{step.partitioner} says so."
-    value = hash_of(raw.encode("latin-1"), 1) & 0x7FFFFFFF
+    value = hash_of(raw.encode("latin-1"), start) & 0x7FFFFFFF
     return (
         f"The hash of {text_of(raw)} is {value:,}; divided by {step.reducers} it leaves "
         f"{value % step.reducers}."

@@ -19,6 +19,8 @@ TERMS = {
     "protocol": "how a pair is written as a line, and read: by default JSON, a TAB between the two",
     "JSONProtocol": "a protocol: the key and the value as JSON, with a TAB between",
     "HashPartitioner": "the partitioner that takes a hash of the key, Hadoop's default",
+    "KeyFieldBasedPartitioner": "a partitioner that takes a hash of some fields of the key; of the "
+    "whole key with SORT_VALUES, where Hadoop takes the value for a second field",
     "salted": "with a number added, so that several reducers share the values of one key",
     "skew": "much more work for one reducer than for the others, usually by one frequent key",
     "counter": "a number that tasks add to, and that is shown when the job ends",

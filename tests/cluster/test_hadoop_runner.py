@@ -60,6 +60,43 @@ def test_a_job_of_files_on_hdfs_and_here(text, local):
         result(WordCount, [str(text)], "--no-conf", "-o", "out/words")
 
 
+#: Its keys are written in UTF-8.
+SORTED = """\
+from mrjob.job import MRJob
+from mrjob.protocol import TextProtocol
+
+
+class Sorted(MRJob):
+    SORT_VALUES = True
+    INTERNAL_PROTOCOL = OUTPUT_PROTOCOL = TextProtocol
+
+    def mapper(self, _, line):
+        for word in line.split():
+            yield word, line
+
+    def reducer(self, word, lines):
+        for line in lines:
+            # For Hadoop the whole line is the key: it has a TAB and no value after it.
+            yield word, line.strip()
+
+
+if __name__ == "__main__":
+    Sorted.run()
+"""
+
+
+@pytest.mark.slow
+def test_sorted_values_come_in_the_same_parts(cluster, tmp_path):
+    (tmp_path / "sorted.py").write_text(SORTED)
+    (tmp_path / "words.txt").write_text("DE FR US XX\nÖS ÖT üü DE\nFR a b c d e f\n")
+    output = RemotePath("hdfs:///user") / user_name() / "out/sorted"
+    two = ["--no-conf", "-D", "mapreduce.job.reduces=2", "-o"]
+    for runner, folder in (("hadoop", output), ("parallel", tmp_path / "out")):
+        result(tmp_path / "sorted.py", [tmp_path / "words.txt"], *two, str(folder), runner=runner)
+    for part in ("part-00000", "part-00001"):
+        assert (output / part).read_bytes() == (tmp_path / "out" / part).read_bytes()
+
+
 #: Its mapper has no yield.
 SILENT = """\
 from mapreduce.job import Job

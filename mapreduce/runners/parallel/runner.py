@@ -298,7 +298,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         total = sum(size for _, size in files)
         wanted = min(self._workers * each, max(self._workers, total // _LEAST_MAP_BYTES))
         inputs = splits(files, maps or max(wanted, -(-total // _MAP_BYTES)))
-        frames = reduces > 0 and not partitioning.order and self._uses_frames(step)
+        is_plain = partitioning.fields is None and not partitioning.order
+        frames = reduces > 0 and is_plain and self._uses_frames(step)
         map_tasks = [
             self._task(step, step_num, "map", number, split)
             | {
@@ -331,11 +332,13 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         self, jobconf: dict[str, Any], reduces: int, warn: Callable[[str], None]
     ) -> Partitioning:
         """How the records of a step are divided and sorted."""
-        if self._sort_values and not comparator_of(jobconf):
-            # mrjob asks Hadoop to sort by the value too, and to divide by the key alone.
-            return Partitioning(reduces)
         name = self._partitioner or self._sort_values_partitioner()
-        return configured(name, jobconf, reduces, warn)
+        how = configured(name, jobconf, reduces, warn)
+        if self._sort_values and not comparator_of(jobconf):
+            # mrjob has the value be a field of the key, to sort by it, and divides by the first
+            # field: tasks here sort values without it.
+            return how._replace(key_fields=1)
+        return how
 
     def _reduce(
         self,

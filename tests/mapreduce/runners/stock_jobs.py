@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mrjob.compat import jobconf_from_env
 from mrjob.job import MRJob
-from mrjob.protocol import RawValueProtocol
+from mrjob.protocol import RawValueProtocol, TextProtocol
 from mrjob.step import MRStep
 
 
@@ -46,6 +46,21 @@ class TwoSteps(MRJob):
 
     def sort(self, length, pairs):
         yield length, sorted(pairs)
+
+
+class SortedWords(MRJob):
+    """The words, with values sorted; keys are written in UTF-8."""
+
+    SORT_VALUES = True
+    INTERNAL_PROTOCOL = TextProtocol
+    OUTPUT_PROTOCOL = TextProtocol
+
+    def mapper(self, _, line):
+        for word in line.split():
+            yield word, "1"
+
+    def reducer(self, word, ones):
+        yield word, str(len(list(ones)))
 
 
 class InitAndFinal(MRJob):

@@ -22,6 +22,7 @@ from mapreduce.tracing.blocks import Section, Table
 from mapreduce.tracing.following import follow
 from mapreduce.tracing.page import page
 from mapreduce.tracing.report import report, view
+from mapreduce.tracing.stages import partition_words
 from mapreduce.tracing.tasks import Variation
 from mapreduce.tracing.terms import TERMS
 
@@ -164,6 +165,14 @@ class TestTruth:
         ]
         assert "divided by 1 it leaves 0" in why.cells[0][1].text
 
+    def test_where_keys_go_with_sorted_values(self, write):
+        trace = trace_of(stock_jobs.Sorted, write("DE\n", "words.txt"), Variation(reducers=2))
+        # The bytes of "DE" in quotation marks, from 0: ((34 * 31 + 68) * 31 + 69) * 31 + 34.
+        assert partition_words('"DE"', trace.steps[0]) == (
+            'The hash of "DE" is 1,080,415; divided by 2 it leaves 1.'
+        )
+        assert [record.part for record in trace.steps[0].maps[0].sent] == [1]
+
     def test_few_records_are_no_skew(self, write):
         trace = trace_of(taught.Count, write("a a a a b c\n" * 3, "words.txt"))
         shown = drawn(report(trace))
@@ -171,7 +180,7 @@ class TestTruth:
 
     def test_terms_are_the_glossary_s(self):
         text = (Path(__file__).parents[3] / "docs" / "glossary.md").read_text()
-        names = {"JSONProtocol", "HashPartitioner", "salted"}
+        names = {"JSONProtocol", "HashPartitioner", "KeyFieldBasedPartitioner", "salted"}
         assert TERMS.keys() - {*re.findall("^## (.*)$", text, re.M)} == names
 
 

@@ -107,6 +107,17 @@ def test_any_number_of_tasks(text, tmp_path, maps, reduces):
     assert b"".join((out / part).read_bytes() for part in parts).splitlines() == ours
 
 
+def test_sorted_values_are_divided_as_mrjob_has_hadoop_do_it(tmp_path):
+    """By KeyFieldBasedPartitioner: ``31 h + byte`` over the key's signed bytes from 0, by hand."""
+    # Bytes 68 69; 70 82; 85 83; 88 88; -61 -106 83; -61 -106 84.
+    (tmp_path / "words.txt").write_text("DE FR US XX ÖS DE ÖT")
+    three = ["-D", "mapreduce.job.reduces=3", "-o", tmp_path / "out", tmp_path / "words.txt"]
+    run(stock_jobs.SortedWords, "parallel", *three)
+    found = [path.read_text().split() for path in sorted(tmp_path.glob("out/part-*"))]
+    # 2177, 2252, 2718, 2816, and 2^31 - 61824 and - 61823, since the sign is dropped.
+    assert found == [["US", "1", "ÖT", "1"], [], ["DE", "2", "FR", "1", "XX", "1", "ÖS", "1"]]
+
+
 def test_compressed_several_and_empty_inputs(text, tmp_path):
     content = text.read_bytes()
     (tmp_path / "a.gz").write_bytes(2 * gzip.compress(content + b"\n"))
