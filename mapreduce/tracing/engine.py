@@ -25,12 +25,12 @@ from mapreduce.errors import UsageError
 from mapreduce.job.calls import is_overridden
 from mapreduce.launch import run as launch
 from mapreduce.runners.parallel.partition import REDUCES, Partitioning, jobconf_number
-from mapreduce.runners.parallel.records import Split
+from mapreduce.runners.parallel.records import Split, is_compressed
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
 from mapreduce.tracing import plans
 from mapreduce.tracing.apart import ProcessLost, run_apart, time_limit
 from mapreduce.tracing.model import Failure, Line, Method, Shown, Source, Step, Task, Trace
-from mapreduce.tracing.sampling import File, divide, numbered, part_name, plain_name, read_lines
+from mapreduce.tracing.sampling import File, divide, numbered, part_name, read_lines
 from mapreduce.tracing.showing import show
 from mapreduce.tracing.tasks import Pair, Sent, Setup, TracedTask, Variation, failure_of
 
@@ -124,10 +124,10 @@ class TracingRunner(ParallelMRJobRunner):
         """As :meth:`trace`, without a process for all tasks."""
         trace = self._new_trace()
         trace.sources, taken = self.input
-        if lines is None and not any(source.sampled for source in trace.sources):
-            files, lines = self.files, taken
-        else:
-            files, lines = self._written(taken if lines is None else lines)
+        lines = taken if lines is None else lines
+        files = self.files
+        if lines != taken or any(source.sampled for source in trace.sources):
+            files, lines = self._written(lines)
         for number in range(self._num_steps()):
             step = self._new_step(number, how)
             trace.steps.append(step)
@@ -139,14 +139,22 @@ class TracingRunner(ParallelMRJobRunner):
         return trace
 
     def _written(self, lines: list[list[Line]]) -> tuple[list[File], list[list[Line]]]:
-        """Files of their own for some of the input's lines: a job may look at its files."""
+        """Files of their own for some of the input's lines: a job may look at its files.
+
+        Their paths end as the input's do: a job that asks for the name of its file, or of the
+        folder, finds it. One that is compressed is the input's: nobody reads a part of it.
+        """
         key = str([[(line.number, line.text) for line in chosen] for chosen in lines])
         files = self._state.files.setdefault(key, [])
         if not files:
             folder = Path(tempfile.mkdtemp(prefix="lines-", dir=self._get_local_tmp_dir()))
-            for number, ((path, _), chosen) in enumerate(zip(self.files, lines, strict=True)):
-                target = folder / str(number) / plain_name(path)
+            for number, ((path, size), chosen) in enumerate(zip(self.files, lines, strict=True)):
+                target = folder / str(number) / os.path.normpath(path).lstrip("/")
                 target.parent.mkdir(parents=True)
+                if is_compressed(path):
+                    target.symlink_to(path)
+                    files.append((str(target), size))
+                    continue
                 content = b"".join(line.text.encode("latin-1") + b"\n" for line in chosen)
                 files.append((str(target), target.write_bytes(content)))
         return files, [

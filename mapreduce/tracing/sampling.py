@@ -98,11 +98,6 @@ def divide(
     return result
 
 
-def plain_name(path: str) -> str:
-    """The name of a file, without the ending that says that it is compressed."""
-    return Path(path).stem if is_compressed(path) else Path(path).name
-
-
 def part_name(number: int) -> str:
     """The name of a task's output."""
     return f"part-{number:05d}"

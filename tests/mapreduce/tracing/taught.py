@@ -1,10 +1,13 @@
 """Jobs for the tests of what explains and checks jobs."""
 
 import collections
+import gzip
 import statistics
 import time
+from pathlib import Path
 from typing import ClassVar
 
+from mrjob.compat import jobconf_from_env
 from mrjob.job import MRJob
 
 import mapreduce.job  # noqa: F401
@@ -179,6 +182,17 @@ class CombinedMeans(Sums):
         yield name, statistics.mean(numbers)
 
     reducer = combiner
+
+
+class Folders(Count):
+    """How many lines of each folder there are, which it knows, and whether it can open its file."""
+
+    NUMBERS: ClassVar = {"left": 1, "right": 2}
+
+    def mapper(self, _, line):
+        path = Path(jobconf_from_env("mapreduce.map.input.file").removeprefix("file://"))
+        with gzip.open(path) if path.suffix == ".gz" else path.open() as file:
+            yield [self.NUMBERS[path.parent.name], path.name], len(file.readline()) > 0
 
 
 class DictKeys(Count):

@@ -22,6 +22,7 @@ from mapreduce.tracing.model import Failure
 from mapreduce.tracing.notebook import explain
 from mapreduce.tracing.outcomes import Degree, Outcome, compare
 from mapreduce.tracing.shrinking import shrink
+from mapreduce.tracing.tasks import Variation
 from mapreduce.tracing.values import Values
 from programs import gradreduce
 from quick import first_of
@@ -53,6 +54,17 @@ def test_a_right_job_obeys(job, words):
     assert set(found) == set(FAST)
     assert set(found.values()) <= {"obeyed", "skipped", "warning"}
     assert (found["values"] == "warning") == (job is taught.Lists)
+
+
+def test_a_job_may_know_its_files_by_name(tmp_path):
+    """Also where lines are left out."""
+    (tmp_path / "left").mkdir()
+    (tmp_path / "left" / "a.txt").write_text(WORDS)
+    laws = ["runs", "splits", "repeat"]
+    assert {*states(findings(taught.Folders, tmp_path / "left", laws)).values()} == {"obeyed"}
+    with tracing(taught.Folders, [str(tmp_path / "left")], 10.0, 1000) as runner:
+        lines = [runner.input[1][0][:1]]
+        assert runner.trace(Variation(), lines).failure is None
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """Traces: they end with what ``gradreduce run`` gives, and say truly what happened before."""
 
+import gzip
 import json
 import sys
 from collections import Counter
@@ -56,6 +57,21 @@ def test_the_output_is_that_of_a_run(job, text):
         runner.run()
         expected = b"".join(runner.cat_output()).decode("latin-1")
     assert "".join(f"{record.line}\n" for part in trace.output for record in part) == expected
+
+
+@pytest.mark.parametrize("lines", [1000, 3])
+def test_files_have_the_names_of_the_input(tmp_path, lines):
+    """Of the folder too, whether they are sampled or not."""
+    for folder in ("left", "right"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "left" / "words.txt").write_text("a\nb\nc\nd\n")
+    (tmp_path / "right" / "words.txt.gz").write_bytes(gzip.compress(b"a\nb\nc\nd\n"))
+    inputs = [tmp_path / "left", *(tmp_path / "right").iterdir()]
+    trace = trace_of(taught.Folders, inputs[0], arguments=[str(inputs[1])], lines=lines)
+    assert trace.failure is None
+    assert [source.sampled for source in trace.sources] == [lines == 3] * 2
+    found = sorted(record.key.text for part in trace.output for record in part)
+    assert found == ["[1, 'words.txt']", "[2, 'words.txt.gz']"]
 
 
 def test_what_went_where(text):
@@ -222,8 +238,6 @@ class TestSampling:
         assert read_lines([(str(path), path.stat().st_size)], 100)[1] == [lines]
 
     def test_a_compressed_file_is_read_from_its_beginning(self, write):
-        import gzip
-
         path = write(gzip.compress("".join(f"{n}\n" for n in range(100)).encode()), "words.txt.gz")
         (source,), (lines,) = read_lines([(str(path), path.stat().st_size)], 3)
         assert source.sampled
