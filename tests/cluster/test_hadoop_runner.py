@@ -387,6 +387,16 @@ def test_options_become_properties_of_the_job(cluster, text):
     assert found["mapreduce.fileoutputcommitter.algorithm.version"] == "1"
 
 
+@pytest.mark.parametrize("name", ["mapreduce.job.reduces", "mapreduce.map.maxattempts"])
+@pytest.mark.slow
+def test_a_property_that_is_no_number(cluster, text, name):
+    """Refused by streaming, which does not say why, and by the application master."""
+    with pytest.raises(JobFailedException) as failed:
+        result(WordCount, [str(text)], "--no-conf", "-D", f"{name}=four")
+    assert 'NumberFormatException: For input string: "four"' in str(failed.value)
+    assert f"This is the value of -D {name}=four" in str(failed.value)
+
+
 @pytest.mark.slow
 def test_more_than_a_node_has(cluster, text):
     with pytest.raises(JobFailedException, match="Ask for less with --map-memory"):

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ from mrjob.logs.step import _interpret_hadoop_jar_command_stderr
 
 from mapreduce.runners.hadoop import failures, submissions
 from mapreduce.runners.hadoop.failures import Failure
-from mapreduce.runners.hadoop.programs import Program
+from mapreduce.runners.hadoop.programs import Program, refusal
 from mapreduce.runners.hadoop.rest import RestError, Yarn
 
 # mrjob's logger: mrjob sets up what its log shows.
@@ -40,12 +40,15 @@ class Client:
     """Follows a step that a program gives to Hadoop.
 
     ``tag``: The tag by which the job's applications are found again. ``what``: The step, for
-    messages.
+    messages. ``arguments``, ``environment``: The program of its own that would give the step to
+    Hadoop, to ask it why it did not.
     """
 
     yarn: Yarn
     tag: str
     what: str
+    arguments: Sequence[str] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
     application: str | None = None
     _said: list[str] = field(default_factory=list)
     _failures: dict[str, Failure] = field(default_factory=dict)
@@ -122,7 +125,9 @@ class Client:
             return self._final
         said = "\n".join(self._said)
         if not self.application:
-            return failures.not_submitted(said)
+            if self.arguments and not re.search(r"Exception|ERROR", said):
+                said = refusal(self.arguments, self.environment) or said
+            return failures.not_submitted(said, self.arguments)
         named = re.search(r"Task failed task_(\d+_\d+_[mr]_\d+)", said)
         known = [
             failure
@@ -130,5 +135,5 @@ class Client:
             if named and attempt.startswith(f"attempt_{named[1]}_")
         ] or list(self._failures.values())
         if not known:
-            return failures.of_job(self.yarn, self.application, said)
+            return failures.of_job(self.yarn, self.application, said, self.arguments)
         return next((failure for failure in reversed(known) if failure.traceback), known[-1])

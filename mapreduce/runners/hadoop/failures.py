@@ -4,7 +4,9 @@ import contextlib
 import json
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from mrjob.step import StepFailedException
@@ -126,7 +128,7 @@ def describe(attempt: str, node: str, said: str, log: str | None) -> Failure:
     return Failure(f"the task failed: {errors_in(said)}", place)
 
 
-def of_job(yarn: Yarn, application: str, said: str) -> Failure:
+def of_job(yarn: Yarn, application: str, said: str, arguments: Sequence[str] = ()) -> Failure:
     """Why a job failed of which no failed attempt is known."""
     with contextlib.suppress(RestError):
         said = f"{yarn.application(application).get('diagnostics') or ''}\n{said}"
@@ -143,19 +145,31 @@ def of_job(yarn: Yarn, application: str, said: str) -> Failure:
         time.sleep(0.2)
     # Whoever killed it does not want it again.
     is_killed = "failed with state KILLED" in said
-    return Failure(_meaning(said) or errors_in(said), final=is_killed)
+    return Failure(_why(said, arguments), final=is_killed)
 
 
-def not_submitted(said: str) -> Failure:
-    """Why Hadoop's client did not even submit a job."""
-    return Failure(f"the job could not be submitted: {_meaning(said) or errors_in(said)}")
+def not_submitted(said: str, arguments: Sequence[str] = ()) -> Failure:
+    """Why Hadoop's client, with its arguments, did not even submit a job."""
+    return Failure(f"the job could not be submitted: {_why(said, arguments)}")
+
+
+def _why(said: str, arguments: Sequence[str]) -> str:
+    """What Hadoop's client says: Java names a value that is no number, but not its property."""
+    why = _meaning(said) or errors_in(said)
+    if match := re.search(r'For input string: "(.*?)"(?:\s|$)', said):
+        given = [word for flag, word in pairwise(arguments) if flag == "-D"]
+        named = [f"-D {one}" for one in given if one.partition("=")[2].strip() == match[1]]
+        why += f"\nThis is the value of {' and '.join(named)}" if named else ""
+    return why
 
 
 def errors_in(text: str) -> str:
     """The lines of a log that tell of an error, else its last ones."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"ERROR|[Ee]xception|Error|[Ff]ail", line)]
-    shown = [line for line in errors or lines[-8:] if not line.startswith("at ")]
+    # It follows whatever the cause was.
+    told = [line for line in errors if line != "Streaming Command Failed!"]
+    shown = [line for line in told or errors or lines[-8:] if not line.startswith("at ")]
     return "\n".join(shown[:8]) or "nothing is known of the cause"
 
 

@@ -9,6 +9,8 @@ from urllib.parse import quote
 from hdfs_utils.cluster import Cluster, compiled
 from mapreduce.support import parents
 
+_DEBUG = "DEBUG,console"
+
 
 class Program:
     """A command for one step, as ``hadoop jar``, with all of its environment."""
@@ -52,6 +54,27 @@ class Program:
                 if pipe is not None:
                     pipe.close()
         self.kill()
+
+
+def refusal(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
+    """The exception by which Hadoop's streaming refused the options of a step; "" if it was not so.
+
+    To all but those who debug it, streaming says "Streaming Command Failed!".
+    """
+    options = f"{environment.get('HADOOP_CLIENT_OPTS', '')} -Dhadoop.root.logger={_DEBUG}"
+    talking = {"HADOOP_ROOT_LOGGER": _DEBUG, "HADOOP_CLIENT_OPTS": options.strip()}
+    program = Program(arguments, {**environment, **talking})
+    try:
+        lines = program.lines()
+        for line in lines:
+            if b"Error in streaming job" in line:
+                return next(lines, b"").decode(errors="replace").strip()
+            if b"JobResourceUploader" in line or b"JobSubmitter" in line:
+                # The options are right today: nothing shall be submitted.
+                break
+    finally:
+        program.close()
+    return ""
 
 
 class Submitter(Program):

@@ -284,7 +284,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
     ) -> tuple[int, dict[str, Any]]:
         number, steps = len(self._log_interpretations) - 1, self._num_steps()
         what = f"step {number + 1} of {steps}"
-        outcome = Client(self._yarn, self._tag, what).run(self._program(hadoop_args, env))
+        client = Client(self._yarn, self._tag, what, hadoop_args, env)
+        outcome = client.run(self._program(hadoop_args, env))
         failure = outcome.failure
         if number in self._small and failure and outcome.application and not failure.final:
             # Hadoop's uber mode tries nothing twice.

@@ -422,6 +422,45 @@ class TestClient:
         assert "could not be submitted: " in outcome.failure.what
         assert "no such queue" in outcome.failure.what
 
+    def test_options_that_streaming_refuses(self, yarn):
+        """It tells the exception to those who debug it; the property is found by its value."""
+        program = """
+import os, sys
+if "DEBUG" in os.environ.get("HADOOP_ROOT_LOGGER", ""):
+    print("26/11/26 01:00:00 DEBUG streaming.StreamJob: Error in streaming job", file=sys.stderr)
+    print('java.lang.NumberFormatException: For input string: "four"', file=sys.stderr)
+sys.exit("Streaming Command Failed!")
+"""
+        arguments = [
+            sys.executable,
+            "-c",
+            program,
+            "-D",
+            "a.b=1",
+            "-D",
+            "mapreduce.job.reduces=four",
+        ]
+        client = Client(yarn, "tag", "step 1 of 1", arguments, os.environ)
+        outcome = client.run(Program(arguments, os.environ))
+        assert outcome.failure.what == (
+            "the job could not be submitted: java.lang.NumberFormatException: For input string: "
+            '"four"\nThis is the value of -D mapreduce.job.reduces=four'
+        )
+
+    def test_nothing_is_submitted_to_ask_why(self, yarn):
+        """Streaming is asked again, and would submit the step then."""
+        program = """
+import os, sys
+if "DEBUG" in os.environ.get("HADOOP_ROOT_LOGGER", ""):
+    print("26/11/26 01:00:00 INFO mapreduce.JobResourceUploader: x", file=sys.stderr, flush=True)
+    __import__("time").sleep(600)
+sys.exit("Streaming Command Failed!")
+"""
+        arguments = [sys.executable, "-c", program]
+        client = Client(yarn, "tag", "step 1 of 1", arguments, os.environ)
+        outcome = client.run(Program(arguments, os.environ))
+        assert outcome.failure.what.endswith("could not be submitted: Streaming Command Failed!")
+
     def test_the_same_exception_twice_ends_the_job(self, yarn, monkeypatch):
         rest = self.failing(monkeypatch, type="ValueError", message="x", traceback="T")
         report = rest.partition(";")[0]
