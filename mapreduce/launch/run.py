@@ -39,6 +39,7 @@ from mapreduce.errors import (
 )
 from mapreduce.job.mistyped import warn_of_names
 from mapreduce.job.tracebacks import is_users, user_error, user_errors
+from mapreduce.launch import properties
 from mapreduce.launch.load import TOLD, start_script
 from mapreduce.launch.load import load_job as load_job
 from mapreduce.mrjob_patches import registry
@@ -375,6 +376,8 @@ def _made(make: Callable[[], Any], job: Any, place: str) -> Any:
 def _checked(runner: Any, job: Any) -> Any:
     """The runner, after its inputs were checked."""
     found = traits.of(job.options.runner)
+    for name in runner._opts["jobconf"]:
+        properties.warn_of(name)
     if found.has_local_files and runner._opts["check_input_paths"]:
         for path in runner._input_paths:
             _check_input(path, job.options.runner)
