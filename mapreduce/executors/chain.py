@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from hdfs_utils.paths import path_of
-from mapreduce.executors.jobs import BY_LINES, WireJob, lines_of, run_lines
+from mapreduce.executors.jobs import BY_LINES, WireJob, label_of, lines_of, run_lines
 from mapreduce.job import MRStep
 from mapreduce.plan import strategies
 from mapreduce.reduction.message import Message
@@ -182,7 +182,7 @@ def run_rounds(
     }
     units = strategies.find(plan.strategy).units(plan, start)
     keys = [each.to_key() for each in leaf_ranges(start, units, execution.workers)]
-    run_lines(job_class, options, lines_of(keys), execution)
+    run_lines(job_class, options, lines_of(keys), execution, label_of(run.path, "chain"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Running the toolkit's own jobs, on the runner that an execution names."""
 
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,6 +26,15 @@ class WireJob(Job):
 def lines_of(keys: Iterable[str]) -> bytes:
     """Keys as the input of a :class:`WireJob`."""
     return b"".join(WireProtocol().write(key, Message()) + b"\n" for key in keys)
+
+
+def label_of(run: object, kind: str) -> list[str]:
+    """The option by which a run's job is called in YARN and in temporary folders: by the run.
+
+    ``kind`` is its executor. Letters that a folder's name may not have everywhere are replaced.
+    """
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", str(run).rstrip("/").rpartition("/")[2]).strip(".-")
+    return ["--label", f"{kind}-{name[:60]}" if name else kind]
 
 
 def run_lines(

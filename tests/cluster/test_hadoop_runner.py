@@ -398,6 +398,16 @@ def test_a_property_that_is_no_number(cluster, text, name):
 
 
 @pytest.mark.slow
+def test_a_user_without_a_folder_on_hdfs(cluster, text, monkeypatch):
+    monkeypatch.setenv("HADOOP_USER_NAME", "newcomer")
+    command = ["run", "jobs/word_count.py", "-r", "hadoop", "--no-conf", "-q", text]
+    done = programs.ran(*GRADREDUCE, *command, timeout=300, check=False)
+    assert done.returncode == 74
+    assert "The user newcomer has no folder hdfs://" in done.stderr
+    assert "hadoop fs -chown newcomer /user/newcomer" in done.stderr
+
+
+@pytest.mark.slow
 def test_more_than_a_node_has(cluster, text):
     with pytest.raises(JobFailedException, match="Ask for less with --map-memory"):
         result(WordCount, [str(text)], "--no-conf", "--map-memory", "100000")

@@ -16,7 +16,7 @@ from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.rank import Rank, Role
 from mapreduce.executors.gang.rendezvous import DRIVER, Meeting, Times
 from mapreduce.executors.gang.segment import Segment
-from mapreduce.executors.jobs import run_lines
+from mapreduce.executors.jobs import label_of, run_lines
 from mapreduce.job import Job, MRStep
 from mapreduce.runners import traits
 from mapreduce.runners.parallel.runner import TaskFailedException
@@ -127,7 +127,7 @@ def run_gang(
     if not execution.traits.has_local_files and (reach := _reach(run)):
         options["--reach"] = reach
     at_once = execution.traits.gang_option
-    arguments = [at_once, str(ranks)] if at_once else []
+    arguments = label_of(run.path, "gang") + ([at_once, str(ranks)] if at_once else [])
     lines = b"".join(b"%08d\n" % rank for rank in range(ranks))
     try:
         run_lines(GangJob, options, lines, execution, arguments)

@@ -224,8 +224,20 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     def _ship(self, name: str, content: bytes) -> str:
         target = self._home / ".gradreduce" / "code" / name
-        shipping.ship(target, content)
+        try:
+            shipping.ship(target, content)
+        except StorageError as error:
+            if self._has_home():
+                raise
+            raise StorageError(_no_home(self._home, error)) from error
         return str(target)
+
+    def _has_home(self) -> bool:
+        try:
+            return bool(self._home.exists())
+        except StorageError:
+            # Nothing is known of it.
+            return True
 
     def _unreadable(self, path: str) -> str:
         if is_uri(path) or self._installation.is_local:
@@ -332,6 +344,15 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         if self._output_dir and self._ran_job:
             require_success(RemotePath(self._output_dir))
         yield from super().cat_output()
+
+
+def _no_home(home: RemotePath, error: StorageError) -> str:
+    path, user = f"/user/{home.name}", home.name
+    return (
+        f"{error}\nThe user {user} has no folder {home}, where code and temporary files go. Ask "
+        f"whoever runs the cluster for it: hadoop fs -mkdir -p {path}; hadoop fs -chown {user} "
+        f"{path}. HADOOP_USER_NAME names another user, where there is no Kerberos"
+    )
 
 
 def _names_in(folder: str) -> list[str]:
