@@ -1,6 +1,8 @@
 """Calling a job's methods as mrjob does, with less in between."""
 
+import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, groupby
 from operator import itemgetter
 from types import GeneratorType
@@ -13,6 +15,7 @@ from mapreduce.batches.pairs import NO_PAIRS, pair_of, place_of, raised_in
 from mapreduce.job import advice, doubts
 from mapreduce.job.mistyped import warn_of_names
 from mapreduce.mrjob_patches import old_api
+from mapreduce.support.records import Records
 
 Pair = tuple[Any, Any]
 
@@ -31,11 +34,22 @@ def install() -> None:
         return
 
     def execute(self: Any) -> None:
+        given, records = self._stdin, Records(self.stdin)
+        if self.is_task() and not isinstance(given, Records):
+            self._stdin = records
         try:
             theirs[0](self)
-        except TypeError as error:
-            explain(error)
+        except BaseException as error:
+            if isinstance(error, TypeError):
+                explain(error)
+            # An error of the toolkit's own says everything.
+            if records.number and not hasattr(error, "exit_code"):
+                with suppress(OSError):  # the input may have gone meanwhile
+                    error.add_note(records.place(os.environ))
             raise
+        finally:
+            # The next task may have the same instance, and another standard input.
+            self._stdin = given
 
     def run_job(self: Any) -> None:
         warn_of_names(type(self))

@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def run(
         job.options.runner = runner
         job.sandbox(stdin=_encoded(lines or ()))
         with _quiet(), _runner(job) as made:
-            made.run()
+            _run(made)
             return Result(list(job.parse_output(made.cat_output())), made.counters())
 
 
@@ -262,10 +263,26 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
             return
         with _output_folder(job) as whole, _runner(job, place) as runner:
             with user_errors(place, "the job failed"):
-                runner.run()
+                _run(runner)
             whole.append(job)
             if job._should_cat_output():
                 _write(runner.cat_output())
+
+
+def _run(runner: Any) -> None:
+    """Run a job; an error of mrjob's that has only a task's exit code says what the task wrote."""
+    try:
+        runner.run()
+    except StepFailedException as error:
+        if kind := getattr(error, "task_type", ""):
+            with contextlib.suppress(OSError):
+                path = runner._task_stderr_path(kind, error.step_num, error.task_num)
+                said = Path(path).read_text(errors="replace")
+                _, found, rest = said.rpartition("Traceback (most recent call last):\n")
+                lines = dropwhile(lambda line: line[:1] == " ", rest.splitlines())
+                if found:
+                    error.reason = "\n".join([f"{kind} task {error.task_num}", *lines])
+        raise
 
 
 def _drive(job: Any, place: str) -> None:

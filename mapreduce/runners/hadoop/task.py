@@ -3,11 +3,12 @@
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from mapreduce import compat
+from mapreduce.support.records import Records, shown
 
 #: What the toolkit needs and a node may lack; all else is the user's own.
 PACKAGES = (
@@ -22,24 +23,6 @@ PACKAGES = (
 )
 
 
-class _Records:
-    """Standard input, which remembers the record that is being worked on."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-        self.number = 0
-        self.last = b""
-
-    def __iter__(self) -> Iterator[bytes]:
-        for line in self._stream:
-            self.number += 1
-            self.last = line
-            yield line
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
 def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
     """Run ``NAME SCRIPT [ARGUMENT...]`` by :func:`compat.run_task`; returns the exit code.
 
@@ -52,7 +35,7 @@ def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
     old_api.install()
     name, *rest = arguments
     sys.argv[:] = rest
-    records = _Records(sys.stdin.buffer)
+    records = Records(sys.stdin.buffer)
 
     def work(job_class: Any) -> None:
         gc.enable()
@@ -72,7 +55,7 @@ def main(arguments: Sequence[str], report: Callable[..., None]) -> int:
     return 0
 
 
-def _reported(error: BaseException, records: _Records, report: Callable[..., None]) -> int:
+def _reported(error: BaseException, records: Records, report: Callable[..., None]) -> int:
     from mapreduce.job.tracebacks import shown as shown_error
     from mapreduce.job.tracebacks import text_of, user_frames
 
@@ -105,9 +88,7 @@ def _is_ours(error: BaseException) -> bool:
     return isinstance(error, GradreduceError | StorageError)
 
 
-def _record(records: _Records) -> dict[str, Any] | None:
-    from mapreduce.runners.parallel.records import shown
-
+def _record(records: Records) -> dict[str, Any] | None:
     if not records.number:
         return None
     return {"number": records.number, "shown": shown(records.last.rstrip(b"\r\n"))}

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mapreduce.support.reading import reading, reading_compressed
+from mapreduce.support.records import shown
 
 #: Bytes that are read at once; a line may be longer.
 BLOCK_BYTES = 1 << 20
-
-#: Characters of a record that an error message shows.
-_SHOWN = 200
 
 
 class Split(NamedTuple):
@@ -153,12 +151,6 @@ class SplitReader:
         index = len(self._lines) - operator.length_hint(self._left) - 1
         before = _count_lines(self._split.path, self._offset)
         return f"{self._split.path}, line {before + index + 1}: {shown(self._lines[index])}"
-
-
-def shown(record: bytes) -> str:
-    """A record for messages: shortened, and without bytes that a terminal would obey."""
-    text = repr(record[: _SHOWN + 1].decode("utf-8", "backslashreplace"))
-    return text if len(record) <= _SHOWN else f"{text[:_SHOWN]}…' ({len(record)} bytes)"
 
 
 def _count_lines(path: str, stop: int) -> int:

@@ -32,7 +32,7 @@ from mapreduce.runners.parallel.commands import block_of, piped
 from mapreduce.runners.parallel.comparator import order_of_keys
 from mapreduce.runners.parallel.gathered import Gathered, given_back, key_from
 from mapreduce.runners.parallel.partition import Partitioning
-from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader, shown
+from mapreduce.runners.parallel.records import BLOCK_BYTES, Split, SplitReader
 from mapreduce.runners.parallel.shuffle import (
     GROUPED,
     Group,
@@ -48,6 +48,7 @@ from mapreduce.runners.parallel.shuffle import (
     read_groups,
     sorted_lines,
 )
+from mapreduce.support.records import shown
 
 Writer = LineWriter | PackedWriter
 

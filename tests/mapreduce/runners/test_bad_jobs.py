@@ -574,3 +574,30 @@ class OwnPrepare(Job.__mro__[1]):
 
 def test_a_method_of_a_stock_job_may_be_called_prepare():
     assert run_class(OwnPrepare, lines=["a"], arguments=["--no-conf"]).pairs == [("a", "!")]
+
+
+@pytest.mark.parametrize("runner", ["inline", "local"])
+@pytest.mark.parametrize("method", ["mapper", "reducer"])
+def test_mrjobs_own_runners_name_exception_and_record(tmp_path, runner, method):
+    """Also where they show no log."""
+    (tmp_path / "job.py").write_text(
+        "from mrjob.job import MRJob\n\n\n"
+        "class Numbers(MRJob):\n"
+        "    def mapper(self, _, line):\n"
+        f"        yield {'int(line)' if method == 'mapper' else 'line'}, 1\n\n"
+        "    def reducer(self, key, ones):\n"
+        "        yield int(key), sum(ones)\n"
+    )
+    lines = [f"{number}\n" for number in range(1000)]
+    lines[699] = "x\n"
+    (tmp_path / "in.txt").write_text("".join(lines))
+    arguments = ["run", "job.py", "-r", runner, "-q", "--no-conf", tmp_path / "in.txt"]
+    done = gradreduce(*arguments, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "ValueError: invalid literal for int() with base 10: 'x'" in done.stderr
+    if method == "mapper":
+        assert f"at {tmp_path / 'in.txt'}, line 700: 'x'" in done.stderr
+    else:
+        # Of the records of one task, which are sorted.
+        assert "near the record " in done.stderr
+        assert """ of the task: '"x"\\t1'""" in done.stderr
