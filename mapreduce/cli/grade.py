@@ -112,7 +112,7 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
         )
     meant = exercise.load(options["exercise"])
     folder: Path = options["output_dir"]
-    known = _known(folder, options["again"], paths)
+    known = _known(folder, options["again"], meant.id)
     limits = Limits(seconds=options["total_limit"], memory=options["memory"])
     given = meant, options["seed"], rubric, limits, options["time_limit"]
     made = []
@@ -137,7 +137,7 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
     return 0
 
 
-def _known(folder: Path, is_again: bool, paths: tuple[Path, ...]) -> dict[str, Any]:
+def _known(folder: Path, is_again: bool, exercise: str) -> dict[str, Any]:
     """The grades of before, by student."""
     from mapreduce.exercises.grades import Grade
     from mapreduce.exercises.served import Lost, decoded
@@ -151,11 +151,17 @@ def _known(folder: Path, is_again: bool, paths: tuple[Path, ...]) -> dict[str, A
             )
         return {}
     try:
-        grades = decoded(list[Grade], json.loads(file.read_text("utf-8"))["grades"])
+        kept = json.loads(file.read_text("utf-8"))
+        before, grades = kept["exercise"], decoded(list[Grade], kept["grades"])
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, KeyError, TypeError, Lost) as error:
         raise OutputError(f"{file} is not what grade wrote: {error}") from error
+    if before != exercise:
+        raise OutputError(
+            f"{folder} holds grades of exercise {before}, which are not overwritten by those of "
+            f"exercise {exercise}. Name another --output-dir"
+        )
     return {one.student: one for one in grades}
 
 

@@ -38,6 +38,8 @@ def verdict(findings: Sequence[Finding]) -> str:
     if answer.state == "broken":
         text = answer.text[0].lower() + answer.text[1:]
         return f"The answer is wrong: {text}" + f" And {breaks}" * bool(broken)
+    if "combiner" in broken:
+        return f"The answer is right only where no combiner runs: {breaks}"
     if broken:
         return f"The answer is right, but {breaks}"
     return "The answer is right." + f" Look at: {', '.join(warnings)}." * bool(warnings)

@@ -91,7 +91,9 @@ def section(finding: Finding) -> Section:
                 blocks.append(some(f"Values of the reducer with {name}", values))
             blocks.append(some(f"Output with {name}", output))
     blocks.append(Table("How to mend it", [], [[law.mend]]))
-    return Section(law.name, law.name, law.text, blocks)
+    is_broken = finding.state == "broken"
+    text = f"This does not hold: {law.text[0].lower()}{law.text[1:]}" if is_broken else law.text
+    return Section(law.name, law.name, text, blocks)
 
 
 def some(caption: str, lines: Sequence[str]) -> Table:

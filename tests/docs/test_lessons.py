@@ -92,7 +92,9 @@ def test_each_says_how_to_check_its_exercises(page):
     assert bool(held) == bool(re.search(command, text, re.M)) == (number not in UNCHECKED)
     for one in held[1:]:
         task = ast.get_docstring(ast.parse((one / "exercise.py").read_text())).splitlines()[0]
-        assert f"- [{one.name}](../../jobs/exercises/{one.name}/exercise.py): {task}\n" in text
+        link = f"[{one.name}](../../jobs/exercises/{one.name}/exercise.py)"
+        given = one.name.partition("_")[0].lstrip("0")
+        assert f"- `--exercise {given}`, {link}: {task}\n" in text
 
 
 def test_each_names_the_next_and_there_are_fifteen():
