@@ -17,6 +17,9 @@ from hdfs_utils.paths import AnyPath, RemotePath
 
 SUCCESS = "_SUCCESS"
 
+#: What predictions are made from; they have ``_SUCCESS`` when they are whole.
+PREDICTION = "_prediction.json"
+
 
 def put_if_absent(path: AnyPath, *content: Buffer, sync: bool = False) -> bool:
     """Publish a file under a name that it will keep.
@@ -103,23 +106,47 @@ def write_new(path: AnyPath, *content: Buffer, sync: bool) -> None:
         atomic.write_new(path, *content, sync=sync)
 
 
-def require_success(folder: AnyPath) -> None:
-    """Refuse a folder of job output that its job did not finish.
+def check_parts(folder: AnyPath) -> str | None:
+    """Look whether a folder of job output is whole.
+
+    Returns
+    -------
+    str or None
+        What makes it look unfinished, though Hadoop reads it: parts without ``_SUCCESS``, or files
+        that are being copied. None if nothing does.
 
     Raises
     ------
     IncompleteOutputError
-        The folder holds ``_temporary``, or parts and no ``_SUCCESS``.
+        The folder holds ``_temporary``, or lacks the mark that this toolkit puts there.
     """
-    require_finished(folder, {path.name for path in folder.iterdir()} if folder.is_dir() else set())
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    return check_part_names(folder, names)
 
 
-def require_finished(folder: object, names: Collection[str]) -> None:
-    """The same as :func:`require_success`, for a folder whose file names are known already."""
-    has_parts = any(name.startswith("part-") for name in names)
-    if "_temporary" in names or (has_parts and SUCCESS not in names):
-        found = "_temporary" if "_temporary" in names else f"parts but no {SUCCESS}"
-        raise IncompleteOutputError(
-            f"{folder} holds {found}: the job that wrote it did not finish. Run that job again "
-            f"into a new folder"
-        )
+def check_part_names(folder: object, names: Collection[str]) -> str | None:
+    """The same as :func:`check_parts`, for a folder whose file names are known already."""
+    if "_temporary" in names:
+        raise _incomplete(folder, "_temporary")
+    coming = sorted(n for n in names if n[:1] not in "._" and n.endswith(_COMING))
+    if coming:
+        return f"{coming[0]}, which is being written"
+    if SUCCESS in names or not any(name.startswith("part-") for name in names):
+        return None
+    found = f"parts but no {SUCCESS}"
+    name = str(folder).rstrip("/").rpartition("/")[2]
+    if PREDICTION in names or (name.startswith(".") and name.endswith(".tmp")):
+        # Ours have the mark when they are whole.
+        raise _incomplete(folder, found)
+    return found
+
+
+def _incomplete(folder: object, found: str) -> IncompleteOutputError:
+    return IncompleteOutputError(
+        f"{folder} holds {found}: what wrote it did not finish, or still writes. Wait for its end, "
+        f"or run it again into a new folder"
+    )
+
+
+#: How names of files end that ``hadoop fs -put`` or Flume is still writing.
+_COMING = ("._COPYING_", ".tmp")

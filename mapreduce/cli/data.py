@@ -23,7 +23,7 @@ from mapreduce.cli.common import (
 )
 from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.data.readers import READERS
-from mapreduce.support import trust
+from mapreduce.support import trust, unfinished
 from mapreduce.support.printable import echo, printable
 
 if TYPE_CHECKING:
@@ -237,6 +237,7 @@ def import_(
         _check_split(kind, values)
     like = load(values["like"]) if values["like"] else None
     with signals.interrupting(), copying.made_here(out) as folder:
+        unfinished.warn_of_files(sources)
         source = _source(kind, list(sources), values, like, running)
         manifest = importer.import_rows(
             source, folder, seed, like.classes if like else None, by_label=split_by is not None
@@ -448,6 +449,7 @@ def describe(
     kind = kind or opening.format_of(paths)
     recipe = opening.recipe_of(values, paths)
     with signals.interrupting():
+        unfinished.warn_of_files(paths)
         total, kinds = summarise.described(paths, kind, recipe, options.execution(values))
         leaks = {}
         if label is not None:

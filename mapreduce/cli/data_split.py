@@ -39,9 +39,10 @@ def split(sources: tuple[Path, ...], out: Path, quiet: bool, as_json: bool, **op
     gradreduce data split table.csv parts --test 0.2 --stratify label
     """
     from mapreduce.data import splitting
-    from mapreduce.support import signals
+    from mapreduce.support import signals, unfinished
 
     with signals.interrupting():
+        unfinished.warn_of_files(sources)
         rows = splitting.split(sources, out, **options)
     if as_json:
         print_json({"rows": rows})

@@ -22,7 +22,7 @@ from hdfs_utils.atomic import storage_errors
 from hdfs_utils.errors import ConflictError
 from hdfs_utils.folders import first_special
 from hdfs_utils.paths import AnyPath, ordered, path_of
-from hdfs_utils.publish import SUCCESS, put_if_absent
+from hdfs_utils.publish import PREDICTION, SUCCESS, put_if_absent
 from mapreduce.data import ids
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.manifest import Manifest
@@ -207,7 +207,7 @@ def _flat(table: Any) -> Any:
 
 def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
     """Write into the folder what its predictions are made from, or find the same there."""
-    note = out / "_prediction.json"
+    note = out / PREDICTION
     if out.exists() and not note.exists() and (not out.is_dir() or any(out.iterdir())):
         raise OutputError(f"{out} exists, and does not contain predictions. Choose another folder")
     found = first_special(out) if isinstance(out, Path) else None

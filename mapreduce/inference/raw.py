@@ -12,6 +12,7 @@ from mapreduce.data.readers import opening
 from mapreduce.data.readers.tables import Reading
 from mapreduce.errors import UsageError
 from mapreduce.runs.directory import RunDir
+from mapreduce.support import unfinished
 
 
 @contextlib.contextmanager
@@ -54,6 +55,7 @@ def make(
     given: Mapping[str, Any],
 ) -> None:
     """Import a file of a table by the recipe of a run; see :func:`imported`."""
+    unfinished.warn_of_files([data])
     recipe = run.recipe
     if recipe is None:
         raise UsageError(

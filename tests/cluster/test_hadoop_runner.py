@@ -129,12 +129,20 @@ def test_inputs_are_looked_at_before_anything_starts(text):
 
 
 @pytest.mark.fault
-def test_an_unfinished_output_is_no_input(text):
+def test_folders_are_read_as_they_lie_there(text, capfd):
     folder = RemotePath("hdfs:///user/tests/unfinished")
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "part-00000").write_bytes(b"a\t1\n")
-    with pytest.raises(IncompleteOutputError, match="no _SUCCESS"):
+    (folder / "_temporary").mkdir()
+    with pytest.raises(IncompleteOutputError, match="holds _temporary"):
         result(WordCount, [str(folder)], "--no-conf")
+    (folder / "_temporary").rmtree()
+    unmarked = "mapreduce.fileoutputcommitter.marksuccessfuljobs=false"
+    counts = result(WordCount, [f"{folder}*"], "--no-conf", "-q", "-D", unmarked)
+    assert counts == result(WordCount, [str(folder / "part-00000")], "--no-conf", "-q")
+    lines = [line for line in capfd.readouterr().err.splitlines() if "warning" in line]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"warning: {folder} holds parts but no _SUCCESS")
     folder.rmtree()
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import programs
 from builders import blobs_in, imported
+from jobs import word_count
 from mapreduce.errors import DataError
 from mapreduce.plan.settings import Settings
 from mapreduce.runs import checkpoint, lease
@@ -233,16 +234,37 @@ def test_a_second_driver_is_refused_and_a_dead_one_is_replaced(data, tmp_path):
 # Unfinished output of other jobs
 
 
-def test_parts_without_success_are_no_input(tmp_path):
+def test_parts_without_success_are_read_with_a_warning(tmp_path):
     """Row 15."""
     part = tmp_path / "part-00000"
     part.write_text("1,2\n3,4\n")
     command = ["data", "import", "--format", "csv", "--label", 2, part, tmp_path / "out"]
-    done = programs.gradreduce(*command)
-    assert done.returncode == 65
-    assert "did not finish" in done.stderr
-    (tmp_path / "_SUCCESS").touch()
     (tmp_path / "_temporary").mkdir()
     assert "holds _temporary" in programs.gradreduce(*command).stderr
     (tmp_path / "_temporary").rmdir()
-    programs.succeed(*command)
+    done = programs.gradreduce(*command, "-q")
+    assert done.returncode == 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"warning: {tmp_path} holds parts but no _SUCCESS: ")
+    assert "an empty file _SUCCESS" in line
+
+
+@pytest.mark.parametrize("runner", ["inline", "parallel"])
+def test_jobs_read_folders_of_parts_as_they_lie_there(tmp_path, runner):
+    folders = [tmp_path / "dt=1", tmp_path / "dt=2"]
+    for folder in folders:
+        folder.mkdir()
+        (folder / "part-00000").write_text("a b\n")
+    command = ["run", word_count.__file__, "-r", runner, "--no-conf", "-q", *folders]
+    done = programs.gradreduce(*command)
+    assert (done.returncode, done.stdout.count("\t2\n")) == (0, 2)
+    (line,) = done.stderr.splitlines()
+    expected = f"warning: {folders[0]} holds parts but no _SUCCESS; others too (1): "
+    assert line.startswith(expected)
+    for folder in folders:
+        (folder / "_SUCCESS").touch()
+    assert not programs.gradreduce(*command).stderr
+    (folders[1] / "_temporary").mkdir()
+    done = programs.gradreduce(*command)
+    assert done.returncode == 65
+    assert f"{folders[1]} holds _temporary: " in done.stderr

@@ -11,7 +11,7 @@ from hdfs_utils import filesystem
 from hdfs_utils.errors import AddressError, ConflictError, IncompleteOutputError, StorageError
 from hdfs_utils.folders import is_published, publish_folder, remove_folder, remove_leftovers
 from hdfs_utils.paths import RemotePath, ordered, path_of
-from hdfs_utils.publish import SUCCESS, create, put_if_absent, replace, require_success
+from hdfs_utils.publish import PREDICTION, SUCCESS, check_parts, create, put_if_absent, replace
 from quick import first_of
 
 KINDS = (
@@ -179,24 +179,32 @@ def test_ranges(place):
     [
         (["other"], None),
         (["part-00000", "part-00001", SUCCESS], None),
+        (["_x.tmp", ".part.tmp"], None),
         (["part-r-00000.gz", "_FAILED"], "parts but no _SUCCESS"),
-        (["_temporary"], "holds _temporary"),
-        (["_temporary", "part-00000", SUCCESS], "holds _temporary"),
+        ([SUCCESS, "part-0", "a._COPYING_"], "a._COPYING_, which is being written"),
     ],
 )
 def test_output_of_jobs(place, entries, complaint):
-    require_success(place / "none")
-    require_success(place)
+    assert check_parts(place / "none") is None
+    assert check_parts(place) is None
     for entry in entries:
-        if entry == "_temporary":
-            publish_folder(place / entry, {"0": b""}, "0")
-        else:
-            put_if_absent(place / entry, b"x")
-    if complaint is None:
-        require_success(place)
-    else:
-        with pytest.raises(IncompleteOutputError, match=complaint):
-            require_success(place)
+        put_if_absent(place / entry, b"x")
+    assert check_parts(place) == complaint
+    publish_folder(place / "_temporary", {"0": b""}, "0")
+    with pytest.raises(IncompleteOutputError, match="holds _temporary"):
+        check_parts(place)
+
+
+@pytest.mark.fault
+def test_output_of_this_toolkit_without_its_mark(place):
+    put_if_absent(place / "part-00000.parquet", b"x")
+    assert check_parts(place) == "parts but no _SUCCESS"
+    put_if_absent(place / PREDICTION, b"x")
+    with pytest.raises(IncompleteOutputError, match="parts but no _SUCCESS"):
+        check_parts(place)
+    publish_folder(place / ".out.7.ab.tmp", {"part-00000": b""}, "part-00000")
+    with pytest.raises(IncompleteOutputError, match=r"\.tmp holds parts but no _SUCCESS"):
+        check_parts(place / ".out.7.ab.tmp")
 
 
 def test_after_a_fork(place):

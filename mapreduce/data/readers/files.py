@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from hdfs_utils.atomic import storage_errors
-from hdfs_utils.publish import require_success
+from hdfs_utils.publish import check_parts
 from mapreduce.errors import DataError, MissingInputError
 
 GZIP_MAGIC = b"\x1f\x8b"
@@ -28,7 +28,7 @@ def check_source(path: Path) -> None:
         if path.is_dir():
             raise DataError(f"{path} is a folder: name the files in it")
         if path.name.startswith("part-"):
-            require_success(path.parent)
+            check_parts(path.parent)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from mrjob.fs.s3 import _endpoint_url
 from mrjob.parse import is_s3_uri, parse_s3_uri
 
 from hdfs_utils.errors import ClusterError, IncompleteOutputError
-from hdfs_utils.publish import SUCCESS, require_finished
+from hdfs_utils.publish import SUCCESS, check_part_names
 from mapreduce.errors import MissingInputError, OutputError, UsageError
 from mapreduce.runners.emr import clients, clusters, logs
 from mapreduce.runners.emr.errors import ClientError, aws_errors, code_of, s3_errors
@@ -27,6 +27,7 @@ from mapreduce.runners.hadoop import submissions
 from mapreduce.runners.hadoop.failures import Failure, JobFailedException
 from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.hadoop.task import PACKAGES
+from mapreduce.support import unfinished
 from mapreduce.support.printable import echo
 
 log = logging.getLogger("mrjob.emr")
@@ -109,7 +110,9 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
                 self._describe_cluster()
             else:
                 self._check_release(self._opts["release_label"])
+        self._unfinished: dict[str, str] = {}
         super()._check_input_paths()
+        unfinished.warn(self._unfinished)
         with s3_errors(self._output_dir):
             if not self._output_dir.startswith(self._cloud_tmp_dir):
                 self.fs.s3.make_s3_client().head_bucket(Bucket=parse_s3_uri(self._output_dir)[0])
@@ -137,12 +140,13 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
         if not is_s3_uri(path):
             self._check_local_input(path)
             return
-        top = f"{path.rstrip('/')}/"
         with s3_errors(path):
             found = list(self.fs.ls(path))
         if not found:
             raise MissingInputError(f"the input {path} does not exist")
-        require_finished(path, {uri.removeprefix(top).partition("/")[0] for uri in found})
+        for folder, names in _folders(path, found).items():
+            if what := check_part_names(folder, names):
+                self._unfinished[folder] = what
         super()._check_input_path(path)
 
     def _confirm(self) -> None:
@@ -437,3 +441,16 @@ def _reason(status: dict[str, Any]) -> str:
     change = status.get("StateChangeReason") or {}
     found = [details.get("Reason"), details.get("Message"), change.get("Message")]
     return ". ".join(dict.fromkeys(filter(None, found)))
+
+
+def _folders(path: str, uris: list[str]) -> dict[str, set[str]]:
+    """The names in each folder that an input, which may be a glob, stands for."""
+    found: dict[str, set[str]] = {}
+    for uri in uris:
+        folder, _, name = uri.rpartition("/")
+        top, temporary, _ = f"{folder}/".partition("/_temporary/")
+        folder, name = (top, "_temporary") if temporary else (folder, name)
+        # A file that is named itself is read, whatever else lies beside it.
+        if folder.count("/") >= path.rstrip("/").count("/"):
+            found.setdefault(folder, set()).add(name)
+    return found

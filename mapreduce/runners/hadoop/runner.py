@@ -25,7 +25,7 @@ from hdfs_utils.errors import ClusterError, StorageError
 from hdfs_utils.filesystem import user_name
 from hdfs_utils.mrjob_fs import RemoteFilesystem
 from hdfs_utils.paths import RemotePath, matching
-from hdfs_utils.publish import SUCCESS, require_success
+from hdfs_utils.publish import SUCCESS, check_parts
 from mapreduce.batches.parts import visible_files
 from mapreduce.errors import MissingInputError, OutputError
 from mapreduce.runners.hadoop import installation, shipping, uber
@@ -34,6 +34,7 @@ from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
+from mapreduce.support import unfinished
 from mapreduce.support.commands import command, or_remove
 from mapreduce.support.suggest import missing
 
@@ -176,7 +177,9 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     def _check_input_paths(self) -> None:
         self._check_cluster()
+        self._unfinished: dict[str, str] = {}
         super()._check_input_paths()
+        unfinished.warn(self._unfinished)
         if RemotePath(self._output_dir).exists():
             raise OutputError(
                 f"the output folder {self._output_dir} exists. Name another with -o"
@@ -212,8 +215,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         if not found:
             raise MissingInputError(f"the input {path} {missing(path, _names_in)}")
         for one in found:
-            if one.is_dir():
-                require_success(one)
+            if one.is_dir() and (what := check_parts(one)):
+                self._unfinished[str(one)] = what
 
     # What tasks need
 
@@ -342,7 +345,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     def cat_output(self) -> Iterator[bytes]:
         if self._output_dir and self._ran_job:
-            require_success(RemotePath(self._output_dir))
+            # A cluster may be told to set no mark; that the job succeeded, YARN has said.
+            check_parts(RemotePath(self._output_dir))
         yield from super().cat_output()
 
 

@@ -69,12 +69,14 @@ def test_files_that_are_none(tmp_path, write, monkeypatch, make, content):
     for path, error, message in (
         (tmp_path / "none", MissingInputError, f"{tmp_path}/none does not exist"),
         (tmp_path, DataError, f"{tmp_path} is a folder: name the files in it"),
-        (part, IncompleteOutputError, "parts but no _SUCCESS"),
     ):
         with pytest.raises(error, match=message):
             make([path])
-    (tmp_path / "_SUCCESS").touch()
     assert features_of(make, part)
+    (tmp_path / "_temporary").mkdir()
+    with pytest.raises(IncompleteOutputError, match="holds _temporary"):
+        make([part])
+    (tmp_path / "_temporary").rmdir()
 
     def refuse(*_args, **_kwargs):
         raise PermissionError(13, "Permission denied")

@@ -265,7 +265,8 @@ def refused(emr, kind, match, script, *arguments):
         (MissingInputError, r"s3://bucket/in/x\* does not exist", ["in/x*"]),
         (MissingInputError, "s3://nobody-has-this/in does not exist", ["s3://nobody-has-this/in"]),
         (MissingInputError, "does not exist on this machine", ["/no/such/file"]),
-        (IncompleteOutputError, "s3://bucket/half holds parts but no _SUCCESS", ["half"]),
+        (IncompleteOutputError, "s3://bucket/half holds _temporary", ["half"]),
+        (IncompleteOutputError, "s3://bucket/half holds _temporary", ["ha*"]),
         (OutputError, "the output folder s3://bucket/out/ exists", ["in", "-o", "s3://bucket/out"]),
         (
             StorageError,
@@ -286,7 +287,7 @@ def refused(emr, kind, match, script, *arguments):
 )
 def test_bad_input(emr, s3, script, kind, match, arguments):
     put(emr, f"{s3}/in/one", b"a\n")
-    put(emr, f"{s3}/half/part-00000", b"a\n")
+    put(emr, f"{s3}/half/_temporary/0/part-00000", b"a\n")
     put(emr, f"{s3}/out/part-00000", b"a\n")
     first, *rest = arguments
     path = first if first[:1] == "/" or "://" in first else f"{s3}/{first}"
