@@ -46,7 +46,7 @@ from mapreduce.launch.load import load_job as load_job
 from mapreduce.mrjob_patches import registry
 from mapreduce.runners import traits
 from mapreduce.runners.parallel import partition
-from mapreduce.support import signals, unfinished
+from mapreduce.support import signals
 from mapreduce.support.commands import command, or_remove
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean, missing, names_in
@@ -396,10 +396,8 @@ def _checked(runner: Any, job: Any) -> Any:
     for name in runner._opts["jobconf"]:
         properties.warn_of(name)
     if found.has_local_files and runner._opts["check_input_paths"]:
-        looks: dict[str, str] = {}
         for path in runner._input_paths:
-            looks |= _check_input(path, job.options.runner)
-        unfinished.warn(looks)
+            _check_input(path, job.options.runner)
     if found.has_local_files and not found.runner:
         for number in range(runner._num_steps()):
             for setting in partition.ignored(runner._jobconf_for_step(number)):
@@ -424,13 +422,13 @@ def _set_interpreter(runner: Any, job_class: type) -> None:
         options["bootstrap_mrjob"] = False
 
 
-def _check_input(given: str, runner: str) -> dict[str, str]:
+def _check_input(given: str, runner: str) -> None:
     """Raise an error if an input, or a file in it, cannot be read.
 
-    Returns the folders that look unfinished, and what makes them look so.
+    Parts without ``_SUCCESS`` are as mrjob's own runners leave them on this machine.
     """
     if given == "-":
-        return {}
+        return
     if is_uri(given) and not given.startswith("file:///"):
         raise UsageError(
             f"{given}: the runner {runner} reads files of this machine. Copy the input here, or "
@@ -449,8 +447,8 @@ def _check_input(given: str, runner: str) -> dict[str, str]:
                 f"the input {path} is not a regular file, so its size is unknown. "
                 f"Pass it on standard input, as -"
             )
-    looks = {top: check_parts(Path(top)) for top in found}
-    return {top: what for top, what in looks.items() if what}
+    for top in found:
+        check_parts(Path(top))
 
 
 def _files(top: str) -> Iterator[Path]:
