@@ -164,14 +164,7 @@ METHODS = {
         with open(self.options.stop) as lines:
             self.stop = lines.read().split()
 
-    def mapper(self, _, line):
-        for word in line.split():
-            if word not in self.stop:
-                yield word, 1
-
-    def reducer(self, word, ones):
-        yield word, sum(ones)
-""",
+""" + COUNT.replace("len(word) <= LONGEST", "word not in self.stop"),
     "is_mapper_or_reducer": """\
     def load_options(self, args):
         super().load_options(args)
@@ -214,14 +207,7 @@ METHODS = {
             with open(path) as lines:
                 self.stop += lines.read().split()
 
-    def mapper(self, _, line):
-        for word in line.split():
-            if word not in self.stop:
-                yield word, 1
-
-    def reducer(self, word, ones):
-        yield word, sum(ones)
-""",
+""" + COUNT.replace("len(word) <= LONGEST", "word not in self.stop"),
     "mr_of_all_methods": """\
     def prepare(self):
         self.counts = {}

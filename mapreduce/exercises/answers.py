@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
@@ -236,12 +236,9 @@ class Answers:
 
     def _hold(self, solver: Any, law: str, lines: Lines) -> None:
         """Raise a DataError if the reference breaks a law, too."""
-        for found in Checker(solver, "", (), 0, lines=lines).findings([law]):
-            if found.state == "broken" and law in self._laws:
-                raise DataError(
-                    f"{self._asked.place}: the reference itself breaks the law {law}, so that no "
-                    f"job can be held to it. {found.text}"
-                )
+        if law in self._laws:
+            findings = Checker(solver, "", (), 0, lines=lines).findings([law])
+            require_lawful(self._asked.place, findings)
 
     # The cost
 
@@ -255,6 +252,16 @@ class Answers:
         text = f"It sends {pairs:,} pairs where {needed:,} would do"
         text = f"{text}, and {size:,} bytes where {least:,} would do."
         return Finding(COST, "warning" if is_much else "obeyed", text)
+
+
+def require_lawful(place: object, findings: Iterable[Finding]) -> None:
+    """Raise a DataError if the reference, by what was found about it, breaks a law."""
+    for found in findings:
+        if found.state == "broken":
+            raise DataError(
+                f"{place}: the reference itself breaks the law {found.law.name}, so that no job "
+                f"can be held to it. {found.text}"
+            )
 
 
 def _is_stuck(found: Outcome) -> bool:

@@ -21,7 +21,7 @@ from typing import Any
 
 from mapreduce.errors import DataError, GradreduceError, UsageError
 from mapreduce.exercises import jail
-from mapreduce.exercises.answers import HERE, Answers, Question, named_cases
+from mapreduce.exercises.answers import HERE, Answers, Question, named_cases, require_lawful
 from mapreduce.exercises.exercise import FOLDER, Exercise
 from mapreduce.exercises.grades import Grade, graded
 from mapreduce.exercises.jail import Jail, Limits
@@ -129,12 +129,8 @@ class Grader:
                 raise DataError(
                     f"{self.exercise.file}: the reference fails on {name}: {outcome.error}"
                 )
-        for found in solver.laws(self.exercise.laws, self._cases[0][1], 0):
-            if found.state == "broken":
-                raise DataError(
-                    f"{self.exercise.file}: the reference itself breaks the law {found.law.name}, "
-                    f"so that no job can be held to it. {found.text}"
-                )
+        found = solver.laws(self.exercise.laws, self._cases[0][1], 0)
+        require_lawful(self.exercise.file, found)
 
     def __exit__(self, *error: object) -> None:
         for one in self._started:
