@@ -27,7 +27,6 @@ from mapreduce.runners.hadoop import submissions
 from mapreduce.runners.hadoop.failures import Failure, JobFailedException
 from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.hadoop.task import PACKAGES
-from mapreduce.support import unfinished
 from mapreduce.support.printable import echo
 
 log = logging.getLogger("mrjob.emr")
@@ -110,9 +109,7 @@ class EmrMRJobRunner(OnYarn, EMRJobRunner):
                 self._describe_cluster()
             else:
                 self._check_release(self._opts["release_label"])
-        self._unfinished: dict[str, str] = {}
         super()._check_input_paths()
-        unfinished.warn(self._unfinished)
         with s3_errors(self._output_dir):
             if not self._output_dir.startswith(self._cloud_tmp_dir):
                 self.fs.s3.make_s3_client().head_bucket(Bucket=parse_s3_uri(self._output_dir)[0])

@@ -8,7 +8,7 @@ from mrjob.parse import is_uri
 from mapreduce import compat
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.runners.hadoop import shipping, submissions
-from mapreduce.support import numeric, trust
+from mapreduce.support import numeric, trust, unfinished
 from mapreduce.support.suggest import missing, names_in
 
 #: Options of a job, if neither the user nor the job says otherwise.
@@ -93,6 +93,12 @@ class OnYarn:
     def _cmdenv(self) -> dict[str, str]:
         pins = {**numeric.environment("native"), **numeric.pinned()}
         return {**pins, **trust.environment(), **super()._cmdenv()}  # type: ignore[misc]
+
+    def _check_input_paths(self) -> None:
+        #: Folders that look unfinished, and what makes them look so: runners add theirs.
+        self._unfinished: dict[str, str] = {}
+        super()._check_input_paths()  # type: ignore[misc]
+        unfinished.warn(self._unfinished)
 
     def _jobconf_for_step(self, step_num: int) -> dict[str, Any]:
         given: dict[str, Any] = super()._jobconf_for_step(step_num)  # type: ignore[misc]

@@ -34,7 +34,6 @@ from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
-from mapreduce.support import unfinished
 from mapreduce.support.commands import command, or_remove
 from mapreduce.support.suggest import missing
 
@@ -177,9 +176,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     def _check_input_paths(self) -> None:
         self._check_cluster()
-        self._unfinished: dict[str, str] = {}
         super()._check_input_paths()
-        unfinished.warn(self._unfinished)
         if RemotePath(self._output_dir).exists():
             raise OutputError(
                 f"the output folder {self._output_dir} exists. Name another with -o"
