@@ -7,9 +7,13 @@ import ctypes
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
+
+#: Signals that ask a process to end.
+_ENDING = (signal.SIGINT, signal.SIGTERM)
 
 # Loaded before any fork: a child of a process with threads may not be able to.
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -30,12 +34,26 @@ def end_with(parent: int, number: int = signal.SIGKILL) -> None:
 def ending_here() -> Callable[[], None]:
     """What a program that this process starts calls first (``preexec_fn``), to end with it."""
     parent = os.getpid()
-    return lambda: end_with(parent)
+
+    def begin() -> None:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        end_with(parent)
+
+    return begin
 
 
 def end_group_with(parent: int) -> None:
-    """Lead a group of processes that all end with the parent, or when one of them is asked to."""
+    """Lead a group of processes that all end with the parent, or when one of them is asked to.
+
+    A thread waits for the signals. Python would call a handler only once the main thread is back in
+    Python: a signal that comes just before it waits for a lock is not seen until it has the lock.
+    """
     os.setpgid(0, 0)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, frame: os.killpg(0, signal.SIGKILL))
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    threading.Thread(target=_end_group, daemon=True).start()
     end_with(parent, signal.SIGTERM)
+
+
+def _end_group() -> None:
+    signal.sigwait(_ENDING)
+    os.killpg(0, signal.SIGKILL)
