@@ -10,10 +10,9 @@ import sys
 import threading
 from collections.abc import Callable
 
-_PR_SET_PDEATHSIG = 1
+from mapreduce.support import signals
 
-#: Signals that ask a process to end.
-_ENDING = (signal.SIGINT, signal.SIGTERM)
+_PR_SET_PDEATHSIG = 1
 
 # Loaded before any fork: a child of a process with threads may not be able to.
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -36,7 +35,7 @@ def ending_here() -> Callable[[], None]:
     parent = os.getpid()
 
     def begin() -> None:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals.NUMBERS)
         end_with(parent)
 
     return begin
@@ -49,11 +48,11 @@ def end_group_with(parent: int) -> None:
     Python: a signal that comes just before it waits for a lock is not seen until it has the lock.
     """
     os.setpgid(0, 0)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)
     threading.Thread(target=_end_group, daemon=True).start()
     end_with(parent, signal.SIGTERM)
 
 
 def _end_group() -> None:
-    signal.sigwait(_ENDING)
+    signal.sigwait(signals.NUMBERS)
     os.killpg(0, signal.SIGKILL)
