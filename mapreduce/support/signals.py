@@ -55,9 +55,6 @@ def interrupting() -> Iterator[None]:
 
     def handle(number: int, frame: FrameType | None) -> None:
         nonlocal first, came
-        if os.getpid() != owner:
-            # A fork, which has not begun.
-            os._exit(128 + number)
         if is_ignoring:
             return
         if first is not None:
@@ -105,6 +102,19 @@ def interrupting() -> Iterator[None]:
             signal.signal(number, old)
 
 
+#: Which signals a thread that forks had blocked before.
+_blocked = threading.local()
+
+
+def _hold() -> None:
+    """Before a fork: have signals wait, since Python forgets those that come before it begins."""
+    _blocked.before = signal.pthread_sigmask(signal.SIG_BLOCK, NUMBERS if _is_handling else ())
+
+
+def _release() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _blocked.before)
+
+
 def _leave_to_parent() -> None:
     """In a fork, such as a process that a job starts: have signals do what they do everywhere."""
     global _is_handling
@@ -112,9 +122,10 @@ def _leave_to_parent() -> None:
         _is_handling = False
         for number in NUMBERS:
             signal.signal(number, signal.SIG_DFL)
+    _release()
 
 
-os.register_at_fork(after_in_child=_leave_to_parent)
+os.register_at_fork(before=_hold, after_in_parent=_release, after_in_child=_leave_to_parent)
 
 
 @contextlib.contextmanager

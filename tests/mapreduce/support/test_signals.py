@@ -193,3 +193,25 @@ def test_a_runner_whose_making_was_interrupted_is_none():
 
     with pytest.raises(Interrupted), signals.closing(make, WordCount(["--no-conf", __file__])):
         pass
+
+
+@NUMBERS
+def test_a_fork_ends_by_a_signal_however_early(number):
+    reader, writer = os.pipe()
+    forks = []
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with signals.interrupting():
+        for _ in range(100):
+            fork = os.fork()
+            if fork == 0:
+                os.close(writer)
+                # One that has lost its signal reads to the end.
+                os.read(reader, 1)
+                os._exit(0)
+            os.kill(fork, number)
+            forks.append(fork)
+    os.close(writer)
+    os.close(reader)
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) for fork in forks]
+    assert set(statuses) == {-number}
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask
