@@ -125,11 +125,16 @@ def _write(found: Iterable[Any]) -> None:
                     one.flush()
 
 
+#: By which a file that ends with nothing is closed.
+_NO_END = io.IOBase.close
+
+
 @cache
 def _ends_by_closing(kind: type) -> bool:
     """Whether objects are archives or compressed files, which Python closes when they go."""
     is_builtin = kind.__module__ in ("builtins", "_io")
-    has_all = hasattr(kind, "__del__") and hasattr(kind, "close")
+    # What has none of its own is a part of another, as of a gzip file, which needs it to the end.
+    has_all = hasattr(kind, "__del__") and getattr(kind, "close", _NO_END) is not _NO_END
     return has_all and not is_builtin and (hasattr(kind, "write") or hasattr(kind, "sync"))
 
 

@@ -68,6 +68,7 @@ def thread(path):
     threading._register_atexit(begun.set)
 
 
+@pytest.mark.every_case
 @pytest.mark.parametrize("leave", [file, compressed, at_exit, record, thread])
 def test_what_a_fork_leaves_unfinished_is_done(leave, tmp_path):
     path = tmp_path / "left"
