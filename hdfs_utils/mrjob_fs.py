@@ -34,7 +34,7 @@ class RemoteFilesystem(Filesystem):
         """URIs of all files that match or lie in folders that match."""
         for path in matching(path_glob):
             for file, _ in files_in(path):
-                yield str(file)
+                yield file.uri
 
     def du(self, path_glob: str) -> int:
         """Bytes of all files that match or lie in folders that match."""
@@ -44,7 +44,7 @@ class RemoteFilesystem(Filesystem):
         return bool(matching(path_glob))
 
     def _cat_file(self, path: str) -> Iterator[bytes]:
-        with RemotePath(path).open() as file:
+        with RemotePath(path).open_native() as file:
             yield from decompress(_Chunks(file), path)
 
     def mkdir(self, path: str) -> None:
@@ -71,7 +71,7 @@ class RemoteFilesystem(Filesystem):
 
     def md5sum(self, path: str) -> str:
         digest = hashlib.md5()  # noqa: S324  (mrjob's interface)
-        with RemotePath(path).open() as file:
+        with RemotePath(path).open_native() as file:
             for chunk in _Chunks(file):
                 digest.update(chunk)
         return digest.hexdigest()

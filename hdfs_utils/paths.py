@@ -7,6 +7,7 @@ It is not an ``os.PathLike``: code that would open it as a local file fails at o
 
 import fnmatch
 import glob
+import io
 import os.path
 import re
 import time
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from hdfs_utils.atomic import octets
 from hdfs_utils.errors import StorageError
 from hdfs_utils.filesystem import Storage, is_remote, remote_errors, storage
 
@@ -30,22 +32,29 @@ class RemotePath:
         See :func:`hdfs_utils.filesystem.filesystem`.
     """
 
-    __slots__ = ("_path", "_root")
+    __slots__ = ("_given", "_path", "_root")
 
     def __init__(self, uri: str) -> None:
         found, path = storage(uri)
+        scheme, _, rest = uri.partition("://")
         self._root = found.root
+        self._given = f"{scheme}://" if rest[:1] in ("", "/") else found.root
         self._path = PurePosixPath(path)
 
     def _at(self, path: PurePosixPath) -> "RemotePath":
         made = object.__new__(RemotePath)
-        made._root, made._path = self._root, path
+        made._root, made._given, made._path = self._root, self._given, path
         return made
 
     @property
     def storage(self) -> Storage:
         """The filesystem; asked for anew, since after a fork the connection is another one."""
-        return storage(str(self))[0]
+        return storage(self.uri)[0]
+
+    @property
+    def uri(self) -> str:
+        """The URI with its host, also if ``hdfs:///path`` was given, which the text of it is."""
+        return f"{self._root}{self._path}"
 
     @property
     def path(self) -> str:
@@ -53,19 +62,19 @@ class RemotePath:
         return str(self._path)
 
     def __str__(self) -> str:
-        return f"{self._root}{self._path}"
+        return f"{self._given}{self._path}"
 
     def __repr__(self) -> str:
         return f"RemotePath({str(self)!r})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RemotePath) and str(self) == str(other)
+        return isinstance(other, RemotePath) and self.uri == other.uri
 
     def __hash__(self) -> int:
-        return hash(str(self))
+        return hash(self.uri)
 
     def __lt__(self, other: "RemotePath") -> bool:
-        return str(self) < str(other)
+        return self.uri < other.uri
 
     # Names
 
@@ -88,7 +97,8 @@ class RemotePath:
         return self._at(self._path.with_name(name))
 
     def absolute(self) -> "RemotePath":
-        return self
+        """The same with its host, for other processes and machines."""
+        return RemotePath(self.uri)
 
     # Looking
 
@@ -153,18 +163,23 @@ class RemotePath:
 
     # Reading
 
-    def open(self) -> Any:
+    def open_native(self) -> Any:
         """The file, for reading: a ``pyarrow.NativeFile``, which can seek."""
         with remote_errors(self):
             return self.storage.filesystem.open_input_file(self.path)
 
+    def open(self, mode: str = "rb") -> io.BufferedReader:
+        """The same as a file of Python's, whose errors name the path."""
+        assert mode == "rb", "a remote file is written at once"
+        return io.BufferedReader(_Raw(self, self.open_native()), _BUFFER_BYTES)
+
     def read_bytes(self) -> bytes:
-        with remote_errors(self), self.open() as file:
+        with remote_errors(self), self.open_native() as file:
             return bytes(file.read())
 
     def read_range(self, offset: int, length: int) -> bytes:
         """Read ``length`` bytes of the file from an offset on; fewer only at its end."""
-        with remote_errors(self), self.open() as file:
+        with remote_errors(self), self.open_native() as file:
             file.seek(offset)
             return bytes(file.read(length))
 
@@ -207,10 +222,10 @@ class RemotePath:
         with remote_errors(self):
             # Not closed after an error: that would wait for what was lost.
             file = self.storage.open(self.path)
-            for piece in content:
-                view = memoryview(piece)
-                if view.nbytes:
-                    file.write(view.cast("B"))
+            for piece in map(octets, content):
+                # A client makes a copy of what it is given.
+                for start in range(0, len(piece), _WRITTEN_BYTES):
+                    file.write(piece[start : start + _WRITTEN_BYTES])
             file.close()
 
     @property
@@ -249,6 +264,35 @@ class RemotePath:
             if self.is_dir():
                 self.storage.filesystem.delete_dir(self.path)
 
+
+class _Raw(io.RawIOBase):
+    """A remote file, for reading."""
+
+    def __init__(self, path: RemotePath, file: Any) -> None:
+        self._path, self._file = path, file
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        with remote_errors(self._path):
+            return int(self._file.readinto(buffer))
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        with remote_errors(self._path):
+            return int(self._file.seek(offset, whence))
+
+    def close(self) -> None:
+        super().close()
+        self._file.close()
+
+
+#: Bytes that are read at once, and at most written at once.
+_BUFFER_BYTES = 1 << 20
+_WRITTEN_BYTES = 64 << 20
 
 #: What hdfs-native says of a data node that is lost, and seconds before it is asked again.
 _LOST = ("DataTransferError", "Failed to complete file", "Connection re", "early eof", "roken pipe")
@@ -320,6 +364,21 @@ def files_in(path: RemotePath) -> list[tuple[RemotePath, int]]:
     if path.is_dir():
         return [(found, size) for found, kind, size in path.walk() if kind == "File"]
     return [(path, path.size())]
+
+
+def size_of(path: AnyPath) -> int:
+    """Bytes of a file."""
+    return path.size() if isinstance(path, RemotePath) else path.stat().st_size
+
+
+def named_by(path: AnyPath) -> list[AnyPath]:
+    """The files that a path with wildcards means, in order, if it is a URI, which no shell expands.
+
+    If it means none, or a file has the very name, the path itself.
+    """
+    if not isinstance(path, RemotePath) or not re.search(r"[*?\[{]", path.path) or path.exists():
+        return [path]
+    return [*matching(str(path))] or [path]
 
 
 def ordered(paths: Iterable[AnyPath]) -> list[AnyPath]:

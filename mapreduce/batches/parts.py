@@ -50,7 +50,7 @@ def input_files(paths: Sequence[str]) -> list[str]:
     found: list[str] = []
     for path in (given.removeprefix("file://") for given in paths):
         if is_remote(path):
-            files = sorted(str(file) for file, _ in visible_files(path))
+            files = sorted(file.uri for file, _ in visible_files(path))
             said = "holds no files, or does not exist"
         else:
             matches = sorted(local_matching(path))
@@ -182,7 +182,7 @@ def _opened(path: str) -> Any:
     import pyarrow as pa
 
     if is_remote(path):
-        return RemotePath(path).open()
+        return RemotePath(path).open_native()
     # An empty file cannot be mapped.
     if not Path(path).stat().st_size:
         return pa.BufferReader(b"")

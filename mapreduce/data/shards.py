@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from hdfs_utils.atomic import storage_errors
-from hdfs_utils.paths import AnyPath, RemotePath
+from hdfs_utils.paths import AnyPath, RemotePath, size_of
 from mapreduce.data import ipc, standardisation
 from mapreduce.data import manifest as manifests
 from mapreduce.data.batch import Array, Batch, Csr
@@ -348,7 +348,7 @@ def _check_size(path: AnyPath, entry: ShardEntry) -> None:
                 f"{path} does not exist, though the dataset's manifest names it. Import the data "
                 f"again"
             )
-        size = path.size() if isinstance(path, RemotePath) else path.stat().st_size
+        size = size_of(path)
     if size != entry.bytes:
         raise DataError(
             f"{path} has {size} bytes, the manifest says {entry.bytes}: it was truncated or "

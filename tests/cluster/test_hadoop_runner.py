@@ -348,7 +348,7 @@ def test_an_output_that_somebody_else_makes_meanwhile(meddling):
     assert done.returncode == OutputError.exit_code, done.stderr
     found = re.search(r"remove that folder, then hadoop fs -mv (\S+) (\S+)$", done.stderr, re.M)
     assert found, done.stderr
-    assert found[2] == str(output)
+    assert found[2] == output.uri
     assert list(output.iterdir()) == []
     assert lines_of(RemotePath(found[1])) == [b'"a"\t1', b'"b"\t2']
     output.parent.rmtree()

@@ -10,7 +10,7 @@ import pytest
 from hdfs_utils import filesystem
 from hdfs_utils.errors import AddressError, ConflictError, IncompleteOutputError, StorageError
 from hdfs_utils.folders import is_published, publish_folder, remove_folder, remove_leftovers
-from hdfs_utils.paths import RemotePath, ordered, path_of
+from hdfs_utils.paths import RemotePath, named_by, ordered, path_of, size_of
 from hdfs_utils.publish import PREDICTION, SUCCESS, check_parts, create, put_if_absent, replace
 from quick import first_of
 
@@ -173,6 +173,34 @@ def test_ranges(place):
         place.size()
 
 
+def test_files_of_python(place):
+    content = os.urandom(3_000_000)
+    put_if_absent(place / "file", content)
+    assert size_of(place / "file") == len(content)
+    with (place / "file").open("rb") as file:
+        assert file.peek(2)[:2] == content[:2]
+        assert file.read(2_000_000) == content[:2_000_000]
+        assert file.seek(-5, 2) == len(content) - 5
+        assert file.read() == content[-5:]
+        file.seek(7)
+        assert (file.tell(), file.read(3)) == (7, content[7:10])
+    with pytest.raises(FileNotFoundError):
+        (place / "none").open("rb")
+
+
+def test_wildcards_of_uris(place):
+    for name in ("a.csv", "b.csv", "c[1].csv"):
+        put_if_absent(place / name, b"x")
+    is_remote = isinstance(place, RemotePath)
+    for pattern, found in (
+        ("[ab].csv", ["a.csv", "b.csv"]),
+        ("c[1].csv", ["c[1].csv"]),
+        ("n*.csv", ["n*.csv"]),
+    ):
+        expected = found if is_remote else [pattern]
+        assert named_by(place / pattern) == [place / name for name in expected]
+
+
 @pytest.mark.fault
 @pytest.mark.parametrize(
     ("entries", "complaint"),
@@ -258,7 +286,9 @@ def test_the_configured_cluster(monkeypatch, tmp_path):
         "</property></configuration>"
     )
     monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
-    assert str(path_of("hdfs:///x/../y")) == "hdfs://there:8020/y"
+    given, full = path_of("hdfs:///x/../y"), path_of("hdfs://there:8020/y")
+    assert [str(given / "z"), str(given.parent)] == ["hdfs:///y/z", "hdfs:///"]
+    assert [str(given.absolute()), given.uri, given] == [str(full), str(full), full]
     with pytest.raises(AddressError, match="the default filesystem is hdfs://there:8020"):
         path_of("webhdfs:///x")
     (tmp_path / "core-site.xml").write_text("<configuration>")

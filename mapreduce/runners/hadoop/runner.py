@@ -78,7 +78,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
     @property
     def _home(self) -> RemotePath:
         """The user's folder in the cluster's file system."""
-        return RemotePath(f"hdfs:///user/{user_name()}")
+        return RemotePath(f"hdfs:///user/{user_name()}").absolute()
 
     def _name_places(self, output: str | None) -> None:
         """Give folders their full names: listings have them too."""
@@ -91,10 +91,8 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
 
     def _full(self, place: str) -> str:
         if not is_uri(place):
-            return (
-                str(self._home / place) if place[:1] != "/" else str(RemotePath(f"hdfs://{place}"))
-            )
-        return str(RemotePath(place)) if self._remote.can_handle_path(place) else place
+            return (self._home / place).uri
+        return RemotePath(place).uri if self._remote.can_handle_path(place) else place
 
     @cached_property
     def _remote(self) -> RemoteFilesystem:
