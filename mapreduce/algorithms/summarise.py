@@ -8,9 +8,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
+from hdfs_utils.paths import AnyPath, path_of
 from mapreduce.algorithms.fold_job import FoldJob, Monoid, run_fold
 from mapreduce.data.importer import Source
 from mapreduce.data.readers import opening, tables
@@ -41,7 +41,7 @@ class SummariseJob(FoldJob):
     @cached_property
     def _reader(self) -> Reader:
         given = self._given
-        paths, recipe = [Path(path) for path in given["files"]], Recipe.parse(given["recipe"])
+        paths, recipe = [path_of(path) for path in given["files"]], Recipe.parse(given["recipe"])
         table = opening.open_table(paths, given["format"], recipe)
         roles = Roles(*given["roles"])
         return Reader(table, recipe, roles, given["kinds"], detailed=given["detailed"])
@@ -65,10 +65,9 @@ class SummariseJob(FoldJob):
         except Misread as error:
             return Summary(0, error.kinds, {})
         except BadField as error:
-            wrong = (
-                f"{block.path}, column {error.column}: {error.why} (row {error.row + 1} of block "
-                f"{leaf + 1})"
-            )
+            shown = self._given["shown"][self._reader.table.paths.index(block.path)]
+            place = f"row {error.row + 1} of block {leaf + 1}"
+            wrong = f"{shown}, column {error.column}: {error.why} ({place})"
             if self._reader.is_sure(error.column):
                 raise DataError(wrong) from error
             return Summary(0, self._reader.kinds, {}, wrong)
@@ -82,8 +81,10 @@ def summarise(reader: Reader, execution: Execution) -> tuple[Summary, dict[str, 
     """
     table = reader.table
     execution.check_places(*table.paths)
+    execution = execution.for_paths(*table.paths)
     given: dict[str, Any] = {
         "files": [str(path.absolute()) for path in table.paths],
+        "shown": [str(path) for path in table.paths],
         "format": table.format,
         "recipe": reader.recipe.to_json(),
         "roles": reader.roles,
@@ -102,7 +103,7 @@ def summarise(reader: Reader, execution: Execution) -> tuple[Summary, dict[str, 
 
 
 def described(
-    paths: Sequence[Path], kind: str, recipe: Recipe, execution: Execution
+    paths: Sequence[AnyPath], kind: str, recipe: Recipe, execution: Execution
 ) -> tuple[Summary, dict[str, str]]:
     """The detailed statistics of all columns of files, and their kinds.
 
@@ -116,7 +117,7 @@ def described(
 
 
 def first_rows(
-    paths: Sequence[Path], kind: str, recipe: Recipe, kinds: dict[str, str], label: str
+    paths: Sequence[AnyPath], kind: str, recipe: Recipe, kinds: dict[str, str], label: str
 ) -> dict[str, Any]:
     """The columns of the first block: arrays of numbers, or Arrow's texts.
 
@@ -133,7 +134,7 @@ def first_rows(
     return {**columns, **block.texts}
 
 
-def source(paths: Sequence[Path], kind: str, recipe: Recipe, execution: Execution) -> Source:
+def source(paths: Sequence[AnyPath], kind: str, recipe: Recipe, execution: Execution) -> Source:
     """The rows of files, whose recipe is fitted by a job; see :func:`described` for errors."""
     table = opening.open_table(list(paths), kind, recipe)
     roles = tables.roles(table, recipe)

@@ -197,7 +197,7 @@ def _option_names(options: list[tuple[str, str, dict[str, Any]]]) -> set[str]:
     "text, and not for numbers to be predicted.",
 )
 @SEED
-@click.argument("sources", nargs=-1, required=True, type=FOLDER)
+@click.argument("sources", nargs=-1, required=True, type=LOCATION)
 @click.argument("out", type=LOCATION)
 @runner_options(defaults=False)
 @output_options
@@ -205,7 +205,7 @@ def import_(
     kind: str | None,
     split_by: str | None,
     seed: int,
-    sources: tuple[Path, ...],
+    sources: tuple[AnyPath, ...],
     out: AnyPath,
     quiet: bool,
     as_json: bool,
@@ -228,7 +228,8 @@ def import_(
     from mapreduce.data.readers import opening
     from mapreduce.support import signals
 
-    kind = kind or opening.format_of(sources)
+    files = unfinished.files_of(sources)
+    kind = kind or opening.format_of(files)
     if ":" in kind:
         trust.trust(kind)
     running = {name: values.pop(name) for name in ("runner", "workers", "start_method")}
@@ -237,8 +238,7 @@ def import_(
         _check_split(kind, values)
     like = load(values["like"]) if values["like"] else None
     with signals.interrupting(), copying.made_here(out) as folder:
-        unfinished.warn_of_files(sources)
-        source = _source(kind, list(sources), values, like, running)
+        source = _source(kind, files, values, like, running)
         manifest = importer.import_rows(
             source, folder, seed, like.classes if like else None, by_label=split_by is not None
         )
@@ -329,7 +329,7 @@ def _options_of(kind: str) -> set[str]:
 
 def _source(
     kind: str,
-    sources: list[Path],
+    sources: list[AnyPath],
     values: dict[str, Any],
     like: "Manifest | None",
     running: dict[str, Any],
@@ -365,7 +365,7 @@ def _source(
 
 
 def _fitted_by_job(
-    sources: list[Path], kind: str, recipe: Any, fitted: Any, running: dict[str, Any]
+    sources: list[AnyPath], kind: str, recipe: Any, fitted: Any, running: dict[str, Any]
 ) -> "Source":
     quiet_mrjob()
     from mapreduce.algorithms import summarise
@@ -426,11 +426,11 @@ def _report(folder: AnyPath, manifest: "Manifest", as_json: bool = False, **more
 @click.option("--label", help="Column to be predicted: others that give it away are named.")
 @click.option("--na", help="Word that stands for a missing field; may be repeated.", multiple=True)
 @with_options(CSV)
-@click.argument("files", nargs=-1, required=True, type=FOLDER)
+@click.argument("files", nargs=-1, required=True, type=LOCATION)
 @runner_options()
 @json_option
 def describe(
-    kind: str | None, files: tuple[Path, ...], label: str | None, as_json: bool, **values: Any
+    kind: str | None, files: tuple[AnyPath, ...], label: str | None, as_json: bool, **values: Any
 ) -> None:
     """Describe the columns of FILES, tables in CSV or Parquet.
 
@@ -445,11 +445,10 @@ def describe(
     from mapreduce.runs import flags as options
     from mapreduce.support import signals
 
-    paths = list(files)
+    paths = unfinished.files_of(files)
     kind = kind or opening.format_of(paths)
     recipe = opening.recipe_of(values, paths)
     with signals.interrupting():
-        unfinished.warn_of_files(paths)
         total, kinds = summarise.described(paths, kind, recipe, options.execution(values))
         leaks = {}
         if label is not None:

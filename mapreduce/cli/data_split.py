@@ -1,18 +1,18 @@
 """``gradreduce data split``: files to train on and files to test on."""
 
-from pathlib import Path
 from typing import Any
 
 import click
 
-from mapreduce.cli.common import CSV, FOLDER, output_options, print_json, with_options
+from hdfs_utils.paths import AnyPath
+from mapreduce.cli.common import CSV, LOCATION, output_options, print_json, with_options
 from mapreduce.cli.grouping import GroupedCommand
 from mapreduce.support.printable import echo
 
 
 @click.command("split", cls=GroupedCommand)
-@click.argument("sources", metavar="FILE...", nargs=-1, required=True, type=FOLDER)
-@click.argument("out", type=FOLDER)
+@click.argument("sources", metavar="FILE...", nargs=-1, required=True, type=LOCATION)
+@click.argument("out", type=LOCATION)
 @click.option("--test", default=0.2, show_default=True, help="Share of the rows to test on.")
 @click.option("--validation", default=0.0, help="Share of the rows to validate on. [default: none]")
 @click.option("--stratify", metavar="COLUMN", help="Split each class of COLUMN by itself.")
@@ -28,7 +28,9 @@ from mapreduce.support.printable import echo
 )
 @with_options([one for one in CSV if one[0] != "--thousands"])
 @output_options
-def split(sources: tuple[Path, ...], out: Path, quiet: bool, as_json: bool, **options: Any) -> None:
+def split(
+    sources: tuple[AnyPath, ...], out: AnyPath, quiet: bool, as_json: bool, **options: Any
+) -> None:
     """Split the tables FILE... into OUT/train.csv and OUT/test.csv, .tsv or .parquet.
 
     Records of CSV files, gzipped or not, are copied byte by byte. Which part a row is in follows
@@ -42,8 +44,7 @@ def split(sources: tuple[Path, ...], out: Path, quiet: bool, as_json: bool, **op
     from mapreduce.support import signals, unfinished
 
     with signals.interrupting():
-        unfinished.warn_of_files(sources)
-        rows = splitting.split(sources, out, **options)
+        rows = splitting.split(unfinished.files_of(sources), out, **options)
     if as_json:
         print_json({"rows": rows})
     elif not quiet:

@@ -91,7 +91,9 @@ def evaluate(
     directory = _opened(run, values)
     with (
         signals.interrupting(),
-        raw.imported(directory, data, _warn, labelled=True, **given) as folder,
+        raw.imported(
+            directory, data, _warn, labelled=True, runner=values["runner"], **given
+        ) as folder,
     ):
         completed, execution = _prepare(directory, folder, values, str(data), labelled=True)
         found = report(directory, completed, folder.absolute(), execution)
@@ -136,8 +138,10 @@ def predict(
     given = {"id": id, **_given(values)}
     with (
         signals.interrupting(),
-        raw.imported(directory, data, _warn, labelled=False, **given) as folder,
-        job.parts_of(out) as parts,
+        raw.imported(
+            directory, data, _warn, labelled=False, runner=values["runner"], **given
+        ) as folder,
+        job.parts_of(out, values["runner"]) as parts,
     ):
         named = {**values, "out": parts}
         completed, execution = _prepare(directory, folder, named, str(data), labelled=False)

@@ -1,12 +1,13 @@
 """Copying datasets from one filesystem to another, each file compared with its digest."""
 
 import contextlib
+import mmap
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
-from hdfs_utils.atomic import storage_errors
+from hdfs_utils.atomic import Buffer, storage_errors
 from hdfs_utils.folders import publish_folder
 from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.data import manifest as manifests
@@ -32,11 +33,17 @@ def copy(source: AnyPath, target: AnyPath, report: Report = lambda name: None) -
         name: partial(_read, source / name, digest, report) for name, digest in digests.items()
     }
     check_absent(target)
+    _publish(target, {**files, MANIFEST: manifest.to_json().encode()}, MANIFEST)
+    return manifest
+
+
+def _publish(
+    target: AnyPath, files: Mapping[str, Buffer | Callable[[], Buffer]], last: str
+) -> None:
     try:
-        publish_folder(target, {**files, MANIFEST: manifest.to_json().encode()}, MANIFEST)
+        publish_folder(target, files, last)
     except FileExistsError:
         raise _exists(target) from None
-    return manifest
 
 
 def _read(path: AnyPath, expected: str, report: Report) -> bytes:
@@ -61,8 +68,10 @@ def _exists(target: AnyPath) -> OutputError:
 
 
 @contextlib.contextmanager
-def made_here(target: AnyPath) -> Iterator[Path]:
-    """A local folder in which to make a dataset; it is copied afterwards if the target is remote.
+def made_here(target: AnyPath, last: str | None = None) -> Iterator[Path]:
+    """A local folder to make; its files are copied afterwards if the target is remote.
+
+    ``last``: The file that is copied last; by default the folder is a dataset.
 
     Raises OutputError, StorageError (see :func:`copy`).
     """
@@ -71,5 +80,14 @@ def made_here(target: AnyPath) -> Iterator[Path]:
         yield target
         return
     with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
-        yield Path(folder, "dataset")
-        copy(Path(folder, "dataset"), target)
+        made = Path(folder, "made")
+        yield made
+        if last is None:
+            copy(made, target)
+        else:
+            _publish(target, {path.name: partial(_mapped, path) for path in made.iterdir()}, last)
+
+
+def _mapped(path: Path) -> Buffer:
+    with path.open("rb") as file:
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
 from mapreduce.errors import DataError
 
@@ -86,7 +86,7 @@ def _parsed_texts(column: Any, kind: Any) -> tuple[Any, Array]:
     return found, words.to_numpy(zero_copy_only=False)
 
 
-def bad_value(path: Path, first: int, name: str, row: int, found: str) -> DataError:
+def bad_value(path: AnyPath, first: int, name: str, row: int, found: str) -> DataError:
     """The error for the row ``first + row``, counted from 1 on."""
     return DataError(f"{path}, row {first + row + 1}, column {name}: {found}")
 
@@ -94,7 +94,7 @@ def bad_value(path: Path, first: int, name: str, row: int, found: str) -> DataEr
 def numbers(
     column: Any,
     dtype: np.dtype[Any],
-    path: Path,
+    path: AnyPath,
     first: int,
     name: str,
     advice: str = "",
@@ -132,7 +132,7 @@ def shown(value: Any, dtype: np.dtype[Any]) -> str:
     return f"{float(value)}; numbers beyond 3.4e38 overflow float32: take --dtype float64"
 
 
-def classes(column: Any, path: Path, first: int, name: str, rows: Array | None = None) -> Array:
+def classes(column: Any, path: AnyPath, first: int, name: str, rows: Array | None = None) -> Array:
     """A column of classes as an array (rows,) of integers, or of ``str`` objects.
 
     ``rows`` are the numbers of the rows after the first, if some were left out.

@@ -3,16 +3,19 @@
 import bisect
 import contextlib
 import hashlib
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
+from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from hdfs_utils.atomic import temporary_name
 from hdfs_utils.errors import StorageError
-from hdfs_utils.paths import AnyPath, path_of
+from hdfs_utils.paths import AnyPath, RemotePath, path_of
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import Dataset
@@ -21,6 +24,7 @@ from mapreduce.executors.jobs import WireJob
 from mapreduce.models.base import device_errors
 from mapreduce.models.context import Context
 from mapreduce.plan.fitting import TrainedOn, check_fits
+from mapreduce.runners import traits
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.execution import Execution
@@ -62,6 +66,23 @@ def prepare(
     completed = checkpoint.latest(run)
     execution.check_places(run.path, data.absolute(), out)
     return completed
+
+
+@contextlib.contextmanager
+def scratch(place: AnyPath, runner: str) -> Iterator[AnyPath]:
+    """A temporary folder that tasks of a runner can open, to be made.
+
+    It is on this machine, or beside a remote ``place`` if the tasks may run on others.
+    """
+    if not isinstance(place, RemotePath) or traits.of(runner).has_local_files:
+        with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
+            yield Path(folder, "made")
+        return
+    remote = temporary_name(place)
+    try:
+        yield remote
+    finally:
+        remote.rmtree()
 
 
 def trained_on(run: RunDir) -> TrainedOn:

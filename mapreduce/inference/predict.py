@@ -7,7 +7,6 @@ source's rows together.
 import contextlib
 import io
 import json
-import tempfile
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
 from pathlib import Path, PurePosixPath
@@ -30,7 +29,7 @@ from mapreduce.data.readers.opening import fitted_of
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.executors.jobs import run_job
-from mapreduce.inference.base import SLICE_ROWS, InferenceJob, described
+from mapreduce.inference.base import SLICE_ROWS, InferenceJob, described, scratch
 from mapreduce.reduction.message import Message
 from mapreduce.runs import checkpoint
 from mapreduce.runs.directory import RunDir
@@ -167,8 +166,10 @@ def predict(
 
 
 @contextlib.contextmanager
-def parts_of(out: AnyPath) -> Iterator[AnyPath]:
+def parts_of(out: AnyPath, runner: str) -> Iterator[AnyPath]:
     """The folder for predictions that end up in ``out``: itself, or parts of the file that it is.
+
+    ``runner``: Whose tasks write the parts.
 
     Raises OutputError (the file exists), StorageError (it cannot be written; nothing of it is
     visible then).
@@ -182,12 +183,12 @@ def parts_of(out: AnyPath) -> Iterator[AnyPath]:
     with storage_errors("create", out):
         if out.exists():
             raise OutputError(f"{out} exists already. Name another file")
-    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
-        parts = Path(folder, "parts")
+    with scratch(out, runner) as parts:
         yield parts
         sink, writer = io.BytesIO(), None
         for path in ordered(parts.glob("part-*.parquet")):
-            table = pq.read_table(path)
+            with path.open("rb") as file:
+                table = pq.read_table(file)
             if suffix == ".csv":
                 writer = writer or csv.CSVWriter(sink, _flat(table).schema)
                 writer.write_table(_flat(table))

@@ -1,16 +1,15 @@
 """Files of tables for a trained model: made into features by the recipe of its training data."""
 
 import contextlib
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from hdfs_utils.paths import AnyPath
-from mapreduce.data import importer
+from mapreduce.data import copying, importer
 from mapreduce.data.readers import opening
 from mapreduce.data.readers.tables import Reading
 from mapreduce.errors import UsageError
+from mapreduce.inference.base import scratch
 from mapreduce.runs.directory import RunDir
 from mapreduce.support import unfinished
 
@@ -22,40 +21,41 @@ def imported(
     warn: Callable[[str], None],
     *,
     labelled: bool,
+    runner: str,
     **given: Any,
 ) -> Iterator[AnyPath]:
     """The dataset that a file of a table is, in a temporary folder; a dataset's folder as it is.
 
     ``warn``: Receives what a user should know about the file.
     ``labelled``: Whether the file must have labels; else they are not read.
+    ``runner``: Whose tasks read the dataset.
     ``given``: ``id``, ``drop``, ``na`` and how to read text files, as ``gradreduce data import``
       takes them.
 
     Raises UsageError (the model was not trained on a table, or an option is for files only),
     DataError (the file does not fit the recipe).
     """
-    if not (isinstance(data, Path) and data.is_file()):
+    if not data.is_file():
         for name, value in given.items():
             if value not in (None, (), ""):
                 raise UsageError(f"--{name} is for files of tables; {data} is not one")
         yield data
         return
-    with tempfile.TemporaryDirectory(prefix="gradreduce-") as folder:
-        out = Path(folder, "data")
+    with scratch(run.path / "data", runner) as out:
         make(run, data, out, warn, labelled, given)
         yield out
 
 
 def make(
     run: RunDir,
-    data: Path,
-    out: Path,
+    data: AnyPath,
+    out: AnyPath,
     warn: Callable[[str], None],
     labelled: bool,
     given: Mapping[str, Any],
 ) -> None:
     """Import a file of a table by the recipe of a run; see :func:`imported`."""
-    unfinished.warn_of_files([data])
+    unfinished.files_of([data])
     recipe = run.recipe
     if recipe is None:
         raise UsageError(
@@ -65,7 +65,8 @@ def make(
     kind = opening.format_of([data])
     wanted = opening.recipe_of({**given, "labelled": None if labelled else False}, [data], recipe)
     source = opening.table([data], kind, wanted, recipe)
-    importer.import_rows(source, out, 0, run.config.classes or None)
+    with copying.made_here(out) as made:
+        importer.import_rows(source, made, 0, run.config.classes or None)
     reading = source.chunks
     if isinstance(reading, Reading):
         for message in reading.notes():

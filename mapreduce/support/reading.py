@@ -27,7 +27,7 @@ class reading:
         self._what = what
         self._advice = advice
         self._kinds = kinds
-        self._storage = storage_errors("read", Path(path))
+        self._storage = storage_errors("read", path)
 
     def __enter__(self) -> None:
         self._storage.__enter__()

@@ -1,9 +1,11 @@
-"""A warning of input that Hadoop reads, though its job may not have finished it."""
+"""What is said of input before it is read: that its job may not have finished it, or it is far."""
 
+import os
 from collections.abc import Iterable, Mapping
 
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, RemotePath, named_by, size_of
 from hdfs_utils.publish import SUCCESS, check_parts
+from kernels import QUIET
 from mapreduce.support.printable import echo
 
 
@@ -22,8 +24,18 @@ def warn(found: Mapping[str, str]) -> None:
         )
 
 
-def warn_of_files(paths: Iterable[AnyPath]) -> None:
-    """The same for files named one by one, of whose folders parts are read."""
-    folders = {path.parent for path in paths if path.name.startswith("part-")}
+def files_of(paths: Iterable[AnyPath]) -> list[AnyPath]:
+    """The files of tables that a user names, one by one or by a URI with wildcards.
+
+    Warns of folders whose parts look unfinished, and says how much comes from far to this machine.
+    """
+    files = [file for path in paths for file in named_by(path)]
+    folders = {path.parent for path in files if path.name.startswith("part-")}
     found = {str(folder): check_parts(folder) for folder in sorted(folders, key=str)}
     warn({folder: what for folder, what in found.items() if what is not None})
+    far = [file for file in files if isinstance(file, RemotePath) and file.is_file()]
+    if far and not os.environ.get(QUIET):
+        more = f" and {len(far) - 1:,} more" if len(far) > 1 else ""
+        size = sum(map(size_of, far))
+        echo(f"{far[0]}{more}: {size:,} bytes pass through this machine", err=True)
+    return files

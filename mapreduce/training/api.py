@@ -511,7 +511,7 @@ def _imported(
             "a dataset"
         )
     if is_file:
-        path = Path(str(_path(data)))
+        path = _path(data)
         return _made(path, opening.format_of([path]), place, like, {**given, "weights": weights})
     rows = memory.table(data, None if is_table else weights)
     if not is_table:
@@ -564,7 +564,7 @@ def _task(model: str) -> str | None:
 
 
 def _made(
-    file: Path, kind: str, place: AnyPath, like: _Like | None, given: Mapping[str, Any]
+    file: AnyPath, kind: str, place: AnyPath, like: _Like | None, given: Mapping[str, Any]
 ) -> AnyPath:
     """Import a file; the folder is named by the digest of all that decides the dataset."""
     classes, fitted = like or _Like(None, None)

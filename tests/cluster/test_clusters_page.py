@@ -45,6 +45,19 @@ def test_files_in_other_filesystems(cluster, tmp_path):
 
 
 @pytest.mark.slow
+def test_tables(cluster, tmp_path):
+    (block,) = blocks("sh", TEXT.split("\n## Tables on HDFS and S3\n")[1].split("\n## ")[0])
+    rows = "".join(f"{i},{i % 7},{'no' if i % 7 > 3 else 'yes'}\n" for i in range(200))
+    path_of(f"{cluster.hdfs_uri}/tables/table.csv").write_bytes(f"id,x,label\n{rows}".encode())
+    try:
+        told = shell(f"set -e\n{block}", tmp_path)
+        assert "hdfs:///tables/predictions.csv: 40 predictions" in told
+    finally:
+        for name in ("tables", "runs"):
+            path_of(f"{cluster.hdfs_uri}/{name}").rmtree()
+
+
+@pytest.mark.slow
 def test_jobs_and_training(cluster, tmp_path):
     (tmp_path / "README.md").write_text("a b\nb\n")
     (tmp_path / "jobs").symlink_to(ROOT / "jobs")

@@ -4,11 +4,11 @@ A. Krizhevsky, "Learning multiple layers of features from tiny images", 2009. Th
 are red, green, blue, each row by row: channels first.
 """
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.files import check_source, open_source, read_fully, unpacked_size
@@ -24,7 +24,7 @@ _ADVICE = "Take the binary version, cifar-10-binary.tar.gz, and unpack it"
 _OTHER_BYTES, _OTHER_CLASSES = 2 + 3072, (20, 100)
 
 
-def source(paths: list[Path], labelled: bool = True) -> Source:
+def source(paths: Sequence[AnyPath], labelled: bool = True) -> Source:
     """Images and classes of one or more files, gzipped or not.
 
     Bytes stay bytes and are scaled to [0, 1]. Classes have their names if ``batches.meta.txt`` lies
@@ -51,7 +51,7 @@ def source(paths: list[Path], labelled: bool = True) -> Source:
     )
 
 
-def _names(path: Path) -> Array | None:
+def _names(path: AnyPath) -> Array | None:
     """The names of the classes, if there are any."""
     if not path.exists():
         return None
@@ -69,7 +69,7 @@ def _names(path: Path) -> Array | None:
     return np.array(names)
 
 
-def _chunks(paths: list[Path], names: Array | None, labelled: bool) -> Iterator[Rows]:
+def _chunks(paths: Sequence[AnyPath], names: Array | None, labelled: bool) -> Iterator[Rows]:
     for path in paths:
         with open_source(path) as file:
             first = 0
@@ -81,7 +81,7 @@ def _chunks(paths: list[Path], names: Array | None, labelled: bool) -> Iterator[
                 first += len(records)
 
 
-def _records(content: bytes, path: Path, first: int) -> Array:
+def _records(content: bytes, path: AnyPath, first: int) -> Array:
     """The records (n, 3073), uint8, of a part of a file; ``first`` is the number of the first."""
     # A pickle's opcode for its protocol, which is 2 in the Python version and has a byte since.
     if not first and content[:1] == b"\x80":

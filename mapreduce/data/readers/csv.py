@@ -6,13 +6,13 @@ import io
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from pyarrow import csv
 
+from hdfs_utils.paths import AnyPath
 from mapreduce.data.fields import MISSING
 from mapreduce.data.importer import Source
 from mapreduce.data.readers import tables
@@ -32,7 +32,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def source(
-    paths: list[Path], *, recipe: Recipe | None = None, like: FittedRecipe | None = None
+    paths: Sequence[AnyPath], *, recipe: Recipe | None = None, like: FittedRecipe | None = None
 ) -> Source:
     """Rows of one or more CSV files of the same columns, gzipped or not.
 
@@ -61,12 +61,12 @@ class CsvTable:
     is_typed = False
     categories: Collection[str] = ()
 
-    def __init__(self, paths: list[Path], recipe: Recipe, known: Sequence[str] = ()) -> None:
+    def __init__(self, paths: Sequence[AnyPath], recipe: Recipe, known: Sequence[str] = ()) -> None:
         if not paths:
             raise UsageError("no source: name the CSV files")
         self.paths = paths
         self._recipe = recipe
-        self._ends: dict[Path, bytes] = {}
+        self._ends: dict[AnyPath, bytes] = {}
         first, more = self._first_line(paths[0])
         has_header = recipe.header
         if has_header is None:
@@ -219,7 +219,7 @@ class CsvTable:
                             f"latin-1 or cp1252",
                         )
 
-    def _first_line(self, path: Path) -> tuple[list[str], bool]:
+    def _first_line(self, path: AnyPath) -> tuple[list[str], bool]:
         """The fields of the first line, and whether it is not the only one."""
         recipe = self._recipe
         with open_source(path) as file:
@@ -261,7 +261,7 @@ class CsvTable:
             raise DataError(f"{path} {found}: expected rows of fields")
         return fields, more
 
-    def _columns(self, names: list[str], more: bool, path: Path) -> list[str]:
+    def _columns(self, names: list[str], more: bool, path: AnyPath) -> list[str]:
         """The names of the columns; numbers from 1 on without a header."""
         if not self.has_names:
             return [str(i + 1) for i in range(len(names))]
@@ -278,7 +278,7 @@ class CsvTable:
         return names
 
 
-def check_line(path: Path, size: int) -> None:
+def check_line(path: AnyPath, size: int) -> None:
     """Raise a DataError for a line of more bytes than memory should hold."""
     if size > LONGEST_LINE:
         raise DataError(
@@ -287,7 +287,7 @@ def check_line(path: Path, size: int) -> None:
         )
 
 
-def check_delimiter(path: Path, names: Sequence[str]) -> None:
+def check_delimiter(path: AnyPath, names: Sequence[str]) -> None:
     """Raise a DataError for a first line of one field that another delimiter would separate."""
     if len(names) == 1 and (found := re.search("[;\t|]", names[0])):
         sign = "$" * (found.group() == "\t") + repr(found.group())
@@ -310,7 +310,7 @@ def _one(column: Any) -> Any:
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
-def _has_header(names: list[str], recipe: Recipe, path: Path, known: Sequence[str]) -> bool:
+def _has_header(names: list[str], recipe: Recipe, path: AnyPath, known: Sequence[str]) -> bool:
     numbers = [name for name in names if name and name not in MISSING and _is_number(name)]
     are_all = all(name in MISSING or _is_number(name) for name in names)
     if not numbers and not are_all:

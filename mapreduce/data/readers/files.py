@@ -4,10 +4,10 @@ import gzip
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import BinaryIO, cast
 
 from hdfs_utils.atomic import storage_errors
+from hdfs_utils.paths import AnyPath, size_of
 from hdfs_utils.publish import check_parts
 from mapreduce.errors import DataError, MissingInputError
 
@@ -15,7 +15,7 @@ GZIP_MAGIC = b"\x1f\x8b"
 _READ_BYTES = 8 << 20
 
 
-def check_source(path: Path) -> None:
+def check_source(path: AnyPath) -> None:
     """Refuse a path that cannot be read as a file.
 
     Raises MissingInputError (it does not exist), DataError (it is a folder), IncompleteOutputError
@@ -32,7 +32,7 @@ def check_source(path: Path) -> None:
 
 
 @contextmanager
-def open_source(path: Path) -> Iterator[BinaryIO]:
+def open_source(path: AnyPath) -> Iterator[BinaryIO]:
     """Open a file for reading, unpacking it if it is gzipped, whatever its name.
 
     Raises MissingInputError, DataError (see :func:`check_source`), DataError (while reading: the
@@ -52,16 +52,16 @@ def open_source(path: Path) -> Iterator[BinaryIO]:
             raise _damaged(path, error) from error
 
 
-def _damaged(path: Path, error: Exception) -> DataError:
+def _damaged(path: AnyPath, error: Exception) -> DataError:
     return DataError(
         f"{path}: the gzip stream is damaged or truncated: {error}. Fetch the file again"
     )
 
 
-def unpacked_size(path: Path) -> int:
+def unpacked_size(path: AnyPath) -> int:
     """An estimate of a file's size in bytes once unpacked."""
     with storage_errors("read", path), path.open("rb") as raw:
-        size = path.stat().st_size
+        size = size_of(path)
         return size * 4 if raw.read(2) == GZIP_MAGIC else size
 
 

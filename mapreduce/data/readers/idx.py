@@ -7,12 +7,12 @@ and C. Burges with the MNIST database.
 
 import math
 import struct
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 import numpy as np
 
+from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.files import open_source, read_fully
@@ -22,7 +22,7 @@ TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: 
 CHUNK_BYTES = 8 << 20
 
 
-def source(paths: list[Path], labels: Path | None) -> Source:
+def source(paths: Sequence[AnyPath], labels: AnyPath | None) -> Source:
     """Examples of one or more IDX files of one shape and type, with labels from another.
 
     Unsigned bytes stay bytes and are scaled to [0, 1]; other types become float32, or float64 if
@@ -70,12 +70,12 @@ def _stored(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
     return np.dtype(np.float64 if dtype.itemsize == 8 else np.float32)
 
 
-def _header(path: Path) -> tuple[np.dtype[np.generic], list[int]]:
+def _header(path: AnyPath) -> tuple[np.dtype[np.generic], list[int]]:
     with open_source(path) as file:
         return _read_header(file, path)
 
 
-def _read_header(file: BinaryIO, path: Path) -> tuple[np.dtype[np.generic], list[int]]:
+def _read_header(file: BinaryIO, path: AnyPath) -> tuple[np.dtype[np.generic], list[int]]:
     start = file.read(4)
     if len(start) < 4 or start[:2] != b"\0\0" or start[2] not in TYPES or not start[3]:
         raise DataError(
@@ -91,7 +91,7 @@ def _read_header(file: BinaryIO, path: Path) -> tuple[np.dtype[np.generic], list
     return np.dtype(TYPES[start[2]]), list(struct.unpack(f">{start[3]}I", raw))
 
 
-def _check_labels(path: Path, rows: int) -> None:
+def _check_labels(path: AnyPath, rows: int) -> None:
     dtype, dimensions = _header(path)
     if len(dimensions) != 1 or dtype.kind == "f":
         raise DataError(
@@ -102,7 +102,9 @@ def _check_labels(path: Path, rows: int) -> None:
         raise DataError(f"{path} holds {dimensions[0]} labels for {rows} examples")
 
 
-def _chunks(paths: list[Path], labels: Path | None, stored: np.dtype[np.generic]) -> Iterator[Rows]:
+def _chunks(
+    paths: Sequence[AnyPath], labels: AnyPath | None, stored: np.dtype[np.generic]
+) -> Iterator[Rows]:
     pending = _blocks([labels], np.dtype(np.int64), 1) if labels else None
     left = np.empty(0, np.int64)
     for features in _blocks(paths, stored, None):
@@ -120,7 +122,7 @@ def _chunks(paths: list[Path], labels: Path | None, stored: np.dtype[np.generic]
 
 
 def _blocks(
-    paths: list[Path], stored: np.dtype[np.generic], columns: int | None
+    paths: Sequence[AnyPath], stored: np.dtype[np.generic], columns: int | None
 ) -> Iterator[Array]:
     """Matrices of some rows of the files."""
     for path in paths:
@@ -151,7 +153,7 @@ def _blocks(
                 )
 
 
-def _check_finite(block: Array, path: Path, first: int) -> None:
+def _check_finite(block: Array, path: AnyPath, first: int) -> None:
     if block.dtype.kind == "f" and not np.isfinite(block).all():
         row, column = np.argwhere(~np.isfinite(block))[0]
         raise DataError(

@@ -7,11 +7,11 @@ block, its lines are examined one by one for the error to report.
 
 import math
 import re
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from hdfs_utils.paths import AnyPath
 from mapreduce.data import csr
 from mapreduce.data.batch import Array
 from mapreduce.data.importer import Rows, Source
@@ -33,7 +33,7 @@ _LINES = re.compile(
 
 
 def source(
-    paths: list[Path],
+    paths: Sequence[AnyPath],
     task: str | None,
     dtype: str,
     features: int | None = None,
@@ -78,7 +78,7 @@ def source(
     )
 
 
-def _blocks(path: Path) -> Iterator[tuple[int, bytes]]:
+def _blocks(path: AnyPath) -> Iterator[tuple[int, bytes]]:
     """Whole lines, without comments, ending in a line feed; with the number of the first."""
     number = 1
     rest: list[bytes] = []
@@ -104,7 +104,7 @@ def _without_comments(block: bytes) -> bytes:
     return _COMMENT.sub(b"", block) if b"#" in block else block
 
 
-def _largest_index(path: Path) -> int:
+def _largest_index(path: AnyPath) -> int:
     """The largest index of a file, -1 if it has none; malformed lines are reported later."""
     largest = -1
     for _, block in _blocks(path):
@@ -123,7 +123,7 @@ class _Form:
         self._features = features
         self._base = base
 
-    def rows(self, path: Path) -> Iterator[Rows]:
+    def rows(self, path: AnyPath) -> Iterator[Rows]:
         for number, block in _blocks(path):
             rows = self._parse(block)
             if rows is None:
@@ -152,7 +152,7 @@ class _Form:
             return Rows(rows, labels.astype(np.int64)) if _are_classes(labels).all() else None
         return Rows(rows, None if self._task is None else labels)
 
-    def _fault(self, block: bytes, path: Path, number: int) -> DataError:
+    def _fault(self, block: bytes, path: AnyPath, number: int) -> DataError:
         """The error of the first malformed line."""
         for line_number, line in enumerate(block.split(b"\n"), number):
             if (fields := line.split()) and (fault := self._fault_of(*fields)):

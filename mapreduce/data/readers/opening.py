@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from hdfs_utils.paths import AnyPath
+from hdfs_utils.paths import AnyPath, RemotePath
 from mapreduce.data.importer import Source
 from mapreduce.data.manifest import Manifest, read_listed
 from mapreduce.data.readers import READERS, csv, parquet
@@ -29,7 +29,7 @@ SUFFIXES = {
 TABLES = ("csv", "parquet")
 
 
-def format_of(paths: Sequence[Path]) -> str:
+def format_of(paths: Sequence[AnyPath]) -> str:
     """The format that the names of files show.
 
     Raises UsageError (they show none, or several).
@@ -46,16 +46,16 @@ def format_of(paths: Sequence[Path]) -> str:
 
 def is_table(path: object) -> bool:
     """Whether the name of a path shows a table's format."""
-    return isinstance(path, Path) and SUFFIXES.get(_suffix(path)) in TABLES
+    return isinstance(path, Path | RemotePath) and SUFFIXES.get(_suffix(path)) in TABLES
 
 
-def _suffix(path: Path) -> str:
+def _suffix(path: AnyPath) -> str:
     name = path.name.lower().removesuffix(".gz")
     return Path(name).suffix
 
 
 def recipe_of(
-    given: Mapping[str, Any], paths: Sequence[Path], like: FittedRecipe | None = None
+    given: Mapping[str, Any], paths: Sequence[AnyPath], like: FittedRecipe | None = None
 ) -> Recipe:
     """The recipe that options ask for.
 
@@ -104,12 +104,14 @@ def fitted_of(folder: AnyPath, manifest: Manifest) -> FittedRecipe | None:
     return fitted.load(content, str(path))
 
 
-def open_table(paths: list[Path], kind: str, recipe: Recipe) -> Table:
+def open_table(paths: Sequence[AnyPath], kind: str, recipe: Recipe) -> Table:
     """Open files of a table; see :func:`mapreduce.data.readers.csv.source` for errors."""
     return csv.CsvTable(paths, recipe) if kind == "csv" else parquet.ParquetTable(paths)
 
 
-def table(paths: list[Path], kind: str, recipe: Recipe, like: FittedRecipe | None = None) -> Source:
+def table(
+    paths: Sequence[AnyPath], kind: str, recipe: Recipe, like: FittedRecipe | None = None
+) -> Source:
     """The rows of files of a table; see :func:`mapreduce.data.readers.csv.source`."""
     source: Source = READERS.load(kind)(paths, recipe=recipe, like=like)
     return source

@@ -5,7 +5,6 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import bad_value, classes, numbers, parsed, shown, texts, without_views
 from mapreduce.data.importer import Rows, Source
@@ -33,7 +33,7 @@ _PANDAS_INDEX = re.compile("__index_level_[0-9]+__")
 
 
 def source(
-    paths: list[Path], *, recipe: Recipe | None = None, like: FittedRecipe | None = None
+    paths: Sequence[AnyPath], *, recipe: Recipe | None = None, like: FittedRecipe | None = None
 ) -> Source:
     """Rows of one or more Parquet files of one schema.
 
@@ -62,7 +62,7 @@ class ParquetTable:
     format = "parquet"
     is_typed = True
 
-    def __init__(self, paths: list[Path]) -> None:
+    def __init__(self, paths: Sequence[AnyPath]) -> None:
         if not paths:
             raise UsageError("no source: name the Parquet files")
         self.paths = paths
@@ -133,7 +133,7 @@ class ParquetTable:
             found[name] = column
         return found
 
-    def _check(self, name: str, path: Path) -> None:
+    def _check(self, name: str, path: AnyPath) -> None:
         if _kind(self.types[name]) == "unknown":
             raise DataError(
                 f"{path}: column {name} is of type {self.types[name]}: expected numbers, texts, "
@@ -142,7 +142,7 @@ class ParquetTable:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def opened(path: AnyPath) -> Iterator[Any]:
     """A Parquet file; what Arrow says of a damaged one becomes a ``DataError``."""
     check_source(path)
     what, advice = "is not a Parquet file, or damaged", ". Write or fetch it again"
@@ -154,7 +154,7 @@ def opened(path: Path) -> Iterator[Any]:
         yield file
 
 
-def _types(path: Path) -> dict[str, Any]:
+def _types(path: AnyPath) -> dict[str, Any]:
     """Types of columns by their names, but for the numbers of rows that pandas adds.
 
     Dictionaries are categories; of other values than texts only the schema that Arrow writes beside
@@ -175,7 +175,7 @@ def _types(path: Path) -> dict[str, Any]:
     return {n: kind for n, kind in found.items() if not _PANDAS_INDEX.fullmatch(n)}
 
 
-def _rows(path: Path) -> int:
+def _rows(path: AnyPath) -> int:
     with opened(path) as file:
         return int(file.metadata.num_rows)
 
@@ -260,7 +260,7 @@ def _chunks(table: ParquetTable, recipe: Recipe, found: tables.Roles, width: int
         first += batch.num_rows
 
 
-def lists(column: Any, dtype: np.dtype[Any], path: Path, first: int, name: str) -> Array:
+def lists(column: Any, dtype: np.dtype[Any], path: AnyPath, first: int, name: str) -> Array:
     """A column of lists of numbers, all of one length, as an array (rows, length).
 
     Raises DataError (a list is missing, or not as long as the first, or a number in it is missing

@@ -4,13 +4,13 @@ import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from hdfs_utils.paths import AnyPath, size_of
 from mapreduce.data import fields
 from mapreduce.data.batch import Array, Block, Csr
 from mapreduce.data.importer import Finished, ReadAgain, Rows, Source
@@ -38,7 +38,7 @@ class Leaf(NamedTuple):
     ``content``: For the table that it is from.
     """
 
-    path: Path
+    path: AnyPath
     starts: bool
     content: Any
 
@@ -59,7 +59,7 @@ class BadField(Exception):
     def __init__(self, row: int, column: str, why: str) -> None:
         self.row, self.column, self.why = row, column, why
 
-    def error(self, path: Path, first: int) -> DataError:
+    def error(self, path: AnyPath, first: int) -> DataError:
         """The error for a block of a file that has so many rows before it."""
         where = f", column {self.column}" * bool(self.column)
         return DataError(f"{path}, row {first + self.row + 1}{where}: {self.why}")
@@ -68,7 +68,7 @@ class BadField(Exception):
 class Table(Protocol):
     """Files of rows of the same columns, of which ``categories`` are declared to be such."""
 
-    paths: list[Path]
+    paths: Sequence[AnyPath]
     names: list[str]
     format: str
     is_typed: bool
@@ -578,7 +578,7 @@ class Looks:
             return "regression"
         return "classification" if len(self._whole) <= MOST_CLASSES else None
 
-    def decided(self, path: Path, name: str) -> str:
+    def decided(self, path: AnyPath, name: str) -> str:
         """What is to be learnt, or an error that asks for it, once all labels have been seen."""
         if self.task is None:
             raise UsageError(
@@ -589,7 +589,7 @@ class Looks:
         return self.task
 
 
-def task_of(column: Any, path: Path, name: str) -> str:
+def task_of(column: Any, path: AnyPath, name: str) -> str:
     """Whether labels are classes or numbers, as all of them look."""
     looks = Looks()
     looks.add(column)
@@ -649,7 +649,7 @@ class Reading:
         mislabelled: DataError | None = None
         looks = None if self._knows_task else Looks()
         fits = True
-        sizes = [path.stat().st_size for path in self._table.paths]
+        sizes = [size_of(path) for path in self._table.paths]
         for leaf, piece in read_all(self._reader):
             first = 0 if leaf.starts else first
             if isinstance(piece, BadField):
@@ -696,7 +696,7 @@ class Reading:
             first += piece.rows
             total += piece.rows
         for path, size in zip(self._table.paths, sizes, strict=True):
-            if path.stat().st_size != size:
+            if size_of(path) != size:
                 raise DataError(
                     f"{path} changed its size while it was read. Import it again, "
                     f"once nobody writes to it"
@@ -745,7 +745,7 @@ class Reading:
                 )
         return Rows(piece.block, labels, weights, ids, numbers + total)
 
-    def _labels(self, column: Any, place: tuple[Path, int, Array]) -> Array:
+    def _labels(self, column: Any, place: tuple[AnyPath, int, Array]) -> Array:
         name = self._roles.label or ""
         path, first, numbers = place
         if self._task == "regression":
@@ -753,7 +753,7 @@ class Reading:
         return fields.classes(self._reader.given(column), path, first, name, numbers)
 
     def _numbers(
-        self, name: str, column: Any, place: tuple[Path, int, Array], advice: str = ""
+        self, name: str, column: Any, place: tuple[AnyPath, int, Array], advice: str = ""
     ) -> Array:
         values, words = self._reader.numbers(name, column)
         least = 0.0 if name == self._roles.weights else -np.inf

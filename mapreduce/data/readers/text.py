@@ -1,10 +1,10 @@
 """Text as sequences of bytes, each of which is to be predicted from those before it."""
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from hdfs_utils.paths import AnyPath
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers.files import check_source, open_source, read_fully, unpacked_size
 from mapreduce.errors import DataError, UsageError
@@ -12,7 +12,7 @@ from mapreduce.errors import DataError, UsageError
 CHUNK_BYTES = 8 << 20
 
 
-def source(paths: list[Path], sequence: int, labelled: bool = True) -> Source:
+def source(paths: Sequence[AnyPath], sequence: int, labelled: bool = True) -> Source:
     """Consecutive pieces of one or more files, gzipped or not.
 
     Row ``i`` of a file has the bytes from ``i * sequence`` on, and the byte after them as its
@@ -43,7 +43,7 @@ def source(paths: list[Path], sequence: int, labelled: bool = True) -> Source:
     )
 
 
-def _rows(path: Path, sequence: int, labelled: bool, remarks: list[str]) -> Iterator[Rows]:
+def _rows(path: AnyPath, sequence: int, labelled: bool, remarks: list[str]) -> Iterator[Rows]:
     read, left = 0, b""
     with open_source(path) as file:
         while part := read_fully(file, max(CHUNK_BYTES, sequence)):

@@ -11,7 +11,6 @@ A row's key is a mixed sum, modulo 2**64, of hashes of ``name=field``, see
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from hdfs_utils.folders import new_folder
+from hdfs_utils.paths import AnyPath
 from kernels import dispatch
 from mapreduce.data import order
 from mapreduce.data.batch import Array
-from mapreduce.data.copying import check_absent
+from mapreduce.data.copying import check_absent, made_here
 from mapreduce.data.fields import NUMBER, bad_value, texts
 from mapreduce.data.readers.opening import recipe_of
 from mapreduce.data.readers.tables import preview
@@ -36,12 +36,12 @@ MOST_CLASSES = 10_000
 _ZONE = r"[T ].*(?:Z|[+-][0-9]{2}:?(?:[0-9]{2})?)$"
 
 # A file, and its rows before those at hand.
-Place = tuple[Path, int]
+Place = tuple[AnyPath, int]
 
 
 def split(
-    paths: Sequence[Path],
-    out: Path,
+    paths: Sequence[AnyPath],
+    out: AnyPath,
     *,
     test: float = 0.2,
     validation: float = 0.0,
@@ -60,14 +60,15 @@ def split(
 
     CSV's header and records, but for empty lines, are copied byte by byte into ``train.csv`` (or
     ``.tsv``, if tabs separate fields) and so on, unpacked; rows of Parquet into
-    ``train.parquet`` and so on, of the same schema. The folder appears when all is written. Memory
-    holds some 50 bytes for each row.
+    ``train.parquet`` and so on, of the same schema. The folder appears when all is written, on S3
+    with its last file, ``train``; until then a remote one is made on this machine. Memory holds
+    some 50 bytes for each row.
 
     Parameters
     ----------
-    paths : sequence of Path
+    paths : sequence of Path or RemotePath
         CSV files, gzipped or not, or Parquet files, all of the same columns.
-    out : Path
+    out : Path or RemotePath
         Must not exist, or be an empty folder.
     test, validation : float
         Shares of the rows; none of them is 0 but ``validation``, and together they are below 1.
@@ -142,7 +143,7 @@ def split(
         parts[some] = _cut(keys[some], sizes, f"{what} of the class {name!r}" if stratify else what)
     names = [f"{name}{files.suffix}" for name in ("test", "validation", "train")]
     names = [names[0], *names[1 if validation else 2 :]]
-    with new_folder(out) as folder:
+    with made_here(out, names[-1]) as place, new_folder(place) as folder:
         copy(files, [folder / name for name in names], parts)
     counts = np.bincount(parts, minlength=len(names)).tolist()
     return dict(zip(names[::-1], counts[::-1], strict=True))
@@ -190,7 +191,7 @@ def _words(column: Any, place: Place, name: str) -> Any:
     return column
 
 
-def _texts(batch: Any, path: Path) -> dict[str, Any]:
+def _texts(batch: Any, path: AnyPath) -> dict[str, Any]:
     """All columns as texts."""
     try:
         return {

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from hdfs_utils.atomic import storage_errors
+from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import NUMBER
 from mapreduce.data.readers.csv import LONGEST_LINE, check_delimiter, check_line
@@ -31,11 +32,11 @@ _BOM = b"\xef\xbb\xbf"
 _LF, _CR = b"\n\r"
 
 #: File, its rows before these, and a record batch of some columns.
-Columns = Iterator[tuple[Path, int, Any]]
+Columns = Iterator[tuple[AnyPath, int, Any]]
 Write = Callable[[Any], None]
 
 
-def open_files(paths: Sequence[Path], recipe: Recipe) -> "CsvFiles | ParquetFiles":
+def open_files(paths: Sequence[AnyPath], recipe: Recipe) -> "CsvFiles | ParquetFiles":
     """Files of CSV, gzipped or not, or of Parquet, as their first bytes say.
 
     ``recipe``: Its ``delimiter``, ``quote``, ``encoding``, ``decimal`` and ``header`` are those of
@@ -75,7 +76,7 @@ def copy(files: "CsvFiles | ParquetFiles", targets: Sequence[Path], parts: Array
 class CsvFiles:
     """CSV files, gzipped or not; without a header columns are named by numbers from 1 on."""
 
-    def __init__(self, paths: Sequence[Path], recipe: Recipe) -> None:
+    def __init__(self, paths: Sequence[AnyPath], recipe: Recipe) -> None:
         self._paths, self._recipe = paths, recipe
         self.suffix = ".tsv" if recipe.delimiter == "\t" else ".csv"
         header, lines = recipe.header, []
@@ -149,7 +150,7 @@ class CsvFiles:
         """All lines but headers and empty ones."""
         return (records for _, _, _, records in self._blocks())
 
-    def _blocks(self) -> Iterator[tuple[Path, int, bytes, Any]]:
+    def _blocks(self) -> Iterator[tuple[AnyPath, int, bytes, Any]]:
         """File, its rows before a block of whole lines, the block, and its records."""
         for path in self._paths:
             first = 0
@@ -158,7 +159,7 @@ class CsvFiles:
                     yield path, first, block, records
                     first += len(records)
 
-    def _whole_lines(self, path: Path) -> Iterator[bytes]:
+    def _whole_lines(self, path: AnyPath) -> Iterator[bytes]:
         with open_source(path) as file:
             line = _first_line(path, file)
             rest = b"" if self._head else line.removeprefix(_BOM)
@@ -193,7 +194,7 @@ class ParquetFiles:
 
     suffix = ".parquet"
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[AnyPath]) -> None:
         self._paths = paths
         schemas, stored = [], None
         for path in paths:
@@ -243,7 +244,7 @@ class ParquetFiles:
             os.fsync(file.fileno())
 
 
-def _first_line(path: Path, file: BinaryIO) -> bytes:
+def _first_line(path: AnyPath, file: BinaryIO) -> bytes:
     line = file.readline(LONGEST_LINE + 1)
     check_line(path, len(line))
     if not line.removeprefix(_BOM).strip():
@@ -251,7 +252,7 @@ def _first_line(path: Path, file: BinaryIO) -> bytes:
     return line if line.endswith(b"\n") else line + b"\n"
 
 
-def _common(paths: Sequence[Path], heads: Sequence[list[str]]) -> list[str]:
+def _common(paths: Sequence[AnyPath], heads: Sequence[list[str]]) -> list[str]:
     """The names of the columns of all files."""
     for path, names in zip(paths, heads, strict=True):
         if len(set(names)) != len(names):

@@ -146,7 +146,7 @@ def test_python_warns_and_says_what_is_wrong(trained, tmp_path):
     with pytest.raises(DataError, match="missing: size"):
         trained.predict(write(tmp_path / "bad.csv", table, ["key", "town", "seen", "label"]))
     odd = pytest.raises(UsageError, match=r"ends in \.parquet or \.csv, or a folder")
-    with odd, parts_of(tmp_path / "out.csv.gz"):
+    with odd, parts_of(tmp_path / "out.csv.gz", "inline"):
         pass
 
 
