@@ -8,12 +8,12 @@ a file appears when it is whole.
 import contextlib
 import errno
 import os
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from hdfs_utils import atomic
 from hdfs_utils.atomic import Buffer, octets, storage_errors, temporary_name
 from hdfs_utils.errors import ConflictError, IncompleteOutputError, StorageError
-from hdfs_utils.paths import AnyPath, RemotePath
+from hdfs_utils.paths import AnyPath, RemotePath, ordered
 
 SUCCESS = "_SUCCESS"
 
@@ -122,6 +122,20 @@ def check_parts(folder: AnyPath) -> str | None:
     """
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     return check_part_names(folder, names)
+
+
+def check_folders(files: Iterable[AnyPath]) -> dict[str, str]:
+    """The same as :func:`check_parts`, for the folders that parts among files lie in, each once.
+
+    Returns what makes a folder look unfinished, for each that does. Raises IncompleteOutputError,
+    StorageError (a folder cannot be read).
+    """
+    found = {}
+    for folder in ordered({path.parent for path in files if path.name.startswith("part-")}):
+        with storage_errors("read", folder):
+            if what := check_parts(folder):
+                found[str(folder)] = what
+    return found
 
 
 def check_part_names(folder: object, names: Collection[str]) -> str | None:

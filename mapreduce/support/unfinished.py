@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 
 from hdfs_utils.paths import AnyPath, RemotePath, named_by, size_of
-from hdfs_utils.publish import SUCCESS, check_parts
+from hdfs_utils.publish import SUCCESS, check_folders
 from kernels import QUIET
 from mapreduce.support.printable import echo
 
@@ -12,7 +12,7 @@ from mapreduce.support.printable import echo
 def warn(found: Mapping[str, str]) -> None:
     """Say in one line, on stderr even if all else is quiet, which folders look unfinished.
 
-    ``found``: What :func:`hdfs_utils.publish.check_parts` says of each.
+    ``found``: What :func:`hdfs_utils.publish.check_folders` returns.
     """
     for folder, what in list(found.items())[:1]:
         more = f"; others too ({len(found) - 1})" if len(found) > 1 else ""
@@ -30,9 +30,7 @@ def files_of(paths: Iterable[AnyPath]) -> list[AnyPath]:
     Warns of folders whose parts look unfinished, and says how much comes from far to this machine.
     """
     files = [file for path in paths for file in named_by(path)]
-    folders = {path.parent for path in files if path.name.startswith("part-")}
-    found = {str(folder): check_parts(folder) for folder in sorted(folders, key=str)}
-    warn({folder: what for folder, what in found.items() if what is not None})
+    warn(check_folders(files))
     far = [file for file in files if isinstance(file, RemotePath) and file.is_file()]
     if far and not os.environ.get(QUIET):
         more = f" and {len(far) - 1:,} more" if len(far) > 1 else ""

@@ -11,8 +11,8 @@ import numpy as np
 from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
 from mapreduce.data.importer import Rows, Source
-from mapreduce.data.readers.files import check_source, open_source, read_fully, unpacked_size
-from mapreduce.errors import DataError, UsageError
+from mapreduce.data.readers.files import check_sources, open_source, read_fully, unpacked_size
+from mapreduce.errors import DataError
 
 SHAPE = (3, 32, 32)
 RECORD_BYTES = 1 + 3072
@@ -37,10 +37,7 @@ def source(paths: Sequence[AnyPath], labelled: bool = True) -> Source:
     file is of the Python version, a pickle, which is never unpickled; it is truncated; or a label
     is above 9, as in an archive and in CIFAR-100).
     """
-    if not paths:
-        raise UsageError("no source: name the files of CIFAR-10, data_batch_1.bin and so on")
-    for path in paths:
-        check_source(path)
+    check_sources(paths, "the files of CIFAR-10, data_batch_1.bin and so on")
     names = _names(paths[0].parent / NAMES) if labelled else None
     return Source(
         chunks=_chunks(paths, names, labelled),
@@ -55,7 +52,7 @@ def _names(path: AnyPath) -> Array | None:
     """The names of the classes, if there are any."""
     if not path.exists():
         return None
-    check_source(path)
+    check_sources([path], NAMES)
     with open_source(path) as file:
         try:
             names = file.read(1 << 16).decode().split()

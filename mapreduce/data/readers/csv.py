@@ -16,7 +16,7 @@ from hdfs_utils.paths import AnyPath
 from mapreduce.data.fields import MISSING
 from mapreduce.data.importer import Source
 from mapreduce.data.readers import tables
-from mapreduce.data.readers.files import open_source, unpacked_size
+from mapreduce.data.readers.files import check_sources, open_source, unpacked_size
 from mapreduce.data.readers.tables import DEFAULT_LABEL, BadField, Leaf, preview
 from mapreduce.data.recipes import kinds
 from mapreduce.data.recipes.fitted import FittedRecipe
@@ -62,8 +62,7 @@ class CsvTable:
     categories: Collection[str] = ()
 
     def __init__(self, paths: Sequence[AnyPath], recipe: Recipe, known: Sequence[str] = ()) -> None:
-        if not paths:
-            raise UsageError("no source: name the CSV files")
+        check_sources(paths, "the CSV files")
         self.paths = paths
         self._recipe = recipe
         self._ends: dict[AnyPath, bytes] = {}

@@ -2,43 +2,46 @@
 
 import gzip
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import BinaryIO, cast
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath, size_of
-from hdfs_utils.publish import check_parts
-from mapreduce.errors import DataError, MissingInputError
+from hdfs_utils.publish import check_folders
+from mapreduce.errors import DataError, MissingInputError, UsageError
 
 GZIP_MAGIC = b"\x1f\x8b"
 _READ_BYTES = 8 << 20
 
 
-def check_source(path: AnyPath) -> None:
-    """Refuse a path that cannot be read as a file.
+def check_sources(paths: Sequence[AnyPath], what: str) -> None:
+    """Refuse paths that cannot be read as files, before the first is opened.
 
-    Raises MissingInputError (it does not exist), DataError (it is a folder), IncompleteOutputError
-    (it is part of a job's output that is not finished), StorageError (its folder cannot be
-    searched).
+    ``what``: What a user is to name, if there is none.
+
+    Raises UsageError (there is none), MissingInputError (one does not exist), DataError (one is a
+    folder), IncompleteOutputError (one is part of a job's output that is not finished),
+    StorageError (a folder cannot be searched).
     """
-    with storage_errors("read", path):
-        if not path.exists():
-            raise MissingInputError(f"{path} does not exist. Check the name")
-        if path.is_dir():
-            raise DataError(f"{path} is a folder: name the files in it")
-        if path.name.startswith("part-"):
-            check_parts(path.parent)
+    if not paths:
+        raise UsageError(f"no source: name {what}")
+    for path in paths:
+        with storage_errors("read", path):
+            if not path.exists():
+                raise MissingInputError(f"{path} does not exist. Check the name")
+            if path.is_dir():
+                raise DataError(f"{path} is a folder: name the files in it")
+    check_folders(paths)
 
 
 @contextmanager
 def open_source(path: AnyPath) -> Iterator[BinaryIO]:
     """Open a file for reading, unpacking it if it is gzipped, whatever its name.
 
-    Raises MissingInputError, DataError (see :func:`check_source`), DataError (while reading: the
-    gzip stream is damaged or ends early), StorageError (no permission, or the disk fails).
+    Raises StorageError (no permission, or the disk fails), DataError (while reading: the gzip
+    stream is damaged or ends early).
     """
-    check_source(path)
     with storage_errors("read", path):
         try:
             with path.open("rb") as raw:

@@ -15,8 +15,8 @@ import numpy as np
 from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
 from mapreduce.data.importer import Rows, Source
-from mapreduce.data.readers.files import open_source, read_fully
-from mapreduce.errors import DataError, UsageError
+from mapreduce.data.readers.files import check_sources, open_source, read_fully
+from mapreduce.errors import DataError
 
 TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 CHUNK_BYTES = 8 << 20
@@ -32,8 +32,7 @@ def source(paths: Sequence[AnyPath], labels: AnyPath | None) -> Source:
     numbers of labels do not fit. While the rows are read: a file is truncated or goes on after its
     last element, or a feature is not finite).
     """
-    if not paths:
-        raise UsageError("no source: name the IDX file of examples")
+    check_sources(paths, "the IDX file of examples")
     headers = [_header(path) for path in paths]
     dtype, (_, *shape) = headers[0]
     for path, (other, (_, *other_shape)) in zip(paths, headers, strict=True):
@@ -92,6 +91,7 @@ def _read_header(file: BinaryIO, path: AnyPath) -> tuple[np.dtype[np.generic], l
 
 
 def _check_labels(path: AnyPath, rows: int) -> None:
+    check_sources([path], "the IDX file of labels")
     dtype, dimensions = _header(path)
     if len(dimensions) != 1 or dtype.kind == "f":
         raise DataError(

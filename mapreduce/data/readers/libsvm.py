@@ -15,7 +15,7 @@ from hdfs_utils.paths import AnyPath
 from mapreduce.data import csr
 from mapreduce.data.batch import Array
 from mapreduce.data.importer import Rows, Source
-from mapreduce.data.readers.files import open_source, unpacked_size
+from mapreduce.data.readers.files import check_sources, open_source, unpacked_size
 from mapreduce.errors import DataError, UsageError
 
 BLOCK_BYTES = 4 << 20
@@ -53,8 +53,7 @@ def source(
     an integer for a class; an index is not a number, out of range, or not above the one before; a
     value is not a finite number; the line has a ``qid``. The message names file and line).
     """
-    if not paths:
-        raise UsageError("no source: name the libsvm files")
+    check_sources(paths, "the libsvm files")
     if features is None:
         features = min(max(map(_largest_index, paths)) + zero_based, MOST_FEATURES)
         if features < 1:

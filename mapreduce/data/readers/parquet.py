@@ -17,7 +17,7 @@ from mapreduce.data.batch import Array
 from mapreduce.data.fields import bad_value, classes, numbers, parsed, shown, texts, without_views
 from mapreduce.data.importer import Rows, Source
 from mapreduce.data.readers import tables
-from mapreduce.data.readers.files import check_source
+from mapreduce.data.readers.files import check_sources
 from mapreduce.data.readers.tables import Leaf, preview
 from mapreduce.data.recipes import kinds
 from mapreduce.data.recipes.fitted import FittedRecipe
@@ -63,8 +63,7 @@ class ParquetTable:
     is_typed = True
 
     def __init__(self, paths: Sequence[AnyPath]) -> None:
-        if not paths:
-            raise UsageError("no source: name the Parquet files")
+        check_sources(paths, "the Parquet files")
         self.paths = paths
         self.types = _types(paths[0])
         self.names = list(self.types)
@@ -144,7 +143,6 @@ class ParquetTable:
 @contextmanager
 def opened(path: AnyPath) -> Iterator[Any]:
     """A Parquet file; what Arrow says of a damaged one becomes a ``DataError``."""
-    check_source(path)
     what, advice = "is not a Parquet file, or damaged", ". Write or fetch it again"
     with (
         reading(str(path), what, pa.ArrowException, advice=advice),

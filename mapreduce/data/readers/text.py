@@ -6,7 +6,7 @@ import numpy as np
 
 from hdfs_utils.paths import AnyPath
 from mapreduce.data.importer import Rows, Source
-from mapreduce.data.readers.files import check_source, open_source, read_fully, unpacked_size
+from mapreduce.data.readers.files import check_sources, open_source, read_fully, unpacked_size
 from mapreduce.errors import DataError, UsageError
 
 CHUNK_BYTES = 8 << 20
@@ -25,12 +25,9 @@ def source(paths: Sequence[AnyPath], sequence: int, labelled: bool = True) -> So
     Raises UsageError (no files, or a row without bytes), DataError (while the rows are read: a file
     is too short for one row).
     """
-    if not paths:
-        raise UsageError("no source: name the files of text")
     if sequence < 1:
         raise UsageError(f"--sequence: expected at least 1 byte in a row, found {sequence}")
-    for path in paths:
-        check_source(path)
+    check_sources(paths, "the files of text")
     remarks: list[str] = []
     return Source(
         chunks=(rows for path in paths for rows in _rows(path, sequence, labelled, remarks)),

@@ -19,7 +19,7 @@ from hdfs_utils.paths import AnyPath
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import NUMBER
 from mapreduce.data.readers.csv import LONGEST_LINE, check_delimiter, check_line
-from mapreduce.data.readers.files import check_source, open_source
+from mapreduce.data.readers.files import check_sources, open_source
 from mapreduce.data.readers.parquet import ARROW_SCHEMA, opened
 from mapreduce.data.readers.tables import preview
 from mapreduce.data.recipes.recipe import Recipe
@@ -46,14 +46,14 @@ def open_files(paths: Sequence[AnyPath], recipe: Recipe) -> "CsvFiles | ParquetF
     row), MissingInputError, DataError (a file is missing or damaged, the files' columns differ, or
     two have one name).
     """
+    names = "files of CSV, or files of Parquet"
+    check_sources(paths, names)
     kinds = set()
     for path in paths:
-        check_source(path)
         with storage_errors("read", path), path.open("rb") as file:
             kinds.add(file.read(4) == b"PAR1")
     if len(kinds) != 1:
-        found = "some files are Parquet, and some are not" if kinds else "no source"
-        raise UsageError(f"{found}: name files of CSV, or files of Parquet")
+        raise UsageError(f"some files are Parquet, and some are not: name {names}")
     return ParquetFiles(paths) if True in kinds else CsvFiles(paths, recipe)
 
 

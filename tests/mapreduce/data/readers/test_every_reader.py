@@ -2,6 +2,7 @@
 
 import gzip
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -87,6 +88,15 @@ def test_files_that_are_none(tmp_path, write, monkeypatch, make, content):
             with pytest.raises(StorageError, match=f"cannot read {part}: Permission") as caught:
                 features_of(make, part)
         assert caught.value.exit_code == 74
+
+
+@every_reader
+def test_a_folder_is_listed_once_for_all_its_parts(tmp_path, write, monkeypatch, make, content):
+    parts, listed = [write(content, f"part-{i}") for i in range(3)], []
+    listing = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda path: listed.append(path) or listing(path))
+    assert [*read_all(make(parts))]
+    assert listed == [tmp_path]
 
 
 @every_reader
