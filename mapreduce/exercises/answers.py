@@ -4,7 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -15,16 +15,15 @@ from mapreduce.exercises.telling import told
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import missing, names_in
 from mapreduce.tracing import blocks
-from mapreduce.tracing.apart import ProcessLost, run_apart
+from mapreduce.tracing.apart import ProcessLost
 from mapreduce.tracing.checking import Checker, Finding, Item
-from mapreduce.tracing.engine import TracingRunner, tracing
+from mapreduce.tracing.engine import tracing
 from mapreduce.tracing.laws import COMBINED, LAWS, REFERENCE, Law
 from mapreduce.tracing.model import Line, Trace
 from mapreduce.tracing.outcomes import Degree, Difference, Outcome, agree, compare
 from mapreduce.tracing.remarks import advice
 from mapreduce.tracing.sampling import numbered
 from mapreduce.tracing.shrinking import shrink
-from mapreduce.tracing.tasks import Variation
 
 #: Lines of each input file.
 Lines = list[list[Line]]
@@ -34,7 +33,6 @@ ANSWER = Law(
     "Its output is the right answer.",
     "",
     "Save these lines in a file: gradreduce explain shows what your job makes of each of them.",
-    [],
 )
 
 COST = Law(
@@ -43,7 +41,6 @@ COST = Law(
     "What goes from map tasks to reducers crosses the network, which takes longer than anything "
     "else does.",
     "Combine before you send: with a combiner, or in the mapper. Send only what the reducer needs.",
-    [],
 )
 
 #: Lines of the example on which laws are tested, and lines that it may have.
@@ -70,18 +67,18 @@ HERE = replace(REFERENCE, together=True)
 class Question:
     """What a job is asked: names and lines of inputs, and how its answers are judged.
 
-    ``solver``: The reference's runner; without one, the only answer is ``known``.
-    ``place``: Where the reference is, and ``is_held`` whether it must obey the laws, too.
+    ``expected``: What is right for each input.
+    ``solver``: The reference's runner, if there is one.
+    ``place``: Where the reference is, if it must obey the laws, too.
     """
 
     text: str
     cases: list[tuple[str, Lines]]
+    expected: list[Outcome]
     laws: Sequence[str]
     solver: Any = None
-    known: Outcome = field(default_factory=lambda: Outcome([]))
     name: str = "the reference"
     place: str = ""
-    is_held: bool = False
     cost: float = 2.0
     tolerance: float = 1e-9
     ordered: bool = False
@@ -106,7 +103,7 @@ class Answers:
 
     def findings(self) -> Iterator[Finding]:
         """The answer, then each law, then the cost if the answer is right."""
-        cases, expected, seen = self._asked.cases, self._all_expected(), []
+        cases, expected, seen = self._asked.cases, self._asked.expected, []
         for (name, lines), right in zip(cases, expected, strict=True):
             seen.append(self._found(right, lines))
             if not self._is_answer(right, seen[-1]):
@@ -121,19 +118,6 @@ class Answers:
             yield self._cost(self._solver)
 
     # The answer
-
-    def _all_expected(self) -> list[Outcome]:
-        """The reference's answers to all inputs, computed in one process."""
-        asked = self._asked
-        if not self._solver:
-            return [asked.known]
-        expected = _run_all(self._solver, [lines for _, lines in asked.cases], HERE)
-        for (name, _), found in zip(asked.cases, expected, strict=True):
-            if found.failure:
-                raise DataError(f"{asked.place}: the reference fails on {name}: {found.error}")
-        if not expected[0].lines:
-            raise DataError(f"{asked.place}: the reference yields nothing on {asked.cases[0][0]}")
-        return expected
 
     def _found(self, expected: Outcome, lines: Lines) -> Outcome:
         """What the job gives; with its combiner, if it needs that for the answer."""
@@ -202,14 +186,11 @@ class Answers:
         if not (changes and inputs):
             return None
         with contextlib.suppress(ProcessLost):
-            changed = self._run_all(inputs, replace(HERE, **changes))
+            changed = self._runner.outcomes(replace(HERE, **changes), inputs)
             for lines, here, there in zip(inputs, seen[1:], changed, strict=True):
                 if any(lines) and compare(here, there).degree > Degree.DIGITS:
                     return lines
         return None
-
-    def _run_all(self, inputs: Sequence[Lines], how: Variation) -> list[Outcome]:
-        return _run_all(self._runner, inputs, how)
 
     def _lawful(self, first: Lines | None) -> Iterator[Finding]:
         """What is found about laws: on an input that shows that one is broken, or the example."""
@@ -230,15 +211,10 @@ class Answers:
             # That it fails is told with the answer.
             if finding.law.name == "runs":
                 continue
-            if self._solver and self._asked.is_held and finding.state == "broken":
-                self._hold(self._solver, finding.law.name, lines)
+            if self._asked.place and finding.state == "broken" and finding.law.name in self._laws:
+                held = Checker(self._solver, "", (), 0, lines=lines)
+                require_lawful(self._asked.place, held.findings([finding.law.name]))
             yield finding
-
-    def _hold(self, solver: Any, law: str, lines: Lines) -> None:
-        """Raise a DataError if the reference breaks a law, too."""
-        if law in self._laws:
-            findings = Checker(solver, "", (), 0, lines=lines).findings([law])
-            require_lawful(self._asked.place, findings)
 
     # The cost
 
@@ -252,6 +228,17 @@ class Answers:
         text = f"It sends {pairs:,} pairs where {needed:,} would do"
         text = f"{text}, and {size:,} bytes where {least:,} would do."
         return Finding(COST, "warning" if is_much else "obeyed", text)
+
+
+def answers_of(solver: Any, cases: Sequence[tuple[str, Lines]], place: object) -> list[Outcome]:
+    """The reference's answers to all inputs. Raises DataError (it fails, or has none)."""
+    expected: list[Outcome] = solver.outcomes(HERE, [lines for _, lines in cases])
+    for (name, _), found in zip(cases, expected, strict=True):
+        if found.failure:
+            raise DataError(f"{place}: the reference fails on {name}: {found.error}")
+    if not expected[0].lines:
+        raise DataError(f"{place}: the reference yields nothing on {cases[0][0]}")
+    return expected
 
 
 def require_lawful(place: object, findings: Iterable[Finding]) -> None:
@@ -269,16 +256,6 @@ def _is_stuck(found: Outcome) -> bool:
     return bool(found.failure and found.failure.kind in ("TimeLimitReached", "ProcessLost"))
 
 
-def _run_all(runner: TracingRunner, inputs: Sequence[Lines], how: Variation) -> list[Outcome]:
-    """The outcomes for some inputs, in one process for all of them."""
-    limit = 4 * runner.seconds + len(inputs)
-
-    def work() -> list[Outcome]:
-        return [Outcome.of(runner.trace_here(how, lines)) for lines in inputs]
-
-    return run_apart(work, limit)[0]  # type: ignore[no-any-return]
-
-
 def _shuffled(trace: Trace) -> tuple[int, int]:
     """Pairs and bytes that went from map tasks to reducers, in all steps."""
     sent = [
@@ -293,14 +270,21 @@ def check(target: str, exercise: Exercise, seed: int, options: dict[str, Any]) -
     size = options["time_limit"], _ALL_LINES
     files = {Path(target).resolve(), Path(target.rpartition(":")[0]).resolve()}
     # A teacher who checks the reference itself sees why it breaks a law.
-    ways: dict[str, Any] = {
-        "place": str(exercise.file),
-        "is_held": exercise.file.resolve() not in files,
-    }
+    held = "" if exercise.file.resolve() in files else str(exercise.file)
     with tracing(exercise.job, given, *size) as solver, tracing(target, given, *size) as runner:
-        ways |= {name: getattr(exercise, name) for name in ("cost", "tolerance", "ordered")}
-        asked = Question(exercise.text, named_cases(exercise, seed), exercise.laws, solver, **ways)
+        cases = named_cases(exercise, seed)
+        asked = question(exercise, cases, answers_of(solver, cases, exercise.file), solver, held)
         yield from Answers(runner, asked, (target, given), options).findings()
+
+
+def question(
+    exercise: Exercise, cases: Any, expected: list[Outcome], solver: Any, place: str = ""
+) -> Question:
+    """What an exercise asks; takes what :class:`Question` does."""
+    ways = {
+        name: getattr(exercise, name) for name in ("text", "laws", "cost", "tolerance", "ordered")
+    }
+    return Question(cases=cases, expected=expected, solver=solver, place=place, **ways)
 
 
 def named_cases(exercise: Exercise, seed: int) -> list[tuple[str, Lines]]:
@@ -329,7 +313,7 @@ def compare_with(
     Raises what ``tracing`` does, and UsageError, DataError, MissingInputError.
     """
     size = options["time_limit"], options["lines"]
-    known = _read(expect) if expect else Outcome([])
+    known = [_read(expect)] if expect else []
     with contextlib.ExitStack() as stack:
         solver = stack.enter_context(tracing(reference, arguments, *size)) if reference else None
         runner = stack.enter_context(tracing(target, arguments, *size))
@@ -343,7 +327,8 @@ def compare_with(
             echo(f"the input is long: {taken}", err=True)
         name, laws = str(reference or expect), [law.name for law in LAWS]
         text, cases = f"The answer is that of {name}.", [("the input", lines)]
-        asked = Question(text, cases, laws, solver, known, name, place=name)
+        expected = answers_of(solver, cases, name) if solver else known
+        asked = Question(text, cases, expected, laws, solver, name)
         yield from Answers(runner, asked, (target, arguments), options).findings()
 
 

@@ -17,18 +17,16 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-from mapreduce.errors import DataError, GradreduceError, UsageError
+from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.exercises import jail
-from mapreduce.exercises.answers import HERE, Answers, Question, named_cases, require_lawful
+from mapreduce.exercises.answers import Answers, answers_of, named_cases, question, require_lawful
 from mapreduce.exercises.exercise import FOLDER, Exercise
 from mapreduce.exercises.grades import Grade, graded
 from mapreduce.exercises.jail import Jail, Limits
 from mapreduce.exercises.served import Lines, Lost, Remote
 from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.model import Trace
-from mapreduce.tracing.outcomes import Outcome
 from mapreduce.tracing.tasks import Variation
 
 #: Runs that make a counter-example small.
@@ -50,20 +48,8 @@ _SERVED = ("-m", "mapreduce.exercises.served")
 class _Answers(Answers):
     """Tests a submission in its jail, as :class:`Answers` tests a job here."""
 
-    def __init__(
-        self, remote: Remote, expected: list[Outcome], asked: Question, options: dict[str, Any]
-    ) -> None:
-        super().__init__(remote, asked, (), options)
-        self._remote, self._expected = remote, expected
-
-    def _all_expected(self) -> list[Outcome]:
-        return self._expected
-
-    def _run_all(self, inputs: Sequence[Lines], how: Variation) -> list[Outcome]:
-        return [Outcome.of(self._remote.trace(how, lines)) for lines in inputs]
-
     def _tested(self, lines: Lines) -> Iterator[Finding]:
-        for found in self._remote.laws([*self._laws], lines, _TRIES):
+        for found in self._runner.laws([*self._laws], lines, _TRIES):
             if found.law.name != "runs":
                 yield found
 
@@ -123,12 +109,7 @@ class Grader:
                 )
         self._cases = named_cases(self.exercise, self.seed)
         solver = self._reference()
-        self._expected = [Outcome.of(solver.trace(HERE, lines)) for _, lines in self._cases]
-        for (name, _), outcome in zip(self._cases, self._expected, strict=True):
-            if outcome.failure:
-                raise DataError(
-                    f"{self.exercise.file}: the reference fails on {name}: {outcome.error}"
-                )
+        self._expected = answers_of(solver, self._cases, self.exercise.file)
         found = solver.laws(self.exercise.laws, self._cases[0][1], 0)
         require_lawful(self.exercise.file, found)
 
@@ -185,13 +166,9 @@ class Grader:
             return Graded(Grade(student, comment=f"It is no job that runs: {_first_line(error)}"))
 
     def _judged(self, student: str, remote: Remote) -> Graded:
-        exercise = self.exercise
-        question = Question(
-            exercise.text, self._cases, exercise.laws, self._reference(), cost=exercise.cost,
-            tolerance=exercise.tolerance, ordered=exercise.ordered,
-        )  # fmt: skip
+        asked = question(self.exercise, self._cases, self._expected, self._reference())
         options = {"shrink": _TRIES, "total_limit": self.limits.seconds, "laws": ()}
-        answers = _Answers(remote, self._expected, question, options)
+        answers = _Answers(remote, asked, (), options)
         findings = [*answers.findings()]
         trace = None
         if answers.smallest:

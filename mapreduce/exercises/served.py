@@ -11,18 +11,17 @@ import selectors
 import subprocess
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass, replace
 from types import NoneType, UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from mapreduce.errors import GradreduceError
 from mapreduce.exercises.jail import TOO_MANY
-from mapreduce.tracing import verdicts
 from mapreduce.tracing.checking import Checker, Finding
 from mapreduce.tracing.engine import tracing
-from mapreduce.tracing.laws import LAWS, OUTPUT, RUNS
+from mapreduce.tracing.laws import LAWS, OUTPUT, RUNS, Law
 from mapreduce.tracing.model import Line, Trace
-from mapreduce.tracing.outcomes import Degree, Difference
+from mapreduce.tracing.outcomes import Degree, Outcome
 from mapreduce.tracing.tasks import Variation
 
 #: Bytes of an answer, and lines of an input.
@@ -31,9 +30,9 @@ MOST, _LINES = 32 << 20, 100_000
 #: Lines of each input file.
 Lines = list[list[Line]]
 
-STATES = ("obeyed", "broken", "warning", "skipped")
+_STATES = ("obeyed", "broken", "warning", "skipped")
 
-_LAWS = {law.name: law for law in (*LAWS, OUTPUT, RUNS)}
+_LAWS = {law.name for law in (*LAWS, OUTPUT, RUNS)}
 
 _NONSENSE = "its process answered what is no answer"
 
@@ -67,11 +66,18 @@ class Remote:
         found: Trace = decoded(Trace, self._ask({"how": asdict(how), "texts": _texts(lines)}))
         return found
 
+    def outcomes(self, how: Variation, inputs: Sequence[Lines]) -> list[Outcome]:
+        """The outcomes for some inputs. Raises as :meth:`trace`."""
+        return [Outcome.of(self.trace(how, lines)) for lines in inputs]
+
     def laws(self, names: Sequence[str], lines: Lines, tries: int) -> list[Finding]:
         """What it found about some laws, on some lines. Raises as :meth:`trace`."""
         left = max(1.0, self._end - time.monotonic()) / 2
         question = {"laws": [*names], "texts": _texts(lines), "tries": tries, "seconds": left}
-        return [_finding(one) for one in decoded(list[Told], self._ask(question))]
+        found: list[Finding] = decoded(list[Finding], self._ask(question))
+        if not all(one.law.name in _LAWS and one.state in _STATES for one in found):
+            raise Lost(_NONSENSE)
+        return found
 
     def _ask(self, question: dict[str, Any]) -> Any:
         given, taken = self._started.stdin, self._started.stdout
@@ -112,35 +118,6 @@ class Remote:
         return Lost("its process ended without an answer: it exited, or was killed")
 
 
-@dataclass(frozen=True)
-class Told:
-    """A finding as :func:`mapreduce.tracing.verdicts.as_json` writes it."""
-
-    law: str
-    state: str
-    text: str
-    why: str
-    mend: str
-    runs: list[str]
-    values: list[list[str]]
-    input: list[str]
-    output: list[list[str]]
-
-
-def _finding(told: Told) -> Finding:
-    law = _LAWS.get(told.law)
-    parts = len(told.runs), len(told.values), len(told.output)
-    if law is None or told.state not in STATES or parts not in ((2, 2, 2), (2, 2, 0)):
-        raise Lost(_NONSENSE)
-    difference = Difference(Degree.DIFFERENT, *told.output) if told.output else None
-    one, other = told.runs
-    here, there = told.values
-    values, lines = (here, there), told.input
-    law = replace(law, why=told.why, mend=told.mend)
-    texts = told.text, one, other
-    return Finding(law, told.state, *texts, difference, lines, len(lines), values=values)
-
-
 def _texts(lines: Lines) -> list[list[tuple[str, int]]]:
     return [[(line.text, line.number) for line in some] for some in lines]
 
@@ -163,6 +140,8 @@ def decoded(kind: Any, found: Any) -> Any:
         return tuple(decoded(part, one) for part, one in zip(parts, found, strict=True))
     if origin is dict and isinstance(found, dict):
         return {key: decoded(parts[1], one) for key, one in found.items()}
+    if kind is Degree and found in [*Degree]:
+        return Degree(found)
     if origin is None and type(found) is kind:
         return found
     raise Lost(_NONSENSE)
@@ -195,9 +174,15 @@ def _answers(told: dict[str, Any], asked: Any) -> Any:
             if "laws" in question:
                 limits = question["tries"], question["seconds"]
                 checker = Checker(runner, *given[:2], *limits, lines)
-                yield verdicts.as_json([*checker.findings(question["laws"])])["laws"]
+                yield [_plain(finding) for finding in checker.findings(question["laws"])]
             else:
                 yield asdict(runner.trace(Variation(**question["how"]), lines))
+
+
+def _plain(finding: Finding) -> dict[str, Any]:
+    """A finding as plain data; of its law, the texts."""
+    law = finding.law
+    return asdict(replace(finding, law=Law(law.name, law.text, law.why, law.mend)))
 
 
 if __name__ == "__main__":

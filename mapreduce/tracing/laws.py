@@ -29,7 +29,7 @@ class Law:
     text: str
     why: str
     mend: str
-    variations: list[tuple[str, Variation]]
+    variations: list[tuple[str, Variation]] = field(default_factory=list)
     reference: Variation = REFERENCE
     reference_name: str = "1 map task, 1 reducer, no combiner"
     harmless: Degree = Degree.DIGITS
@@ -191,7 +191,6 @@ VARIED = [
         "depends on the number of reducers.",
         "Set what the reducer needs anew for each key. What is said of all keys together belongs "
         "into a step of its own, under one key.",
-        [],
         applies=_knows_keys,
     ),
     Law(
@@ -270,7 +269,6 @@ OUTPUT = Law(
     "It yields something.",
     "Empty outputs do not differ, so that every law would hold.",
     "Write: yield key, value. If the job found nothing in these lines, give it others.",
-    [],
 )
 
 #: The job fails on the plainest of all runs.
@@ -279,7 +277,6 @@ RUNS = Law(
     "It runs.",
     "This run has one mapper, one reducer, no combiner, and only a few lines of input.",
     "Repair what the message names.",
-    [],
 )
 
 SEEDS = Law(
@@ -289,7 +286,6 @@ SEEDS = Law(
     "numbers, and so does a task that runs again.",
     "Use a hash that is the same everywhere, such as zlib.crc32(text.encode()) or hashlib.blake2b. "
     "If the order of a set matters, sort it.",
-    [],
     reference_name="PYTHONHASHSEED=1",
 )
 
@@ -299,7 +295,6 @@ SKEW = Law(
     "All records of a key go to one reducer. The job waits for it, and more machines do not help.",
     "Send fewer records with a combiner. Or divide the key: add a number from 0 to N - 1 to it, "
     "computed from the record (a salt), and bring the N parts together in another step.",
-    [],
 )
 
 PRINTING = Law(
@@ -308,7 +303,6 @@ PRINTING = Law(
     "On Hadoop, records go to standard output. So each line that a task prints becomes a record, "
     "with a wrong value or none.",
     "Print to sys.stderr, or count with increment_counter. The next task does not read these.",
-    [],
 )
 
 NAMES = Law(
@@ -318,7 +312,6 @@ NAMES = Law(
     "a mistyped name: without a reducer, the mapper's pairs are the output.",
     "Correct the name, or return the method from steps(). check does not report a helper that "
     "other code of the class uses.",
-    [],
 )
 
 #: All that are tested, in their order: one that is broken breaks later ones too.
