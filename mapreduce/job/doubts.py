@@ -22,6 +22,9 @@ GROUP = "gradreduce"
 #: What a method gets, one by one.
 _ITEMS = {"mapper": "line", "combiner": "key", "reducer": "key"}
 
+#: How a method gathers what another one is to yield: what it sets, or the names that it calls.
+_GATHERS = {"STORE_ATTR", "STORE_SUBSCR", "append", "add", "update", "extend", "setdefault"}
+
 #: What puts keys in an order, which is another one with another number of reducers.
 _RANKS = {"sorted", "sort", "max", "min", "nlargest", "nsmallest", "most_common"}
 
@@ -31,17 +34,28 @@ def _tell(job: Any, name: str, amount: int = 1) -> None:
 
 
 def watched(job: Any, mrc: str, method: Any, others: Iterable[Any], items: Any) -> Any:
-    """The items of a method, counted if neither it nor its init and final methods can yield."""
-    return _counted(job, mrc, method, items) if all(map(_is_silent, [method, *others])) else items
+    """The items of a method, counted if neither it nor its init and final methods can yield.
+
+    If it gathers, and has no final method, which is the last of ``others``, that is told with it.
+    """
+    if not all(map(_is_silent, [method, *others])):
+        return items
+    is_gathering = [*others][-1] is None and _gathers(method)
+    return _counted(job, f"{mrc}{'_final' * is_gathering} {place_of(method)}", items)
 
 
-def _counted(job: Any, mrc: str, method: Any, items: Iterable[Any]) -> Iterator[Any]:
+def _counted(job: Any, name: str, items: Iterable[Any]) -> Iterator[Any]:
     number = 0
     for item in items:
         number += 1
         yield item
     if number:
-        _tell(job, f"{mrc} {place_of(method)}", number)
+        _tell(job, name, number)
+
+
+def _gathers(method: Any) -> bool:
+    found = ((one.opname, one.argval) for one in dis.get_instructions(method))
+    return any(not _GATHERS.isdisjoint(names) for names in found)
 
 
 def _is_silent(method: Any) -> bool:
@@ -113,13 +127,21 @@ def listen(runner: Any) -> None:
 
 def silences(told: Mapping[int, Mapping[str, int]]) -> list[str]:
     """Sentences about methods without a ``yield``, by what tasks of each step have told."""
-    return [
-        f"{amount:,} {_ITEMS[mrc]}{'s' * (amount > 1)} went in, the {mrc}"
-        f"{f' of step {number + 1}' * (len(told) > 1)} yielded nothing: {place} has no yield"
-        for number, counters in sorted(told.items())
-        for (mrc, _, place), amount in ((name.partition(" "), counters[name]) for name in counters)
-        if mrc in _ITEMS
-    ]
+    found = []
+    for number, counters in sorted(told.items()):
+        for (kind, _, place), amount in (
+            (name.partition(" "), counters[name]) for name in counters
+        ):
+            mrc = kind.removesuffix("_final")
+            if mrc not in _ITEMS:
+                continue
+            step = f" of step {number + 1}" * (len(told) > 1)
+            missing = f". It gathers: a {kind} that yields what it has is missing" * (kind != mrc)
+            found.append(
+                f"{amount:,} {_ITEMS[mrc]}{'s' * (amount > 1)} went in, the {mrc}{step} yielded "
+                f"nothing: {place} has no yield{missing}"
+            )
+    return found
 
 
 def _partial(runner: Any, told: Mapping[int, Mapping[str, int]]) -> Iterator[str]:

@@ -41,6 +41,15 @@ SILENT = {
         MAPS.format("self.seen = word") + "    def mapper_final(self):\n        self.seen, 1\n",
         "2 lines went in, the mapper yielded nothing: job.py:6 has no yield",
     ),
+    "gathers": (
+        MAPS.format("self.seen = word") + SUMS.format(ADDS),
+        "2 lines went in, the mapper yielded nothing: job.py:6 has no yield. It gathers: a "
+        "mapper_final that yields what it has is missing",
+    ),
+    "gathers by a method": (
+        MAPS.format(YIELDS) + SUMS.format("[].append(word)"),
+        "job.py:10 has no yield. It gathers: a reducer_final that yields what it has is missing",
+    ),
     "second step": (
         MAPS.format(YIELDS) + SUMS.format("sum(ones)") + "\n    def steps(self):\n"
         "        return [MRStep(mapper=self.mapper), MRStep(reducer=self.reducer)]\n",
