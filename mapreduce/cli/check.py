@@ -88,8 +88,8 @@ def check(context: click.Context, /, job: str, arguments: tuple[str, ...], **opt
     from mapreduce.exercises.verdicts import View
     from mapreduce.tracing import checking, terminal, verdicts
 
-    checking.known_laws(options["laws"])
     tested = _answer(context, job, [*arguments, *context.obj], options)
+    checking.known_laws(options["laws"], tested is not None)
     findings = []
     view: verdicts.View | None = None
     if not options["as_json"]:

@@ -9,6 +9,7 @@ order of the output's lines matters; and ``ARGUMENTS`` of every run, in which th
 stands for its path.
 """
 
+import inspect
 import random
 import re
 from collections.abc import Callable, Iterable
@@ -130,14 +131,16 @@ def known() -> dict[str, Path]:
 
 
 def load(name: str) -> Exercise:
-    """An exercise of a lesson, by its number, or that in a folder.
+    """An exercise of a lesson, by its number or its folder's name, or that in a folder.
 
     Raises UsageError (there is none of this number), MissingInputError (the folder, exercise.py or
     a file that it names does not exist), DataError (exercise.py describes no exercise), and what
     importing it raises.
     """
     numbers = known()
-    folder = numbers.get(number := name.lstrip("0")) or Path(name)
+    by_name = {folder.name: number for number, folder in numbers.items()}
+    number = by_name.get(name) or name.lstrip("0")
+    folder = numbers.get(number) or Path(name)
     if not folder.exists() and re.fullmatch(r"\w+", name):
         raise UsageError(
             f"there is no exercise {name}.{did_you_mean(name, numbers)} There are "
@@ -190,7 +193,9 @@ def _described(name: str, folder: Path, module: ModuleType) -> Exercise:
     values["shown"] = [_path(folder, file) for file in values["shown"]]
     paths = [(_path(folder, one), one) for one in values["arguments"]]
     values["arguments"] = [str(path) if path.is_file() else one for path, one in paths]
-    text, job = (module.__doc__ or "").strip(), only_job(module, str(folder / FILE))
+    # Paragraphs are lines, which terminals and pages break where they end; lists stay.
+    text = re.sub(r"(?<!\n)\n(?=[^\s*-])", " ", inspect.cleandoc(module.__doc__ or ""))
+    job = only_job(module, str(folder / FILE))
     return Exercise(name, folder, text, **values, job=job, generator=given["inputs"])
 
 

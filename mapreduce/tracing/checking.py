@@ -568,11 +568,16 @@ def _texts(items: list[Item]) -> list[str]:
     return [line.text for _, line in items]
 
 
-def known_laws(names: Sequence[str]) -> None:
-    """Raise a UsageError if a law does not exist."""
-    known = [law.name for law in LAWS]
+def known_laws(names: Sequence[str], is_answered: bool = False) -> None:
+    """Raise a UsageError if a law does not exist, or needs an answer that is known."""
+    known = [law.name for law in LAWS] + [*laws.OF_ANSWERS] * is_answered
     if unknown := set(names).difference(known):
         wrong = min(unknown)
+        if wrong in laws.OF_ANSWERS:
+            raise UsageError(
+                f"the law {wrong!r} needs an answer that is known to be right, which --exercise, "
+                f"--expect or --reference brings"
+            )
         raise UsageError(
             f"there is no law {wrong!r}.{did_you_mean(wrong, known)} There are {', '.join(known)}"
         )

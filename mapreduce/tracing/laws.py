@@ -314,5 +314,8 @@ NAMES = Law(
     "other code of the class uses.",
 )
 
+#: Those that :mod:`mapreduce.exercises.answers` tests, by comparing with an answer that is right.
+OF_ANSWERS = ("answer", "cost")
+
 #: All that are tested, in their order: one that is broken breaks later ones too.
 LAWS = [NAMES, VARIED[0], SEEDS, *VARIED[1:], PRINTING, SKEW]

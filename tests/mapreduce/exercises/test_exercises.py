@@ -90,7 +90,10 @@ def test_what_a_folder_holds(own):
 def test_the_lessons_exercises():
     assert "4" in known()
     assert load("04").folder == load("4").folder == known()["4"]
-    assert load("04").id == "4"
+    assert load("04").id == load("04_ranges").id == "4"
+    # Lines of a paragraph are one, so that a terminal breaks them once.
+    assert "; only the mapper changes.\n\nA word is made of" in load("1").text
+    assert "and apostrophes, as in word_count.py. It counts each time that" in load("1").text
 
 
 @pytest.mark.parametrize(
@@ -309,7 +312,7 @@ def test_the_command(own, tmp_path):
     wrong = tmp_path / "wrong.py"
     wrong.write_text(EXERCISE.replace("sum(sizes)", "max(sizes)"))
     (tmp_path / "out.txt").write_text(succeed("run", "-q", right, words))
-    law = ("--law", "printing")
+    law = ("--law", "printing", "--law", "answer")
     for given in (("--expect", tmp_path / "out.txt"), ("--reference", right)):
         told = succeed("check", right, words, *given, *law)
         assert told.splitlines()[-1] == "The answer is right."
@@ -337,6 +340,7 @@ def test_the_command(own, tmp_path):
         ("- --reference exercise.py", 2, "two jobs cannot read standard input"),
         ("words.txt --reference exercises.py", 66, "Did you mean exercise.py"),
         ("--exercise 44", 2, "there is no exercise 44. Did you mean 4"),
+        ("words.txt --law answer", 2, "the law 'answer' needs an answer that is known to be right"),
     ],
 )
 def test_bad_input(given, code, said, own):
