@@ -115,14 +115,16 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
     known = _known(folder, options["again"], meant.id)
     limits = Limits(seconds=options["total_limit"], memory=options["memory"])
     given = meant, options["seed"], rubric, limits, options["time_limit"]
-    made = []
+    made, kept = [], 0
     text = f"Exercise {meant.id}: {meant.text}"
     most = sum(rubric.values())
     with grading.Grader(*given, options["trust_submissions"], [folder, *paths]) as grader:
         for one in grader.graded(found, known, options["jobs"]):
             made.append(one.grade)
             student, points = one.grade.student, one.grade.points
-            echo(f"{len(made)} of {len(found)}: {student}: {points:g}", err=True)
+            kept += one.is_known
+            how = ", kept: nothing has changed" * one.is_known
+            echo(f"{len(made)} of {len(found)}: {student}: {points:g}{how}", err=True)
             if not one.is_known:
                 content = grades.as_page(one.grade, text, most, one.findings, one.trace)
                 _write(folder / grades.file_name(student), content)
@@ -133,6 +135,8 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
         print_json(grades.as_json(made, exercise=meant.id))
     else:
         terminal.show(terminal.new_console(), [grades.as_table(made, most)])
+        if options["again"]:
+            echo(f"\n{len(made) - kept} graded, {kept} kept as they were.")
         echo(f"\n{folder}/grades.csv is for Moodle and Canvas; each student has a page beside it.")
     return 0
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 from mapreduce.errors import GradreduceError, UsageError
@@ -153,10 +154,15 @@ class Grader:
             found = ", ".join(file.name for file in jobs) or "none"
             return Graded(Grade(student, comment=f"Expected one Python file, found {found}."))
         try:
+            if not jobs[0].read_bytes().strip():
+                return Graded(Grade(student, comment=f"Its file {jobs[0].name} is empty."))
             if sum(file.stat().st_size for file in files) > self.limits.files / 2:
                 return Graded(Grade(student, comment="Its files are too large."))
-            given = {"job.py": jobs[0], **{file.name: file for file in files if file not in jobs}}
-            with self._submission(given) as remote:
+            # A file of another name would hide a module, or be no name of a job.
+            is_plain = jobs[0].stem.isidentifier() and not find_spec(jobs[0].stem)
+            job = jobs[0].name if is_plain else "job.py"
+            others = {file.name: file for file in files if file not in jobs}
+            with self._submission(job, {job: jobs[0], **others}) as remote:
                 return self._judged(student, remote)
         except Lost as error:
             return Graded(Grade(student, comment=f"It was stopped, since {error}."))
@@ -197,7 +203,7 @@ class Grader:
         return found
 
     @contextlib.contextmanager
-    def _submission(self, given: dict[str, Path]) -> Iterator[Remote]:
+    def _submission(self, job: str, given: dict[str, Path]) -> Iterator[Remote]:
         """A submission in its jail, with the input in folders of their own."""
         inputs = {f"input/{n}/{path.name}": path for n, path in enumerate(self.exercise.shown)}
         words, files = [], {**given, **inputs}
@@ -210,7 +216,7 @@ class Grader:
             started = jail.start(made, [sys.executable, *_SERVED], subprocess.DEVNULL)
             try:
                 remote = Remote(started, self.limits.seconds)
-                remote.open("job.py", words, [*inputs], self.seconds)
+                remote.open(job, words, [*inputs], self.seconds)
                 yield remote
             finally:
                 jail.stop(started)

@@ -50,7 +50,8 @@ def grade(tmp_path, monkeypatch, capsys):
         given = [str(folder), "--exercise", "4", "--seed", "3", "--json"]
         given += ["--output-dir", str(tmp_path / "grades"), *LIMITS, *options]
         assert main(["grade", *given]) == 0
-        found = json.loads(capsys.readouterr().out)["grades"]
+        out, run.said = capsys.readouterr()
+        found = json.loads(out)["grades"]
         return {one["student"]: one for one in found}
 
     yield run
@@ -102,6 +103,10 @@ def test_again_grades_what_has_changed(grade, tmp_path, capsys):
     ada = tmp_path / "grades" / "Ada.html"
     ada.write_text("kept")
     again = grade({"Bea": "from zero"}, "--again")
+    assert grade.said.splitlines()[-2:] == [
+        "1 of 2: Ada: 10, kept: nothing has changed",
+        "2 of 2: Bea: 0",
+    ]
     assert ada.read_text() == "kept"
     assert again["Ada"] == first["Ada"]
     assert (first["Bea"]["answer"], again["Bea"]["answer"]) == ("right", "wrong")
@@ -150,12 +155,19 @@ def test_a_folder_for_each_student(tmp_path, capsys):
         (tmp_path / "all" / name).mkdir(parents=True)
         for file in files:
             (tmp_path / "all" / name / file).write_text(strangers.RIGHT["right"])
+    (tmp_path / "all" / "ranges.py").write_text("1 / 0")
+    (tmp_path / "all" / "random.py").write_text("1 / 0")
+    (tmp_path / "all" / "blank.py").write_text("\n")
     given = [str(tmp_path / "all"), "--exercise", "4", "--output-dir", str(tmp_path / "grades")]
     assert main(["grade", *given, *LIMITS, "--json"]) == 0
     found = {one["student"]: one for one in json.loads(capsys.readouterr().out)["grades"]}
     assert [found[name]["answer"] for name in ("one", "two", "none")] == ["right", "none", "none"]
     assert "found a.py, b.py" in found["two"]["comment"]
     assert "found none" in found["none"]["comment"]
+    assert "ranges.py cannot be imported: ZeroDivisionError" in found["ranges"]["comment"]
+    # It would hide the module of this name.
+    assert "job.py cannot be imported" in found["random"]["comment"]
+    assert found["blank"]["comment"] == "Its file blank.py is empty."
 
 
 @pytest.mark.parametrize(
