@@ -171,9 +171,10 @@ class Answers:
             replace(ANSWER, why=self._asked.text, mend=mend),
             (self._asked.name, "your job"),
         )
-        files = [f"{Path(path).name}: " * (len(lines) > 1) for path, _ in self._runner.files]
-        texts = [f"{files[number]}{line.text}" for number, line in items]
-        return Finding(law, "broken", text, *names, difference, texts, total)
+        paths = [path for path, _ in self._runner.files] if len(lines) > 1 else []
+        files = [Path(paths[number]).name for number, _ in items if paths]
+        texts = [line.text for _, line in items]
+        return Finding(law, "broken", text, *names, difference, texts, total, files=files)
 
     # Laws
 

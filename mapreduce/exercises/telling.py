@@ -1,12 +1,11 @@
 """How an output differs from the right answer: in a sentence, and both beside each other."""
 
-import re
 from collections.abc import Sequence
 from itertools import zip_longest
 
 from mapreduce.tracing.blocks import Table, code, count
-from mapreduce.tracing.outcomes import Bare, Degree, Outcome, agree, compare, parsed
-from mapreduce.tracing.showing import kind_of, text_of
+from mapreduce.tracing.outcomes import Degree, Outcome, agree, compare, form_of
+from mapreduce.tracing.showing import text_of
 
 #: Rows of a table, and characters of a line in a sentence.
 _ROWS, _WIDEST = 8, 60
@@ -27,9 +26,9 @@ def told(expected: Outcome, found: Outcome, tolerance: float) -> str:
         return "the lines are right, and their order is not"
     if compare(expected, found).degree == Degree.LISTS:
         return "the lines are right, but for the order within their lists"
-    if not {*map(_form, expected.lines)} & {*map(_form, found.lines)}:
+    if not {*map(form_of, expected.lines)} & {*map(form_of, found.lines)}:
         ours, theirs = (
-            f"{_form(one.lines[0])}, as {_cut(one.lines[0])}" for one in (expected, found)
+            f"{form_of(one.lines[0])}, as {_cut(one.lines[0])}" for one in (expected, found)
         )
         return f"a line has another form: expected {ours}; found {theirs}"
     here, there = _by_key(expected.lines), _by_key(found.lines)
@@ -42,13 +41,6 @@ def told(expected: Outcome, found: Outcome, tolerance: float) -> str:
             wrong, right = _values(there[key]), _values(lines)
             return f"the key {_cut(key)} has {wrong}, and {right} is expected"
     return f"{more[0]} is not expected"
-
-
-def _form(line: str) -> str:
-    """The types of a line's parts."""
-    kinds = " and ".join(map(kind_of, parsed(line)))
-    # One number may be 3 on one input, and 3.5 on another.
-    return re.sub(r"\b(int|float)\b", "number", kinds).replace(Bare.__name__, "bare text")
 
 
 def _by_key(lines: Sequence[str], tab: str = "\t") -> dict[str, list[str]]:

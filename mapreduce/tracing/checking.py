@@ -20,6 +20,7 @@ from mapreduce.support import parents
 from mapreduce.support.printable import echo
 from mapreduce.support.suggest import did_you_mean
 from mapreduce.tracing import laws, outcomes, summary
+from mapreduce.tracing.blocks import count
 from mapreduce.tracing.engine import TracingRunner, tracing
 from mapreduce.tracing.keeping import EVERY_STEP, WATCHED
 from mapreduce.tracing.laws import COMBINED, FOLLOWING, LAWS, REFERENCE, RUNS, Law
@@ -66,6 +67,7 @@ class Finding:
       that differs.
     ``reference``, ``variation``: The names of two runs that differ, by ``difference``.
     ``lines``, ``of``: Lines of input on which they differ, and the number of those that were tried.
+    ``files``: Of each of the lines, the name of its file, if there are several.
     """
 
     law: Law
@@ -78,6 +80,13 @@ class Finding:
     of: int = 0
     follows: str = ""
     values: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+    files: list[str] = field(default_factory=list)
+
+    @property
+    def input(self) -> list[str]:
+        """The lines as they are shown."""
+        names = [f"{name}: " for name in self.files] or [""] * len(self.lines)
+        return [name + text_of(line) for name, line in zip(names, self.lines, strict=True)]
 
 
 class Checker:
@@ -248,6 +257,8 @@ class Checker:
         if how.alone:
             finding = self._blamed(finding, traces[0], items, how.alone[0])
         elif law.name != "iteration":
+            if law.name == "combiner":
+                finding = replace(finding, law=_combiner_law(law, traces[1]))
             parts = ("combiner",) if law.name == "combiner" else ("mapper", "combiner", "reducer")
             place = _first_other(*traces, parts)
             text = f"{finding.text} It begins at {place}." if place else finding.text
@@ -376,7 +387,8 @@ class Checker:
         if found.difference:
             if self._worst(_changed(law, {"passes": 0})) is None:
                 text = f"{found.text} Without the combiner there is no difference: it makes it."
-                return replace(found, text=text, law=replace(law, mend=combiner.mend))
+                mend = _combiner_law(combiner, self._trace(COMBINED)).mend
+                return replace(found, text=text, law=replace(law, mend=mend))
         elif found.state == "obeyed" and self._worst(combiner):
             reason = "its combiner, which runs in each split, changes the answer"
             return Finding(law, "skipped", f"Not cleared, since {reason}.")
@@ -457,6 +469,24 @@ def _first_other(here: Trace, there: Trace, parts: Sequence[str]) -> str:
 def _yielded(step: Step, part: str) -> Iterator[Record]:
     for task in step.reduces if part == "reducer" else step.maps:
         yield from (task.combined or []) if part == "combiner" else task.outputs
+
+
+def _combiner_law(law: Law, trace: Trace) -> Law:
+    """The law of combiners, with what to do about a mistake that shows in their pairs."""
+    for task in (one for step in trace.steps for one in step.maps if one.combining):
+        made, keys = task.combined or [], {group.raw for group in task.combining}
+        if others := [one.key.text for one in made if summary.raw_key(one) not in keys]:
+            return replace(law, mend=laws.OTHER_KEYS.format(f"the key {others[0]}"))
+        reads, yields = (
+            {outcomes.form_of(one.line) for one in some} for some in (task.outputs, made)
+        )
+        if others := sorted(yields - reads):
+            return replace(law, mend=laws.OTHER_FORM.format(others[0], min(reads)))
+        if len(made) > len(task.outputs):
+            return replace(
+                law, mend=laws.MORE_PAIRS.format(count(len(task.outputs), "pair"), len(made))
+            )
+    return law
 
 
 def _changed(law: Law, parts: dict[str, Any]) -> Law:

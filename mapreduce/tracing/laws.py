@@ -152,8 +152,9 @@ VARIED = [
         "It gives the same output without its combiner, and however often that runs.",
         "A combiner runs when a buffer is full, and again when buffers are merged. A task with few "
         "records may not run it at all. So its output must be able to replace its input.",
-        "Let it yield values of the kind that it reads. Sums and counts can be combined again, "
-        "means cannot: send (sum, count), and divide in the reducer.",
+        "What it yields must stand for what it read, whichever values of a key these were. Sums, "
+        "counts and maxima can be combined again, means cannot: send (sum, count), and divide in "
+        "the reducer.",
         [
             ("a combiner that runs once", replace(REFERENCE, passes=1)),
             ("a combiner that runs on 3 parts", replace(REFERENCE, passes=1, spills=3)),
@@ -218,6 +219,20 @@ VARIED = [
 MEANT = (
     "If a rank or a running total over all keys is meant, all is well: the job sets one reducer, "
     "which gets them in order. If not:"
+)
+
+#: A combiner whose pairs are of another form than the mapper's, or that are not of their keys.
+OTHER_FORM = (
+    "It yields {}, where it reads {}. Let it yield values of the kind that it reads: if the "
+    "reducer is to get (sum, count), the mapper yields (value, 1)."
+)
+OTHER_KEYS = (
+    "It yields {} that it has not read. Let it yield what it has of a key under that key; another "
+    "key is for the mapper to choose, or for another step."
+)
+MORE_PAIRS = (
+    "Of {} it makes {}. It is there to send less: let it yield one pair for a key, or at "
+    "most what it read."
 )
 
 #: What JSON makes of a dictionary.

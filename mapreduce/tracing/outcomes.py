@@ -11,7 +11,7 @@ from itertools import chain
 from typing import Any
 
 from mapreduce.tracing.model import Failure, Trace
-from mapreduce.tracing.showing import text_of
+from mapreduce.tracing.showing import kind_of, text_of
 
 #: Relative and absolute difference of floats that are the same but for rounding.
 _TOLERANCE, _LEAST = 1e-9, 1e-12
@@ -163,6 +163,13 @@ def parsed(line: str) -> list[Any]:
         except (ValueError, RecursionError):
             parts.append(Bare(part))
     return parts
+
+
+def form_of(line: str) -> str:
+    """The types of a line's parts."""
+    kinds = " and ".join(map(kind_of, parsed(line))).replace("float | int", "int")
+    # One number may be 3 on one input, and 3.5 on another.
+    return re.sub(r"\b(int|float)\b", "number", kinds).replace(Bare.__name__, "bare text")
 
 
 def _sorted(item: Any) -> Any:

@@ -1,5 +1,6 @@
 """Remarks on a trace, which a teacher would make."""
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -148,8 +149,7 @@ def on_reduce(step: Step) -> Iterator[Note]:
 def advice(failure: Failure) -> str:
     """What to do about a failure of a well-known kind; else ""."""
     if failure.kind == "TimeLimitReached":
-        return (
-            "The place where it was is the last one of the traceback; without one, a method of "
-            "yours yields without end. --time-limit gives more seconds"
-        )
+        places = re.findall(r'File "(?:.*/)?(.+)", line (\d+)', failure.traceback)
+        look = f"It was stopped at {':'.join(places[-1])}" if places else "A method of yours yields"
+        return f"{look}: does a loop there never end? --time-limit gives more seconds"
     return ""

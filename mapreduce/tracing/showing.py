@@ -43,6 +43,16 @@ def kind_of(item: Any, depth: int = 2) -> str:
     return name
 
 
+def printf(line: str) -> str:
+    """A command of a shell that prints a line, with TABs, and all that is not shown, as escapes."""
+    escapes = {"\\": r"\\", "\t": r"\t", "%": "%%", "'": r"'\''"}
+    parts = []
+    for one in line.encode("latin-1").decode("utf-8", "surrogateescape"):
+        octal = "".join(f"\\{byte:03o}" for byte in one.encode("utf-8", "surrogateescape"))
+        parts.append(escapes.get(one, one if one.isprintable() else octal))
+    return f"printf '{''.join(parts)}\\n'"
+
+
 def text_of(raw: bytes | str) -> str:
     """Bytes of a line as text, without what a terminal would obey."""
     raw = raw.encode("latin-1") if isinstance(raw, str) else raw

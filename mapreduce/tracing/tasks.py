@@ -401,8 +401,9 @@ class TracedTask:
             )
         if len(into) >= MOST_RECORDS:
             raise TooMuchError(
-                f"the {self.task.kind} task yields more than {MOST_RECORDS:,} records, which is "
-                "more than is remembered here. Give less input: --lines N takes a sample"
+                f"the {self.task.kind} task yields more than {MOST_RECORDS:,} records, the last "
+                f"in line {line_of_yield()}, which is more than is remembered here. Does a loop "
+                f"there never end? If so many are meant, --lines N takes a sample of the input"
             )
         record = Record(key, value, line.decode("latin-1"), self._at, at=line_of_yield())
         if "reducer" in self._setup.parts and self.task.kind == "map":

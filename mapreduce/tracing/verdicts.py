@@ -1,5 +1,6 @@
 """What a check found, on a terminal: a line for each law, and the first broken one in full."""
 
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,9 +8,9 @@ from rich.console import Console
 from rich.padding import Padding
 
 from mapreduce.tracing import terminal
-from mapreduce.tracing.blocks import Section, Table, code, count, table
+from mapreduce.tracing.blocks import Block, Note, Section, Table, code, count, table
 from mapreduce.tracing.checking import Finding
-from mapreduce.tracing.showing import text_of
+from mapreduce.tracing.showing import printf
 from mapreduce.tracing.terminal import Text
 
 _MARKS = {
@@ -73,13 +74,15 @@ class View:
 def section(finding: Finding) -> Section:
     """A law in full: why it is one, what shows that it is broken, and how to mend the job."""
     law, difference = finding.law, finding.difference
-    blocks = [Table("", [], [[law.why]])]
+    blocks: list[Block] = [Table("", [], [[law.why]])]
     if len(finding.lines) == finding.of > _LINES:
         blocks.append(Table(f"Input: all {finding.of:,} lines", [], []))
     elif finding.lines:
         among = f", found among {finding.of:,}" if len(finding.lines) < finding.of else ""
-        lines = [text_of(line) or "(an empty line)" for line in finding.lines]
+        lines = [line or "(an empty line)" for line in finding.input]
         blocks.append(some(f"Input: {count(len(lines), 'line')}{among}", lines))
+        if len(lines) <= _LINES and any("\t" in line for line in finding.lines):
+            blocks.append(_commands(finding))
     if difference and not finding.variation:
         blocks.append(some("", difference.here))
     elif difference:
@@ -94,6 +97,18 @@ def section(finding: Finding) -> Section:
     is_broken = finding.state == "broken"
     text = f"This does not hold: {law.text[0].lower()}{law.text[1:]}" if is_broken else law.text
     return Section(law.name, law.name, text, blocks)
+
+
+def _commands(finding: Finding) -> Note:
+    """Commands that write the lines of input into files of other names than the input's."""
+    given = finding.files or [""] * len(finding.lines)
+    names = [shlex.quote(f"few-{name}") if name else "few.txt" for name in given]
+    commands = [
+        f"{printf(line)} {'>>' if name in names[:number] else '>'} {name}"
+        for number, (line, name) in enumerate(zip(finding.lines, names, strict=True))
+    ]
+    text = "TABs are shown as spaces here. This writes these lines with them"
+    return Note(text, code="\n".join(commands))
 
 
 def some(caption: str, lines: Sequence[str]) -> Table:
@@ -115,7 +130,7 @@ def as_json(findings: Sequence[Finding]) -> dict[str, Any]:
                 "mend": finding.law.mend,
                 "runs": [finding.reference, finding.variation],
                 "values": [*finding.values],
-                "input": [text_of(line) for line in finding.lines],
+                "input": finding.input,
                 "output": [finding.difference.here, finding.difference.there]
                 if finding.difference
                 else [],

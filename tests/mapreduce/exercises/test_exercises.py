@@ -1,6 +1,7 @@
 """Exercises tell right answers from wrong and lawless ones, and what is wrong with themselves."""
 
 import json
+import subprocess
 
 import pytest
 
@@ -8,8 +9,10 @@ from mapreduce.errors import DataError, GradreduceError, MissingInputError, Usag
 from mapreduce.exercises import answers
 from mapreduce.exercises.exercise import known, load
 from mapreduce.exercises.telling import beside, told
-from mapreduce.exercises.verdicts import verdict
+from mapreduce.exercises.verdicts import section, verdict
+from mapreduce.tracing.blocks import Note
 from mapreduce.tracing.outcomes import Outcome
+from mapreduce.tracing.showing import printf
 from programs import gradreduce, succeed
 from quick import first_of
 
@@ -204,6 +207,11 @@ def test_a_wrong_answer(mapper, reducer, said, tmp_path):
     found = solved(tmp_path, mapper, reducer, laws=("names",))
     assert (found[0].state, said in found[0].text) == ("broken", True), found[0].text
     assert verdict(found) == f"The answer is wrong: o{found[0].text[1:]}"
+    # TABs are shown as spaces: a command writes them.
+    (note,) = (block for block in section(found[0]).blocks if isinstance(block, Note))
+    subprocess.run(["sh", "-c", note.code], cwd=tmp_path, check=True)
+    written = (tmp_path / "few.txt").read_bytes().decode("latin-1")
+    assert written.splitlines() == found[0].lines
     assert "cost" not in states(found)
 
 
@@ -299,6 +307,12 @@ def test_lines_in_another_order_and_floats_that_differ(tolerance, ordered, own):
 )
 def test_a_difference_in_a_sentence(expected, found, said):
     assert said in told(Outcome(expected), Outcome(found), 1e-9)
+
+
+def test_any_line_as_a_command():
+    lines = ["Ü: it's 5 %\t\\n".encode().decode("latin-1"), "\x1b\xff\x00"]
+    printed = subprocess.check_output(["sh", "-c", "\n".join(map(printf, lines))])
+    assert printed.decode("latin-1") == "\n".join([*lines, ""])
 
 
 def test_a_key_stands_beside_itself():

@@ -235,6 +235,7 @@ def test_where_a_job_was_when_its_time_was_over(words):
     (shown,) = finding.difference.here
     assert 'taught.py"' in shown
     assert "apart.py" not in shown
+    assert finding.law.mend.startswith("It was stopped at taught.py:7")
     assert "--time-limit gives more" in finding.law.mend
 
 
@@ -272,6 +273,17 @@ class Shape(taught.Sums):
         for some, number in parts:
             total, count = total + some, count + number
         yield name, total / count
+
+
+class Renamed(taught.Sums):
+    def combiner(self, name, numbers):
+        yield "all", sum(numbers)
+
+
+class Doubled(taught.Sums):
+    def combiner(self, name, numbers):
+        for number in numbers:
+            yield from [(name, number)] * 2
 
 
 class First(taught.Count):
@@ -322,7 +334,15 @@ class InOrder(Largest):
 @pytest.mark.parametrize(
     ("job", "law", "state", "told", "mend"),
     [
-        (Shape, "combiner", "broken", "fails: TypeError: cannot unpack", "of the kind"),
+        (
+            Shape,
+            "combiner",
+            "broken",
+            "fails: TypeError: cannot unpack",
+            "It yields str and list[number], where it reads str and number. ",
+        ),
+        (Renamed, "combiner", "broken", "is different", "the key 'all' that it has not read"),
+        (Doubled, "combiner", "broken", "is different", "Of 1 pair it makes 2. "),
         (First, "sorting", "broken", "is different", "Let the key decide"),
         (Rank, "sorting", "broken", "is different", "leading zeros"),
         (Largest, "sorting", "warning", "texts of digits compared as numbers", "int(value)"),
