@@ -10,9 +10,9 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from mapreduce.tracing.model import Failure, Line, Method, Shown, Source, Step, 
 from mapreduce.tracing.outcomes import Outcome
 from mapreduce.tracing.sampling import File, divide, numbered, part_name, read_lines
 from mapreduce.tracing.showing import show
-from mapreduce.tracing.tasks import Pair, Sent, Setup, TracedTask, Variation, failure_of
+from mapreduce.tracing.tasks import Pair, Sent, TracedTask, Variation, failure_of
 
 #: Lines of input that are remembered, if the user does not say.
 LINES = 2000
@@ -45,20 +45,6 @@ MAPS = 3
 PARTS = ("mapper", "combiner", "reducer")
 
 
-@dataclass
-class _State:
-    """What a runner keeps from task to task, and from run to run: objects of lines, files of lines,
-    the plans of steps, tasks that were done, and which folders it has made.
-    """
-
-    objects: dict[bytes, Pair] = field(default_factory=dict)
-    files: dict[Any, list[File]] = field(default_factory=dict)
-    plans: dict[int, tuple[list[Method], dict[str, str]]] = field(default_factory=dict)
-    tasks: dict[Any, Task] = field(default_factory=dict)
-    steps_with_files: set[int] = field(default_factory=set)
-    folders: Iterator[int] = field(default_factory=itertools.count)
-
-
 class TracingRunner(ParallelMRJobRunner):
     """Prepares a job; :meth:`trace` runs it, as often as it is called."""
 
@@ -66,6 +52,17 @@ class TracingRunner(ParallelMRJobRunner):
     place = ""
     seconds = 10.0
     most_lines = LINES
+
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        #: What is kept from task to task, and from run to run: objects of lines, files of lines,
+        #: the plans of steps, tasks that were done, steps with files, and folders that were made.
+        self.objects: dict[bytes, Pair] = {}
+        self._written_files: dict[str, list[File]] = {}
+        self._plans: dict[int, tuple[list[Method], dict[str, str]]] = {}
+        self._tasks: dict[Any, Task] = {}
+        self._steps_with_files: set[int] = set()
+        self._folders = itertools.count()
 
     def _run(self) -> None:
         """Do nothing: a prepared runner is enough."""
@@ -154,7 +151,7 @@ class TracingRunner(ParallelMRJobRunner):
         folder, finds it. One that is compressed is the input's: nobody reads a part of it.
         """
         key = str([[(line.number, line.text) for line in chosen] for chosen in lines])
-        files = self._state.files.setdefault(key, [])
+        files = self._written_files.setdefault(key, [])
         if not files:
             folder = Path(tempfile.mkdtemp(prefix="lines-", dir=self._get_local_tmp_dir()))
             for number, ((path, size), chosen) in enumerate(zip(self.files, lines, strict=True)):
@@ -173,7 +170,7 @@ class TracingRunner(ParallelMRJobRunner):
 
     # Steps
 
-    def _new_job(self, mrc: str, number: int) -> Any:
+    def new_job(self, mrc: str, number: int) -> Any:
         """An instance of the job, as a task of a step has it."""
         kind: Any = self._mrjob_cls
         extra = [str(argument) for argument in self._mr_job_extra_args()]
@@ -181,18 +178,18 @@ class TracingRunner(ParallelMRJobRunner):
 
     def _new_step(self, number: int, how: Variation) -> Step:
         """A step without its tasks."""
-        if number not in self._state.plans:
+        if number not in self._plans:
             # A job may read its files when it is made.
             with contextlib.chdir(self._folder_of("mapper", number)):
-                job, found = self._new_job("mapper", number), self._get_step(number)
+                job, found = self.new_job("mapper", number), self._get_step(number)
             given = job, number, found
-            self._state.plans[number] = plans.methods_of(*given), plans.protocols_of(*given)
-        methods, protocols = self._state.plans[number]
+            self._plans[number] = plans.methods_of(*given), plans.protocols_of(*given)
+        methods, protocols = self._plans[number]
         return Step(
             number,
             methods,
             self._reducers(number, how),
-            plans.partitioner_name(self._partitioning(number, how)),
+            plans.partitioner_name(self.partitioning(number, how)),
             protocols,
         )
 
@@ -207,13 +204,14 @@ class TracingRunner(ParallelMRJobRunner):
 
     def takes_keys_together(self, number: int) -> bool:
         """Whether a step divides or sorts keys itself, or takes a batch of them at a time."""
-        found = self._partitioning(number, Variation())
+        found = self.partitioning(number, Variation())
         is_own = found.fields is not None and not self._sort_values
         is_batch = "batch" in self._get_step(number).get("reducer", {})
         is_batch = is_batch or is_overridden(self._mrjob_cls, "reducer")
         return is_batch or is_own or bool(found.order) or found.key_fields > 1
 
-    def _partitioning(self, number: int, how: Variation) -> Partitioning:
+    def partitioning(self, number: int, how: Variation) -> Partitioning:
+        """How a step divides its keys; into one partition without a reducer."""
         reducers = max(1, self._reducers(number, how))
         return self._divided(self._jobconf_for_step(number), reducers, lambda message: None)
 
@@ -243,18 +241,14 @@ class TracingRunner(ParallelMRJobRunner):
         """An object that the job reads or yields, in words."""
         return show(item)
 
-    def _task_setup(self, step: Step, how: Variation) -> Setup:
-        partitioning = self._partitioning(step.number, how)
-        return Setup(
-            step.number,
-            self._get_step(step.number).keys() & {*PARTS},
-            lambda part: self._new_job(part, step.number),
-            partitioning,
-            bool(self._sort_values) and not partitioning.order,
-            self.show,
-            None if how.wire else self._state.objects,
-            None if how.together else self.seconds,
-        )
+    def parts(self, number: int) -> Set[str]:
+        """Which of ``mapper``, ``combiner`` and ``reducer`` a step has."""
+        return self._get_step(number).keys() & {*PARTS}
+
+    @property
+    def sort_values(self) -> bool:
+        """Whether the job wants its values sorted."""
+        return bool(self._sort_values)
 
     def _trace_task(
         self, step: Step, how: Variation, task: Task, split: Split | None, received: Sequence[Sent]
@@ -271,10 +265,9 @@ class TracingRunner(ParallelMRJobRunner):
             seen = how.reducers, how.attempt, size
         texts = [(line.number, line.text) for line in task.lines] + [line for line, _ in received]
         key = number, task.number, split, seen, tuple(texts)
-        if key in self._state.tasks and not how.together:
-            step.failure = self._state.tasks[key].failure
-            return self._state.tasks[key]
-        setup = self._task_setup(step, how)
+        if key in self._tasks and not how.together:
+            step.failure = self._tasks[key].failure
+            return self._tasks[key]
         env = self._task_env(number, mrc, task.number, split)
         folder = self._folder_of(mrc, number)
         modules = [str(Path(path).absolute()) for path in self._opts["py_files"] or ()]
@@ -283,7 +276,7 @@ class TracingRunner(ParallelMRJobRunner):
             os.environ.update(env)
             os.chdir(folder)
             sys.path[:0] = [folder, *modules]
-            return TracedTask(setup, task, how, received).run()
+            return TracedTask(self, number, how, task, received).run()
 
         if how.together:
             work()
@@ -294,23 +287,19 @@ class TracingRunner(ParallelMRJobRunner):
                 task.printed = noted["printed"]
             except ProcessLost as error:
                 task.failure = Failure(task.kind, "ProcessLost", str(error))
-            self._state.tasks[key] = task
+            self._tasks[key] = task
         if task.failure:
             task.failure.what = f"{task.kind} task {task.number} of step {number + 1}"
             step.failure = task.failure
         return task
 
-    @cached_property
-    def _state(self) -> "_State":
-        return _State()
-
     def _folder_of(self, mrc: str, number: int) -> str:
         """A new working folder, with the files that the job brings."""
-        if number not in self._state.steps_with_files:
+        if number not in self._steps_with_files:
             self._create_dist_cache_dir(number)
-            self._state.steps_with_files.add(number)
+            self._steps_with_files.add(number)
         # Different in each process.
-        unique = os.getpid() * 100_000 + next(self._state.folders)
+        unique = os.getpid() * 100_000 + next(self._folders)
         self.fs.mkdir(self._task_dir(mrc, number, unique))
         return str(self._setup_working_dir(mrc, number, unique))
 

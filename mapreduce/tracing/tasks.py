@@ -10,7 +10,7 @@ import json
 import math
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
@@ -25,7 +25,7 @@ from mapreduce.job.tracebacks import is_users, shown, user_frames
 from mapreduce.job.tracebacks import text_of as message_of
 from mapreduce.runners.parallel.commands import block_of
 from mapreduce.runners.parallel.comparator import order_of_keys
-from mapreduce.runners.parallel.partition import Partitioning, partitioner
+from mapreduce.runners.parallel.partition import partitioner
 from mapreduce.runners.parallel.shuffle import key_of
 from mapreduce.tracing.apart import TimeLimitReached, time_limit
 from mapreduce.tracing.keeping import EVERY_STEP, FRESH, REVERSED, Keeper, fresh_jobs
@@ -103,52 +103,40 @@ class Variation:
         return self.alone[1] if self.alone and is_meant else ""
 
 
-@dataclass(frozen=True)
-class Setup:
-    """The description of a step for its tasks.
-
-    ``parts``: ``mapper``, ``combiner`` and ``reducer``, as far as the step has them.
-    ``new_job``: Makes the job for one of these.
-    ``partitioning``: One partition without a reducer.
-    ``show``: Makes a :class:`Shown` of an object.
-    ``objects``: The objects of each line, if they are to be passed on as they are.
-    ``seconds``: Time limit of the task.
-    """
-
-    number: int
-    parts: Set[str]
-    new_job: Callable[[str], Any]
-    partitioning: Partitioning
-    sort_values: bool
-    show: Callable[[Any], Shown]
-    objects: dict[bytes, Pair] | None = None
-    seconds: float | None = None
-
-
 class TooMuchError(GradreduceError):
     """A task yields more than can be remembered."""
 
 
 class TracedTask:
-    """Does a task, and fills its trace; ``received`` is the input of a reduce task."""
+    """Does a task of a step of a :class:`~mapreduce.tracing.engine.TracingRunner`'s job.
+
+    It fills the trace of the task; ``received`` is the input of a reduce task.
+    """
 
     def __init__(
-        self, setup: Setup, task: Task, how: Variation, received: Sequence[Sent] = ()
+        self, runner: Any, number: int, how: Variation, task: Task, received: Sequence[Sent] = ()
     ) -> None:
         self.task = task
-        self._setup = setup
-        self._how = how
-        self._received = received
-        self._partition = partitioner(setup.partitioning)
-        self._show = setup.show
+        self._runner, self._number, self._how, self._received = runner, number, how, received
+        self._step_parts = runner.parts(number)
+        self._partitioning = runner.partitioning(number, how)
+        self._partition = partitioner(self._partitioning)
+        self._sorts_values = runner.sort_values and not self._partitioning.order
+        #: The objects of each line, if they are to be passed on as they are.
+        self._objects: dict[bytes, Pair] | None = None if how.wire else runner.objects
+        self._show = runner.show
         #: Number of the record or group that is being worked on, and its words.
         self._at = FROM_INIT
         self._where = ""
 
+    def _new_job(self, mrc: str) -> Any:
+        return self._runner.new_job(mrc, self._number)
+
     def run(self) -> Task:
         """Do the task; a failure is noted in its trace."""
         try:
-            with time_limit(self._setup.seconds):
+            # With others in one process, there is one limit for all.
+            with time_limit(None if self._how.together else self._runner.seconds):
                 self.work()
         except BaseException as error:  # also SystemExit: it ends the task
             explain(error)
@@ -166,19 +154,18 @@ class TracedTask:
     # Map
 
     def _map(self) -> None:
-        setup = self._setup
         lines = [line.text.encode("latin-1") for line in self.task.lines]
-        if "mapper" not in setup.parts:
-            read, _ = setup.new_job("reducer").pick_protocols(setup.number, "reducer")
+        if "mapper" not in self._step_parts:
+            read, _ = self._new_job("reducer").pick_protocols(self._number, "reducer")
             for self._at, line in enumerate(lines):
                 self._append(*self._as_read(read, line), line, self.task.outputs)
             return
-        job = setup.new_job("mapper")
-        read, write = job.pick_protocols(setup.number, "mapper")
-        has_batches = getattr(job._get_step(setup.number, object), "mapper_batch", None)
+        job = self._new_job("mapper")
+        read, write = job.pick_protocols(self._number, "mapper")
+        has_batches = getattr(job._get_step(self._number, object), "mapper_batch", None)
         pairs = self._batches(job, lines) if has_batches else self._records(read, lines)
-        self._take(mapped(job, setup.number, self._given(pairs)), write, self.task.outputs)
-        if "combiner" in setup.parts and "reducer" in setup.parts:
+        self._take(mapped(job, self._number, self._given(pairs)), write, self.task.outputs)
+        if "combiner" in self._step_parts and "reducer" in self._step_parts:
             self._combine(write)
 
     def _as_read(self, read: Any, line: bytes) -> tuple[Shown, Shown]:
@@ -204,19 +191,19 @@ class TracedTask:
     def _batches(self, job: Any, lines: list[bytes]) -> Iterator[Pair]:
         size = self._how.batch_bytes or job.BATCH_BYTES
         blocks = blocks_of((line + b"\n" for line in lines), size)
-        for key, batch in read_batches(job, blocks, self._setup.number):
+        for key, batch in read_batches(job, blocks, self._number):
             self._at = FROM_ALL
             self._where = f"a batch of {len(batch)} {'bytes' if key is None else f'rows of {key}'}"
             yield key, batch
 
     def _combine(self, write: Any) -> None:
-        setup, combined = self._setup, self.task.outputs
+        combined = self.task.outputs
         for number in range(self._how.passes):
             lines = [record.line.encode("latin-1") for record in combined]
             combined = []
             for part in self._parts(lines) if number == 0 else [lines]:
-                job = setup.new_job("combiner")
-                read, _ = job.pick_protocols(setup.number, "combiner")
+                job = self._new_job("combiner")
+                read, _ = job.pick_protocols(self._number, "combiner")
                 groups = self._gather((line, self.task.number) for line in part)
                 self._take(self._apply(job, "combiner", groups, read), write, combined)
             self.task.combined = combined
@@ -226,7 +213,7 @@ class TracedTask:
         parts: list[list[bytes]] = [[] for _ in range(self._how.spills)]
         seen: Counter[bytes] = Counter()
         for line in lines:
-            key = key_of(line, self._setup.partitioning.key_fields)
+            key = key_of(line, self._partitioning.key_fields)
             # The number of the part is the largest n with n (n + 1) / 2 lines before it.
             place = (math.isqrt(8 * seen[key] + 1) - 1) // 2
             parts[min(place, len(parts) - 1)].append(line)
@@ -236,11 +223,11 @@ class TracedTask:
     # Reduce
 
     def _reduce(self) -> None:
-        setup, task = self._setup, self.task
+        task = self.task
         groups = self._gather(self._received)
-        job = setup.new_job("reducer")
-        read, write = job.pick_protocols(setup.number, "reducer")
-        if not getattr(job._get_step(setup.number, object), "reducer_batch", None):
+        job = self._new_job("reducer")
+        read, write = job.pick_protocols(self._number, "reducer")
+        if not getattr(job._get_step(self._number, object), "reducer_batch", None):
             self._take(self._apply(job, "reducer", groups, read), write, task.outputs)
             if self._how.alone:
                 task.outputs.sort(key=self._place)
@@ -248,11 +235,11 @@ class TracedTask:
         for raw, values in groups:
             self._note_group(raw, self._read_all(read, values), values)
         lines = [line for _, values in groups for line, _ in values]
-        is_plain = not setup.partitioning.order and setup.partitioning.key_fields == 1
-        order = ("lines" if setup.sort_values else "keys") if is_plain else None
+        is_plain = not self._partitioning.order and self._partitioning.key_fields == 1
+        order = ("lines" if self._sorts_values else "keys") if is_plain else None
         batches = [decode_lines(read, block_of(lines), order)] if lines else []
         self._where = f"a batch of {len(groups)} keys"
-        self._take(reduce_batches(job, batches, setup.number), write, task.outputs)
+        self._take(reduce_batches(job, batches, self._number), write, task.outputs)
         # A batch does not say which key an output is of; one with the same key will be it.
         numbers = {group.raw: number for number, group in enumerate(task.groups)}
         for record in task.outputs:
@@ -261,11 +248,11 @@ class TracedTask:
     def _gather(self, sent: Iterable[Sent]) -> list[Gathered]:
         """Groups of equal raw keys, in order, with their values in the order asked for."""
         groups: dict[bytes, list[Sent]] = {}
-        fields = self._setup.partitioning.key_fields
+        fields = self._partitioning.key_fields
         for one in sent:
             groups.setdefault(key_of(one[0], fields), []).append(one)
         for key, values in groups.items():
-            if self._setup.sort_values:
+            if self._sorts_values:
                 values.sort(key=itemgetter(0))
                 if self._how.order == "numbers":
                     values.sort(key=lambda one: _natural(one[0].partition(b"\t")[2]))
@@ -277,13 +264,13 @@ class TracedTask:
                 # A seed of text is hashed by SHA-512, the same in every process.
                 random.Random(f"{self._how.seed} {key!r}").shuffle(values)
         keys = sorted(groups)
-        if order := order_of_keys(self._setup.partitioning):
+        if order := order_of_keys(self._partitioning):
             keys.sort(key=order)
         elif self._how.keys == "numbers":
             with contextlib.suppress(ValueError):
                 # If all are numbers.
                 keys.sort(key=lambda key: float(key.strip(b'"')))
-        elif self.task.kind == "reduce" and self._how.apart(self._setup.number) == REVERSED:
+        elif self.task.kind == "reduce" and self._how.apart(self._number) == REVERSED:
             keys.reverse()
         return [(key, groups[key]) for key in keys]
 
@@ -293,27 +280,27 @@ class TracedTask:
         if is_overridden(type(job), mrc):
             function = job.combine_pairs if mrc == "combiner" else job.reduce_pairs
             pairs = self._all_pairs(groups, read, is_noted)
-            return function(self._given(pairs), self._setup.number)  # type: ignore[no-any-return]
+            return function(self._given(pairs), self._number)  # type: ignore[no-any-return]
         decoded = self._decoded(groups, read, is_noted)
-        apart = self._how.apart(self._setup.number) if mrc == "reducer" else ""
+        apart = self._how.apart(self._number) if mrc == "reducer" else ""
         if apart == FRESH:
             return self._one_by_one(decoded)
         if apart and apart != REVERSED:
-            method = job._get_step(self._setup.number, object)["reducer"]
+            method = job._get_step(self._number, object)["reducer"]
             keeper = Keeper(job, method, apart)
             self.task.kept, decoded = keeper.found, keeper.watch(decoded)
-        return call(job, mrc, self._setup.number, self._given(decoded))
+        return call(job, mrc, self._number, self._given(decoded))
 
     def _place(self, record: Record) -> float:
         """Where an output is among the others if keys come as always, as the next step reads it."""
         if record.source < 0:
             return math.inf if record.source == FROM_FINAL else -math.inf
-        is_reversed = self._how.apart(self._setup.number) == REVERSED
+        is_reversed = self._how.apart(self._number) == REVERSED
         return -record.source if is_reversed else record.source
 
     def _one_by_one(self, groups: Iterable[Pair]) -> Iterator[Pair]:
         """What reducers yield of which each knows one key only."""
-        jobs = fresh_jobs(self._setup.new_job)
+        jobs = fresh_jobs(self._new_job)
 
         def only(group: Pair) -> Iterator[Pair]:
             self._at = at
@@ -321,7 +308,7 @@ class TracedTask:
 
         for group in groups:
             at, self._at = self._at, FROM_INIT
-            yield from call(next(jobs), "reducer", self._setup.number, self._given(only(group)))
+            yield from call(next(jobs), "reducer", self._number, self._given(only(group)))
 
     def _all_pairs(self, groups: list[Gathered], read: Any, is_noted: bool) -> Iterator[Pair]:
         for self._at, (raw, values) in enumerate(groups):
@@ -362,8 +349,8 @@ class TracedTask:
         return [self._read(read, line) for line, _ in values]
 
     def _read(self, read: Any, line: bytes) -> Pair:
-        if self._setup.objects and line in self._setup.objects:
-            return copy.deepcopy(self._setup.objects[line])
+        if self._objects and line in self._objects:
+            return copy.deepcopy(self._objects[line])
         where, self._where = self._where, f"the record {text_of(line[:200])!r:.200}"
         key, value = read(line.rstrip(b"\r\n"))
         self._where = where
@@ -388,9 +375,9 @@ class TracedTask:
             self._where = where
 
     def _note_output(self, key: Any, value: Any, line: bytes, into: list[Record]) -> None:
-        if self._setup.objects is not None:
+        if self._objects is not None:
             # As they are now: a mapper may go on with its own.
-            self._setup.objects[line] = copy.deepcopy((key, value))
+            self._objects[line] = copy.deepcopy((key, value))
         self._append(self._show(key), self._show(value), line, into)
 
     def _append(self, key: Shown, value: Shown, line: bytes, into: list[Record]) -> None:
@@ -406,8 +393,8 @@ class TracedTask:
                 f"there never end? If so many are meant, --lines N takes a sample of the input"
             )
         record = Record(key, value, line.decode("latin-1"), self._at, at=line_of_yield())
-        if "reducer" in self._setup.parts and self.task.kind == "map":
-            record.part = self._partition(key_of(line, self._setup.partitioning.key_fields))
+        if "reducer" in self._step_parts and self.task.kind == "map":
+            record.part = self._partition(key_of(line, self._partitioning.key_fields))
         into.append(record)
 
 

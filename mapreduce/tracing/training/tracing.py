@@ -118,7 +118,7 @@ class _RoundRunner(TracingRunner):
     def _trace_task(
         self, step: Step, how: Variation, task: Task, split: Split | None, received: Sequence[Sent]
     ) -> Task:
-        traced = TracedTask(self._task_setup(step, how), task, how, received)
+        traced = TracedTask(self, step.number, how, task, received)
         traced.work()
         return traced.task
 
