@@ -19,14 +19,11 @@ from mapreduce.tracing.apart import ProcessLost
 from mapreduce.tracing.checking import Checker, Finding, Item
 from mapreduce.tracing.engine import tracing
 from mapreduce.tracing.laws import COMBINED, LAWS, REFERENCE, Law
-from mapreduce.tracing.model import Line, Trace
+from mapreduce.tracing.model import Line, Lines, Trace
 from mapreduce.tracing.outcomes import Degree, Difference, Outcome, agree, compare
 from mapreduce.tracing.remarks import advice
 from mapreduce.tracing.sampling import numbered
 from mapreduce.tracing.shrinking import shrink
-
-#: Lines of each input file.
-Lines = list[list[Line]]
 
 ANSWER = Law(
     "answer",

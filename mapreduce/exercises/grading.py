@@ -25,9 +25,9 @@ from mapreduce.exercises.answers import Answers, answers_of, named_cases, questi
 from mapreduce.exercises.exercise import FOLDER, Exercise
 from mapreduce.exercises.grades import Grade, graded
 from mapreduce.exercises.jail import Jail, Limits
-from mapreduce.exercises.served import Lines, Lost, Remote
+from mapreduce.exercises.served import Lost, Remote
 from mapreduce.tracing.checking import Finding
-from mapreduce.tracing.model import Trace
+from mapreduce.tracing.model import Lines, Trace
 from mapreduce.tracing.tasks import Variation
 
 #: Runs that make a counter-example small.

@@ -22,7 +22,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any, NoReturn
 
-from mapreduce.errors import GradreduceError
 from mapreduce.support import parents
 
 #: Of unshare(2): mounts, host name, messages, user, processes, network.
@@ -43,10 +42,6 @@ _REFUSED = 92
 
 #: Seconds between two looks at the processes.
 _LOOK = 0.05
-
-
-class NoJail(GradreduceError):
-    """This machine gives no namespaces."""
 
 
 @dataclass(frozen=True)
@@ -123,8 +118,7 @@ def main() -> NoReturn:
     try:
         _unshare()
     except (OSError, AttributeError) as error:
-        print(f"this machine gives no namespaces: {error}", file=sys.stderr)
-        os._exit(_REFUSED)
+        _refuse(f"this machine gives no namespaces: {error}")
     ours = os.getpid()
     first = os.fork()
     if not first:
@@ -133,11 +127,15 @@ def main() -> NoReturn:
             parents.end_with(0)
             _furnish(jail)
         except OSError as error:
-            print(f"this machine gives no namespaces: {error} (in {ours})", file=sys.stderr)
-            os._exit(_REFUSED)
+            _refuse(f"this machine gives no namespaces: {error} (in {ours})")
         _watch(jail, program)
     status = os.waitpid(first, 0)[1]
     os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+
+
+def _refuse(reason: str) -> NoReturn:
+    print(reason, file=sys.stderr, flush=True)
+    os._exit(_REFUSED)
 
 
 # Namespaces
@@ -175,8 +173,7 @@ def _unshare() -> None:
             for name, lines in maps.items():
                 (folder / name).write_text(lines)
         except OSError as error:
-            print(f"this machine gives no namespaces: {error}", file=sys.stderr)
-            os._exit(_REFUSED)
+            _refuse(f"this machine gives no namespaces: {error}")
         os._exit(0)
     try:
         _done(_libc().unshare(_NAMESPACES), "unshare")
@@ -325,8 +322,7 @@ def _run(jail: Jail, program: list[str], folder: str) -> NoReturn:
             signal.signal(number, signal.SIG_DFL)
         os.execve(program[0], program, _environment(folder))  # noqa: S606
     except OSError as error:
-        print(f"cannot start {program[0]}: {error}", file=sys.stderr)
-        os._exit(_REFUSED)
+        _refuse(f"cannot start {program[0]}: {error}")
 
 
 def _environment(folder: str) -> dict[str, str]:

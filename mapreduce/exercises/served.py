@@ -20,15 +20,12 @@ from mapreduce.exercises.jail import TOO_MANY
 from mapreduce.tracing.checking import Checker, Finding
 from mapreduce.tracing.engine import tracing
 from mapreduce.tracing.laws import LAWS, OUTPUT, RUNS, Law
-from mapreduce.tracing.model import Line, Trace
+from mapreduce.tracing.model import Line, Lines, Trace
 from mapreduce.tracing.outcomes import Degree, Outcome
 from mapreduce.tracing.tasks import Variation
 
 #: Bytes of an answer, and lines of an input.
 MOST, _LINES = 32 << 20, 100_000
-
-#: Lines of each input file.
-Lines = list[list[Line]]
 
 _STATES = ("obeyed", "broken", "warning", "skipped")
 

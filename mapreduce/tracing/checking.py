@@ -24,7 +24,7 @@ from mapreduce.tracing.blocks import count
 from mapreduce.tracing.engine import TracingRunner, tracing
 from mapreduce.tracing.keeping import EVERY_STEP, WATCHED
 from mapreduce.tracing.laws import COMBINED, FOLLOWING, LAWS, REFERENCE, RUNS, Law
-from mapreduce.tracing.model import Line, Record, Step, Trace
+from mapreduce.tracing.model import Line, Lines, Record, Step, Trace
 from mapreduce.tracing.outcomes import WORDS, Degree, Difference, Outcome, compare
 from mapreduce.tracing.remarks import advice
 from mapreduce.tracing.showing import text_of
@@ -104,7 +104,7 @@ class Checker:
         arguments: Sequence[str],
         tries: int,
         limit: float = LIMIT,
-        lines: list[list[Line]] | None = None,
+        lines: Lines | None = None,
     ) -> None:
         self._runner = runner
         self._target = target
@@ -184,13 +184,10 @@ class Checker:
         return self._known[how]
 
     def _trace_on(self, items: list[Item], how: Variation) -> Trace:
-        lines: list[list[Line]] = [[] for _ in self._lines]
+        lines: Lines = [[] for _ in self._lines]
         for number, line in items:
             lines[number].append(line)
         return self._runner.trace(how, lines)
-
-    def _run_on(self, items: list[Item], how: Variation) -> Outcome:
-        return Outcome.of(self._trace_on(items, how))
 
     def _reference_failure(self) -> Finding | None:
         """The finding for a job that does not run at all, perhaps because it breaks a law."""
@@ -207,7 +204,9 @@ class Checker:
                         what = found.failure.what
                         text = f"{tested.text} As usual, the {what} fails: {found.error}."
                         return replace(tested, text=text)
-        items = self._smallest(lambda items: self._run_on(items, REFERENCE).error == found.error)
+        items = self._smallest(
+            lambda items: Outcome.of(self._trace_on(items, REFERENCE)).error == found.error
+        )
         failure = found.failure
         where = f", working on {failure.where}" if failure.where else ""
         mend = advice(failure)
@@ -253,7 +252,7 @@ class Checker:
 
         items = self._items if how.attempt else self._smallest(shows, self._behind(law, how))
         traces = self._trace_on(items, law.reference), self._trace_on(items, how)
-        finding = self._differs(law, degree, name, _compared(*traces, how), items)
+        finding = self._differs(law, name, _compared(*traces, how), items)
         if how.alone:
             finding = self._blamed(finding, traces[0], items, how.alone[0])
         elif law.name != "iteration":
@@ -296,21 +295,14 @@ class Checker:
         difference = compare(*(_run_seeded(seed, *given) for seed in "12"))
         if difference.degree <= law.silent:
             return Finding(law, "obeyed", "2 processes agree.")
-        return self._differs(law, difference.degree, "PYTHONHASHSEED=2", difference, self._items)
+        return self._differs(law, "PYTHONHASHSEED=2", difference, self._items)
 
-    def _differs(
-        self,
-        law: Law,
-        degree: Degree,
-        name: str,
-        difference: Difference,
-        items: list[Item],
-    ) -> Finding:
+    def _differs(self, law: Law, name: str, found: Difference, items: list[Item]) -> Finding:
         """What was found where two runs differ; ``name`` is what the second one is called."""
-        state = "broken" if degree > law.harmless else "warning"
-        text = f"With {name} {WORDS[degree]}."
+        state = "broken" if found.degree > law.harmless else "warning"
+        text = f"With {name} {WORDS[found.degree]}."
         lines, total = _texts(items), len(self._items)
-        return Finding(law, state, text, law.reference_name, name, difference, lines, total)
+        return Finding(law, state, text, law.reference_name, name, found, lines, total)
 
     def _test_types(self, law: Law) -> Finding:
         found, trace = self._test(law), self._trace(REFERENCE)

@@ -29,7 +29,7 @@ from mapreduce.runners.parallel.records import Split, is_compressed
 from mapreduce.runners.parallel.runner import ParallelMRJobRunner
 from mapreduce.tracing import plans
 from mapreduce.tracing.apart import ProcessLost, run_apart, time_limit
-from mapreduce.tracing.model import Failure, Line, Method, Shown, Source, Step, Task, Trace
+from mapreduce.tracing.model import Failure, Lines, Method, Shown, Source, Step, Task, Trace
 from mapreduce.tracing.outcomes import Outcome
 from mapreduce.tracing.sampling import File, divide, numbered, part_name, read_lines
 from mapreduce.tracing.showing import show
@@ -90,11 +90,11 @@ class TracingRunner(ParallelMRJobRunner):
         return self._inputs(0)
 
     @cached_property
-    def input(self) -> tuple[list[Source], list[list[Line]]]:
+    def input(self) -> tuple[list[Source], Lines]:
         """The input's files, and the lines of each that are taken."""
         return read_lines(self.files, self.most_lines)
 
-    def trace(self, how: Variation, lines: list[list[Line]] | None = None) -> Trace:
+    def trace(self, how: Variation, lines: Lines | None = None) -> Trace:
         """Run the job on some lines of each input file; a failure is part of the trace."""
         if not how.together:
             return self.trace_here(how, lines)
@@ -111,7 +111,7 @@ class TracingRunner(ParallelMRJobRunner):
             trace.failure = failure_of(error, "the job")
             return trace
 
-    def outcomes(self, how: Variation, inputs: Sequence[list[list[Line]]]) -> list[Outcome]:
+    def outcomes(self, how: Variation, inputs: Sequence[Lines]) -> list[Outcome]:
         """The outcomes for some inputs, in one process for all of them. Raises ProcessLost."""
 
         def work() -> list[Outcome]:
@@ -126,7 +126,7 @@ class TracingRunner(ParallelMRJobRunner):
             text = f"{text} One job of those that its run_job starts is shown.".strip()
         return Trace(kind.__name__, "", text)
 
-    def trace_here(self, how: Variation, lines: list[list[Line]] | None = None) -> Trace:
+    def trace_here(self, how: Variation, lines: Lines | None = None) -> Trace:
         """As :meth:`trace`, without a process for all tasks."""
         trace = self._new_trace()
         trace.sources, taken = self.input
@@ -144,7 +144,7 @@ class TracingRunner(ParallelMRJobRunner):
             files, lines = _parts(step)
         return trace
 
-    def _written(self, lines: list[list[Line]]) -> tuple[list[File], list[list[Line]]]:
+    def _written(self, lines: Lines) -> tuple[list[File], Lines]:
         """Files of their own for some of the input's lines: a job may look at its files.
 
         Their paths end as the input's do: a job that asks for the name of its file, or of the
@@ -215,9 +215,7 @@ class TracingRunner(ParallelMRJobRunner):
         reducers = max(1, self._reducers(number, how))
         return self._divided(self._jobconf_for_step(number), reducers, lambda message: None)
 
-    def _trace_step(
-        self, step: Step, how: Variation, files: list[File], lines: list[list[Line]]
-    ) -> None:
+    def _trace_step(self, step: Step, how: Variation, files: list[File], lines: Lines) -> None:
         """Run the map tasks, divide what they send, and run the reduce tasks."""
         conf = self._jobconf_for_step(step.number)
         maps = how.maps or jobconf_number(conf, "mapreduce.job.maps", "mapred.map.tasks") or MAPS
@@ -243,7 +241,7 @@ class TracingRunner(ParallelMRJobRunner):
 
     def parts(self, number: int) -> Set[str]:
         """Which of ``mapper``, ``combiner`` and ``reducer`` a step has."""
-        return self._get_step(number).keys() & {*PARTS}
+        return {part for part in PARTS if part in self._get_step(number)}
 
     @property
     def sort_values(self) -> bool:
@@ -345,7 +343,7 @@ def drives_jobs(job_class: type[MRJob]) -> bool:
     return job_class.run_job is not MRJob.run_job
 
 
-def _parts(step: Step) -> tuple[list[File], list[list[Line]]]:
+def _parts(step: Step) -> tuple[list[File], Lines]:
     """A step's output, as the files that the next one reads."""
     tasks = [task for task in step.last if task.sent] or step.last[:1]
     parts = [numbered((record.line for record in task.sent), itertools.count(1)) for task in tasks]

@@ -5,12 +5,19 @@ Bytes are held as latin-1 text.
 """
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
-#: Sources of an output that is not from a record: from the task's init or final method.
-FROM_INIT, FROM_FINAL = -1, -2
+#: Lines of each file of an input.
+Lines = list[list["Line"]]
 
-#: From somewhere: of a batch it is not known which record an output is from.
-FROM_ALL = -3
+
+class From(IntEnum):
+    """Sources of an output that is not from a record: a task's init or final method, or a batch.
+
+    Of a batch it is not known which record an output is from.
+    """
+
+    INIT, FINAL, ALL = -1, -2, -3
 
 
 @dataclass
@@ -26,8 +33,7 @@ class Record:
     """A pair as the method yielded or read it, and its line on the wire.
 
     ``line``: Without its line feed.
-    ``source``: Number of the record or of the group that it comes from, or one of the constants
-      above.
+    ``source``: Number of the record or of the group that it comes from, or a :class:`From`.
     ``part``: The reducer that it goes to; -1 if there is none.
     ``at``: The line of the job that yielded it; 0 if that is not known.
     ``size``: Bytes of the line, with its line feed.
@@ -36,7 +42,7 @@ class Record:
     key: Shown
     value: Shown
     line: str
-    source: int = FROM_ALL
+    source: int = From.ALL
     part: int = -1
     at: int = 0
     size: int = field(init=False)

@@ -28,6 +28,9 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 #: Characters of data that stay on one line.
 _SHORT = 14
 
+#: The head of a column without one, for those who hear it.
+_UNNAMED = '<span class="vh">kind</span>'
+
 _TONES = {"tip": "Note", "warning": "Mind", "error": "Error"}
 
 
@@ -216,7 +219,7 @@ def _block(block: Block) -> str:
 def _table(table: Table) -> str:
     head = "".join(
         f'<th scope="col"{_classes("n" if index in table.numeric else "")}>'
-        f"{escape(text) or _hidden('kind')}</th>"
+        f"{escape(text) or _UNNAMED}</th>"
         for index, text in enumerate(table.head)
     )
     head = head and f"<thead><tr>{head}</tr></thead>"
@@ -261,10 +264,6 @@ def _code(text: str) -> str:
     # What is short is not broken, however narrow the screen is.
     names = "p w" if len(text) <= _SHORT else "p"
     return f'<code class="{names}">{escape(text)}</code>'
-
-
-def _hidden(text: str) -> str:
-    return f'<span class="vh">{escape(text)}</span>'
 
 
 def _note(note: Note) -> str:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from mapreduce.tracing import summary
 from mapreduce.tracing.blocks import Note
-from mapreduce.tracing.model import FROM_FINAL, Failure, Group, Record, Step, Task
+from mapreduce.tracing.model import Failure, From, Group, Record, Step, Task
 
 #: Records and keys from which their number says something.
 _LEAST, KEYS = 20, 20
@@ -21,7 +21,7 @@ _SAVED = 0.7
 
 def on_map(step: Step) -> Iterator[Note]:
     """What mappers did."""
-    late = any(one.source == FROM_FINAL for task in step.maps for one in task.outputs)
+    late = any(one.source == From.FINAL for task in step.maps for one in task.outputs)
     if late and step.reducers:
         yield Note(
             "The mappers remember, and yield after their last line: in-mapper combining. There is "

@@ -6,7 +6,7 @@ from itertools import count, islice
 from pathlib import Path
 
 from mapreduce.runners.parallel.records import Split, SplitReader, is_compressed, splits
-from mapreduce.tracing.model import Line, Source
+from mapreduce.tracing.model import Line, Lines, Source
 
 #: A path, and its bytes.
 File = tuple[str, int]
@@ -18,7 +18,7 @@ _SEED = 0
 _LONGEST = 1 << 20
 
 
-def read_lines(files: Sequence[File], most: int) -> tuple[list[Source], list[list[Line]]]:
+def read_lines(files: Sequence[File], most: int) -> tuple[list[Source], Lines]:
     """The lines of some files, or a sample if they are more than ``most`` together.
 
     Each file, given by its path and its bytes, has a share of the lines by its size.

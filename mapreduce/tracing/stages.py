@@ -20,16 +20,7 @@ from mapreduce.tracing.blocks import (
     table,
     values_of,
 )
-from mapreduce.tracing.model import (
-    FROM_ALL,
-    FROM_FINAL,
-    FROM_INIT,
-    Group,
-    Record,
-    Shown,
-    Step,
-    Task,
-)
+from mapreduce.tracing.model import From, Group, Record, Shown, Step, Task
 from mapreduce.tracing.showing import text_of
 
 #: What is shown of more: lines of a task, pairs of a line, keys, values of a key.
@@ -48,7 +39,7 @@ def task_table(task: Task) -> Table:
         by_source.setdefault(record.source, []).append(record)
     given = _lines(task) if is_map else _keys(task)
     total = len(task.lines if is_map else task.groups)
-    whole = FROM_ALL in by_source
+    whole = From.ALL in by_source
 
     lines: list[list[int]] = []
 
@@ -64,7 +55,7 @@ def task_table(task: Task) -> Table:
     rows: list[list[Any]] = []
     if not total and not task.outputs:
         add("–", Cell("", note=nothing), "")
-    apart(f"before the first {word}", FROM_INIT)
+    apart(f"before the first {word}", From.INIT)
     for index, cells in enumerate(given):
         made = by_source.get(index, [])
         add(*cells, "" if whole and not made else pairs(made, PAIRS), made=made)
@@ -73,8 +64,8 @@ def task_table(task: Task) -> Table:
         note = "" if whole else count(len(made), "pair")
         more = f"{count(total - LINES, word)} more"
         add("…", Cell("", note=more), Cell("", note=note), made=made)
-    apart(f"all {word}s together, as a batch", FROM_ALL)
-    apart(f"after the last {word}, by {method}_final", FROM_FINAL)
+    apart(f"all {word}s together, as a batch", From.ALL)
+    apart(f"after the last {word}, by {method}_final", From.FINAL)
     place = f", {Path(task.path).name}" if task.path else ""
     caption = f"{task.kind} task {task.number}{place}{_types(task)}"
     return Table(caption, [word, f"the {method} gets", "it yields"], rows, lines=lines)

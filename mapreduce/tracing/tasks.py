@@ -29,16 +29,7 @@ from mapreduce.runners.parallel.partition import partitioner
 from mapreduce.runners.parallel.shuffle import key_of
 from mapreduce.tracing.apart import TimeLimitReached, time_limit
 from mapreduce.tracing.keeping import EVERY_STEP, FRESH, REVERSED, Keeper, fresh_jobs
-from mapreduce.tracing.model import (
-    FROM_ALL,
-    FROM_FINAL,
-    FROM_INIT,
-    Failure,
-    Group,
-    Record,
-    Shown,
-    Task,
-)
+from mapreduce.tracing.model import Failure, From, Group, Record, Shown, Task
 from mapreduce.tracing.showing import text_of
 from mapreduce.tracing.summary import raw_key
 from mapreduce.tracing.values import Values, numerals
@@ -126,7 +117,7 @@ class TracedTask:
         self._objects: dict[bytes, Pair] | None = None if how.wire else runner.objects
         self._show = runner.show
         #: Number of the record or group that is being worked on, and its words.
-        self._at = FROM_INIT
+        self._at: int = From.INIT
         self._where = ""
 
     def _new_job(self, mrc: str) -> Any:
@@ -181,7 +172,7 @@ class TracedTask:
     def _given(self, items: Iterable[Pair]) -> Iterator[Pair]:
         """What a method reads; what it yields after that is from its end."""
         yield from items
-        self._at, self._where = FROM_FINAL, ""
+        self._at, self._where = From.FINAL, ""
 
     def _records(self, read: Any, lines: list[bytes]) -> Iterator[Pair]:
         for self._at, line in enumerate(lines):
@@ -192,7 +183,7 @@ class TracedTask:
         size = self._how.batch_bytes or job.BATCH_BYTES
         blocks = blocks_of((line + b"\n" for line in lines), size)
         for key, batch in read_batches(job, blocks, self._number):
-            self._at = FROM_ALL
+            self._at = From.ALL
             self._where = f"a batch of {len(batch)} {'bytes' if key is None else f'rows of {key}'}"
             yield key, batch
 
@@ -243,7 +234,7 @@ class TracedTask:
         # A batch does not say which key an output is of; one with the same key will be it.
         numbers = {group.raw: number for number, group in enumerate(task.groups)}
         for record in task.outputs:
-            record.source = numbers.get(raw_key(record), FROM_ALL)
+            record.source = numbers.get(raw_key(record), From.ALL)
 
     def _gather(self, sent: Iterable[Sent]) -> list[Gathered]:
         """Groups of equal raw keys, in order, with their values in the order asked for."""
@@ -294,7 +285,7 @@ class TracedTask:
     def _place(self, record: Record) -> float:
         """Where an output is among the others if keys come as always, as the next step reads it."""
         if record.source < 0:
-            return math.inf if record.source == FROM_FINAL else -math.inf
+            return math.inf if record.source == From.FINAL else -math.inf
         is_reversed = self._how.apart(self._number) == REVERSED
         return -record.source if is_reversed else record.source
 
@@ -307,7 +298,7 @@ class TracedTask:
             yield group
 
         for group in groups:
-            at, self._at = self._at, FROM_INIT
+            at, self._at = self._at, From.INIT
             yield from call(next(jobs), "reducer", self._number, self._given(only(group)))
 
     def _all_pairs(self, groups: list[Gathered], read: Any, is_noted: bool) -> Iterator[Pair]:

@@ -13,11 +13,6 @@ class _Sum:
     weight: float
     norm: float
 
-    @property
-    def mean_norm(self) -> float:
-        """Norm of the mean gradient of the rows."""
-        return self.norm / (self.weight or 1.0)
-
 
 @dataclass
 class SliceNote(_Sum):
@@ -41,10 +36,6 @@ class SliceNote(_Sum):
     @property
     def rows(self) -> int:
         return self.stop - self.start
-
-    @property
-    def mean_loss(self) -> float:
-        return self.loss / (self.weight or 1.0)
 
 
 @dataclass
@@ -179,7 +170,7 @@ class RoundTrace(Trace):
 
     def norm_of(self, one: _Sum) -> float:
         """The norm of a mean; of the vector itself, if that is no sum over rows."""
-        return one.mean_norm if self.is_mean else one.norm
+        return one.norm / (one.weight or 1.0) if self.is_mean else one.norm
 
     @property
     def rows(self) -> int:

@@ -93,7 +93,7 @@ def slices(trace: RoundTrace) -> Section:
         "computed by": lambda one: f"map task {one.task}",
         "rows": lambda one: Cell(_rows(one), note=f"of shard {one.shard}"),
         "number": lambda one: one.rows,
-        "mean loss": lambda one: one.mean_loss,
+        "mean loss": lambda one: one.loss / (one.weight or 1.0),
         norm: lambda one: Cell(
             f"{trace.norm_of(one):.4g}", heat=part(trace.norm_of(one), most), is_number=True
         ),
