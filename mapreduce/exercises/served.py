@@ -171,12 +171,12 @@ def _answers(told: dict[str, Any], asked: Any) -> Any:
             if "laws" in question:
                 limits = question["tries"], question["seconds"]
                 checker = Checker(runner, *given[:2], *limits, lines)
-                yield [_plain(finding) for finding in checker.findings(question["laws"])]
+                yield [plain(finding) for finding in checker.findings(question["laws"])]
             else:
                 yield asdict(runner.trace(Variation(**question["how"]), lines))
 
 
-def _plain(finding: Finding) -> dict[str, Any]:
+def plain(finding: Finding) -> dict[str, Any]:
     """A finding as plain data; of its law, the texts."""
     law = finding.law
     return asdict(replace(finding, law=Law(law.name, law.text, law.why, law.mend)))

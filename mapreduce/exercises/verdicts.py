@@ -6,7 +6,7 @@ from dataclasses import replace
 from mapreduce.exercises.telling import beside
 from mapreduce.tracing import terminal, verdicts
 from mapreduce.tracing.blocks import Section, count
-from mapreduce.tracing.checking import Finding
+from mapreduce.tracing.checking import Finding, named
 
 
 class View(verdicts.View):
@@ -15,25 +15,26 @@ class View(verdicts.View):
     def close(self, findings: Sequence[Finding]) -> None:
         """The answer if it is wrong, and the first law that is broken; then the verdict."""
         answer, *others = findings
-        broken = [finding for finding in others if finding.state == "broken"]
-        warnings = [finding for finding in others if finding.state == "warning"]
-        shown = [answer] * (answer.state == "broken") + broken[:1]
+        broken, warnings = (
+            [one for one in others if one.state == state] for state in ("broken", "warning")
+        )
+        is_wrong = answer.state == "broken"
+        shown = [answer] * is_wrong + broken[:1]
         terminal.show(self._console, map(section, shown or warnings))
         self._console.print()
-        if skipped := [finding.law.name for finding in others if finding.state == "skipped"]:
+        if skipped := named(others, "skipped"):
             self._say(f"Not tested: {', '.join(skipped)}.", "dim")
         if broken[1:]:
             self._say("--law NAME shows one of the laws.", "dim")
-        is_wrong = answer.state == "broken"
-        style = "bold red" if is_wrong or broken else "yellow" if warnings else "bold green"
-        self._say(verdict(findings), style)
+        self._say(
+            verdict(findings), "bold red" if shown else "yellow" if warnings else "bold green"
+        )
 
 
 def verdict(findings: Sequence[Finding]) -> str:
     """Whether the answer is right, wrong or lawless, in a line."""
     answer, *others = findings
-    broken = [finding.law.name for finding in others if finding.state == "broken"]
-    warnings = [finding.law.name for finding in others if finding.state == "warning"]
+    broken, warnings = named(others, "broken"), named(others, "warning")
     breaks = f"the job breaks {count(len(broken), 'law')}: {', '.join(broken)}."
     if answer.state == "broken":
         text = answer.text[0].lower() + answer.text[1:]
@@ -48,12 +49,12 @@ def verdict(findings: Sequence[Finding]) -> str:
 def section(finding: Finding) -> Section:
     """A finding in full; of a wrong answer, both outputs beside each other."""
     found, difference = verdicts.section(finding), finding.difference
-    is_answer = finding.law.name == "answer" and difference
-    if not (is_answer and difference) or any("\n" in line for line in difference.there):
+    if (
+        finding.law.name != "answer"
+        or not difference
+        or any("\n" in one for one in difference.there)
+    ):
         return found
-    outputs = [
-        block for block in found.blocks if getattr(block, "caption", "").startswith("Output")
-    ]
-    blocks = [block for block in found.blocks if block not in outputs]
+    blocks = [one for one in found.blocks if not getattr(one, "caption", "").startswith("Output")]
     blocks.insert(-1, replace(beside(difference.here, difference.there), caption="Output"))
     return replace(found, blocks=blocks)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -87,6 +87,11 @@ class Finding:
         """The lines as they are shown."""
         names = [f"{name}: " for name in self.files] or [""] * len(self.lines)
         return [name + text_of(line) for name, line in zip(names, self.lines, strict=True)]
+
+
+def named(findings: Iterable[Finding], state: str) -> list[str]:
+    """The names of the laws of which a state was found."""
+    return [finding.law.name for finding in findings if finding.state == state]
 
 
 class Checker:

@@ -9,7 +9,7 @@ from rich.padding import Padding
 
 from mapreduce.tracing import terminal
 from mapreduce.tracing.blocks import Block, Note, Section, Table, code, count, table
-from mapreduce.tracing.checking import Finding
+from mapreduce.tracing.checking import Finding, named
 from mapreduce.tracing.showing import printf
 from mapreduce.tracing.terminal import Text
 
@@ -43,29 +43,29 @@ class View:
 
     def close(self, findings: Sequence[Finding]) -> None:
         """What is wrong, in full: the first broken law, else the warnings."""
-        broken = [finding for finding in findings if finding.state == "broken"]
-        warnings = [finding for finding in findings if finding.state == "warning"]
+        broken, warnings, obeyed, skipped = (
+            [one for one in findings if one.state == state]
+            for state in ("broken", "warning", "obeyed", "skipped")
+        )
         terminal.show(self._console, map(section, broken[:1] or warnings))
         self._console.print()
         if broken:
-            names = ", ".join(finding.law.name for finding in broken)
+            names = ", ".join(named(findings, "broken"))
             more = " --law NAME shows one of them." if broken[1:] else ""
             self._say(f"The job breaks {count(len(broken), 'law')}: {names}.{more}", "bold red")
         elif warnings:
-            names = ", ".join(finding.law.name for finding in warnings)
+            names = ", ".join(named(findings, "warning"))
             self._say(f"No law is broken. Look at: {names}.", "yellow")
-        number = {state: sum(one.state == state for one in findings) for state in _MARKS}
-        if number["obeyed"] and not broken and not warnings:
-            laws = "law that was" if number["obeyed"] == 1 else f"{number['obeyed']} laws that were"
+        elif obeyed:
+            laws = f"{len(obeyed)} laws that were" if obeyed[1:] else "law that was"
             self._say(f"The job obeys the {laws} tested on this input.", "green")
         if len(findings) > 1:
-            self._say(f"{number['obeyed']} hold, {number['skipped']} not tested.", "dim")
+            self._say(f"{len(obeyed)} hold, {len(skipped)} not tested.", "dim")
         reasons: dict[str, list[str]] = {}
-        for finding in findings:
-            if finding.state == "skipped":
-                reasons.setdefault(finding.text.rstrip("."), []).append(finding.law.name)
-        for reason, names_of_it in reasons.items():
-            self._say(f"{reason}: {', '.join(names_of_it)}.", "dim")
+        for finding in skipped:
+            reasons.setdefault(finding.text.rstrip("."), []).append(finding.law.name)
+        for reason, of_it in reasons.items():
+            self._say(f"{reason}: {', '.join(of_it)}.", "dim")
 
     def _say(self, text: str, style: str, more: str = "") -> None:
         self._console.print(Text.assemble((text, style), more), soft_wrap=True)

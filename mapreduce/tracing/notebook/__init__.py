@@ -158,12 +158,12 @@ class Checked:
     @property
     def broken(self) -> list[str]:
         """The names of laws that are broken."""
-        return [one.law.name for one in self.findings if one.state == "broken"]
+        return checking.named(self.findings, "broken")
 
     @property
     def warnings(self) -> list[str]:
         """The names of laws with differences that may be harmless."""
-        return [one.law.name for one in self.findings if one.state == "warning"]
+        return checking.named(self.findings, "warning")
 
     def show(self) -> None:
         """Print what ``gradreduce check`` prints."""

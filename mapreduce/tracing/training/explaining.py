@@ -144,15 +144,10 @@ def _blocks(scratch: RunDir, completed: int, size: int, layout: Layout) -> list[
 
 
 def _parameters(model: Model, mean: Array, before: Array, after: Array) -> list[ParameterNote]:
-    named = [model.named(array) for array in (mean, before, after)]
-    return [
-        ParameterNote(
-            name,
-            [*view.shape],
-            norm(view.ravel()),
-            norm(named[1][name].ravel()),
-            norm(named[2][name].ravel()),
-            norm((named[2][name].astype(np.float64) - named[1][name]).ravel()),
-        )
-        for name, view in named[0].items()
-    ]
+    means, olds, news = (model.named(array) for array in (mean, before, after))
+    notes = []
+    for name, view in means.items():
+        old, new = olds[name], news[name]
+        norms = map(norm, (view, old, new, new.astype(np.float64) - old))
+        notes.append(ParameterNote(name, [*view.shape], *norms))
+    return notes

@@ -5,7 +5,6 @@ Slices and additions are seen by listening to the folds of the strategy, whichev
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -156,7 +155,6 @@ def _describe(step: Step, strategy: type[Strategy], phase: Phase) -> None:
             record.line = summary.raw_key(record)
 
 
-@dataclass
 class _Seen:
     """Listens to the folds of a round.
 
@@ -164,16 +162,12 @@ class _Seen:
     reducer, ``block`` in a map task. Gradients are divided by ``scale``, that of the loss.
     """
 
-    units: int
-    scale: float
-    step: int = 0
-    task: int = -1
-    block: int = -1
-    #: Weight, loss and squared norm of each leaf; additions by node, task and step.
-    leaves: dict[int, tuple[float, float, float]] = field(default_factory=dict)
-    nodes: dict[tuple[Node, int, int], NodeNote] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
+    def __init__(self, units: int, scale: float) -> None:
+        self.units, self.scale = units, scale
+        self.step, self.task, self.block = 0, -1, -1
+        #: Weight, loss and squared norm of each leaf; additions by node, task and step.
+        self.leaves: dict[int, tuple[float, float, float]] = {}
+        self.nodes: dict[tuple[Node, int, int], NodeNote] = {}
         self._roots: dict[int, Array] = {}
         self._in_row: dict[int, Array] = {}
         self._known: set[tuple[int, int]] = set()
@@ -233,7 +227,7 @@ class _Seen:
 def norm(vector: Vector) -> float:
     """Euclidean norm, summed up in float64."""
     values = vector.values if isinstance(vector, SparseVector) else vector
-    wide = values.astype(np.float64, copy=False)
+    wide = values.astype(np.float64, copy=False).ravel()
     with np.errstate(all="ignore"):
         return float(np.sqrt(wide @ wide))
 

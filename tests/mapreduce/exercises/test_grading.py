@@ -12,7 +12,10 @@ from mapreduce.cli.main import main
 from mapreduce.exercises import grades, jail
 from mapreduce.exercises.exercise import FOLDER
 from mapreduce.exercises.jail import Jail, Limits
-from mapreduce.exercises.served import Lost, decoded
+from mapreduce.exercises.served import Lost, decoded, plain
+from mapreduce.tracing import laws
+from mapreduce.tracing.checking import Finding
+from mapreduce.tracing.outcomes import Degree, Difference
 
 KINDS = {
     **dict.fromkeys(strangers.RIGHT, "right"),
@@ -222,6 +225,14 @@ def test_a_reference_that_breaks_a_law(tmp_path, capsys):
     assert main(["grade", *given, "--output-dir", str(tmp_path / "grades")]) == 65
     assert "the reference itself breaks the law combiner" in capsys.readouterr().err
     assert not (tmp_path / "grades").exists()
+
+
+def test_a_finding_is_the_same_from_another_process():
+    line = "Ж\t1".encode().decode("latin-1")
+    difference = Difference(Degree.DIGITS, ["0.1"], ["0.2"])
+    finding = Finding(laws.SKEW, "broken", difference=difference, lines=[line], of=1)
+    assert decoded(Finding, json.loads(json.dumps(plain(finding)))) == finding
+    assert finding.input == ["Ж    1"]
 
 
 @pytest.mark.parametrize("answer", [None, 1, [], {}, {"job": 1, "place": "", "text": ""}])
