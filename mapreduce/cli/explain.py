@@ -120,8 +120,7 @@ def explain(context: click.Context, /, job: str, arguments: tuple[str, ...], **o
         return int(found.trace.is_other and not found.trace.profile)
     if failure := found.trace.failure:
         # The report begins with it, and a terminal shows the end.
-        message = f"the {failure.what} failed: {failure.kind}: {failure.message}"
-        echo(f"error: {message}", err=True)
+        echo(f"error: the {failure.what} failed: {failure.error}", err=True)
     return int(failure is not None)
 
 

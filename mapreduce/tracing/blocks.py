@@ -162,6 +162,11 @@ class View:
         return [one for one in self.sections if one.name == "failure"]
 
     @property
+    def rest(self) -> list[Section]:
+        """All other sections."""
+        return [one for one in self.sections if one.name != "failure"]
+
+    @property
     def scenes(self) -> list[Section]:
         """The sections that are played, one after the other."""
         return [one for one in self.sections if one.at]

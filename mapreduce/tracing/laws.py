@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from mapreduce.tracing.keeping import EVERY_STEP, FRESH, REVERSED
@@ -38,12 +39,11 @@ class Law:
     shows_values: bool = False
 
 
-def _combines(runner: Any) -> str:
-    return "" if any("combiner" in step for step in runner._get_steps()) else "it has no combiner"
+def _lacks(part: str, runner: Any) -> str:
+    return "" if any(part in step for step in runner._get_steps()) else f"it has no {part}"
 
 
-def _reduces(runner: Any) -> str:
-    return "" if any("reducer" in step for step in runner._get_steps()) else "it has no reducer"
+_combines, _reduces = partial(_lacks, "combiner"), partial(_lacks, "reducer")
 
 
 def _gathers(runner: Any) -> str:

@@ -93,6 +93,11 @@ class Failure:
     where: str = ""
     traceback: str = ""
 
+    @property
+    def error(self) -> str:
+        """The exception in a line."""
+        return f"{self.kind}: {self.message}"
+
 
 @dataclass
 class Task:

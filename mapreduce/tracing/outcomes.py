@@ -65,7 +65,7 @@ class Outcome:
     @property
     def error(self) -> str:
         """The failure in a line; empty if there is none."""
-        return f"{self.failure.kind}: {self.failure.message}" if self.failure else ""
+        return self.failure.error if self.failure else ""
 
 
 @dataclass(frozen=True)

@@ -36,11 +36,10 @@ _TONES = {"tip": "Note", "warning": "Mind", "error": "Error"}
 
 def page(view: View) -> str:
     """The page."""
-    rest = [one for one in view.sections if one not in view.failure]
     links = [(section.name, section.title) for section in view.first]
     links += [("play", "Play it")] * bool(view.scenes)
     links += [("follow", "Follow a key")] * bool(view.keys)
-    links += [(section.name, section.title) for section in rest]
+    links += [(section.name, section.title) for section in view.rest]
     links += [("terms", "Terms")]
     return "\n".join(
         [
@@ -54,7 +53,7 @@ def page(view: View) -> str:
             *map(_section, [*view.first, *view.failure]),
             _play(view),
             _keys(view.keys),
-            *map(_section, rest),
+            *map(_section, view.rest),
             _terms(),
             "</main>",
             f"<footer><p>Made by <code>gradreduce explain</code>. {escape(view.foot)}</p></footer>",

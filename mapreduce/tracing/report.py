@@ -94,7 +94,7 @@ def _failure(trace: Trace) -> Section:
     assert failure
     where = f" It was working on {failure.where}." if failure.where else ""
     text = f"The {failure.what} failed.{where} What is known until then is below."
-    error = Note(f"{failure.kind}: {failure.message}", "error", failure.traceback)
+    error = Note(failure.error, "error", failure.traceback)
     advice = remarks.advice(failure)
     return Section("failure", "It failed", text, [error, *[Note(advice)] * bool(advice)])
 
@@ -112,11 +112,8 @@ def _input(trace: Trace) -> Section:
     lines = sum(source.lines for source in trace.sources)
     blocks: list[Block] = [Table("", ["file", "bytes", "lines", "taken"], rows)]
     if any(source.sampled for source in trace.sources):
-        note = (
-            "There is more than is shown here: these are lines from all over it. All counts are "
-            "those of the sample; --lines N takes more"
-        )
-        blocks.append(Note(note, "warning"))
+        more = "There is more than is shown here: these are lines from all over it. All counts are "
+        blocks.append(Note(f"{more}those of the sample; --lines N takes more", "warning"))
     if not lines:
         note = (
             "The input is empty. Hadoop runs no map task then, and every reducer on nothing: what "
@@ -156,46 +153,42 @@ def _how(step: Step) -> str:
 
 def steps(trace: Trace) -> list[Section]:
     """What happened in each step: map, combine, shuffle, reduce, and its figures."""
-    found = []
+    found: list[Section] = []
     for step in trace.steps:
-        prefix = f"Step {step.number + 1}: " if len(trace.steps) > 1 else ""
-        found.append(_map(step, prefix))
+        made = [_map(step)]
         if any(task.combined is not None for task in step.maps):
-            found.append(_combine(step, prefix))
+            made.append(_combine(step))
         if step.reducers and step.reduces:
-            found += [_shuffle(step, prefix), _sort(step, prefix), _reduce(step, prefix)]
-        found.append(_figures(step, prefix))
+            made += [_shuffle(step), _sort(step), _reduce(step)]
+        made.append(_figures(step))
+        prefix = f"Step {step.number + 1}: " if len(trace.steps) > 1 else ""
+        found += [replace(one, title=f"{prefix}{one.title}") for one in made]
     return found
 
 
 def _section(
-    at: str,
-    step: Step,
-    prefix: str,
-    text: str,
-    blocks: list[Block],
-    question: Question | None = None,
+    at: str, step: Step, text: str, blocks: list[Block], question: Question | None = None
 ) -> Section:
     """A section of a step, which is also a scene."""
-    name, title = f"{at}-{step.number}", prefix + at.capitalize()
-    return Section(name, title, text, blocks, question, at, step.number)
+    title = {"sort": "Sort and group"}.get(at, at.capitalize())
+    return Section(f"{at}-{step.number}", title, text, blocks, question, at, step.number)
 
 
-def _map(step: Step, prefix: str) -> Section:
+def _map(step: Step) -> Section:
     found = summary.counters(step)
     if not step.has("mapper"):
         text = (
             f"This step has no mapper: each pair goes on as it is. {count(len(step.maps), 'task')} "
             f"read {count(found['MAP_INPUT_RECORDS'], 'pair')}."
         )
-        return _section("map", step, prefix, text, [*_tasks(step.maps)])
+        return _section("map", step, text, [*_tasks(step.maps)])
     text = (
         f"{count(len(step.maps), 'map task')} read {count(found['MAP_INPUT_RECORDS'], 'line')} and "
         f"yielded {count(found['MAP_OUTPUT_RECORDS'], 'pair')}. Each task knows its own lines only."
     )
     made = [one for task in step.maps for one in task.outputs]
     blocks = [*codes(step, "mapper", made), *_tasks(step.maps), *remarks.on_map(step)]
-    return _section("map", step, prefix, text, blocks, _ask_map(step))
+    return _section("map", step, text, blocks, _ask_map(step))
 
 
 def _tasks(tasks: list[Task]) -> list[Block]:
@@ -226,7 +219,7 @@ def _ask_map(step: Step) -> Question | None:
     )
 
 
-def _combine(step: Step, prefix: str) -> Section:
+def _combine(step: Step) -> Section:
     found = summary.counters(step)
     into, out = found["COMBINE_INPUT_RECORDS"], found["COMBINE_OUTPUT_RECORDS"]
     saved = f" {1 - out / into:.0%} less to send." if out < into else " Nothing is saved here."
@@ -247,10 +240,10 @@ def _combine(step: Step, prefix: str) -> Section:
     made = [one for task in step.maps for one in task.combined or []]
     blocks: list[Block] = [*codes(step, "combiner", made), *map(combine_table, tasks[:_TASKS])]
     blocks += [*_more(step.maps), *remarks.on_combine(step)]
-    return _section("combine", step, prefix, text, blocks, question)
+    return _section("combine", step, text, blocks, question)
 
 
-def _shuffle(step: Step, prefix: str) -> Section:
+def _shuffle(step: Step) -> Section:
     keys = summary.keys_of(step)
     text = (
         f"Every pair goes to the reducer that its key belongs to: "
@@ -275,10 +268,10 @@ def _shuffle(step: Step, prefix: str) -> Section:
     loads = {f"reducer {n}": value for n, value in enumerate(summary.received(step))}
     load = bars("Load of the reducers", loads, lambda value: count(int(value), "record"), note)
     blocks: list[Block] = [key_matrix(step), why_there(step), load, *remarks.on_shuffle(step)]
-    return _section("shuffle", step, prefix, text, blocks, question)
+    return _section("shuffle", step, text, blocks, question)
 
 
-def _sort(step: Step, prefix: str) -> Section:
+def _sort(step: Step) -> Section:
     """How a reducer gets its keys, by the example of the one with the most."""
     task = max(step.reduces, key=lambda one: len(one.groups))
     order = "as text, byte by byte" if "Comparator" not in step.partitioner else "as the job says"
@@ -296,11 +289,10 @@ def _sort(step: Step, prefix: str) -> Section:
         tuple(sorted((first, last))),
     )
     blocks: list[Block] = [*sort_tables(task, step)]
-    found = _section("sort", step, prefix, text, blocks, question if first != last else None)
-    return replace(found, title=f"{prefix}Sort and group")
+    return _section("sort", step, text, blocks, question if first != last else None)
 
 
-def _reduce(step: Step, prefix: str) -> Section:
+def _reduce(step: Step) -> Section:
     found = summary.counters(step)
     text = (
         f"{count(len(step.reduces), 'reduce task')} got "
@@ -310,7 +302,7 @@ def _reduce(step: Step, prefix: str) -> Section:
     made = [one for task in step.reduces for one in task.outputs]
     blocks = [*codes(step, "reducer", made), *_tasks(step.reduces), *remarks.on_reduce(step)]
     questions = (one for task in step.reduces[:_TASKS] if (one := _ask_reduce(task)))
-    return _section("reduce", step, prefix, text, blocks, next(questions, None))
+    return _section("reduce", step, text, blocks, next(questions, None))
 
 
 def _ask_reduce(task: Task) -> Question | None:
@@ -327,7 +319,7 @@ def _ask_reduce(task: Task) -> Question | None:
     return None
 
 
-def _figures(step: Step, prefix: str) -> Section:
+def _figures(step: Step) -> Section:
     note = "Bytes are those of the records as lines; Hadoop adds some for each record and file."
     counted = summary.counters(step).items()
     rows = [[code(name), amount, summary.MEANING[name]] for name, amount in counted]
@@ -337,7 +329,7 @@ def _figures(step: Step, prefix: str) -> Section:
         rows = [[code(group), code(name), value] for (group, name), value in own.items()]
         blocks.append(Table("The job's own counters", ["group", "counter", "amount"], rows))
     text = "What went along each arrow."
-    return Section(f"figures-{step.number}", f"{prefix}Figures", text, blocks)
+    return Section(f"figures-{step.number}", "Figures", text, blocks)
 
 
 def _output(trace: Trace) -> Section:

@@ -58,8 +58,7 @@ class Explained:
     def show(self, key: str | None = None) -> None:
         """Print the tables, or those of one of the keys of the view."""
         view = self.view
-        rest = [one for one in view.sections if one not in view.failure]
-        sections = view.keys[key] if key is not None else [*view.failure, view.short, *rest]
+        sections = view.keys[key] if key is not None else [*view.failure, view.short, *view.rest]
         terminal.show(terminal.new_console(), sections)
 
     def play(self, quiz: bool = False) -> None:
