@@ -12,18 +12,10 @@ import numpy as np
 from numba import cuda
 
 from kernels.cpu.convolution import _check
-from kernels.cuda import SIMULATED, THREADS, blocks, inline, jit
+from kernels.cuda import SIMULATED, THREADS, blocks, inline, jit, tiles
+from kernels.cuda.launch import Kernel
 from kernels.cuda.memory import Array, Call, flat
-
-#: A block has DOWN x ACROSS threads, each of which computes TALL x WIDE results: a tile of HEIGHT x
-#: WIDTH results, whose factors are DEPTH deep. There are as many threads as lines of a tile, and a
-#: multiple of the depth: so what a thread gathers is at one place of the lines' patches.
-DOWN, ACROSS, WIDE, DEPTH = (2, 2, 3, 2) if SIMULATED else (16, 8, 4, 16)
-TALL = ACROSS
-HEIGHT, WIDTH = DOWN * TALL, ACROSS * WIDE
-# In memory, rows have a number more than is used, so that those of a column lie in other banks.
-_HEIGHT, _WIDTH = HEIGHT + 1, WIDTH + 1
-_LEFT, _RIGHT = DEPTH * _HEIGHT, DEPTH * _WIDTH
+from kernels.cuda.tiles import EACH, HEIGHT, LEFT_AREA, LEFT_EACH, RIGHT_AREA, RIGHT_EACH
 
 #: Blocks that the weights' gradient is spread over, and the rows of patches that each of several
 #: blocks for the same tile at least adds up.
@@ -32,9 +24,10 @@ MOST_BLOCKS, LEAST_ROWS = (8, 4) if SIMULATED else (1024, 512)
 #: Where the patch of a line begins that there is not: nothing of it lies within an image.
 _NOWHERE = -(2**30)
 
-#: The longest side of filters whose places have a bit each in a word, with some to spare for those
-#: beyond the last; and a bit that is 0 for all.
-_MOST_SIDE, _NO_BIT = 40, 62
+#: The longest side of filters whose places have a bit each in half a word, and a bit that is 0 for
+#: all, which stands for places beyond the last.
+_MOST_SIDE = _NO_BIT = 31
+_HALF_WORD = 32
 
 
 def convolve(x: Array, weight: Array, out: Array, stride: int, padding: int) -> Array:
@@ -67,16 +60,18 @@ def convolve_weight_gradient(
     _check("convolve_weight_gradient", x, weight_grad.shape, delta, stride, padding)
     high, wide, channels, filters = weight_grad.shape
     depth, rows = high * wide * channels, delta.size // filters
-    tiles = -(-depth // HEIGHT), -(-filters // WIDTH)
-    parts = max(1, min(MOST_BLOCKS // (tiles[0] * tiles[1]), rows // LEAST_ROWS))
+    kernels = _weight_gradient, _wide_weight_gradient, _large_weight_gradient
+    halves, start = _choose(high, wide, filters, *kernels)
+    grid = tiles.grid(depth, filters, halves)
+    parts = max(1, min(MOST_BLOCKS // (grid[0] * grid[1]), rows // LEAST_ROWS))
     with Call("convolve_weight_gradient") as call:
         images, result = call.read(x), call.write(weight_grad)
         sums = call.kept("sums of patches", (parts, depth, filters), weight_grad.dtype)
         # With no rows there is no array to look at, and nothing to add.
         matrix = _rows(call.read(delta)) if rows else sums[0]
         window = high, wide, stride, padding, padding
-        _weight_gradient[(*tiles, parts), HEIGHT](
-            images, flat(images), matrix, rows, *window, *delta.shape[1:3], sums
+        start[(*grid, parts), tiles.THREADS](
+            images, flat(images), matrix, flat(matrix), rows, *window, *delta.shape[1:3], sums
         )
         _add_parts[blocks(weight_grad.size), THREADS](
             sums.reshape((parts, weight_grad.size)), flat(result)
@@ -88,10 +83,21 @@ def _launch(images: Array, matrix: Array, out: Array, window: tuple[int, ...], s
     """Multiply the patches of images, whose places are ``spread`` apart, by a matrix."""
     if out.size:
         result = _rows(out)
-        grid = -(-result.shape[0] // HEIGHT), -(-result.shape[1] // WIDTH)
-        _convolve[grid, HEIGHT](
-            images, flat(images), matrix, *window, spread, *out.shape[1:3], result
+        kernels = _convolve, _wide_convolve, _large_convolve
+        halves, start = _choose(window[0], window[1], result.shape[1], *kernels)
+        grid = tiles.grid(result.shape[0], result.shape[1], halves)
+        start[grid, tiles.THREADS](
+            images, flat(images), matrix, flat(matrix), *window, spread, *out.shape[1:3], result
         )
+
+
+def _choose(
+    high: int, wide: int, filters: int, few: Kernel, many: Kernel, large: Kernel
+) -> tuple[int, Kernel]:
+    """The width of tiles in halves, and the kernel: for few filters, many, or large ones."""
+    if max(high, wide) > _MOST_SIDE:
+        return 2, large
+    return (1, few) if filters <= tiles.HALF_WIDTH else (2, many)
 
 
 def _rows(array: Array) -> Array:
@@ -109,20 +115,49 @@ def _turn(weight, turned):
 
 
 @jit
-def _convolve(images, pixels, matrix, high, wide, stride, above, before, spread, tall, broad, out):
-    left = cuda.shared.array(_LEFT, images.dtype)
-    right = cuda.shared.array(_RIGHT, images.dtype)
+def _convolve(
+    images, pixels, matrix, numbers, high, wide, stride, above, before, spread, tall, broad, out
+):
+    window = high, wide, stride, above, before, spread
+    _convolve_tile(images, pixels, matrix, numbers, window, tall, broad, out, 1, True)
+
+
+@jit
+def _wide_convolve(
+    images, pixels, matrix, numbers, high, wide, stride, above, before, spread, tall, broad, out
+):
+    window = high, wide, stride, above, before, spread
+    _convolve_tile(images, pixels, matrix, numbers, window, tall, broad, out, 2, True)
+
+
+@jit
+def _large_convolve(
+    images, pixels, matrix, numbers, high, wide, stride, above, before, spread, tall, broad, out
+):
+    window = high, wide, stride, above, before, spread
+    _convolve_tile(images, pixels, matrix, numbers, window, tall, broad, out, 2, False)
+
+
+@inline
+def _convolve_tile(images, pixels, matrix, numbers, window, tall, broad, out, halves, has_bits):
+    left = cuda.shared.array(LEFT_AREA, images.dtype)
+    right = cuda.shared.array(RIGHT_AREA, images.dtype)
     where = cuda.shared.array((3, HEIGHT), np.int64)
-    sums = cuda.local.array((TALL, WIDE), images.dtype)
-    _clear(sums)
+    tiles.align()
+    sums = cuda.local.array((EACH, EACH), images.dtype)
+    patches = cuda.local.array(LEFT_EACH, images.dtype)
+    weights = cuda.local.array(RIGHT_EACH, images.dtype)
+    tiles.clear(sums)
     rows, depth, channels = out.shape[0], matrix.shape[0], images.shape[3]
-    first_row, first_column = cuda.blockIdx.x * HEIGHT, cuda.blockIdx.y * WIDTH
-    thread = cuda.threadIdx.x
-    has_bits = spread == 1 and max(high, wide) <= _MOST_SIDE
-    _find(where, images, first_row, rows, tall, broad, stride, above, before, high, wide, has_bits)
+    width = halves * tiles.HALF_WIDTH
+    row, column = cuda.blockIdx.x * HEIGHT, cuda.blockIdx.y * width
+    high, wide, spread = window[0], window[1], window[5]
+    _find(where, images, row, rows, tall, broad, window, has_bits)
+    along = tiles.way(matrix, True, column, width, tiles.RIGHT)
     cuda.syncthreads()
-    u, v, c = 0, 0, thread % DEPTH
-    for first in range(0, depth, DEPTH):
+    u, v, c = 0, 0, cuda.threadIdx.x % tiles.DEPTH
+    strips = (depth + tiles.DEPTH - 1) // tiles.DEPTH
+    for strip in range(strips + 1):
         # To the next place of a patch that this thread gathers: shorter than a division.
         while c >= channels:
             c -= channels
@@ -130,54 +165,96 @@ def _convolve(images, pixels, matrix, high, wide, stride, above, before, spread,
             if v == wide:
                 u, v = u + 1, 0
         # Beyond the last place the lines have zeros, and so do the columns: NaN would spread.
-        place = (u * images.shape[2] + v) * channels + c
-        for line in range(thread // DEPTH, HEIGHT, HEIGHT // DEPTH):
-            at = np.uint64(thread % DEPTH * _HEIGHT + line)
+        place = _place(u, v, c, images, spread)
+        wanted = _bit(u, v)
+        for i in range(LEFT_EACH):
+            line = cuda.threadIdx.x // tiles.DEPTH + i * (tiles.THREADS // tiles.DEPTH)
             if has_bits:
-                left[at] = _gather_by_bits(pixels, where, line, u, v, place)
+                patches[i] = _gather_by_bits(pixels, where, line, wanted, place)
             else:
-                left[at] = _gather(images, where, line, u, v, c, u < high, spread)
-        _load(right, matrix, first, depth, first_column)
+                patches[i] = _gather(images, where, line, u, v, c, u < high, spread)
+        tiles.bring(weights, numbers, 0, strip, depth, along, width)
+        if strip > 0:
+            tiles.multiply(left, right, (strip - 1) % 2, sums, halves)
+        if strip < strips:
+            k = strip % 2 * tiles.DEPTH + cuda.threadIdx.x % tiles.DEPTH
+            at = k * tiles.LEFT + cuda.threadIdx.x // tiles.DEPTH
+            for i in range(LEFT_EACH):
+                left[np.uint64(at + i * (tiles.THREADS // tiles.DEPTH))] = patches[i]
+            tiles.keep(weights, right, strip % 2, along, width, tiles.RIGHT)
         cuda.syncthreads()
-        _multiply(left, right, sums)
-        cuda.syncthreads()
-        c += DEPTH
-    _store(sums, out, first_row, first_column)
+        c += tiles.DEPTH
+    tiles.store(sums, out, row, column, halves)
 
 
 @jit
 def _weight_gradient(
-    images, pixels, delta, rows, high, wide, stride, above, before, tall, broad, out
+    images, pixels, delta, numbers, rows, high, wide, stride, above, before, tall, broad, out
 ):
-    left = cuda.shared.array(_LEFT, images.dtype)
-    right = cuda.shared.array(_RIGHT, images.dtype)
+    window = high, wide, stride, above, before, 1
+    _gradient_tile(images, pixels, delta, numbers, rows, window, tall, broad, out, 1, True)
+
+
+@jit
+def _wide_weight_gradient(
+    images, pixels, delta, numbers, rows, high, wide, stride, above, before, tall, broad, out
+):
+    window = high, wide, stride, above, before, 1
+    _gradient_tile(images, pixels, delta, numbers, rows, window, tall, broad, out, 2, True)
+
+
+@jit
+def _large_weight_gradient(
+    images, pixels, delta, numbers, rows, high, wide, stride, above, before, tall, broad, out
+):
+    window = high, wide, stride, above, before, 1
+    _gradient_tile(images, pixels, delta, numbers, rows, window, tall, broad, out, 2, False)
+
+
+@inline
+def _gradient_tile(
+    images, pixels, delta, numbers, rows, window, tall, broad, out, halves, has_bits
+):
+    left = cuda.shared.array(LEFT_AREA, images.dtype)
+    right = cuda.shared.array(RIGHT_AREA, images.dtype)
     where = cuda.shared.array((3, HEIGHT), np.int64)
-    sums = cuda.local.array((TALL, WIDE), images.dtype)
-    _clear(sums)
+    tiles.align()
+    sums = cuda.local.array((EACH, EACH), images.dtype)
+    patches = cuda.local.array(LEFT_EACH, images.dtype)
+    deltas = cuda.local.array(RIGHT_EACH, images.dtype)
+    tiles.clear(sums)
     parts, channels = out.shape[0], images.shape[3]
-    first_line, first_column = cuda.blockIdx.x * HEIGHT, cuda.blockIdx.y * WIDTH
+    width = halves * tiles.HALF_WIDTH
+    line, column = cuda.blockIdx.x * HEIGHT, cuda.blockIdx.y * width
     thread, part = cuda.threadIdx.x, cuda.blockIdx.z
-    place, c = (first_line + thread) // channels, (first_line + thread) % channels
-    u, v = place // wide, place % wide
-    has_bits = max(high, wide) <= _MOST_SIDE
-    if has_bits:
-        u, place = min(u, _NO_BIT), (u * images.shape[2] + v) * channels + c
+    place, c = (line + thread) // channels, (line + thread) % channels
+    u, v = place // window[1], place % window[1]
+    place, wanted = _place(u, v, c, images, 1), _bit(u, v)
+    along = tiles.way(delta, True, column, width, tiles.RIGHT)
     stop = rows * (part + 1) // parts
-    for first in range(rows * part // parts, stop, HEIGHT):
-        _find(where, images, first, stop, tall, broad, stride, above, before, high, wide, has_bits)
+    first = rows * part // parts
+    for chunk in range(first, stop, HEIGHT):
+        _find(where, images, chunk, stop, tall, broad, window, has_bits)
         cuda.syncthreads()
-        for row in range(0, min(HEIGHT, stop - first), DEPTH):
-            for k in range(DEPTH):
-                at = np.uint64(k * _HEIGHT + thread)
-                if has_bits:
-                    left[at] = _gather_by_bits(pixels, where, row + k, u, v, place)
-                else:
-                    left[at] = _gather(images, where, row + k, u, v, c, True, 1)
-            _load(right, delta, first + row, stop, first_column)
+        strips = (min(HEIGHT, stop - chunk) + tiles.DEPTH - 1) // tiles.DEPTH
+        for strip in range(strips + 1):
+            if strip < strips:
+                for k in range(LEFT_EACH):
+                    row = strip * tiles.DEPTH + k
+                    if has_bits:
+                        patches[k] = _gather_by_bits(pixels, where, row, wanted, place)
+                    else:
+                        patches[k] = _gather(images, where, row, u, v, c, True, 1)
+                tiles.bring(deltas, numbers, chunk, strip, stop, along, width)
+            if strip > 0:
+                tiles.multiply(left, right, (strip - 1) % 2, sums, halves)
+            if strip < strips:
+                at = strip % 2 * tiles.DEPTH * tiles.LEFT + thread
+                for k in range(LEFT_EACH):
+                    left[np.uint64(at + k * tiles.LEFT)] = patches[k]
+                tiles.keep(deltas, right, strip % 2, along, width, tiles.RIGHT)
             cuda.syncthreads()
-            _multiply(left, right, sums)
-            cuda.syncthreads()
-    _store(sums, out[part], first_line, first_column)
+    tiles.store(sums, out[part], line, column, halves)
 
 
 @jit
@@ -190,32 +267,54 @@ def _add_parts(parts, out):
 
 
 @inline
-def _find(where, images, first, stop, tall, broad, stride, above, before, high, wide, has_bits):
+def _find(where, images, first, stop, tall, broad, window, has_bits):
     # For each line of a tile: its image, and where in it its patch begins; or the place of that
     # among all pixels, and which of the patch's lines and columns lie within the image, a bit each.
     # One thread finds each.
+    high, wide, stride, above, before, spread = window
     thread = cuda.threadIdx.x
     line, j = (first + thread) // broad, (first + thread) % broad
     image, x = line // tall, j * stride - before
     y = line % tall * stride - above if first + thread < stop else _NOWHERE
     if has_bits:
-        where[0, thread] = ((image * images.shape[1] + y) * images.shape[2] + x) * images.shape[3]
-        where[1, thread] = _bits(y, high, images.shape[1])
-        where[2, thread] = _bits(x, wide, images.shape[2])
+        pixel = (image * images.shape[1] + y // spread) * images.shape[2] + x // spread
+        where[0, thread] = pixel * images.shape[3]
+        columns = _bits(x, wide, images.shape[2], spread)
+        where[1, thread] = _bits(y, high, images.shape[1], spread) | columns << _HALF_WORD
     else:
         where[0, thread], where[1, thread], where[2, thread] = image, y, x
 
 
 @inline
-def _bits(first, length, stop):
-    # Bit i says whether first + i, of so many, is at least 0 and below stop.
-    low, high = max(0, -first), min(length, stop - first)
-    return (1 << high) - (1 << low) if low < high else 0
+def _bits(first, length, stop, spread):
+    # Bit i says whether first + i, of so many, is a multiple of spread, and which is at least 0 and
+    # below stop.
+    bits = 0
+    for i in range(-first % spread, length, spread):
+        if 0 <= first + i < stop * spread:
+            bits |= 1 << i
+    return bits
 
 
 @inline
-def _gather_by_bits(pixels, where, line, u, v, place):
-    if (where[1, line] >> u) & (where[2, line] >> v) & 1:
+def _bit(u, v):
+    # The bits of a place of a patch, as _find has them.
+    return 1 << min(u, _NO_BIT) | 1 << v + _HALF_WORD
+
+
+@inline
+def _place(u, v, c, images, spread):
+    # How many numbers of the images, whose places are spread apart, lie between a place of a patch
+    # and its beginning. From -r to u, which is a multiple of spread with it, there are as many
+    # multiples as from 0 to u, for each r below spread.
+    if spread > 1:
+        u, v = (u + spread - 1) // spread, (v + spread - 1) // spread
+    return (u * images.shape[2] + v) * images.shape[3] + c
+
+
+@inline
+def _gather_by_bits(pixels, where, line, wanted, place):
+    if where[1, line] & wanted == wanted:
         return pixels[np.uint64(where[0, line] + place)]
     return pixels.dtype.type(0)
 
@@ -230,46 +329,3 @@ def _gather(images, where, line, u, v, c, is_within, spread):
     if is_within and 0 <= y < images.shape[1] and 0 <= x < images.shape[2]:
         return images[where[0, line], y, x, c]
     return images.dtype.type(0)
-
-
-@inline
-def _load(tile, matrix, first, stop, first_column):
-    # tile[k, j] = matrix[first + k, first_column + j], 0 outside.
-    for place in range(cuda.threadIdx.x, DEPTH * WIDTH, HEIGHT):
-        k, j = place // WIDTH, place % WIDTH
-        at = np.uint64(k * _WIDTH + j)
-        if first + k < stop and first_column + j < matrix.shape[1]:
-            tile[at] = matrix[np.uint64(first + k), np.uint64(first_column + j)]
-        else:
-            tile[at] = tile.dtype.type(0)
-
-
-@inline
-def _clear(sums):
-    for i in range(TALL):
-        for j in range(WIDE):
-            sums[i, j] = 0
-
-
-@inline
-def _multiply(left, right, sums):
-    # Each number of the tiles is read from shared memory by several threads, and from a register
-    # TALL or WIDE times. Places are unsigned: others would be asked whether they are negative.
-    down, across = np.uint64(cuda.threadIdx.x // ACROSS), np.uint64(cuda.threadIdx.x % ACROSS)
-    for _ in range(DEPTH):
-        for i in range(TALL):
-            for j in range(WIDE):
-                factor = left[down + np.uint64(i * DOWN)]
-                sums[i, j] += factor * right[across + np.uint64(j * ACROSS)]
-        down += np.uint64(_HEIGHT)
-        across += np.uint64(_WIDTH)
-
-
-@inline
-def _store(sums, out, first_row, first_column):
-    down, across = cuda.threadIdx.x // ACROSS, cuda.threadIdx.x % ACROSS
-    for i in range(TALL):
-        for j in range(WIDE):
-            row, column = first_row + down + i * DOWN, first_column + across + j * ACROSS
-            if row < out.shape[0] and column < out.shape[1]:
-                out[np.uint64(row), np.uint64(column)] = sums[i, j]

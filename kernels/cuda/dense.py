@@ -11,18 +11,11 @@ from numba import cuda
 
 from kernels import scalar
 from kernels.arrays import expect
-from kernels.cuda import SIMULATED, THREADS, blocks, cublas, inline, jit
+from kernels.cuda import THREADS, blocks, cublas, inline, jit, tiles
 from kernels.cuda.memory import Array, Call, flat
+from kernels.cuda.tiles import EACH, LEFT_AREA, LEFT_EACH, RIGHT_AREA, RIGHT_EACH
 
 _relu = inline(scalar.relu)
-
-#: A block has SIDE x SIDE threads, each of which computes EACH x EACH results: a tile of
-#: TILE x TILE results. The tiles of the factors are DEPTH deep; in memory their rows have a number
-#: more than is used, so that those of a column lie in different banks.
-SIDE, EACH, DEPTH = (2, 3, 5) if SIMULATED else (16, 8, 8)
-TILE = SIDE * EACH
-_PADDED = TILE + 1
-_AREA = DEPTH * _PADDED
 
 
 def scale(x: Array, factor: float, out: Array) -> Array:
@@ -188,63 +181,32 @@ def tiled_product(a: Array, b: Array, out: Array, transpose_a: bool, transpose_b
     Each result is the sum over ``k`` in ascending order, each step one fused multiplication and
     addition: the same bits on every device.
     """
-    rows, columns = out.shape
-    if rows and columns:
-        grid = (-(-rows // TILE), -(-columns // TILE))
-        _product[grid, (SIDE, SIDE)](a, b, transpose_a, transpose_b, out)
+    if out.size:
+        grid = tiles.grid(*out.shape)
+        _product[grid, tiles.THREADS](a, flat(a), b, flat(b), transpose_a, transpose_b, out)
 
 
 @jit
-def _product(a, b, transpose_a, transpose_b, out):
-    # A block computes a tile of the results from tiles of the factors, which its threads load
-    # together: each number is read once from the device's memory, then TILE times from the shared
-    # memory of the block, and EACH times from a register.
-    left = cuda.shared.array(_AREA, a.dtype)
-    right = cuda.shared.array(_AREA, b.dtype)
+def _product(a, a_numbers, b, b_numbers, transpose_a, transpose_b, out):
+    left = cuda.shared.array(LEFT_AREA, out.dtype)
+    right = cuda.shared.array(RIGHT_AREA, out.dtype)
+    tiles.align()
     sums = cuda.local.array((EACH, EACH), out.dtype)
-    for i in range(EACH):
-        for j in range(EACH):
-            sums[i, j] = 0
-    rows, columns = out.shape
-    first_row, first_column = cuda.blockIdx.x * TILE, cuda.blockIdx.y * TILE
-    row, column = cuda.threadIdx.y, cuda.threadIdx.x
+    of_a = cuda.local.array(LEFT_EACH, out.dtype)
+    of_b = cuda.local.array(RIGHT_EACH, out.dtype)
+    tiles.clear(sums)
+    row, column = cuda.blockIdx.x * tiles.HEIGHT, cuda.blockIdx.y * tiles.WIDTH
     depth = a.shape[0] if transpose_a else a.shape[1]
-    for first in range(0, depth, DEPTH):
-        _load(left, a, transpose_a, first, depth, first_row, rows)
-        _load(right, b, not transpose_b, first, depth, first_column, columns)
+    along_a = tiles.way(a, transpose_a, row, tiles.HEIGHT, tiles.LEFT)
+    along_b = tiles.way(b, not transpose_b, column, tiles.WIDTH, tiles.RIGHT)
+    strips = (depth + tiles.DEPTH - 1) // tiles.DEPTH
+    tiles.bring(of_a, a_numbers, 0, 0, depth, along_a, tiles.HEIGHT)
+    tiles.bring(of_b, b_numbers, 0, 0, depth, along_b, tiles.WIDTH)
+    for strip in range(strips):
+        tiles.keep(of_a, left, strip % 2, along_a, tiles.HEIGHT, tiles.LEFT)
+        tiles.keep(of_b, right, strip % 2, along_b, tiles.WIDTH, tiles.RIGHT)
         cuda.syncthreads()
-        # Unsigned: other places would be asked whether they are negative.
-        y, x = np.uint64(row), np.uint64(column)
-        for _ in range(DEPTH):
-            for i in range(EACH):
-                for j in range(EACH):
-                    factor = out.dtype.type(left[y + np.uint64(i * SIDE)])
-                    sums[i, j] += factor * out.dtype.type(right[x + np.uint64(j * SIDE)])
-            y += np.uint64(_PADDED)
-            x += np.uint64(_PADDED)
-        cuda.syncthreads()
-    for i in range(EACH):
-        for j in range(EACH):
-            line, place = first_row + row + i * SIDE, first_column + column + j * SIDE
-            if line < rows and place < columns:
-                out[np.uint64(line), np.uint64(place)] = sums[i, j]
-
-
-@inline
-def _load(tile, matrix, is_depth_first, first, depth, start, stop):
-    # tile[k, i] = matrix[first + k, start + i], or [start + i, first + k] if that is how it lies;
-    # 0 outside. Neighbouring threads read neighbouring numbers either way.
-    thread = cuda.threadIdx.y * SIDE + cuda.threadIdx.x
-    for place in range(thread, DEPTH * TILE, SIDE * SIDE):
-        if is_depth_first:
-            k, i = place // TILE, place % TILE
-        else:
-            k, i = place % DEPTH, place // DEPTH
-        at = np.uint64(k * _PADDED + i)
-        deep, wide = np.uint64(first + k), np.uint64(start + i)
-        if first + k >= depth or start + i >= stop:
-            tile[at] = tile.dtype.type(0)
-        elif is_depth_first:
-            tile[at] = matrix[deep, wide]
-        else:
-            tile[at] = matrix[wide, deep]
+        tiles.bring(of_a, a_numbers, 0, strip + 1, depth, along_a, tiles.HEIGHT)
+        tiles.bring(of_b, b_numbers, 0, strip + 1, depth, along_b, tiles.WIDTH)
+        tiles.multiply(left, right, strip % 2, sums, 2)
+    tiles.store(sums, out, row, column, 2)

@@ -15,7 +15,7 @@ import kernels.cuda
 import naive
 from arrays import assert_sums, normal
 from devices import DEVICES, SIMULATED
-from kernels.cuda import cublas, dense, errors, launch, memory, reduce
+from kernels.cuda import cublas, dense, errors, launch, memory, reduce, tiles
 from kernels.cuda.device_array import DeviceArray
 from kernels.cuda.launch import Kernel
 
@@ -34,13 +34,16 @@ def assert_is_product(out, a, b, transpose_a, transpose_b):
     assert_sums(out, naive.product(left, right), magnitude, left.shape[1])
 
 
+def edge(side, i):
+    return (side - 1, side, side + 1, 2 * side + 3)[i % 4]
+
+
 TRANSPOSED = [(False, False), (True, False), (False, True), (True, True)]
-TILE, DEPTH = dense.TILE, dense.DEPTH
-EDGES = [TILE - 1, TILE, TILE + 1, 2 * TILE + 3]
+HEIGHT, WIDTH, DEPTH = tiles.HEIGHT, tiles.WIDTH, tiles.DEPTH
 DEPTHS = [0, 1, DEPTH - 1, DEPTH, DEPTH + 1, 2 * DEPTH + 3]
 # Each edge of a tile once as rows and once as columns, with every depth.
 TILES = [
-    (EDGES[i % 4], EDGES[(i + i // 4 + shift) % 4], depth)
+    (edge(HEIGHT, i), edge(WIDTH, i + i // 4 + shift), depth)
     for shift in (0, 1)
     for i, depth in enumerate(DEPTHS)
 ]
@@ -62,27 +65,33 @@ class TestTiles:
         assert_is_product(out.copy_to_host(), a, b, transpose_a, transpose_b)
 
     @pytest.mark.skipif(not SIMULATED, reason="for the simulator, whose tiles are small elsewhere")
-    @pytest.mark.parametrize(("rows", "columns"), [(33, 3), (3, 34)])
+    @pytest.mark.parametrize(("rows", "columns"), [(33, 3), (3, 18)])
     def test_tiles_of_the_proportions_that_gpus_have(self, monkeypatch, rows, columns):
-        """Of half the side: 64 threads instead of 256, which take turns in one interpreter."""
-        sizes = {"SIDE": 8, "EACH": 4, "DEPTH": 8, "TILE": 32, "_PADDED": 33, "_AREA": 264}
+        """Of a quarter of the height and width: threads take turns in one interpreter."""
+        sizes = {
+            **{"DOWN": 8, "ACROSS": 4, "SIDE": 2, "DEPTH": 8, "THREADS": 32, "EACH": 4},
+            **{"HALF_HEIGHT": 16, "HALF_WIDTH": 8, "HEIGHT": 32, "WIDTH": 16},
+            **{"LEFT": 34, "RIGHT": 18, "LEFT_AREA": 544, "RIGHT_AREA": 288},
+            **{"LEFT_EACH": 8, "RIGHT_EACH": 4},
+        }
         for name, size in sizes.items():
-            monkeypatch.setattr(dense, name, size)
-        a, b = operands(rows, columns, 9, False, True)
+            monkeypatch.setattr(tiles, name, size)
+            monkeypatch.setattr(dense, name, size, raising=False)
+        a, b = operands(rows, columns, 19, False, True)
         out = memory.to_device(np.full((rows, columns), np.nan, np.float32))
         dense.tiled_product(memory.to_device(a), memory.to_device(b), out, False, True)
         assert_is_product(out.copy_to_host(), a, b, False, True)
 
     @needs_device
     def test_what_is_not_finite_spoils_its_row_and_column_alone(self):
-        a, b = operands(TILE + 1, TILE + 1, DEPTH + 1, False, False)
-        a[2, 1], b[DEPTH, TILE] = np.nan, np.inf
-        out = memory.to_device(np.empty((TILE + 1, TILE + 1), np.float32))
+        a, b = operands(HEIGHT + 1, WIDTH + 1, DEPTH + 1, False, False)
+        a[2, 1], b[DEPTH, WIDTH] = np.nan, np.inf
+        out = memory.to_device(np.empty((HEIGHT + 1, WIDTH + 1), np.float32))
         dense.tiled_product(memory.to_device(a), memory.to_device(b), out, False, False)
         bad = ~np.isfinite(out.copy_to_host())
         assert bad[2].all()
-        assert bad[:, TILE].all()
-        bad[2] = bad[:, TILE] = False
+        assert bad[:, WIDTH].all()
+        bad[2] = bad[:, WIDTH] = False
         assert not bad.any()
 
     @needs_device

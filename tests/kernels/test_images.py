@@ -22,6 +22,7 @@ CONVOLUTIONS = [
     (2, 3, 3, 1, 3, 3, 2, 1, 3),
     (1, 8, 6, 1, 5, 4, 3, 3, 2),
     (0, 4, 4, 2, 3, 3, 2, 1, 1),
+    (1, 34, 2, 1, 32, 2, 3, 2, 1),
 ]
 # More than a vector holds, and what does not fill one.
 LARGE = [
