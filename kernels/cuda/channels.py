@@ -9,7 +9,7 @@ from numba import cuda
 
 from kernels.arrays import expect
 from kernels.cpu.channels import _checked
-from kernels.cuda import THREADS, blocks, jit
+from kernels.cuda import THREADS, jit
 from kernels.cuda.columns import (
     KEPT,
     VALUES,
@@ -20,7 +20,7 @@ from kernels.cuda.columns import (
     width_of,
 )
 from kernels.cuda.memory import Array, Call
-from kernels.cuda.pooling import place_of
+from kernels.cuda.pooling import grid, lanes, place_of, work
 
 
 def scale_shift(
@@ -48,9 +48,7 @@ def scale_shift(
                 _matrix(before), *factors, _matrix(after), *how, width_of(*channels)
             )
         else:
-            _scale_shift_pool[blocks(out.size), THREADS](
-                before, *factors, after, call.write(places), *how, pool
-            )
+            _scale_shift_pool[grid(out)](before, *factors, after, call.write(places), *how, pool)
     return out
 
 
@@ -68,19 +66,21 @@ def _scale_shift(z, scale, shift, out, is_scaled, relu, width):
 @jit
 def _scale_shift_pool(z, scale, shift, out, places, is_scaled, relu, pool):
     zero = z.dtype.type(0)
-    for index in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+    for index in range(cuda.grid(1), work(out), cuda.gridsize(1)):
         n, i, j, c = place_of(index, out)
-        factor = scale[c] if is_scaled else z.dtype.type(1)
-        best, first = zero, 0
-        for u in range(pool):
-            for v in range(pool):
-                value = z[n, i * pool + u, j * pool + v, c] * factor + shift[c]
-                value = zero if relu and value <= 0 else value
-                # A NaN is larger than what is not, and no value is larger than it.
-                if u + v == 0 or value > best or (value != value and best == best):
-                    best, first = value, u * pool + v
-        out[n, i, j, c] = best
-        places[n, i, j, c] = first
+        while c < out.shape[3]:
+            factor = scale[c] if is_scaled else z.dtype.type(1)
+            best, first = zero, 0
+            for u in range(pool):
+                for v in range(pool):
+                    value = z[n, i * pool + u, j * pool + v, c] * factor + shift[c]
+                    value = zero if relu and value <= 0 else value
+                    # A NaN is larger than what is not, and no value is larger than it.
+                    if u + v == 0 or value > best or (value != value and best == best):
+                        best, first = value, u * pool + v
+            out[n, i, j, c] = best
+            places[n, i, j, c] = first
+            c += lanes(out)
 
 
 def scale_shift_backward(
@@ -104,9 +104,7 @@ def scale_shift_backward(
         if pool == 1:
             _scale_shift_backward[_grid(dz)](*matrices, _matrix(below), relu, width_of(*channels))
         else:
-            _scale_shift_pool_backward[blocks(dz.size), THREADS](
-                above, after, call.read(places), below, relu, pool
-            )
+            _scale_shift_pool_backward[grid(dz)](above, after, call.read(places), below, relu, pool)
     return dz
 
 
@@ -121,15 +119,17 @@ def _scale_shift_backward(delta, out, dz, relu, width):
 
 @jit
 def _scale_shift_pool_backward(delta, out, places, dz, relu, pool):
-    for index in range(cuda.grid(1), dz.size, cuda.gridsize(1)):
+    for index in range(cuda.grid(1), work(dz), cuda.gridsize(1)):
         n, y, x, c = place_of(index, dz)
-        i, j = y // pool, x // pool
-        value = dz.dtype.type(0)
-        if i < delta.shape[1] and j < delta.shape[2]:
-            is_off = relu and out[n, i, j, c] <= 0
-            if places[n, i, j, c] == y % pool * pool + x % pool and not is_off:
-                value = delta[n, i, j, c]
-        dz[n, y, x, c] = value
+        i, j, place = y // pool, x // pool, y % pool * pool + x % pool
+        has_window = i < delta.shape[1] and j < delta.shape[2]
+        while c < dz.shape[3]:
+            value = dz.dtype.type(0)
+            if has_window and places[n, i, j, c] == place:
+                is_off = relu and out[n, i, j, c] <= 0
+                value = dz.dtype.type(0) if is_off else delta[n, i, j, c]
+            dz[n, y, x, c] = value
+            c += lanes(dz)
 
 
 def _matrix(images: Array) -> Array:
