@@ -116,25 +116,22 @@ def grade(paths: tuple[Path, ...], **options: Any) -> int:
     limits = Limits(seconds=options["total_limit"], memory=options["memory"])
     given = meant, options["seed"], rubric, limits, options["time_limit"]
     made, kept = [], 0
-    text = f"Exercise {meant.id}: {meant.text}"
-    most = sum(rubric.values())
     with grading.Grader(*given, options["trust_submissions"], [folder, *paths]) as grader:
         for one in grader.graded(found, known, options["jobs"]):
             made.append(one.grade)
             student, points = one.grade.student, one.grade.points
-            kept += one.is_known
-            how = ", kept: nothing has changed" * one.is_known
+            kept += one.page is None
+            how = ", kept: nothing has changed" * (one.page is None)
             echo(f"{len(made)} of {len(found)}: {student}: {points:g}{how}", err=True)
-            if not one.is_known:
-                content = grades.as_page(one.grade, text, most, one.findings, one.trace)
-                _write(folder / grades.file_name(student), content)
+            if one.page is not None:
+                _write(folder / grades.file_name(student), one.page)
             # What is done is known, should this end now.
             _write(folder / "grades.json", json.dumps(grades.as_json(made, exercise=meant.id)))
     _write(folder / "grades.csv", grades.as_csv(made))
     if options["as_json"]:
         print_json(grades.as_json(made, exercise=meant.id))
     else:
-        terminal.show(terminal.new_console(), [grades.as_table(made, most)])
+        terminal.show(terminal.new_console(), [grades.as_table(made, sum(rubric.values()))])
         if options["again"]:
             echo(f"\n{len(made) - kept} graded, {kept} kept as they were.")
         echo(f"\n{folder}/grades.csv is for Moodle and Canvas; each student has a page beside it.")

@@ -14,7 +14,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,9 +23,9 @@ from mapreduce.errors import GradreduceError, UsageError
 from mapreduce.exercises import jail
 from mapreduce.exercises.answers import Answers, answers_of, named_cases, question, require_lawful
 from mapreduce.exercises.exercise import FOLDER, Exercise
-from mapreduce.exercises.grades import Grade, graded
+from mapreduce.exercises.grades import Grade, as_page, graded
 from mapreduce.exercises.jail import Jail, Limits
-from mapreduce.exercises.served import Lost, Remote
+from mapreduce.exercises.served import NONSENSE, Lost, Remote
 from mapreduce.tracing.checking import Finding
 from mapreduce.tracing.model import Lines, Trace
 from mapreduce.tracing.tasks import Variation
@@ -57,15 +57,10 @@ class _Answers(Answers):
 
 @dataclass(frozen=True)
 class Graded:
-    """A grade, what it follows from, and the run that shows a mistake.
-
-    ``is_known``: Whether it is the grade of before.
-    """
+    """A grade, and the student's page; None if it is the grade of before."""
 
     grade: Grade
-    findings: list[Finding] = field(default_factory=list)
-    trace: Trace | None = None
-    is_known: bool = False
+    page: str | None = None
 
 
 @dataclass
@@ -128,7 +123,7 @@ class Grader:
             student, files = item
             digest = self._digest(files)
             if student in known and known[student].digest == digest:
-                return Graded(known[student], is_known=True)
+                return Graded(known[student])
             found = self._graded(student, files)
             return replace(found, grade=replace(found.grade, digest=digest))
 
@@ -149,29 +144,49 @@ class Grader:
         return digest.hexdigest()
 
     def _graded(self, student: str, files: Sequence[Path]) -> Graded:
+        try:
+            return self._shown(*self._tested(student, files))
+        except Lost as error:
+            comment = f"It was stopped, since {error}."
+        except OSError as error:
+            comment = f"It cannot be read: {error.strerror or error}."
+        except GradreduceError as error:
+            comment = f"It is no job that runs: {_first_line(error)}"
+        except Exception as error:
+            # Of the right form, and yet no run that there can be.
+            what = f"{type(error).__name__}: {_first_line(error)}"
+            comment = f"It was stopped, since {NONSENSE}: {what}"
+        return self._shown(Grade(student, comment=comment))
+
+    def _shown(
+        self, grade: Grade, findings: Sequence[Finding] = (), trace: Trace | None = None
+    ) -> Graded:
+        text, most = f"Exercise {self.exercise.id}: {self.exercise.text}", sum(self.rubric.values())
+        return Graded(grade, as_page(grade, text, most, findings, trace))
+
+    def _tested(
+        self, student: str, files: Sequence[Path]
+    ) -> tuple[Grade, Sequence[Finding], Trace | None]:
+        """A grade, what it follows from, and the run that shows a mistake."""
         jobs = [file for file in files if file.suffix == ".py" and file.is_file()]
         if len(jobs) != 1:
             found = ", ".join(file.name for file in jobs) or "none"
-            return Graded(Grade(student, comment=f"Expected one Python file, found {found}."))
-        try:
-            if not jobs[0].read_bytes().strip():
-                return Graded(Grade(student, comment=f"Its file {jobs[0].name} is empty."))
-            if sum(file.stat().st_size for file in files) > self.limits.files / 2:
-                return Graded(Grade(student, comment="Its files are too large."))
-            # A file of another name would hide a module, or be no name of a job.
-            is_plain = jobs[0].stem.isidentifier() and not find_spec(jobs[0].stem)
-            job = jobs[0].name if is_plain else "job.py"
-            others = {file.name: file for file in files if file not in jobs}
-            with self._submission(job, {job: jobs[0], **others}) as remote:
-                return self._judged(student, remote)
-        except Lost as error:
-            return Graded(Grade(student, comment=f"It was stopped, since {error}."))
-        except OSError as error:
-            return Graded(Grade(student, comment=f"It cannot be read: {error.strerror or error}."))
-        except GradreduceError as error:
-            return Graded(Grade(student, comment=f"It is no job that runs: {_first_line(error)}"))
+            return Grade(student, comment=f"Expected one Python file, found {found}."), (), None
+        if not jobs[0].read_bytes().strip():
+            return Grade(student, comment=f"Its file {jobs[0].name} is empty."), (), None
+        if sum(file.stat().st_size for file in files) > self.limits.files / 2:
+            return Grade(student, comment="Its files are too large."), (), None
+        # A file of another name would hide a module, or be no name of a job.
+        name = jobs[0].stem
+        is_plain = name.isidentifier() and name != "__main__" and not find_spec(name)
+        job = jobs[0].name if is_plain else "job.py"
+        others = {file.name: file for file in files if file not in jobs}
+        with self._submission(job, {job: jobs[0], **others}) as remote:
+            return self._judged(student, remote)
 
-    def _judged(self, student: str, remote: Remote) -> Graded:
+    def _judged(
+        self, student: str, remote: Remote
+    ) -> tuple[Grade, Sequence[Finding], Trace | None]:
         asked = question(self.exercise, self._cases, self._expected, self._reference())
         options = {"shrink": _TRIES, "total_limit": self.limits.seconds, "laws": ()}
         answers = _Answers(remote, asked, (), options)
@@ -182,7 +197,7 @@ class Grader:
                 trace = remote.trace(Variation(maps=2, reducers=2), answers.smallest)
                 for source, lines in zip(trace.sources, answers.smallest, strict=False):
                     source.lines, source.size = len(lines), sum(line.size for line in lines)
-        return Graded(graded(student, findings, self.rubric), findings, trace)
+        return graded(student, findings, self.rubric), findings, trace
 
     # Processes
 

@@ -31,7 +31,7 @@ _STATES = ("obeyed", "broken", "warning", "skipped")
 
 _LAWS = {law.name for law in (*LAWS, OUTPUT, RUNS)}
 
-_NONSENSE = "its process answered what is no answer"
+NONSENSE = "its process answered what is no answer"
 
 
 class Lost(GradreduceError):
@@ -73,7 +73,7 @@ class Remote:
         question = {"laws": [*names], "texts": _texts(lines), "tries": tries, "seconds": left}
         found: list[Finding] = decoded(list[Finding], self._ask(question))
         if not all(one.law.name in _LAWS and one.state in _STATES for one in found):
-            raise Lost(_NONSENSE)
+            raise Lost(NONSENSE)
         return found
 
     def _ask(self, question: dict[str, Any]) -> Any:
@@ -100,7 +100,7 @@ class Remote:
             answer = json.loads(line)
             told = answer["error"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise Lost(_NONSENSE) from None
+            raise Lost(NONSENSE) from None
         if told:
             raise GradreduceError(str(told))
         return answer.get("found")
@@ -125,7 +125,7 @@ def decoded(kind: Any, found: Any) -> Any:
         hints = get_type_hints(kind)
         names = [one.name for one in fields(kind) if one.init]
         if not isinstance(found, dict) or not set(names) <= found.keys():
-            raise Lost(_NONSENSE)
+            raise Lost(NONSENSE)
         return kind(**{name: decoded(hints[name], found[name]) for name in names})  # type: ignore[operator]
     origin, parts = get_origin(kind), get_args(kind)
     if origin is UnionType:
@@ -141,7 +141,7 @@ def decoded(kind: Any, found: Any) -> Any:
         return Degree(found)
     if origin is None and type(found) is kind:
         return found
-    raise Lost(_NONSENSE)
+    raise Lost(NONSENSE)
 
 
 def main() -> None:

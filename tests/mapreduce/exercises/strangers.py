@@ -105,6 +105,15 @@ for fd in range(3, 64):
     except OSError:
         pass
 """
+_STEPS = "for step in found.get('steps', []): "
+_RECORDS = "for task in step['reduces'] for one in task['outputs']]"
+
+
+def _forged(change):
+    """A right job whose process says another thing of a trace or a finding than it found."""
+    before = f"def forged(one):\n    found = real(one)\n    {change}\n    return found\n"
+    return _job(before=f"import __main__\nreal = __main__.asdict\n{before}__main__.asdict = forged")
+
 
 #: Those that must do no harm, and get no point for an answer.
 HOSTILE = {
@@ -143,6 +152,9 @@ HOSTILE = {
     "calls home": _job(mapper="socket.create_connection(('127.0.0.1', 80), 5); yield 1, 1"),
     "writes elsewhere": _job(mapper=f"open({__file__!r} + '.harm', 'w').write('x'); yield 1, 1"),
     "forges an answer": _job(before=_FORGE),
+    "forges letters": _forged(f"{_STEPS}[one.update(line='\\u0416') {_RECORDS}"),
+    "forges a run without tasks": _forged(f"{_STEPS}step.update(maps=[], reduces=[])"),
+    "forges names of files": _forged("found.update(state='broken', lines=['a'], files=[''] * 2)"),
     "leaves a process": _job(
         before="if not os.fork():\n    os.setsid()\n    time.sleep(600)\n    os._exit(0)",
         reducer="yield 1, 1",

@@ -83,16 +83,21 @@ def test_a_class(grade, tmp_path):
         "\x1b[31mBea": "texts compared",
         "Cy <b>": "prints",
         "Di": "kills its parent",
+        "Ed": "forges letters",
+        "Flo": "forges a run without tasks",
+        "Gil": "forges names of files",
     }
     found = grade(kinds)
     judged(found, kinds)
-    assert [found[student]["points"] for student in kinds] == [10, 9, 0, 7, 0]
+    assert [found[student]["points"] for student in kinds] == [10, 9, 0, 7, 0, 0, 0, 0]
+    for student in ("Ed", "Flo", "Gil"):
+        assert "its process answered what is no answer: " in found[student]["comment"]
     folder = tmp_path / "grades"
     with (folder / "grades.csv").open(newline="") as file:
         rows = {row["student"]: row for row in csv.DictReader(file)}
     assert rows["'=1+1"]["points"] == "9"
     assert rows["\\x1b[31mBea"]["points"] == "0"
-    assert len(rows) == 5
+    assert len(rows) == len(kinds)
     # The page has the smallest input that shows it, and what the job made of it.
     page = (folder / grades.file_name("\x1b[31mBea")).read_text()
     assert "\x1b" not in page
@@ -149,25 +154,30 @@ def test_a_page_in_a_browser(grade, tmp_path, monkeypatch):
     require_accessible((tmp_path / "grades" / "Cleo.html").read_text(), tmp_path)
 
 
-def test_a_folder_for_each_student(tmp_path, capsys):
+def test_a_folder_for_each_student(tmp_path, capsys, monkeypatch):
+    # As in the command's own process.
+    monkeypatch.setattr("__main__.__spec__", None)
     for name, files in {
         "one": ["job.py", "notes.txt"],
         "two": ["a.py", "b.py"],
+        "main": ["__main__.py"],
         "none": [],
     }.items():
         (tmp_path / "all" / name).mkdir(parents=True)
         for file in files:
             (tmp_path / "all" / name / file).write_text(strangers.RIGHT["right"])
-    (tmp_path / "all" / "ranges.py").write_text("1 / 0")
+    (tmp_path / "all" / "spans.py").write_text("1 / 0")
     (tmp_path / "all" / "random.py").write_text("1 / 0")
     (tmp_path / "all" / "blank.py").write_text("\n")
     given = [str(tmp_path / "all"), "--exercise", "4", "--output-dir", str(tmp_path / "grades")]
     assert main(["grade", *given, *LIMITS, "--json"]) == 0
     found = {one["student"]: one for one in json.loads(capsys.readouterr().out)["grades"]}
-    assert [found[name]["answer"] for name in ("one", "two", "none")] == ["right", "none", "none"]
+    assert [found[name]["answer"] for name in ("one", "two", "main", "none")] == [
+        *("right", "none", "right", "none")
+    ]
     assert "found a.py, b.py" in found["two"]["comment"]
     assert "found none" in found["none"]["comment"]
-    assert "ranges.py cannot be imported: ZeroDivisionError" in found["ranges"]["comment"]
+    assert "spans.py cannot be imported: ZeroDivisionError" in found["spans"]["comment"]
     # It would hide the module of this name.
     assert "job.py cannot be imported" in found["random"]["comment"]
     assert found["blank"]["comment"] == "Its file blank.py is empty."
