@@ -156,12 +156,18 @@ def test_the_process_that_starts_workers_is_killed(text, tmp_path, seed):
 def test_a_killed_driver_leaves_no_process_and_the_next_removes_its_files(
     text, expected, tmp_path, seed, number
 ):
-    job = Launched(tmp_path, COUNT, "--memory", 16, "-D", "mapreduce.job.maps=20", text)
-    wait_until(job.in_memory)
-    if number:
-        time.sleep(seed.uniform(0, 1))
-    kill(job.process)
-    wait_until(lambda: processes_of(job.mark) == [])
+    for attempt in range(10):
+        folder = tmp_path / str(attempt)
+        folder.mkdir()
+        job = Launched(folder, COUNT, "--memory", 16, "-D", "mapreduce.job.maps=20", text)
+        wait_until(job.in_memory)
+        if number:
+            time.sleep(seed.uniform(0, 1))
+        kill(job.process)
+        wait_until(lambda mark=job.mark: processes_of(mark) == [])
+        # What was seen in memory may have been read, and removed, before the signal came.
+        if number or job.in_memory():
+            break
     assert number or job.in_memory()
     for path in job.temporary.rglob("*"):
         assert not path.is_symlink() or path.exists()
