@@ -173,7 +173,7 @@ def _convolve_tile(images, pixels, matrix, numbers, window, tall, broad, out, ha
                 patches[i] = _gather_by_bits(pixels, where, line, wanted, place)
             else:
                 patches[i] = _gather(images, where, line, u, v, c, u < high, spread)
-        tiles.bring(weights, numbers, 0, strip, depth, along, width)
+        tiles.bring(weights, numbers, strip * tiles.DEPTH, depth, along, width)
         if strip > 0:
             tiles.multiply(left, right, (strip - 1) % 2, sums, halves)
         if strip < strips:
@@ -181,7 +181,7 @@ def _convolve_tile(images, pixels, matrix, numbers, window, tall, broad, out, ha
             at = k * tiles.LEFT + cuda.threadIdx.x // tiles.DEPTH
             for i in range(LEFT_EACH):
                 left[np.uint64(at + i * (tiles.THREADS // tiles.DEPTH))] = patches[i]
-            tiles.keep(weights, right, strip % 2, along, width, tiles.RIGHT)
+            tiles.keep(weights, right, strip % 2, along, width)
         cuda.syncthreads()
         c += tiles.DEPTH
     tiles.store(sums, out, row, column, halves)
@@ -245,14 +245,14 @@ def _gradient_tile(
                         patches[k] = _gather_by_bits(pixels, where, row, wanted, place)
                     else:
                         patches[k] = _gather(images, where, row, u, v, c, True, 1)
-                tiles.bring(deltas, numbers, chunk, strip, stop, along, width)
+                tiles.bring(deltas, numbers, chunk + strip * tiles.DEPTH, stop, along, width)
             if strip > 0:
                 tiles.multiply(left, right, (strip - 1) % 2, sums, halves)
             if strip < strips:
                 at = strip % 2 * tiles.DEPTH * tiles.LEFT + thread
                 for k in range(LEFT_EACH):
                     left[np.uint64(at + k * tiles.LEFT)] = patches[k]
-                tiles.keep(deltas, right, strip % 2, along, width, tiles.RIGHT)
+                tiles.keep(deltas, right, strip % 2, along, width)
             cuda.syncthreads()
     tiles.store(sums, out[part], line, column, halves)
 

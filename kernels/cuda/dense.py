@@ -200,13 +200,14 @@ def _product(a, a_numbers, b, b_numbers, transpose_a, transpose_b, out):
     along_a = tiles.way(a, transpose_a, row, tiles.HEIGHT, tiles.LEFT)
     along_b = tiles.way(b, not transpose_b, column, tiles.WIDTH, tiles.RIGHT)
     strips = (depth + tiles.DEPTH - 1) // tiles.DEPTH
-    tiles.bring(of_a, a_numbers, 0, 0, depth, along_a, tiles.HEIGHT)
-    tiles.bring(of_b, b_numbers, 0, 0, depth, along_b, tiles.WIDTH)
+    tiles.bring(of_a, a_numbers, 0, depth, along_a, tiles.HEIGHT)
+    tiles.bring(of_b, b_numbers, 0, depth, along_b, tiles.WIDTH)
     for strip in range(strips):
-        tiles.keep(of_a, left, strip % 2, along_a, tiles.HEIGHT, tiles.LEFT)
-        tiles.keep(of_b, right, strip % 2, along_b, tiles.WIDTH, tiles.RIGHT)
+        tiles.keep(of_a, left, strip % 2, along_a, tiles.HEIGHT)
+        tiles.keep(of_b, right, strip % 2, along_b, tiles.WIDTH)
         cuda.syncthreads()
-        tiles.bring(of_a, a_numbers, 0, strip + 1, depth, along_a, tiles.HEIGHT)
-        tiles.bring(of_b, b_numbers, 0, strip + 1, depth, along_b, tiles.WIDTH)
+        after = (strip + 1) * tiles.DEPTH
+        tiles.bring(of_a, a_numbers, after, depth, along_a, tiles.HEIGHT)
+        tiles.bring(of_b, b_numbers, after, depth, along_b, tiles.WIDTH)
         tiles.multiply(left, right, strip % 2, sums, 2)
     tiles.store(sums, out, row, column, 2)

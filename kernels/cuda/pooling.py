@@ -63,8 +63,8 @@ def max_pool_backward(delta: Array, places: Array, out: Array, size: int, stride
 def _max_pool_backward(delta, places, out, size, stride):
     for index in range(cuda.grid(1), work(out), cuda.gridsize(1)):
         n, y, x, c = place_of(index, out)
-        above, below = _first_window(y, size, stride), min(y // stride + 1, delta.shape[1])
-        before, after = _first_window(x, size, stride), min(x // stride + 1, delta.shape[2])
+        above, below = _windows(y, size, stride, delta.shape[1])
+        before, after = _windows(x, size, stride, delta.shape[2])
         while c < out.shape[3]:
             total = out.dtype.type(0)
             for i in range(above, below):
@@ -112,8 +112,8 @@ def average_pool_backward(delta: Array, out: Array, size: int, stride: int) -> A
 def _average_pool_backward(delta, out, size, stride, share):
     for index in range(cuda.grid(1), work(out), cuda.gridsize(1)):
         n, y, x, c = place_of(index, out)
-        above, below = _first_window(y, size, stride), min(y // stride + 1, delta.shape[1])
-        before, after = _first_window(x, size, stride), min(x // stride + 1, delta.shape[2])
+        above, below = _windows(y, size, stride, delta.shape[1])
+        before, after = _windows(x, size, stride, delta.shape[2])
         while c < out.shape[3]:
             total = out.dtype.type(0)
             for i in range(above, below):
@@ -187,6 +187,6 @@ def place_of(index, images):
 
 
 @inline
-def _first_window(place, size, stride):
-    # The first window that ends after a place of a line.
-    return max(0, (place - size) // stride + 1)
+def _windows(place, size, stride, stop):
+    # The first window that ends after a place of a line, and the first that begins after it.
+    return max(0, (place - size) // stride + 1), min(place // stride + 1, stop)

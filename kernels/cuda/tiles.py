@@ -129,8 +129,8 @@ def store(sums, out, first_row, first_column, halves):
 def way(matrix, is_depth_first, start, wide, step):
     # How a thread brings its numbers of strips of a matrix: matrix[k, i], or [i, k]. Neighbours
     # read neighbouring numbers either way. Its first k, and the next; the place of its first number
-    # in the matrix, the next, and that of the next k; its first place in the strip, and the
-    # next; how many of its numbers there are before the matrix ends beside the strip.
+    # in the matrix, the next, and that of the next k; its first place in the strip, the next, and
+    # that of the other strip; how many of its numbers there are before the matrix ends beside it.
     thread = cuda.threadIdx.x
     if is_depth_first:
         k, next_k, along, next_along = thread // wide, THREADS // wide, thread % wide, 0
@@ -140,16 +140,16 @@ def way(matrix, is_depth_first, start, wide, step):
         k, next_k, along, next_along = thread % DEPTH, 0, thread // DEPTH, THREADS // DEPTH
         deep, beside, stop = 1, matrix.shape[1], matrix.shape[0]
         most = (stop - start - along + next_along - 1) // next_along
-    first = k * deep + (start + along) * beside, next_k * deep + next_along * beside, deep
-    return k, next_k, first, (k * step + along, next_k * step + next_along), most
+    read = k * deep + (start + along) * beside, next_k * deep + next_along * beside, deep
+    kept = k * step + along, next_k * step + next_along, DEPTH * step
+    return k, next_k, read, kept, most
 
 
 @inline
-def bring(ahead, numbers, first, strip, stop, way, wide):
-    # A thread's numbers of the strip with this number after matrix[first], 0 from stop on.
+def bring(ahead, numbers, first, stop, way, wide):
+    # A thread's numbers of the strip that begins with matrix[first], 0 from stop on.
     k, next_k, (at, following, deep), _, most = way
     each = wide * DEPTH // THREADS
-    first += strip * DEPTH
     at += first * deep
     if most >= each and first + DEPTH <= stop:
         for i in range(each):
@@ -162,8 +162,8 @@ def bring(ahead, numbers, first, strip, stop, way, wide):
 
 
 @inline
-def keep(ahead, strips, strip, way, wide, step):
-    at, following = way[3]
-    at += strip * DEPTH * step
+def keep(ahead, strips, strip, way, wide):
+    at, following, other = way[3]
+    at += strip * other
     for i in range(wide * DEPTH // THREADS):
         strips[np.uint64(at + i * following)] = ahead[i]
