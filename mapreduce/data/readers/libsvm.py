@@ -23,12 +23,15 @@ MOST_LINE_BYTES = 256 << 20
 MOST_FEATURES = 2**31 - 1
 _INDEX = re.compile(rb"([0-9]{1,10}):")
 _COMMENT = re.compile(rb"#[^\n]*")
-_NUMBER = rb"[+-]?(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:[eE][+-]?[0-9]++)?+"
+_NUMBER = rb"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _IS_NUMBER = re.compile(_NUMBER)
 _NAMED = re.compile(rb"[+-]?(nan|inf|infinity)", re.IGNORECASE)
-_SPACE = rb"[ \t\r\f\v]"
-_LINES = re.compile(
-    rb"(?:S*+(?:N(?:S++[0-9]++:N)*+S*+)?+\n)*+".replace(b"S", _SPACE).replace(b"N", _NUMBER)
+# A first word that is no number, or another one that is no index and number. Without possessive
+# quantifiers: before Python 3.11.5 they may match what they should not (its issue 106052).
+_WRONG = re.compile(
+    rb"(?m)^[ \t\r\f\v]*(?=\S)(?!N(?!\S))|(?<=\S)[ \t\r\f\v]+(?=\S)(?![0-9]+:N(?!\S))".replace(
+        b"N", _NUMBER
+    )
 )
 
 
@@ -131,7 +134,7 @@ class _Form:
 
     def _parse(self, block: bytes) -> Rows | None:
         """The rows of a block; None if anything in it is wrong."""
-        if not _LINES.fullmatch(block):
+        if _WRONG.search(block):
             return None
         text = block.replace(b":", b" ")
         words = map(bytes.split, text.split(b"\n"))

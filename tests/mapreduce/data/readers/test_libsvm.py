@@ -95,6 +95,10 @@ def test_what_the_oracle_writes(tmp_path_factory, rows, zero_based, block):
 
 @given(st.text(alphabet="0123 :.-+e\n\tx", max_size=30))
 @example("1 1e2:3\n")
+@example(".")
+@example("1e")
+@example("1 1:")
+@example("1 1:.")
 @example("1 +1:3\n")
 @example("+-1 1:+-3\n")
 @example("1 1 :2\n")
