@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from functools import cache, wraps
 from itertools import chain
 from multiprocessing import process, util
+from pathlib import Path
 from typing import Any
 
 #: Modules whose private parts are used, since Python has no others for this.
@@ -29,8 +30,12 @@ _logging, _process, _threading, _util, _finalize = _USED
 #: if somebody has seeded them.
 _handlers: list[Any] = []
 _files: list[Any] = []
-#: Files that installed modules had open when they were first seen: there are thousands of modules.
+#: Files that installed modules had open when they were first seen, the names of the other modules,
+#: and what tells whether there are more of them: after a fork, each module that is looked at is a
+#: page of memory to copy, and there are thousands.
 _installed: dict[str, list[Any]] = {}
+_others: list[str] = []
+_seen: tuple[int, str] = 0, ""
 _state: Any = None
 _is_seeded = False
 
@@ -50,18 +55,21 @@ def watch_seeds() -> None:
 
 def prepare() -> None:
     """In the parent: leave nothing in its files that a fork would write once more."""
-    global _state
+    global _seen, _state
     _state = random.getstate() if _is_seeded else None
     _handlers[:] = _logging._handlerList
-    own = []
-    for name, module in list(sys.modules.items()):
-        if name not in _installed:
-            found = _files_of(module)
+    if _seen != (seen := (len(sys.modules), next(reversed(sys.modules)))):
+        _seen = seen
+        _others.clear()
+        for name, module in list(sys.modules.items()):
+            if name in _installed:
+                continue
             if str(getattr(module, "__file__", None)).startswith(_LIBRARIES):
-                _installed[name] = found
+                _installed[name] = _files_of(module)
             else:
-                own += found
-    _files[:] = chain(own, *_installed.values())
+                _others.append(name)
+    others = (_files_of(sys.modules.get(name)) for name in _others)
+    _files[:] = chain(*others, *filter(None, _installed.values()))
     with contextlib.suppress(OSError):
         _write(_files)
 
@@ -141,8 +149,11 @@ def _ends_by_closing(kind: type) -> bool:
 #: What files raise that are closed, detached, read by nobody, or somebody's own.
 _REFUSALS = (BrokenPipeError, ValueError, TypeError, AttributeError)
 
-#: Where installed modules are, as Python's own.
-_LIBRARIES = tuple(sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib"))
+#: Where installed modules are, as Python's own, and ours.
+_LIBRARIES = (
+    *(sysconfig.get_paths()[kind] for kind in ("stdlib", "purelib", "platlib")),
+    *(f"{Path(__file__).parents[2] / name}/" for name in ("hdfs_utils", "kernels", "mapreduce")),
+)
 
 #: In the order in which they pass on what was written.
 _BUFFERED = (io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom)

@@ -10,10 +10,12 @@ import multiprocessing
 import os
 import random
 import signal
+import sys
 import tempfile
 import threading
 import warnings
 from functools import partial
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -77,10 +79,18 @@ def test_what_a_fork_leaves_unfinished_is_done(leave, tmp_path):
     assert (gzip.decompress(content) if leave is compressed else content).strip() == b"done"
 
 
-def test_a_file_that_a_module_opened_before_the_fork(tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_file_that_a_module_opened_before_the_fork(is_late, tmp_path, monkeypatch):
+    """Also a module that was imported after an earlier fork."""
     path = tmp_path / "shared"
+    fork(lambda: 0, tmp_path / "answer")
     with path.open("a") as file:
-        monkeypatch.setitem(globals(), "FILE", file)
+        if is_late:
+            module = ModuleType("late")
+            module.FILE = file
+            monkeypatch.setitem(sys.modules, "late", module)
+        else:
+            monkeypatch.setitem(globals(), "FILE", file)
         file.write("parent\n")
         for _ in range(2):
             fork(lambda: file.write("fork\n"), tmp_path / "answer")
