@@ -16,7 +16,7 @@ from mapreduce.tracing.showing import printf
 from programs import gradreduce, succeed
 from quick import first_of
 
-OPTIONS = {"time_limit": 10.0, "lines": 1000, "shrink": 60, "total_limit": 300.0, "laws": ()}
+OPTIONS = {"time_limit": 10.0, "lines": 1000, "shrink": 0, "total_limit": 300.0, "laws": ()}
 
 #: Solves exercise 4, if what is between the braces is right.
 JOB = """\
@@ -159,18 +159,18 @@ def test_a_wrong_name(name, error, said, tmp_path):
     assert said in str(caught.value)
 
 
-def solved(folder, mapper=MAPPER, reducer=REDUCER, more="", laws=()):
+def solved(folder, mapper=MAPPER, reducer=REDUCER, more="", **options):
     """What is found about a solution of exercise 4."""
     job = folder / "ranges.py"
     job.write_text(JOB.format(mapper=mapper, reducer=reducer, more=more))
-    return [*answers.check(str(job), load("4"), 0, {**OPTIONS, "laws": laws})]
+    return [*answers.check(str(job), load("4"), 0, OPTIONS | options)]
 
 
-def check_own(exercise, text=None):
+def check_own(exercise, text=None, **options):
     """What is found about a job, or else about the reference itself."""
     job = exercise.with_name("sizes.py") if text else exercise
     job.write_text(text or exercise.read_text())
-    return [*answers.check(str(job), load(str(exercise)), 0, OPTIONS)]
+    return [*answers.check(str(job), load(str(exercise)), 0, OPTIONS | options)]
 
 
 def states(findings):
@@ -204,7 +204,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("mapper", "reducer", "said"), first_of(*WRONG))
 def test_a_wrong_answer(mapper, reducer, said, tmp_path):
-    found = solved(tmp_path, mapper, reducer, laws=("names",))
+    found = solved(tmp_path, mapper, reducer, laws=("names",), shrink=60)
     assert (found[0].state, said in found[0].text) == ("broken", True), found[0].text
     assert verdict(found) == f"The answer is wrong: o{found[0].text[1:]}"
     # TABs are shown as spaces: a command writes them.
@@ -223,7 +223,7 @@ def test_a_wrong_answer(mapper, reducer, said, tmp_path):
     ],
 )
 def test_a_wrong_answer_by_a_broken_law(reducer, law, said, tmp_path):
-    found = solved(tmp_path, reducer=reducer)
+    found = solved(tmp_path, reducer=reducer, shrink=60)
     assert states(found) == {"answer": "broken", law: "broken"}
     assert said in found[0].text
     assert verdict(found).endswith(f"And the job breaks 1 law: {law}.")
@@ -246,7 +246,7 @@ def test_a_lawless_answer(mapper, reducer, more, law, tmp_path):
 
 
 def test_a_law_that_the_example_does_not_break(own):
-    found = check_own(own(), f"{EXERCISE}\n{AT_MOST_3}")
+    found = check_own(own(), f"{EXERCISE}\n{AT_MOST_3}", shrink=60)
     words = "The answer is right only where no combiner runs: the job breaks 1 law: combiner."
     assert verdict(found) == words
     (broken,) = (finding for finding in found if finding.state == "broken")

@@ -69,7 +69,7 @@ class Ranks(Kept):
     ],
 )
 def test_what_is_kept_is_named(job, state, name, line, write):
-    found = findings(job, write(LINES, "sums.txt"), ["state", "reducers"])
+    found = findings(job, write(LINES, "sums.txt"), ["state", "reducers"], tries=60)
     assert states(found) == {"state": state, "reducers": "skipped"}
     assert found[0].law.mend.endswith(
         f"{name} keeps what the last key left: set it anew in reducer."
