@@ -170,7 +170,7 @@ kinds = st.lists(st.sampled_from(["m", "mr", "mcr", "mc", "r", "cr"]), min_size=
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     kinds=kinds,
     lines=lines,

@@ -285,7 +285,7 @@ def options(reduces):
 
 
 many = settings(
-    max_examples=30, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    max_examples=12, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 
@@ -309,7 +309,7 @@ def test_same_lines_as_inline(job, arguments, small):
     check(*job, arguments, small)
 
 
-@settings(many, max_examples=12)
+@settings(many, max_examples=6)
 @given(jobs([RawProtocol]), options([1, 3]), st.booleans())
 def test_raw_keys_and_values(job, arguments, small):
     # Raw protocols take text only, and their keys no TAB.
@@ -320,7 +320,7 @@ def test_raw_keys_and_values(job, arguments, small):
     check(*job, arguments, small)
 
 
-@settings(many, max_examples=12)
+@settings(many, max_examples=6)
 @given(st.data(), options([1]), st.booleans())
 def test_raw_values_are_one_group(data, arguments, small):
     lines = data.draw(lines_of_text)
@@ -331,7 +331,7 @@ def test_raw_values_are_one_group(data, arguments, small):
     check(job_class, encoded(lines), arguments, small, group=True)
 
 
-@settings(many, max_examples=12)
+@settings(many, max_examples=6)
 @given(st.data(), options([1, 2, 5]), st.booleans())
 def test_values_of_a_key_keep_the_order_of_the_input(data, arguments, small):
     lines = data.draw(lines_of_text)
@@ -340,7 +340,7 @@ def test_values_of_a_key_keep_the_order_of_the_input(data, arguments, small):
     check(job_of(data.draw(plans(ordered=True)), table), encoded(lines), arguments, small)
 
 
-@settings(many, max_examples=12)
+@settings(many, max_examples=6)
 @given(st.data(), options([1]), st.booleans())
 def test_equal_keys_of_other_types_are_one_group_among_neighbours(data, arguments, small):
     lines = data.draw(lines_of_text)
