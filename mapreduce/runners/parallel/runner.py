@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -178,10 +178,8 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         if takes_batches and "pyarrow" in sys.modules:
             # Columns will be divided by a kernel.
             shuffle.load_kernels()
-        if "numba" in sys.modules and not gc.get_freeze_count():
-            # What Numba has loaded stays: the collector need not look through it in every task, and
-            # once more when this process ends.
-            gc.freeze()
+        if "numba" in sys.modules:
+            _freeze()
 
     def cleanup(self, mode: list[str] | None = None) -> None:
         """Release what is held; files go as the options of cleaning up want it."""
@@ -484,6 +482,14 @@ class ParallelMRJobRunner(LocalMRJobRunner):
                 if spooled.stat().st_size or not path.is_file():
                     path = spooled
             return str(path), path.stat().st_size
+
+
+@cache
+def _freeze() -> None:
+    """What Numba has loaded stays: the collector need not look through it in every task, and once
+    more when this process ends. To ask whether it is frozen would be to count it, in each job.
+    """
+    gc.freeze()
 
 
 def _check_is_free(given: str) -> None:
