@@ -7,11 +7,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
-from sklearn.compose import ColumnTransformer
-from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 
 FOLDER = Path(__file__).parent / "tables"
 
@@ -152,6 +147,12 @@ def columns(path: Path) -> dict[str, np.ndarray]:
 
 def sklearn_score(table: Table, train: Path, test: Path) -> float:
     """Accuracy, or R², of scikit-learn's linear model, trained and tested on two CSV files."""
+    from sklearn.compose import ColumnTransformer
+    from sklearn.impute import SimpleImputer
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+
     (x, y), (test_x, test_y) = (_matrix(table, path) for path in (train, test))
     numbers = len(table.numbers) + len(table.dates)
     scaled = make_pipeline(

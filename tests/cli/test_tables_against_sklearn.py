@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import accuracy_score, r2_score
 
 import raw_tables
 from programs import succeed
@@ -24,6 +23,8 @@ REACHED = {"penguins": 0.97, "cars": 0.75, "classification": 0.74, "regression":
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "table"), TABLES.items(), ids=TABLES)
 def test_five_commands(name, table, tmp_path):
+    from sklearn.metrics import accuracy_score, r2_score
+
     if name in raw_tables.GENERATED:
         source = raw_tables.write_generated(tmp_path / f"{name}.csv", 6000, name)
     else:

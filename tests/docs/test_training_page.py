@@ -5,9 +5,6 @@ import re
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from sklearn.datasets import load_breast_cancer
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 from test_readme import ROOT, blocks, shell
 
 TEXT = (ROOT / "docs" / "training.md").read_text()
@@ -21,6 +18,10 @@ def params(run):
 
 @pytest.mark.slow
 def test_shell_commands_in_order(tmp_path, monkeypatch, capsys):
+    from sklearn.datasets import load_breast_cancer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
     folder = tmp_path
     monkeypatch.chdir(folder)
     exec(blocks("python", TEXT)[0], {})

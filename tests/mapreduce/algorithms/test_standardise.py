@@ -12,7 +12,6 @@ import pytest
 import scipy.sparse
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.preprocessing import StandardScaler
 
 import datasets
 from mapreduce.algorithms.standardise import standardise
@@ -56,6 +55,8 @@ def read(folder):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_dataset_is_standardised_as_by_the_oracle(tmp_path, tiny_shards, kind, weighted, dtype):
+    from sklearn.preprocessing import StandardScaler
+
     sparse, scale = kind == "sparse", 1 / 255 if kind == "bytes with a scale" else 1.0
     weights = np.random.default_rng(3).integers(0, 4, 150) / 2 if weighted else None
     made = matrix(150, sparse)
@@ -185,6 +186,8 @@ def images(folder, shape, rows=50, weights=None):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("shape", [(3, 5, 4), (2, 1, 1), (1, 3, 3), (6, 7)], ids=str)
 def test_channels_are_standardised_as_by_the_oracle(tmp_path, tiny_shards, shape, weighted):
+    from sklearn.preprocessing import StandardScaler
+
     weights = np.random.default_rng(3).integers(0, 4, 50) / 2 if weighted else None
     images(tmp_path / "data", shape, weights=weights)
     _, statistics = standardise(

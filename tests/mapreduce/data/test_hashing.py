@@ -9,8 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sklearn.feature_extraction import FeatureHasher
-from sklearn.utils import murmurhash3_32
 
 from mapreduce.data import hashing
 from mapreduce.data.fields import MISSING
@@ -22,6 +20,8 @@ from reading import chunks_of, read, source_of, theirs
 
 @given(st.lists(st.text(max_size=20)))
 def test_hash_is_that_of_the_oracle(names):
+    from sklearn.utils import murmurhash3_32
+
     expected = [murmurhash3_32(name.encode(), 0, positive=True) for name in names]
     # A part of a longer array, too.
     texts = pa.array(["x", *names, "x"], pa.string())[1:-1]
@@ -30,6 +30,8 @@ def test_hash_is_that_of_the_oracle(names):
 
 def test_one_long_text_costs_others_nothing():
     """A step for each of its words, over all texts, would take hours."""
+    from sklearn.utils import murmurhash3_32
+
     names = ["a" * 4_000_001, *(f"b{i}" for i in range(9_000))]
     expected = [murmurhash3_32(name.encode(), 7, positive=True) for name in names]
     assert hashing.murmur3(pa.array(names, pa.string()), 7).tolist() == expected
@@ -37,6 +39,8 @@ def test_one_long_text_costs_others_nothing():
 
 def oracle(names, columns, bits):
     """The rows by scikit-learn; ``None`` is left out."""
+    from sklearn.feature_extraction import FeatureHasher
+
     rows = [
         {name: value for name, value in zip(names, row, strict=True) if value is not None}
         for row in zip(*columns, strict=True)

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from sklearn import metrics as oracle
 
 import mapreduce
 from datasets import blobs
@@ -28,6 +27,14 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.fixture
+def oracle():
+    """What scikit-learn measures."""
+    from sklearn import metrics
+
+    return metrics
+
+
 def rows(classes, count=300, seed=0):
     generator = np.random.default_rng(seed)
     y = generator.integers(0, classes, count)
@@ -37,7 +44,7 @@ def rows(classes, count=300, seed=0):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(("model", "classes"), [("softmax", 4), ("logistic", 2), ("mlp:3", 2)])
-def test_classifiers(model, classes, weighted):
+def test_classifiers(model, classes, weighted, oracle):
     x, y, weights = rows(classes)
     run = mapreduce.train((x, y), model, epochs=3, dtype="float64", **HERE)
     given = weights if weighted else None
@@ -67,7 +74,7 @@ def test_classifiers(model, classes, weighted):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_regression(weighted):
+def test_regression(weighted, oracle):
     x, _, weights = rows(2)
     # Far from 0, where sums of squares would lose all digits.
     y = x @ [1.0, -2.0, 0.5, 3.0] + np.random.default_rng(1).normal(size=len(x)) + 1e6
@@ -92,7 +99,7 @@ def test_of_equal_numbers_there_is_no_r2():
     assert "R² –" in str(found)
 
 
-def test_scores_of_an_svm_are_its_margins_and_it_has_no_log_loss():
+def test_scores_of_an_svm_are_its_margins_and_it_has_no_log_loss(oracle):
     x, y, _ = rows(2)
     # Probabilities are rounded to 0 and 1 here.
     run = mapreduce.train((x * 100, y), "hinge-svm", epochs=5, **HERE)
@@ -104,7 +111,7 @@ def test_scores_of_an_svm_are_its_margins_and_it_has_no_log_loss():
     assert "log loss" not in str(found)
 
 
-def test_classes_that_do_not_occur():
+def test_classes_that_do_not_occur(oracle):
     x, y, _ = rows(4)
     run = mapreduce.train((x, y), "softmax", epochs=3, **HERE)
     part = y < 2
@@ -119,7 +126,7 @@ def test_classes_that_do_not_occur():
     assert "ROC" not in str(one)
 
 
-def test_many_classes_are_told_by_the_worst():
+def test_many_classes_are_told_by_the_worst(oracle):
     x, y, _ = rows(80, 800)
     run = mapreduce.train((x, y), "softmax", epochs=3, **HERE)
     found = run.evaluate((x, y), runner="inline")
@@ -138,7 +145,7 @@ def test_many_classes_are_told_by_the_worst():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_area_is_off_by_no_more_than_it_says(seed):
+def test_the_area_is_off_by_no_more_than_it_says(seed, oracle):
     generator = np.random.default_rng(seed)
     y = generator.random(500) < 0.3
     scores = (generator.normal(size=500) + y) * 10.0 ** generator.integers(-3, 4)

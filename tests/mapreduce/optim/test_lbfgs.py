@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
-from sklearn.linear_model import LogisticRegression
-from sklearn.preprocessing import StandardScaler
 
 import mapreduce
 import naive
@@ -468,15 +465,19 @@ def test_a_search_without_any_better_point_is_an_error_that_names_the_feature(tm
 
 
 @pytest.mark.parametrize(
-    ("load", "model"),
+    ("name", "model"),
     [
-        (load_breast_cancer, "logistic"),
-        (load_wine, "softmax"),
-        pytest.param(load_digits, "softmax", marks=pytest.mark.slow),
+        ("breast_cancer", "logistic"),
+        ("wine", "softmax"),
+        pytest.param("digits", "softmax", marks=pytest.mark.slow),
     ],
 )
-def test_the_defaults_converge_to_the_optimum_of_scikit_learn(tmp_path, load, model):
-    x, y = load(return_X_y=True)
+def test_the_defaults_converge_to_the_optimum_of_scikit_learn(tmp_path, name, model):
+    from sklearn import datasets
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.preprocessing import StandardScaler
+
+    x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
     x = StandardScaler().fit_transform(x)
     options = {"progress": False, "runner": "inline", "l2": 1 / len(y)}
     run = mapreduce.train((x, y), model, optimizer="lbfgs", run=tmp_path / "run", **options)

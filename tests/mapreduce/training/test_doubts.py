@@ -6,7 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import csv
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 import mapreduce
 from mapreduce.runs import outcome
@@ -54,13 +53,13 @@ def test_scales_are_compared_before_the_first_round(capsys):
     assert capsys.readouterr().err.count("the scales of the features differ") == 1
 
 
-@pytest.mark.parametrize(
-    "load", [load_breast_cancer, load_wine, pytest.param(load_digits, id="digits")]
-)
-def test_known_data(load):
-    x, y = load(return_X_y=True)
+@pytest.mark.parametrize("name", ["breast_cancer", "wine", "digits"])
+def test_known_data(name):
+    from sklearn import datasets
+
+    x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
     found = [one for one in warnings(x, y) if one.startswith("the scales")]
-    assert len(found) == (load is not load_digits)
+    assert len(found) == (name != "digits")
     scale = np.where(x.std(axis=0) > 0, x.std(axis=0), 1)
     standard = (x - x.mean(axis=0)) / scale
     assert not any(one.startswith("the scales") for one in warnings(standard, y))
@@ -111,7 +110,9 @@ def test_only_so_many_rows_are_predicted(monkeypatch):
 
 
 def test_the_exit_line_and_the_list_show_all_warnings(folder):
-    x, y = load_wine(return_X_y=True)
+    from sklearn import datasets
+
+    x, y = datasets.load_wine(return_X_y=True)
     csv.write_csv(table(x, y), folder / "wine.csv")
     succeed("data", "import", "--no-standardise", "wine.csv", "data", cwd=folder)
     command = ["train", "data", "--run", "run", "--eval", "data", "--epochs", 1]

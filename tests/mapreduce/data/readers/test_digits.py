@@ -6,8 +6,6 @@ import pytest
 from mapreduce.data.readers import digits
 from mapreduce.errors import UsageError
 
-datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn brings the digits")
-
 
 @pytest.fixture(scope="module")
 def splits():
@@ -27,7 +25,9 @@ def test_sizes_and_descriptions():
 
 
 def test_both_sets_together_are_all_digits(splits):
-    images, labels = datasets.load_digits(return_X_y=True)
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
     rows = np.concatenate([np.c_[features, classes] for features, classes in splits.values()])
     assert sorted(rows.tolist()) == sorted(np.c_[images, labels].astype(int).tolist())
     assert all(features.dtype == np.uint8 for features, _ in splits.values())

@@ -8,7 +8,6 @@ import pytest
 import scipy.sparse
 from hypothesis import example, given
 from hypothesis import strategies as st
-from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
 from mapreduce.data.importer import import_rows
 from mapreduce.data.readers import libsvm
@@ -54,6 +53,8 @@ TEXTS = {
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 @pytest.mark.parametrize("block", [7, 1 << 20])
 def test_texts_that_both_readers_take(write, monkeypatch, text, block):
+    from sklearn.datasets import load_svmlight_file
+
     monkeypatch.setattr(libsvm, "BLOCK_BYTES", block)
     features, labels = load_svmlight_file(io.BytesIO(text.encode()), zero_based=False)
     found, found_labels = decode([write(text)])
@@ -71,6 +72,8 @@ rows = st.lists(
 
 @given(rows=rows, zero_based=st.booleans(), block=st.integers(1, 200))
 def test_what_the_oracle_writes(tmp_path_factory, rows, zero_based, block):
+    from sklearn.datasets import dump_svmlight_file, load_svmlight_file
+
     # The oracle wants at least one entry.
     rows = [*rows, (1.0, {12: 1.0})]
     lengths = [len(entries) for _, entries in rows]
@@ -160,6 +163,8 @@ def test_bad_line(write, monkeypatch, text, options, expected, block):
 
 
 def test_classes_weights_of_the_oracle_and_float32(write, tmp_path):
+    from sklearn.datasets import load_svmlight_file
+
     text = "+1 1:0.1 3:2\n-1 2:1\n1.0 1:3\n"
     written = import_rows(
         libsvm.source([write(text)], "classification", "float32"), tmp_path / "out", seed=0

@@ -15,9 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.feature_extraction import FeatureHasher
-from sklearn.impute import SimpleImputer
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from mapreduce.data import importer
 from mapreduce.data.batch import Block
@@ -102,6 +99,8 @@ def fitted_and_rows(kind, path, recipe):
 
 def plain(fitted, table):
     """The features of all rows by a loop over rows, columns and features."""
+    from sklearn.feature_extraction import FeatureHasher
+
     result = []
     for row in range(len(table["label"])):
         out = []
@@ -215,6 +214,9 @@ def test_packed_files_are_cut_into_the_same_blocks(tmp_path, monkeypatch):
 
 
 def test_scikit_learn_makes_the_same_features(tmp_path):
+    from sklearn.impute import SimpleImputer
+    from sklearn.preprocessing import OneHotEncoder, StandardScaler
+
     random = np.random.default_rng(1)
     numbers = random.normal(5, 3, (200, 2)).round(6)
     numbers[random.random((200, 2)) < 0.2] = np.nan
@@ -241,6 +243,8 @@ def test_scikit_learn_makes_the_same_features(tmp_path):
 
 
 def test_rows_count_by_their_weights(tmp_path):
+    from sklearn.preprocessing import StandardScaler
+
     random = np.random.default_rng(2)
     x, w = random.normal(size=100).round(6), random.integers(0, 4, 100)
     table = {"x": x.tolist(), "w": w.tolist(), "label": [0, 1] * 50}

@@ -13,7 +13,6 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.model_selection import StratifiedShuffleSplit
 
 from mapreduce.cli.main import cli, main
 from mapreduce.data.splitting import records, split
@@ -145,6 +144,8 @@ class TestChoice:
     )
     @settings(max_examples=30)
     def test_each_class_is_split_by_itself(self, tmp_path_factory, kinds, seed):
+        from sklearn.model_selection import StratifiedShuffleSplit
+
         kinds += 3 * ["u", "v", "w"]
         folder = tmp_path_factory.mktemp("split")
         (folder / "a.csv").write_text(as_csv([(i, 0, kind) for i, kind in enumerate(kinds)]))
