@@ -1,17 +1,17 @@
 """``pytest --quick``, which is ``make test``: a few cases of each test that is not marked ``slow``.
 
 Of a test with many cases it takes the first and the last, unless the test is marked ``every_case``;
-and for each property it draws a few examples. ``make test-all`` takes all but those marked
-``long``, which ``make test-long`` takes.
+and for each property it draws a few examples, also where the property names more. ``make test-all``
+takes all but those marked ``long``, which ``make test-long`` takes.
 """
 
 import os
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
-#: Examples for each property, where it does not name another number.
+#: Examples for each property, unless it names fewer.
 EXAMPLES = 10
 
 
@@ -53,3 +53,10 @@ def pytest_collection_modifyitems(config, items):
     taken = {item for cases in tests.values() for item in (cases[0], cases[-1])}
     config.hook.pytest_deselected(items=[item for item in items if item not in taken])
     items[:] = [item for item in items if item in taken]
+    for item in items:
+        if is_hypothesis_test(property_ := getattr(item, "obj", None)):
+            function = getattr(property_, "__func__", property_)
+            own = function._hypothesis_internal_use_settings
+            function._hypothesis_internal_use_settings = settings(
+                own, max_examples=min(own.max_examples, EXAMPLES)
+            )
