@@ -48,9 +48,8 @@ def test_texts_are_like_english_ones():
         assert re.search(pattern, text, re.M), pattern
 
 
-@pytest.mark.parametrize(
-    "peers", [PEERS, pytest.param([programs.PYSPARK], marks=pytest.mark.slow)], ids=["fast", "slow"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("peers", [PEERS, [programs.PYSPARK]], ids=["fast", "slow"])
 def test_peers_count_as_the_textbook_does(tmp_path, peers):
     """mrjob's runner ``local`` is compared in the quick runs below."""
     present = [peer for peer in peers if not peer.missing()]

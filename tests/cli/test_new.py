@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from programs import gradreduce, succeed
+from quick import first_of
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("my_job.py", "test_my_job.py", "my_job.txt")
@@ -38,7 +39,7 @@ def test_three_files_and_what_comes_next(tmp_path):
     assert not re.search("MyJob|my_job", written + (tmp_path / "test_word_lengths.py").read_text())
 
 
-@pytest.mark.parametrize("runner", ["inline", "parallel", "local"])
+@pytest.mark.parametrize("runner", first_of("parallel", "inline", "local"))
 def test_it_runs(runner, folder):
     output = succeed("run", "my_job.py", "-r", runner, "my_job.txt", cwd=folder)
     words = re.findall(r"[\w']+", (folder / "my_job.txt").read_text().lower())

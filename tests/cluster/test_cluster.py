@@ -20,6 +20,7 @@ from programs import GRADREDUCE, wait_until
 
 from drills import shell  # isort: skip
 import programs
+from quick import first_of
 
 
 def test_it_runs_and_says_so(cluster):
@@ -44,7 +45,9 @@ def pids(cluster):
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("role", ["datanode", "nodemanager", "resourcemanager", "historyserver"])
+@pytest.mark.parametrize(
+    "role", first_of("datanode", "nodemanager", "resourcemanager", "historyserver")
+)
 def test_a_killed_process_comes_back(cluster, role):
     before = pids(cluster)
     killed = hadoop.kill(role, 1)

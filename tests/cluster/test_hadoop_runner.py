@@ -128,6 +128,7 @@ def test_inputs_are_looked_at_before_anything_starts(text):
         result(WordCount, ["hdfs:///user/tests/*.gz"], "--no-conf")
 
 
+@pytest.mark.slow
 @pytest.mark.fault
 def test_folders_are_read_as_they_lie_there(text, capfd):
     folder = RemotePath("hdfs:///user/tests/unfinished")

@@ -25,6 +25,7 @@ from mapreduce.training import driver
 
 from drills import kill_one, tasks  # isort: skip
 import programs
+from quick import first_of
 
 SETTINGS = Settings("mlp:9", optimizer="adam", batch_size=96, rounds=3)
 #: Each replica has a state of its own, in messages that are compressed.
@@ -155,7 +156,7 @@ for look in (lambda: [*(run / "gang").iterdir()], (run / f"gang/{sys.argv[2]}.se
 """
 
 
-@pytest.mark.parametrize("scheme", ["hdfs", "webhdfs"])
+@pytest.mark.parametrize("scheme", first_of("hdfs", "webhdfs"))
 def test_the_secret_is_for_its_owner_alone(cluster, data, scheme):
     """Under Hadoop's umask of 022; also if the folder was there before, and open to all."""
     root = data[1]

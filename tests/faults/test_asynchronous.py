@@ -59,6 +59,7 @@ def require_each_gradient_once(run):
     return applied
 
 
+@pytest.mark.slow
 def test_killed_ranks_are_replaced_and_the_log_replays(data, tmp_path, monkeypatch):
     """kill -9 of three ranks, where stretches end by time, and so are published, all the time."""
     monkeypatch.setattr(arrivals, "_STRETCH_SECONDS", 0.05)

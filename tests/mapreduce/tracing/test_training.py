@@ -263,6 +263,7 @@ class TestViews:
             answer(tab)
             assert tab.locator("[data-picture] .on").count() > 0
 
+    @pytest.mark.slow
     def test_is_accessible(self, divided, tmp_path):
         require_accessible(page(view(divided)), tmp_path)
 
