@@ -79,16 +79,21 @@ class Remote:
     def _ask(self, question: dict[str, Any]) -> Any:
         given, taken = self._started.stdin, self._started.stdout
         assert given and taken
-        try:
-            given.write(json.dumps(question).encode() + b"\n")
-            given.flush()
-        except OSError:
-            raise self._lost() from None
+        # It may not read what it is asked.
+        os.set_blocking(given.fileno(), False)
+        rest = memoryview(json.dumps(question).encode() + b"\n")
+        with selectors.DefaultSelector() as ready:
+            ready.register(given, selectors.EVENT_WRITE)
+            while rest:
+                self._wait_for(ready)
+                try:
+                    rest = rest[os.write(given.fileno(), rest) :]
+                except OSError:
+                    raise self._lost() from None
         with selectors.DefaultSelector() as ready:
             ready.register(taken, selectors.EVENT_READ)
             while b"\n" not in self._rest:
-                if not ready.select(max(0.0, self._end - time.monotonic())):
-                    raise Lost(f"it did not end within {self._seconds:g} seconds")
+                self._wait_for(ready)
                 some = os.read(taken.fileno(), 1 << 20)
                 if not some:
                     raise self._lost()
@@ -104,6 +109,10 @@ class Remote:
         if told:
             raise GradreduceError(str(told))
         return answer.get("found")
+
+    def _wait_for(self, ready: selectors.BaseSelector) -> None:
+        if not ready.select(max(0.0, self._end - time.monotonic())):
+            raise Lost(f"it did not end within {self._seconds:g} seconds")
 
     def _lost(self) -> Lost:
         """Why there is no answer."""

@@ -2,6 +2,8 @@
 
 import csv
 import json
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,10 @@ from mapreduce.cli.main import main
 from mapreduce.exercises import grades, jail
 from mapreduce.exercises.exercise import FOLDER
 from mapreduce.exercises.jail import Jail, Limits
-from mapreduce.exercises.served import Lost, decoded, plain
+from mapreduce.exercises.served import Lost, Remote, decoded, plain
 from mapreduce.tracing import laws
 from mapreduce.tracing.checking import Finding
+from mapreduce.tracing.model import Line
 from mapreduce.tracing.outcomes import Degree, Difference
 
 KINDS = {
@@ -256,3 +259,18 @@ def test_an_answer_that_is_none(answer):
 
     with pytest.raises(Lost, match="no answer"):
         decoded(Trace, answer)
+
+
+def test_a_process_that_does_not_read_what_it_is_asked_is_given_up():
+    answer = "import time; input(); print('{\"error\": \"\"}', flush=True); time.sleep(600)"
+    started = jail.start(
+        Jail("/", [], [], {}, Limits(), is_open=True), [sys.executable, "-c", answer], None
+    )
+    try:
+        remote = Remote(started, 60)
+        remote.open("job.py", [], [], 1)
+        remote._end = time.monotonic() + 0.2
+        with pytest.raises(Lost, match="did not end within 60 seconds"):
+            remote.laws([], [[Line("much " * 20, 0, n) for n in range(10_000)]], 1)
+    finally:
+        jail.stop(started)
