@@ -24,18 +24,18 @@ notebook: $(VENV)/.notebook
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter notebook $(if $(filter 0,$(shell id -u)),--allow-root) \
 	    --JupyterNotebookApp.default_url=/tree/docs/notebooks
 
-# A few cases of each test that is not slow (tests/quick.py chooses). Of
-# these and of all tests, those on a real Hadoop need Java and Maven, and are skipped without.
+# A few cases of each test that is neither slow nor on a real Hadoop (tests/quick.py chooses).
 test: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist worksteal --quick
 
-# All tests but those of `make test-long`, those of `make test` among them.
+# All tests but those of `make test-long`, those of `make test` among them. Those on a real Hadoop
+# need Java and Maven, and are skipped without.
 test-all: $(VENV)/.test
 	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # The tests that take over a minute each, or together, as the rungs of the ladder on a real Hadoop.
 test-long: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist worksteal -m long
+	$(BIN)/python -m pytest -n auto --dist worksteal -m long -o faulthandler_timeout=7200
 
 # What may depend on the version of Python: processes, imports, encodings, mrjob itself, the command
 # line, and that a training has the same bits however it is run.

@@ -1,4 +1,5 @@
-"""``pytest --quick``, which is ``make test``: a few cases of each test that is not marked ``slow``.
+"""``pytest --quick``, which is ``make test``: a few cases of each test that is neither marked
+``slow`` nor needs a real Hadoop.
 
 Of a test with many cases it takes the first and the last, unless the test is marked ``every_case``;
 and for each property it draws a few examples, also where the property names more. ``make test-all``
@@ -25,7 +26,7 @@ def first_of(*values: Any) -> list[Any]:
 
 
 def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true", help="a few cases of what is not slow")
+    parser.addoption("--quick", action="store_true", help="a few cases of what is quick")
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -41,11 +42,15 @@ def pytest_configure(config):
         settings.load_profile("quick")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
+    """Chooses once it is known which tests need a real Hadoop (tests/hadoop.py)."""
     if not config.getoption("quick"):
         return
     tests: dict[str, list[pytest.Item]] = {}
-    for item in [item for item in items if not item.get_closest_marker("slow")]:
+    for item in items:
+        if item.get_closest_marker("slow") or item.get_closest_marker("cluster"):
+            continue
         if item.get_closest_marker("every_case"):
             tests[item.nodeid] = [item]
         else:

@@ -262,7 +262,7 @@ def test_an_answer_that_is_none(answer):
 
 
 def test_a_process_that_does_not_read_what_it_is_asked_is_given_up():
-    answer = "import time; input(); print('{\"error\": \"\"}', flush=True); time.sleep(600)"
+    answer = 'import time; input(); print(\'{"error": ""}\', flush=True); time.sleep(600)'
     started = jail.start(
         Jail("/", [], [], {}, Limits(), is_open=True), [sys.executable, "-c", answer], None
     )
