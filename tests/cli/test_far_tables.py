@@ -18,7 +18,7 @@ CSV = "id,size,town,label\n" + "".join(
     f"{1000 + i},{i * 37 % 101 / 8},{'abc'[i % 3]},{'high' if i * 37 % 101 > 50 else 'low'}\n"
     for i in range(300)
 )
-HDFS = pytest.param("hdfs", marks=[pytest.mark.cluster, pytest.mark.slow])
+HDFS = pytest.param("hdfs", marks=pytest.mark.cluster)
 
 
 @pytest.fixture(params=["s3", HDFS])
@@ -60,6 +60,7 @@ def flow(place, runner, train):
     return described, parts, data["sha256"], trained["model_sha256"], evaluated, predicted
 
 
+@pytest.mark.slow
 def test_from_a_table_to_predictions(far, tmp_path):
     place, runner = far
     assert flow(place, runner, "tr*.csv") == flow(tmp_path, "inline", "train.csv")

@@ -161,6 +161,7 @@ def test_a_page_in_a_browser(grade, tmp_path, monkeypatch):
     require_accessible((tmp_path / "grades" / "Cleo.html").read_text(), tmp_path)
 
 
+@pytest.mark.slow
 def test_a_folder_for_each_student(tmp_path, capsys, monkeypatch):
     # As in the command's own process.
     monkeypatch.setattr("__main__.__spec__", None)
@@ -217,6 +218,7 @@ def test_bad_input(tmp_path, monkeypatch, capsys, arguments, words):
     assert not Path("grades").exists()
 
 
+@pytest.mark.slow
 def test_without_namespaces(grade, monkeypatch, capsys):
     monkeypatch.setattr(jail, "refusal", lambda made: "this machine gives no namespaces")
     with pytest.raises(AssertionError, match="== 0"):

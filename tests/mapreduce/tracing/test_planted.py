@@ -3,6 +3,7 @@
 ``LINE`` stands for the line that is marked by a comment.
 """
 
+import pytest
 from test_check import findings
 from test_engine import trace_of
 from test_explain import drawn
@@ -108,6 +109,7 @@ def told(path, source, expected):
     return command, text.replace("LINE", f"bikes.py:{number}") in said and not is_praised
 
 
+@pytest.mark.slow
 def test_each_mistake_is_led_to_its_line(tmp_path, capsys):
     rows = []
     for number, (name, (mapper, reducer, expected)) in enumerate(PLANTED.items()):

@@ -194,6 +194,7 @@ class FirstComer(MRJob):
         yield next(values)
 
 
+@pytest.mark.slow
 def test_what_follows_is_said_to_follow(write, words):
     path = write("10\n9\n10\n", "numbers.txt")
     found = findings(FirstComer, path, ["values", "reducers", "sorting"])
