@@ -2,9 +2,9 @@
 
 Importing this package loads what finds its modules, and nothing else. ``mapreduce.job`` holds the
 class that jobs inherit from, and ``mapreduce.training.driver`` the loop that trains a model.
-``mapreduce.run`` runs a job from a program or a notebook, ``mapreduce.explain`` shows what a job
-did, or a round of a training, and ``mapreduce.check`` tests whether a job obeys the laws of
-MapReduce.
+``mapreduce.run`` runs a job from a program or a notebook, ``mapreduce.submit`` starts one that runs
+on by itself, ``mapreduce.explain`` shows what a job did, or a round of a training, and
+``mapreduce.check`` tests whether a job obeys the laws of MapReduce.
 ``mapreduce.train`` trains a model on arrays, tables or datasets, and ``mapreduce.open_run`` opens a
 training.
 """
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from mapreduce.support import own
 
 if TYPE_CHECKING:
+    from mapreduce.launch.jobs import SubmittedJob as SubmittedJob
+    from mapreduce.launch.jobs import submit as submit
     from mapreduce.launch.run import Result as Result
     from mapreduce.launch.run import run as run
     from mapreduce.tracing.notebook import check as check
@@ -31,6 +33,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "run": "mapreduce.launch.run",
     "Result": "mapreduce.launch.run",
+    **dict.fromkeys(("submit", "SubmittedJob"), "mapreduce.launch.jobs"),
     **dict.fromkeys(("check", "explain"), "mapreduce.tracing.notebook"),
     **dict.fromkeys(("train", "open_run", "evaluate", "predict", "Run"), "mapreduce.training.api"),
 }

@@ -54,6 +54,14 @@ class OutputError(GradreduceError):
     exit_code = 73
 
 
+class JobError(GradreduceError):
+    """A submitted job failed, was interrupted, or lost its driver: with the job's exit code."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
 class LeaseError(GradreduceError):
     """Another driver is working on the run."""
 

@@ -124,11 +124,11 @@ def cluster_folder() -> Path:
     return Path(named).absolute() if named else default_folder()
 
 
-def default_folder() -> Path:
+def default_folder(of: str = "cluster") -> Path:
     """Where state belongs by the XDG conventions."""
     base = os.environ.get("XDG_STATE_HOME")
     root = Path(base) if base and Path(base).is_absolute() else Path.home() / ".local" / "state"
-    return root / "gradreduce" / "cluster"
+    return root / "gradreduce" / of
 
 
 def save(cluster: Cluster, *, up: bool) -> None:

@@ -34,6 +34,7 @@ COMMANDS = {
     "cluster": ("mapreduce.cli.cluster:cluster", "Run a real Hadoop on this machine."),
     "models": ("mapreduce.cli.models:models", "List models, or show the layers of a network."),
     "strategies": ("mapreduce.cli.strategies:strategies", "List ways to share a training's work."),
+    "jobs": ("mapreduce.cli.jobs:jobs", "Follow and cancel jobs that run on by themselves."),
     "logs": ("mapreduce.cli.logs:logs", "Show what the tasks of a job on Hadoop wrote."),
     "doctor": ("mapreduce.cli.doctor:doctor", "Check that everything needed is in place."),
 }
@@ -109,32 +110,33 @@ def _end(arguments: list[str]) -> int:
     return arguments.index("--") if "--" in arguments else len(arguments)
 
 
-def _report(error: BaseException) -> int:
-    """Print an error as a message; returns the exit code."""
+def told(error: BaseException) -> tuple[int, str]:
+    """The exit code of an error, and its message; empty if there is none."""
     code: Any = getattr(error, "exit_code", None)
     if isinstance(error, SystemExit):
-        if isinstance(error.code, int | None):
-            return error.code or 0
         # As Python does.
-        echo(error.code, err=True)
-        return 1
+        is_code = isinstance(error.code, int | None)
+        return (error.code or 0, "") if is_code else (1, str(error.code))  # type: ignore[return-value]
     if isinstance(error, BrokenPipeError) or code == 141:
-        return 141
+        return 141, ""
     if isinstance(error, KeyboardInterrupt | click.Abort | Interrupted):
-        echo("interrupted", err=True)
-        return code or 130
+        return code or 130, "interrupted"
     if code is None and isinstance(error, OSError):
         code = 74
     if any(kind.__name__ == "StepFailedException" for kind in type(error).__mro__):
         code = code or 1
     if isinstance(code, int):
-        echo(f"error: {error}", err=True)
-        return code
-    echo(
-        f"error: {type(error).__name__}: {error}. This should not happen; --debug shows where",
-        err=True,
-    )
-    return 70
+        return code, f"error: {error}"
+    name = type(error).__name__
+    return 70, f"error: {name}: {error}. This should not happen; --debug shows where"
+
+
+def _report(error: BaseException) -> int:
+    """Print an error as a message; returns the exit code."""
+    code, message = told(error)
+    if message:
+        echo(message, err=True)
+    return code
 
 
 if __name__ == "__main__":

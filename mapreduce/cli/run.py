@@ -1,6 +1,15 @@
 """``gradreduce run``: runs any MRJob, on any runner."""
 
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
 import click
+
+from mapreduce.cli.common import json_option, print_json
+from mapreduce.support.printable import echo
 
 
 class _Run(click.Command):
@@ -24,9 +33,23 @@ class _Run(click.Command):
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 @click.option("-q", "--quiet", is_flag=True, help="Log nothing; also among ARGUMENTS.")
 @click.option("-v", "--verbose", is_flag=True, help="Log more; also among ARGUMENTS.")
+@json_option
+@click.option(
+    "--submit",
+    is_flag=True,
+    help="Print an identifier at once, and run on: `gradreduce jobs` follows the job.",
+)
+@click.option("--driver-of", hidden=True, type=click.Path(path_type=Path))
 @click.pass_context
 def run(
-    context: click.Context, job: str, arguments: tuple[str, ...], quiet: bool, verbose: bool
+    context: click.Context,
+    job: str,
+    arguments: tuple[str, ...],
+    quiet: bool,
+    verbose: bool,
+    as_json: bool,
+    submit: bool,
+    driver_of: Path | None,
 ) -> None:
     """Run JOB, any mrjob job, without a change.
 
@@ -40,9 +63,52 @@ def run(
     gradreduce run path/job.py input.txt
     gradreduce run path/job.py:Class --workers 2 -o out logs/ 'more/*.gz'
     gradreduce run mrjob.examples.mr_wc -r local input.txt
+    gradreduce run --json path/job.py -o out input.txt
     gradreduce run path/job.py --help                 shows the options of the job
     gradreduce run path/job.py --help -r parallel     shows the options of a runner
     """
+    options = [*["-q"] * quiet, *["-v"] * verbose, *arguments, *context.obj]
+    if submit:
+        from mapreduce.launch.jobs import start
+
+        found = start([job, *options])
+        if as_json:
+            print_json(asdict(found.status()))
+        else:
+            echo(found.id)
+    elif as_json or driver_of:
+        _report(job, options, driver_of)
+    else:
+        from mapreduce.launch import run as launch
+
+        launch.start(job, options)
+
+
+def _report(job: str, options: Sequence[str], folder: Path | None) -> None:
+    """Run a job that tells of its end by a report, on standard output or in a submitted job's."""
+    from mapreduce.cli.main import told
+    from mapreduce.launch import report
     from mapreduce.launch import run as launch
 
-    launch.start(job, [*["-q"] * quiet, *["-v"] * verbose, *arguments, *context.obj])
+    found = report.Report(folder.name if folder else report.new_id(), job)
+    path = folder / "report.json" if folder else None
+    # What the job prints, and its tasks and programs, is not the report.
+    sys.stdout.flush()
+    out = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with report.of(found, path):
+            launch.start(job, options)
+        found.end()
+    except BaseException as error:
+        cause = error.__cause__ if isinstance(error, SystemExit) and error.__cause__ else error
+        found.end(*told(cause))
+        raise
+    finally:
+        if path is not None:
+            found.write(path)
+        sys.stdout.flush()
+        os.dup2(out, 1)
+        os.close(out)
+        if path is None:
+            print_json(asdict(found))

@@ -40,7 +40,7 @@ from mapreduce.errors import (
 )
 from mapreduce.job.mistyped import warn_of_names
 from mapreduce.job.tracebacks import is_users, user_error, user_errors
-from mapreduce.launch import properties
+from mapreduce.launch import properties, report
 from mapreduce.launch.load import TOLD, start_script
 from mapreduce.launch.load import load_job as load_job
 from mapreduce.mrjob_patches import registry
@@ -209,6 +209,7 @@ def start(target: str, arguments: Sequence[str]) -> None:
         stack.enter_context(signals.interrupting())
         named = [job.options.runner, *registry.NAMED.findall(" ".join(arguments)), DEFAULT_RUNNER]
         job.options.runner = next(filter(None, named))
+        stack.enter_context(report.begin(job))
         with _output_folder(job):
             return _checked(_made(partial(MRJob.make_runner, job), job, target), job)
 
@@ -259,9 +260,11 @@ def execute(job_class: type[MRJob], arguments: Sequence[str], place: str = "") -
             os.environ[QUIET] = "1"
         job.set_up_logging(quiet=job.options.quiet, verbose=job.options.verbose, stream=sys.stderr)
         if job_class.run_job is not MRJob.run_job:
-            _drive(job, place)
+            with report.begin(job):
+                _drive(job, place)
             return
-        with _output_folder(job) as whole, _runner(job, place) as runner:
+        told = report.begin(job, prints=job._should_cat_output())
+        with told, _output_folder(job) as whole, _runner(job, place) as runner:
             with user_errors(place, "the job failed"):
                 _run(runner)
             whole.append(job)
@@ -283,6 +286,8 @@ def _run(runner: Any) -> None:
                 if found:
                     error.reason = "\n".join([f"{kind} task {error.task_num}", *lines])
         raise
+    finally:
+        report.count(runner)
 
 
 def _drive(job: Any, place: str) -> None:

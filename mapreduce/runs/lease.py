@@ -57,9 +57,9 @@ class Holder:
 _UNKNOWN = Holder("", 0, 0)
 
 
-def myself() -> Holder:
-    """This process as a holder."""
-    pid, boot, namespace = os.getpid(), None, None
+def myself(pid: int = 0) -> Holder:
+    """This process, or a child of it, as a holder."""
+    pid, boot, namespace = pid or os.getpid(), None, None
     with contextlib.suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         namespace = str(Path("/proc/self/ns/pid").readlink())

@@ -1,0 +1,271 @@
+"""Jobs that run on by themselves: submitted at once, followed and cancelled by their identifier.
+
+A submitted job has a folder in the user's state, ``jobs/ID``: ``job.json`` says what was asked for
+and which process drives it, ``report.json`` what came of it, and ``log`` has what it says. Its
+driver is the one process of the toolkit that outlives the process that has started it.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hdfs_utils.atomic import replace
+from hdfs_utils.cluster.layout import default_folder
+from hdfs_utils.paths import path_of
+from mapreduce.errors import (
+    DataError,
+    GradreduceError,
+    JobError,
+    MissingInputError,
+    UsageError,
+)
+from mapreduce.launch.report import ENDED, Report, new_id
+from mapreduce.runners import traits
+from mapreduce.runs import lease
+from mapreduce.support import jsonfiles
+from mapreduce.support.suggest import did_you_mean
+
+#: Whatever is called as a package of the toolkit where a job is submitted.
+_COMMAND = Path(__file__).parents[1] / "cli" / "gradreduce.py"
+
+#: Seconds between two looks at a job.
+_LOOK_SECONDS = 0.2
+
+#: Seconds that a driver may take to end its job on a cluster.
+_END_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked for: the arguments of ``gradreduce run`` from the job on, and where."""
+
+    arguments: tuple[str, ...]
+    folder: str
+    driver: lease.Holder
+
+
+class SubmittedJob:
+    """A submitted job.
+
+    Parameters
+    ----------
+    id : str
+        As :func:`submit` has returned it.
+
+    Raises
+    ------
+    MissingInputError
+        This user has submitted no such job on this machine, or it was removed.
+    """
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        #: The folder of its files.
+        self.folder = _jobs() / id
+        if os.sep in id or not (self.folder / "job.json").exists():
+            hint = did_you_mean(id, [job.name for job in _folders()])
+            raise MissingInputError(
+                f"no job {id!r} was submitted here, or it was removed.{hint} gradreduce jobs list "
+                f"shows all"
+            )
+
+    @cached_property
+    def _asked(self) -> _Asked:
+        found: _Asked = self._read("job.json", _Asked)
+        return found
+
+    def _read(self, name: str, kind: type) -> Any:
+        path = self.folder / name
+        try:
+            return jsonfiles.build(kind, jsonfiles.read(path))
+        except ValueError as error:
+            raise DataError(f"{path} is damaged: {error}") from error
+
+    @property
+    def log(self) -> Path:
+        """What the job says."""
+        return self.folder / "log"
+
+    def status(self) -> Report:
+        """What came of it so far.
+
+        Its state is ``lost`` if its driver was killed: an application may still run then, and
+        :meth:`cancel` ends it.
+        """
+        # The driver first: it may write its last report and end between the two looks.
+        is_alive = lease.is_alive(self._asked.driver)
+        found: Report = self._read("report.json", Report)
+        if found.state not in ENDED:
+            found.seconds = round(time.time() - found.started, 3)
+            if not is_alive:
+                found.state, found.exit_code = "lost", 137
+                found.cause = f"its driver was killed. What it has said: {self.log}"
+        return found
+
+    def wait(self, timeout: float | None = None) -> Report:
+        """Wait for its end.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds; by default for as long as it takes.
+
+        Raises
+        ------
+        TimeoutError
+            It has not ended by then; it runs on.
+        JobError
+            It failed, was interrupted or lost its driver.
+        """
+        end = None if timeout is None else time.monotonic() + timeout
+        while (found := self.status()).state not in ENDED:
+            if end is not None and time.monotonic() >= end:
+                raise TimeoutError(f"job {self.id} has not ended within {timeout:g} s; it runs on")
+            time.sleep(_LOOK_SECONDS)
+        if found.state != "succeeded":
+            raise JobError(found.cause or f"job {self.id}: {found.state}", found.exit_code or 1)
+        return found
+
+    def cancel(self) -> Report:
+        """End it, and its application on a cluster; one that has ended is left as it is.
+
+        Raises
+        ------
+        GradreduceError
+            It runs on another machine, or does not end.
+        ClusterError
+            Its driver was killed, and its cluster does not answer.
+        """
+        found = self.status()
+        driver = self._asked.driver
+        if found.state == "lost":
+            traits.of(found.runner).end_left_behind(self.id, None)
+        if found.state in ENDED:
+            return found
+        if driver.host != lease.myself().host:
+            raise GradreduceError(f"job {self.id} runs on {driver.host}: cancel it there")
+        os.kill(driver.pid, signal.SIGTERM)
+        end = time.monotonic() + _END_SECONDS
+        while (found := self.status()).state not in ENDED:
+            if time.monotonic() > end:
+                raise GradreduceError(f"job {self.id}: process {driver.pid} does not end")
+            time.sleep(_LOOK_SECONDS)
+        return found
+
+    def remove(self) -> None:
+        """Forget a job that has ended; its output stays.
+
+        Raises
+        ------
+        UsageError
+            It has not ended.
+        """
+        if self.status().state not in ENDED:
+            raise UsageError(
+                f"job {self.id} has not ended. gradreduce jobs cancel {self.id} ends it"
+            )
+        shutil.rmtree(self.folder)
+
+    @property
+    def counters(self) -> list[dict[str, dict[str, int]]]:
+        """For each step: group, counter, amount."""
+        return self.status().counters
+
+    def output(self) -> Iterator[tuple[Any, Any]]:
+        """The pairs of its output, read by the job's output protocol; parts come in their order.
+
+        Raises
+        ------
+        JobError
+            It failed, was interrupted or lost its driver.
+        GradreduceError
+            The job's script cannot be imported.
+        """
+        from mrjob.fs.local import LocalFilesystem
+
+        from hdfs_utils.mrjob_fs import RemoteFilesystem
+        from mapreduce.launch.run import load_job
+
+        found = self.wait()
+        target, *_ = self._asked.arguments
+        place, folder = Path(self._asked.folder, target), path_of(found.output)
+        job = load_job(str(place) if place.parent.is_dir() else target)([])
+        fs = LocalFilesystem() if isinstance(folder, Path) else RemoteFilesystem()
+        for part in sorted(path for path in folder.iterdir() if path.name[:1] not in "._"):
+            yield from job.parse_output(fs.cat(str(part)))
+
+
+def _jobs() -> Path:
+    return default_folder("jobs")
+
+
+def _folders() -> list[Path]:
+    return sorted(path.parent for path in _jobs().glob("*/job.json"))
+
+
+def submitted() -> list[SubmittedJob]:
+    """The user's jobs on this machine, the oldest first."""
+    return [SubmittedJob(folder.name) for folder in _folders()]
+
+
+def submit(
+    job: str | os.PathLike[str],
+    inputs: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    output: str | os.PathLike[str],
+    runner: str = "parallel",
+    arguments: Iterable[object] = (),
+) -> SubmittedJob:
+    """Start a job that runs on by itself, whatever becomes of this process.
+
+    Parameters
+    ----------
+    job : path
+        The file of a subclass of ``MRJob``, with ``:Class`` if it has several.
+    inputs : path or iterable of paths
+        Files, folders or globs.
+    output : path
+        The folder that it makes.
+    runner : str
+        ``parallel``, ``hadoop`` or another runner of mrjob.
+    arguments : iterable
+        Options as on the command line, such as ``["--queue", "reports"]``.
+
+    Returns
+    -------
+    SubmittedJob
+        At once. What is wrong with the options, too, is in its report.
+    """
+    some = [inputs] if isinstance(inputs, str | os.PathLike) else inputs
+    options = ["-r", runner, "-o", os.fspath(output), *map(str, arguments)]
+    return start([os.fspath(job), *options, *(os.fspath(path) for path in some)])
+
+
+def start(arguments: Sequence[str]) -> SubmittedJob:
+    """Submit a job, by the arguments of ``gradreduce run``."""
+    found = Report(new_id(), arguments[0])
+    folder = _jobs() / found.id
+    folder.mkdir(parents=True, mode=0o700)
+    found.write(folder / "report.json")
+    with (folder / "log").open("wb") as log:
+        driver = subprocess.Popen(
+            [sys.executable, "-P", _COMMAND, "run", "--driver-of", folder, *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    asked = _Asked(tuple(arguments), str(Path.cwd()), lease.myself(driver.pid))
+    replace(folder / "job.json", json.dumps(asdict(asked)).encode())
+    # Nobody waits for it: it is no loss that it ends.
+    driver.returncode = 0
+    return SubmittedJob(found.id)
