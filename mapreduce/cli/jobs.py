@@ -56,7 +56,7 @@ def status(id: str, as_json: bool) -> None:
 @click.option("--timeout", type=Seconds(min=0), help="Wait no longer than these seconds.")
 @json_option
 def wait(id: str, timeout: float | None, as_json: bool) -> None:
-    """Wait for job ID, and end with its exit code; with 75 if it runs on after --timeout."""
+    """Wait for job ID, and end with its exit code, or with 75 if it runs on."""
     from mapreduce.errors import JobError
     from mapreduce.launch.jobs import SubmittedJob
 

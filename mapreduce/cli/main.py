@@ -2,6 +2,8 @@
 
 import io
 import logging
+import os
+import signal
 import sys
 from importlib import import_module
 from typing import Any
@@ -61,6 +63,13 @@ class LazyGroup(click.Group):
             ctx.fail(f"no such command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            # Of which click would make an exit with 1.
+            raise Interrupted(signal.SIGPIPE) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
@@ -83,6 +92,9 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command; returns its exit code."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
+    # Closed ones are nobody's; another file would get their numbers.
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: PTH123, SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: PTH123, SIM115
     debug = "--debug" in arguments[: _end(arguments)]
     if debug:
         arguments.remove("--debug")
@@ -117,7 +129,7 @@ def told(error: BaseException) -> tuple[int, str]:
         # As Python does.
         is_code = isinstance(error.code, int | None)
         return (error.code or 0, "") if is_code else (1, str(error.code))  # type: ignore[return-value]
-    if isinstance(error, BrokenPipeError) or code == 141:
+    if code == 141:
         return 141, ""
     if isinstance(error, KeyboardInterrupt | click.Abort | Interrupted):
         return code or 130, "interrupted"

@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 
@@ -76,8 +77,12 @@ def run(
             print_json(asdict(found.status()))
         else:
             echo(found.id)
-    elif as_json or driver_of:
-        _report(job, options, driver_of)
+    elif driver_of:
+        # Who has started it has recorded it, or was ended before.
+        if os.read(0, 1):
+            _report(job, options, driver_of)
+    elif as_json:
+        _report(job, options, None)
     else:
         from mapreduce.launch import run as launch
 
@@ -89,6 +94,7 @@ def _report(job: str, options: Sequence[str], folder: Path | None) -> None:
     from mapreduce.cli.main import told
     from mapreduce.launch import report
     from mapreduce.launch import run as launch
+    from mapreduce.support import signals
 
     found = report.Report(folder.name if folder else report.new_id(), job)
     path = folder / "report.json" if folder else None
@@ -97,7 +103,7 @@ def _report(job: str, options: Sequence[str], folder: Path | None) -> None:
     out = os.dup(1)
     os.dup2(2, 1)
     try:
-        with report.of(found, path):
+        with report.of(found, path), signals.interrupting(once=True) if path else nullcontext():
             launch.start(job, options)
         found.end()
     except BaseException as error:
@@ -111,4 +117,6 @@ def _report(job: str, options: Sequence[str], folder: Path | None) -> None:
         os.dup2(out, 1)
         os.close(out)
         if path is None:
-            print_json(asdict(found))
+            # Nobody may read it: an error is told on standard error, too, and is what comes of it.
+            with suppress(*[BrokenPipeError] * bool(found.exit_code)):
+                print_json(asdict(found))

@@ -5,18 +5,20 @@ and which process drives it, ``report.json`` what came of it, and ``log`` has wh
 driver is the one process of the toolkit that outlives the process that has started it.
 """
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, cast
 
 from hdfs_utils.atomic import replace
 from hdfs_utils.cluster.layout import default_folder
@@ -31,7 +33,7 @@ from mapreduce.errors import (
 from mapreduce.launch.report import ENDED, Report, new_id
 from mapreduce.runners import traits
 from mapreduce.runs import lease
-from mapreduce.support import jsonfiles
+from mapreduce.support import jsonfiles, signals
 from mapreduce.support.suggest import did_you_mean
 
 #: Whatever is called as a package of the toolkit where a job is submitted.
@@ -99,16 +101,20 @@ class SubmittedJob:
         """What came of it so far.
 
         Its state is ``lost`` if its driver was killed: an application may still run then, and
-        :meth:`cancel` ends it.
+        :meth:`cancel` ends it. So is that of a job whose record is damaged.
         """
-        # The driver first: it may write its last report and end between the two looks.
-        is_alive = lease.is_alive(self._asked.driver)
-        found: Report = self._read("report.json", Report)
+        found, is_alive, code = Report(self.id, ""), False, 137
+        cause = f"its driver was killed. What it has said: {self.log}"
+        try:
+            # The driver first: it may write its last report and end between the two looks.
+            is_alive = lease.is_alive(self._asked.driver)
+            found = self._read("report.json", Report)
+        except DataError as error:
+            code, cause = error.exit_code, str(error)
         if found.state not in ENDED:
             found.seconds = round(time.time() - found.started, 3)
             if not is_alive:
-                found.state, found.exit_code = "lost", 137
-                found.cause = f"its driver was killed. What it has said: {self.log}"
+                found.state, found.exit_code, found.cause = "lost", code, cause
         return found
 
     def wait(self, timeout: float | None = None) -> Report:
@@ -141,24 +147,32 @@ class SubmittedJob:
         Raises
         ------
         GradreduceError
-            It runs on another machine, or does not end.
+            It runs on another machine or in another container, or does not end.
         ClusterError
             Its driver was killed, and its cluster does not answer.
+        DataError
+            Its driver was killed, and the record of its applications is damaged.
         """
-        found = self.status()
         driver = self._asked.driver
-        if found.state == "lost":
-            traits.of(found.runner).end_left_behind(self.id, None)
-        if found.state in ENDED:
-            return found
-        if driver.host != lease.myself().host:
-            raise GradreduceError(f"job {self.id} runs on {driver.host}: cancel it there")
-        os.kill(driver.pid, signal.SIGTERM)
         end = time.monotonic() + _END_SECONDS
+        if self.status().state not in ENDED:
+            if not lease.is_visible(driver):
+                raise GradreduceError(
+                    f"job {self.id} runs on {driver.host}, or in a container there: cancel it there"
+                )
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(driver.pid, signal.SIGTERM)
         while (found := self.status()).state not in ENDED:
             if time.monotonic() > end:
-                raise GradreduceError(f"job {self.id}: process {driver.pid} does not end")
+                raise GradreduceError(
+                    f"job {self.id}: its driver does not end. kill -9 {driver.pid} ends it; then "
+                    f"cancel the job again, for what it has left on the cluster"
+                )
             time.sleep(_LOOK_SECONDS)
+        if found.state == "lost":
+            known: Report = self._read("report.json", Report)
+            last = known.applications[-1] if known.applications else None
+            traits.end_left_behind(known.runner, self.id, last)
         return found
 
     def remove(self) -> None:
@@ -173,7 +187,10 @@ class SubmittedJob:
             raise UsageError(
                 f"job {self.id} has not ended. gradreduce jobs cancel {self.id} ends it"
             )
-        shutil.rmtree(self.folder)
+        # Another process may remove it, too.
+        with contextlib.suppress(FileNotFoundError):
+            (self.folder / "job.json").unlink()
+            shutil.rmtree(self.folder)
 
     @property
     def counters(self) -> list[dict[str, dict[str, int]]]:
@@ -196,9 +213,10 @@ class SubmittedJob:
         from mapreduce.launch.run import load_job
 
         found = self.wait()
-        target, *_ = self._asked.arguments
+        target, *arguments = self._asked.arguments
         place, folder = Path(self._asked.folder, target), path_of(found.output)
-        job = load_job(str(place) if place.parent.is_dir() else target)([])
+        is_file = place.is_file() or Path(str(place).rpartition(":")[0]).is_file()
+        job = load_job(str(place) if is_file else target)(arguments)
         fs = LocalFilesystem() if isinstance(folder, Path) else RemoteFilesystem()
         for part in sorted(path for path in folder.iterdir() if path.name[:1] not in "._"):
             yield from job.parse_output(fs.cat(str(part)))
@@ -255,17 +273,34 @@ def start(arguments: Sequence[str]) -> SubmittedJob:
     found = Report(new_id(), arguments[0])
     folder = _jobs() / found.id
     folder.mkdir(parents=True, mode=0o700)
-    found.write(folder / "report.json")
-    with (folder / "log").open("wb") as log:
+    try:
+        found.write(folder / "report.json")
+        with (folder / "log").open("wb") as log:
+            driver = _start_driver(folder, arguments, log)
+        # It begins once it is recorded, and ends if its pipe does before: nobody would know of it.
+        with cast(BinaryIO, driver.stdin) as begin:
+            asked = _Asked(tuple(arguments), str(Path.cwd()), lease.myself(driver.pid))
+            replace(folder / "job.json", json.dumps(asdict(asked)).encode())
+            begin.write(b"1")
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return SubmittedJob(found.id)
+
+
+def _start_driver(folder: Path, arguments: Sequence[str], log: BinaryIO) -> Any:
+    # A signal that comes before the driver is ready for it waits.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals.NUMBERS)
+    try:
         driver = subprocess.Popen(
             [sys.executable, "-P", _COMMAND, "run", "--driver-of", folder, *arguments],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
             start_new_session=True,
         )
-    asked = _Asked(tuple(arguments), str(Path.cwd()), lease.myself(driver.pid))
-    replace(folder / "job.json", json.dumps(asdict(asked)).encode())
-    # Nobody waits for it: it is no loss that it ends.
-    driver.returncode = 0
-    return SubmittedJob(found.id)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    # So that it is no zombie where a program lives longer.
+    threading.Thread(target=driver.wait, daemon=True).start()
+    return driver

@@ -106,7 +106,7 @@ def _decoded(content: bytes) -> Holder:
 
 def is_alive(other: Holder) -> bool:
     """Whether a holder still runs, or may run where its process cannot be seen from here."""
-    if not _is_visible(other):
+    if not is_visible(other):
         me = myself()
         return other.host != me.host or other.boot in (None, me.boot)
     try:
@@ -121,7 +121,8 @@ def is_alive(other: Holder) -> bool:
     return not other.start_time or _start_time(other.pid) == other.start_time
 
 
-def _is_visible(other: Holder) -> bool:
+def is_visible(other: Holder) -> bool:
+    """Whether a holder is a process that this one sees, if it is alive."""
     me = myself()
     same = (other.boot in (None, me.boot), other.namespace in (None, me.namespace))
     return other.host == me.host and all(same)
@@ -182,10 +183,10 @@ def _is_mine(found: Holder | None, me: Holder) -> bool:
 def _check_free(run: AnyPath, previous: Holder, take_over: bool, is_locked: bool) -> None:
     # If a driver of this host were alive, it would hold the lock that this process holds. Without
     # a time of its start, the number may be another process's by now.
-    is_known = _is_visible(previous) and previous.start_time
+    is_known = is_visible(previous) and previous.start_time
     if is_locked and previous.host == myself().host and not is_known:
         return
-    if is_alive(previous) if _is_visible(previous) else not take_over:
+    if is_alive(previous) if is_visible(previous) else not take_over:
         raise LeaseError(_refusal(run, previous))
 
 
@@ -265,11 +266,11 @@ def _refusal(run: AnyPath, other: Holder | None, *, lives: bool = False) -> str:
     who, where = "another driver", " where it runs"
     if other is not None and other != _UNKNOWN:
         who = f"process {other.pid} on {other.host}"
-        if _is_visible(other):
+        if is_visible(other):
             who, where = f"process {other.pid} on this machine", f": kill {other.pid}"
         elif other.host == socket.gethostname():
             who += ", in another container or before a restart"
-    if lives or (other is not None and _is_visible(other)):
+    if lives or (other is not None and is_visible(other)):
         return f"{run} is in use by {who}. Wait for it to end, or stop it{where}"
     return (
         f"{run} is in use by {who}. If that driver has ended, take the run over: "

@@ -35,8 +35,11 @@ _waiting: list[Interrupted] = []
 
 
 @contextlib.contextmanager
-def interrupting() -> Iterator[None]:
+def interrupting(*, once: bool = False) -> Iterator[None]:
     """Install a handler for both signals that raises :class:`Interrupted`.
+
+    With ``once``, which is for a process that nobody watches, a second signal is none, from then
+    on, and one that came while it was blocked is handled here.
 
     An error that follows from the interruption is replaced by it, except one of a full or failing
     disk. Where Python swallows it (in a ``__del__``, in a callback of C), it is raised again.
@@ -50,6 +53,8 @@ def interrupting() -> Iterator[None]:
     first: Interrupted | None = None
     came = 0.0
     is_ignoring = False
+    # Who watches sees the exit of a script that has caught the interruption.
+    kinds = (Exception, SystemExit) if once else (Exception,)
     over = threading.Event()
     sending = threading.Lock()
 
@@ -58,7 +63,7 @@ def interrupting() -> Iterator[None]:
         if is_ignoring:
             return
         if first is not None:
-            if time.monotonic() - came > _ECHO_SECONDS:
+            if not once and time.monotonic() - came > _ECHO_SECONDS:
                 os._exit(first.exit_code)
             return
         first, came = Interrupted(number), time.monotonic()
@@ -88,8 +93,10 @@ def interrupting() -> Iterator[None]:
     before = [signal.signal(number, handle) for number in NUMBERS]
     _is_handling = True
     try:
+        if once:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, NUMBERS)
         yield
-    except Exception as error:
+    except kinds as error:
         if first is not None and not isinstance(error, StorageError):
             raise Interrupted(first.signal_number) from error
         raise
@@ -99,7 +106,7 @@ def interrupting() -> Iterator[None]:
             over.set()
         sys.unraisablehook = hook
         for number, old in zip(NUMBERS, before, strict=True):
-            signal.signal(number, old)
+            signal.signal(number, signal.SIG_IGN if once else old)
 
 
 #: Which signals a thread that forks had blocked before.

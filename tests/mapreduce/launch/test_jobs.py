@@ -2,9 +2,11 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from dataclasses import fields
 from pathlib import Path
@@ -12,10 +14,12 @@ from pathlib import Path
 import pytest
 
 import mapreduce
-from mapreduce.errors import JobError, MissingInputError, UsageError
-from mapreduce.launch.report import Report
+from hdfs_utils.errors import StorageError
+from mapreduce.errors import GradreduceError, JobError, MissingInputError, UsageError
+from mapreduce.launch import jobs
+from mapreduce.launch.report import ENDED, Report
 from mapreduce.support import jsonfiles
-from programs import COUNT, GRADREDUCE, gradreduce, processes_of, succeed, wait_until
+from programs import COUNT, GRADREDUCE, gradreduce, lives, processes_of, succeed, wait_until
 
 #: Waits at one word for a file that never comes, and prints, as scripts do.
 JOB = f"""\
@@ -155,13 +159,135 @@ def test_a_job_without_files_is_refused_in_its_report(folder):
         job.wait()
 
 
-def test_a_damaged_record_is_named(folder):
+@pytest.mark.parametrize("name", ["report.json", "job.json"])
+def test_a_damaged_record_is_named_and_hides_no_other_job(folder, name):
+    first, second = (mapreduce.submit("job.py", "in.txt", output=out) for out in ("a", "b"))
+    for job in (first, second):
+        job.wait()
+    (first.folder / name).write_text('{"id": 1}')
+    done = gradreduce("jobs", "wait", first.id)
+    assert done.returncode == 65
+    assert f"{name} is damaged" in done.stdout
+    listed = json.loads(succeed("jobs", "list", "--json"))["jobs"]
+    states = {each["id"]: each["state"] for each in listed}
+    assert states == {first.id: "lost", second.id: "succeeded"}
+    succeed("jobs", "remove", first.id, second.id)
+    assert succeed("jobs", "list") == "no job was submitted\n"
+
+
+@pytest.mark.fault
+def test_a_job_that_could_not_be_recorded_does_not_run(folder, monkeypatch):
+    def full(*_):
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(jobs, "replace", full)
+    with pytest.raises(StorageError):
+        mapreduce.submit("job.py", "in.txt", output="out")
+    wait_until(lambda: not processes_of(str(folder / "state")))
+    assert not Path("out").exists()
+    assert not list((folder / "state" / "gradreduce" / "jobs").iterdir())
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("early", [True, False])
+def test_a_driver_is_cancelled_however_early_and_once(folder, early):
+    """One that is ending is left to that by others who cancel, too."""
+    (folder / "wait").touch()
+    path = Path("job.py")
+    path.write_text(
+        f"""\
+from mapreduce.support import signals
+
+signals._ECHO_SECONDS = 0
+try:
+{textwrap.indent(path.read_text(), "    ")}
+finally:
+    open("ending", "x").close()
+    while os.path.exists("wait"):
+        time.sleep(0.01)
+"""
+    )
+    job = mapreduce.submit("job.py", "in.txt", output="out")
+    for is_done in [lambda: early or job.status().runner, Path("ending").exists]:
+        wait_until(lambda is_done=is_done: is_done() or job.status().state in ENDED)
+        if job.status().state not in ENDED:
+            os.kill(job._asked.driver.pid, signal.SIGTERM)
+    (folder / "wait").unlink()
+    with pytest.raises(JobError) as error:
+        job.wait()
+    assert (job.status().state, error.value.exit_code) == ("interrupted", 143)
+
+
+@pytest.mark.fault
+def test_what_a_driver_that_was_killed_meanwhile_has_left_is_ended(folder, monkeypatch):
+    (folder / "wait").touch()
+    job = mapreduce.submit("job.py", "in.txt", output="out")
+    wait_until(lambda: job.status().runner)
+    ended, kill = [], os.kill
+
+    def gone(pid, number):
+        if number == signal.SIGTERM:
+            kill(pid, signal.SIGKILL)
+            wait_until(lambda: not lives(pid))
+            raise ProcessLookupError
+        kill(pid, number)
+
+    monkeypatch.setattr(os, "kill", gone)
+    monkeypatch.setattr(jobs.traits, "end_left_behind", lambda *asked: ended.append(asked))
+    assert job.cancel().state == "lost"
+    assert ended == [("parallel", job.id, None)]
+
+
+def test_a_driver_of_another_container_is_no_process_here(folder):
     job = mapreduce.submit("job.py", "in.txt", output="out")
     job.wait()
-    (job.folder / "report.json").write_text('{"id": 1}')
-    done = gradreduce("jobs", "status", job.id)
-    assert done.returncode == 65
-    assert "report.json is damaged" in done.stderr
+    with subprocess.Popen(["sleep", "600"]) as other:
+        report, asked = (json.loads((job.folder / name).read_text()) for name in NAMES)
+        asked["driver"] |= {"pid": other.pid, "start_time": 0, "namespace": "pid:[1]"}
+        for name, content in zip(NAMES, (report | {"state": "running"}, asked), strict=True):
+            (job.folder / name).write_text(json.dumps(content))
+        with pytest.raises(GradreduceError, match="cancel it there"):
+            mapreduce.SubmittedJob(job.id).cancel()
+        assert other.poll() is None
+        other.kill()
+
+
+NAMES = "report.json", "job.json"
+
+
+def test_two_may_remove_a_job(folder, monkeypatch):
+    job = mapreduce.submit("job.py", "in.txt", output="out")
+    job.wait()
+    remove = jobs.shutil.rmtree
+    monkeypatch.setattr(jobs.shutil, "rmtree", lambda path: [remove(path), remove(path)])
+    job.remove()
+    assert not job.folder.exists()
+
+
+@pytest.mark.parametrize(("inputs", "code"), [("in.txt", 141), ("gone.txt", 66)])
+@pytest.mark.parametrize("is_open", [True, False])
+def test_nobody_reads_the_report(folder, inputs, code, is_open):
+    """An error is told on standard error, and is what the command ends with."""
+    command = shlex.join([*GRADREDUCE, "run", "--json", "job.py", "-o", "out", inputs])
+    script = f"{command} | true; exit ${{PIPESTATUS[0]}}" if is_open else f"{command} >&-"
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    assert done.returncode == (code if is_open or code == 66 else 0)
+    assert "should not happen" not in done.stderr
+    assert ("the input gone.txt does not exist" in done.stderr) == (code == 66)
+
+
+def test_the_output_of_a_module_whose_options_are_required(folder):
+    """The output is read by a job of the same options."""
+    Path("module.py").write_text(
+        f"""\
+{COUNT}
+    def configure_args(self):
+        super().configure_args()
+        self.add_passthru_arg("--needed", required=True)
+"""
+    )
+    job = mapreduce.submit("module", "in.txt", output="out", arguments=["--needed", "x"])
+    assert dict(job.output()) == {"be": 2, "not": 1, "or": 1, "to": 2}
 
 
 def test_the_command_is_found_beside_a_package_of_the_same_name(folder):
