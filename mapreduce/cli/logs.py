@@ -32,6 +32,7 @@ def logs(job: str, everything: bool, name: str) -> None:
     gradreduce logs application_1700000000000_0001
     gradreduce logs hdfs:///runs/digits --all --name syslog
     """
+    from hdfs_utils.errors import ClusterError
     from mapreduce.errors import MissingInputError
     from mapreduce.runners.hadoop import installation
     from mapreduce.runners.hadoop.rest import RestError, Yarn
@@ -44,11 +45,22 @@ def logs(job: str, everything: bool, name: str) -> None:
         if error.status != 404:
             raise
         raise MissingInputError(f"the cluster does not know {application}") from None
-    echo(f"{application}, {state['name']}: {state['state'].lower()}", err=True)
+    # Of a job that failed, YARN says that it is finished.
+    said = state["state"] if state["finalStatus"] == "UNDEFINED" else state["finalStatus"]
+    echo(f"{application}, {state['name']}: {said.lower()}", err=True)
     if state.get("diagnostics"):
         echo(state["diagnostics"].strip(), err=True)
+    try:
+        tasks = yarn.tasks(application)
+        attempts = [entry for task in tasks for entry in yarn.attempts(application, task["id"])]
+    except RestError as error:
+        raise ClusterError(
+            f"the tasks of {application} are not known: {error}. Its master knows them while it "
+            f"runs, and the history afterwards, but not of a job that was killed. What YARN has "
+            f"collected of the logs: yarn logs -applicationId {application}"
+        ) from None
     shown = 0
-    for entry in _attempts(yarn, application):
+    for entry in sorted(attempts, key=lambda entry: str(entry["id"])):
         if everything or entry["state"] == "FAILED":
             _show(yarn, entry, name)
             shown += 1
@@ -84,17 +96,6 @@ def _application(job: str) -> str:
             f"{job}: expected the name of a Hadoop application, found {found[-1][:60]!r}"
         )
     return str(found[-1])
-
-
-def _attempts(yarn: Any, application: str) -> list[dict[str, Any]]:
-    from mapreduce.runners.hadoop.rest import RestError
-
-    try:
-        tasks = yarn.tasks(application)
-        return [entry for task in tasks for entry in yarn.attempts(application, task["id"])]
-    except RestError as error:
-        echo(f"its tasks are not known (any more): {error}", err=True)
-        return []
 
 
 def _show(yarn: Any, entry: dict[str, Any], name: str) -> None:

@@ -160,8 +160,13 @@ def test_a_mapper_that_raises(cluster, tmp_path):
     assert "files/numbers.txt:0+" in error
     assert "'three'" in error
     assert 'File "failing.py", line 9, in parse' in error
-    assert "gradreduce logs application_" in error
     assert "subprocess failed" not in error
+    said = done.stderr[done.stderr.index("is run again") :]
+    assert "Map input records=" in said
+    (application,) = re.findall("gradreduce logs (application_.*)", error)
+    told = programs.ran(*GRADREDUCE, "logs", application, timeout=100)
+    assert told.stderr.splitlines()[0] == f"{application}, failing: failed"
+    assert told.stdout.count(": failed <==\n") == 4
 
 
 #: Of two steps; with --once the first mapper of all is killed, and no other.

@@ -11,7 +11,7 @@ from mrjob.logs.step import _interpret_hadoop_jar_command_stderr
 
 from mapreduce.runners.hadoop import failures, submissions
 from mapreduce.runners.hadoop.failures import Failure
-from mapreduce.runners.hadoop.programs import Program, refusal
+from mapreduce.runners.hadoop.programs import Program, fail_attempt, refusal
 from mapreduce.runners.hadoop.rest import RestError, Yarn
 
 # mrjob's logger: mrjob sets up what its log shows.
@@ -53,6 +53,8 @@ class Client:
     _said: list[str] = field(default_factory=list)
     _failures: dict[str, Failure] = field(default_factory=dict)
     _final: Failure | None = None
+    #: The task that would fail again.
+    _hopeless: str = ""
 
     def run(self, program: Program) -> Outcome:
         """Run the step to its end; if interrupted, end it on the cluster too."""
@@ -100,7 +102,12 @@ class Client:
             self._explain(match[1], message)
 
     def _explain(self, attempt: str, said: str) -> None:
-        if self.application is None or self._final is not None:
+        if self.application is None:
+            return
+        task, _, number = attempt.rpartition("_")
+        if self._final is not None:
+            if task == self._hopeless:
+                self._fail(f"{task}_{int(number) + 1}")
             return
         failure = failures.of_attempt(self.yarn, self.application, attempt, said)
         # What one attempt lacks, such as a file, the others often lack too.
@@ -108,15 +115,22 @@ class Client:
         level = logging.DEBUG if failure.what in told else logging.WARNING
         log.log(level, "an attempt failed: %s", failure)
         # The same exception twice in one task: another attempt would not help.
-        task = attempt.rpartition("_")[0]
         again = failure.traceback and any(
             name.startswith(task) and other.traceback == failure.traceback
             for name, other in self._failures.items()
         )
         self._failures[attempt] = failure
         if failure.final or again:
-            self._final = failure
-            with contextlib.suppress(RestError):
+            self._final, self._hopeless = failure, task
+            self._fail(f"{task}_{int(number) + 1}")
+
+    def _fail(self, attempt: str) -> None:
+        """End the job by a task's next attempt: of one that is killed, YARN keeps no history."""
+        assert self.application
+        with contextlib.suppress(RestError):
+            if not fail_attempt(self.yarn.installation, attempt) and (
+                self.application in self.yarn.live(self.tag)
+            ):
                 self.yarn.kill(self.application)
 
     def _failure(self) -> Failure:

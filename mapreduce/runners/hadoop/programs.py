@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import quote
 
 from hdfs_utils.cluster import Cluster, compiled
+from mapreduce.runners.hadoop.installation import Installation
 from mapreduce.support import parents
 
 _DEBUG = "DEBUG,console"
@@ -75,6 +76,18 @@ def refusal(arguments: Sequence[str], environment: Mapping[str, str]) -> str:
     finally:
         program.close()
     return ""
+
+
+def fail_attempt(installation: Installation, attempt: str) -> bool:
+    """Have an attempt fail, as its task could; returns whether its job was there to do so."""
+    command = [installation.program, "org.apache.hadoop.mapred.JobClient", "-fail-task", attempt]
+    program = Program(command, {**os.environ, **installation.environment})
+    try:
+        for _ in program.lines():
+            pass
+        return program.wait() == 0
+    finally:
+        program.close()
 
 
 class Submitter(Program):

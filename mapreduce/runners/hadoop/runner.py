@@ -307,6 +307,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
             program = self._program(self._args_for_step(number), env)
             outcome = Client(self._yarn, self._tag, what).run(program)
         if outcome.failure is not None:
+            self._log_counters({"step": outcome.interpretation}, number)
             logs = f"gradreduce logs {outcome.application}" if outcome.application else None
             raise JobFailedException(outcome.failure, number, steps, logs)
         return outcome.return_code, outcome.interpretation

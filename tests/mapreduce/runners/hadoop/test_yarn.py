@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import secrets
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 
 from hdfs_utils.cluster import Cluster, compiled
 from hdfs_utils.errors import AddressError, ClusterError, NotRunningError
+from mapreduce.cli.main import main
 from mapreduce.runners import traits
 from mapreduce.runners.hadoop import bootstrap, failures, installation, shipping, submissions, uber
 from mapreduce.runners.hadoop.client import Client
@@ -300,6 +302,16 @@ class TestRest:
         with pytest.raises(RestError, match="HTTP 404"):
             yarn.metrics()
 
+    def test_logs_of_a_job_that_left_no_history(self, yarn, capsys):
+        app = {"name": "words", "state": "KILLED", "finalStatus": "KILLED"}
+        Manager.answers[f"/ws/v1/cluster/apps/{APPLICATION}"] = {"app": app}
+        assert main(["logs", APPLICATION]) == 69
+        said = capsys.readouterr().err
+        assert f"{APPLICATION}, words: killed\n" in said
+        assert "HTTP 404" in said
+        assert "not of a job that was killed" in said
+        assert "no attempt failed" not in said
+
     def test_what_a_killed_driver_left_is_ended(self, yarn, monkeypatch):
         tag = submissions.mark("hdfs://h/run")
         query = f"/ws/v1/cluster/apps?applicationTags={tag}&states=NEW,NEW_SAVING,SUBMITTED,"
@@ -382,6 +394,14 @@ print("26/11/21 21:00:00 INFO impl.YarnClientImpl: Submitted application applica
 ATTEMPT = "attempt_1_0002_m_000000_0"
 
 
+def fails_attempts(yarn, code=0):
+    """Have the program of Hadoop note which attempts are to fail; returns a function of these."""
+    program = Path(yarn.installation.program)
+    program.write_text(f'#!/bin/sh\necho "$2 $3" >> {program}.said\nexit {code}\n')
+    said = Path(f"{program}.said")
+    return lambda: re.findall("^-fail-task (.*)", said.read_text(), re.M) if said.exists() else []
+
+
 class TestClient:
     def run(self, yarn, rest):
         client = Client(yarn, "tag", "step 1 of 1")
@@ -397,12 +417,20 @@ class TestClient:
         line = f"26/11/21 21:00:01 INFO mapreduce.Job: Task Id : {ATTEMPT}, Status : FAILED"
         return f"print({line!r}, file=sys.stderr, flush=True); sys.exit(1)"
 
-    def test_a_final_failure_ends_the_job_at_once(self, yarn, monkeypatch):
+    @pytest.mark.parametrize(("refused", "live", "killed"), [(0, 1, 0), (1, 1, 1), (1, 0, 0)])
+    def test_a_final_failure_ends_the_job_at_once(self, yarn, monkeypatch, refused, live, killed):
+        """By failing, so that it has a history; it is killed where the attempts cannot fail."""
         rest = self.failing(monkeypatch, type="DataError", message="no", exit_code=65)
-        outcome = self.run(yarn, rest)
+        again = rest.partition(";")[0].replace(ATTEMPT, ATTEMPT[:-1] + "1")
+        failed = fails_attempts(yarn, refused)
+        apps = {"apps": {"app": [{"id": APPLICATION}] * live}}
+        states = "NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING"
+        Manager.answers[f"/ws/v1/cluster/apps?applicationTags=tag&states={states}"] = apps
+        outcome = self.run(yarn, f"{rest.partition(';')[0]};{again};sys.exit(1)")
         assert outcome.failure.what == "DataError: no"
         assert outcome.failure.exit_code == 65
-        assert len(Manager.killed) == 1
+        assert failed() == [ATTEMPT[:-1] + "1", ATTEMPT[:-1] + "2"]
+        assert len(Manager.killed) == 2 * killed
 
     def test_what_many_attempts_lack_is_one_warning(self, yarn, monkeypatch, caplog):
         told = {"type": "MissingInputError", "message": "x is not there", "exit_code": 66}
@@ -463,18 +491,19 @@ sys.exit("Streaming Command Failed!")
 
     def test_the_same_exception_twice_ends_the_job(self, yarn, monkeypatch):
         rest = self.failing(monkeypatch, type="ValueError", message="x", traceback="T")
+        failed = fails_attempts(yarn)
         report = rest.partition(";")[0]
         (path,) = Manager.answers
         for attempt, ended in (
-            (ATTEMPT.replace("m_000000", "m_000001"), 0),
-            (ATTEMPT[:-1] + "1", 1),
+            (ATTEMPT.replace("m_000000", "m_000001"), []),
+            (ATTEMPT[:-1] + "1", [ATTEMPT[:-1] + "1"]),
         ):
             task = attempt.replace("attempt", "task").rpartition("_")[0]
             other = path.replace("task_1_0002_m_000000", task).replace(ATTEMPT, attempt)
             Manager.answers[other] = Manager.answers[path]
             outcome = self.run(yarn, f"{report.replace(ATTEMPT, attempt)};{rest}")
             assert outcome.failure.what == "ValueError: x"
-            assert len(Manager.killed) == ended
+            assert failed() == ended
 
 
 #: Stands in for Java: says what it was given, and ends a step with the code that it is told.
