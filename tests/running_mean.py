@@ -1,6 +1,7 @@
 """Softmax regression with dropout and a buffer that follows the mean of the inputs."""
 
 import math
+import os
 
 import numpy as np
 
@@ -41,6 +42,15 @@ class Plain(Model):
 
     def logits(self, params, batch, context):
         return self._inner.logits(self._trained(params), batch, context)
+
+
+class Failing(Plain):
+    """Has no gradient on a node of Hadoop."""
+
+    def gradient(self, params, batch, out, context):
+        if "CONTAINER_ID" in os.environ:
+            raise ValueError("no gradient")
+        return super().gradient(params, batch, out, context)
 
 
 class RunningMean(Plain):

@@ -13,11 +13,14 @@ import pytest
 
 import datasets
 from hdfs_utils.paths import RemotePath
+from mapreduce.cli.main import main
 from mapreduce.data.copying import copy
+from mapreduce.errors import GradreduceError
 from mapreduce.executors.gang.errors import TooSmallError
 from mapreduce.executors.gang.rendezvous import Meeting
 from mapreduce.plan.settings import Settings, trust_members
 from mapreduce.runners import traits
+from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runs.directory import RunDir
 from mapreduce.runs.events import Events, JobSubmitted, RoundCompleted
 from mapreduce.runs.execution import Execution
@@ -126,6 +129,21 @@ def test_a_gang_whose_rank_is_killed(data, monkeypatch, place):
     assert rounds == list(range(1, 41))
     assert len(run.evaluation_losses()) == 2
     assert list((run.path / "gang").iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("execution", [Execution("hadoop", 2, executor="chain"), GANG])
+def test_a_model_that_fails_has_its_history(data, monkeypatch, yarn, capsys, execution):
+    monkeypatch.setenv("GRADREDUCE_TRUSTED", "")
+    settings = replace(OWN, model="running_mean:Failing", eval_every=None)
+    trust_members(settings)
+    seen = []
+    with pytest.raises((GradreduceError, JobFailedException), match="no gradient"):
+        driver.train(create(data[1], settings), execution, 2, Events(seen.append))
+    application = jobs(seen)[-1]
+    assert yarn.application(application)["finalStatus"] == "FAILED"
+    assert main(["logs", application]) == 0
+    assert "ValueError: no gradient" in capsys.readouterr().out
 
 
 @pytest.mark.slow

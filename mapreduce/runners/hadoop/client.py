@@ -107,7 +107,8 @@ class Client:
         task, _, number = attempt.rpartition("_")
         if self._final is not None:
             if task == self._hopeless:
-                self._fail(f"{task}_{int(number) + 1}")
+                # There is none after the last, which the job is ending with.
+                fail_attempt(self.yarn.installation, f"{task}_{int(number) + 1}")
             return
         failure = failures.of_attempt(self.yarn, self.application, attempt, said)
         # What one attempt lacks, such as a file, the others often lack too.

@@ -430,7 +430,7 @@ class TestClient:
         assert outcome.failure.what == "DataError: no"
         assert outcome.failure.exit_code == 65
         assert failed() == [ATTEMPT[:-1] + "1", ATTEMPT[:-1] + "2"]
-        assert len(Manager.killed) == 2 * killed
+        assert len(Manager.killed) == killed
 
     def test_what_many_attempts_lack_is_one_warning(self, yarn, monkeypatch, caplog):
         told = {"type": "MissingInputError", "message": "x is not there", "exit_code": 66}
