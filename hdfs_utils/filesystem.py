@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 #: default takes minutes.
 NAME_NODE_ATTEMPTS = 5
 
+#: Seconds that a host may take to take a connection.
+CONNECT_SECONDS = 4
+
 #: Seconds that WebHDFS may take to answer.
 WEBHDFS_SECONDS = 60
 
@@ -132,6 +135,36 @@ def storage(uri: str) -> tuple[Storage, str]:
 
 
 _known: dict[tuple[int, str, str], Storage] = {}
+
+
+def reached(uri: str) -> Storage:
+    """The filesystem of a URI, after a look at its first use whether its name node is there.
+
+    hdfs-native looks for a minute and more, and then says that the file does not exist. A task on a
+    node has no need of it: its job has come that far.
+
+    Raises
+    ------
+    OSError
+        It does not answer.
+    """
+    import socket
+
+    found, _ = storage(uri)
+    scheme, _, authority = found.root.partition("://")
+    if scheme != "hdfs" or authority in _reached or "CONTAINER_ID" in os.environ:
+        return found
+    if authority not in re.split(r"[\s,]+", _site("hdfs-site.xml").get("dfs.nameservices", "")):
+        host, _, port = authority.partition(":")
+        try:
+            socket.create_connection((host, int(port or 8020)), CONNECT_SECONDS).close()
+        except OSError as error:
+            raise OSError(f"the name node does not answer: {error}") from error
+    _reached.add(authority)
+    return found
+
+
+_reached: set[str] = set()
 
 
 def _default_authority(uri: str, scheme: str) -> str:
@@ -233,7 +266,7 @@ def _webhdfs(root: str, authority: str) -> Storage:
         use_https=secure,
         skip_instance_cache=True,
     )
-    web.session.request = partial(web.session.request, timeout=WEBHDFS_SECONDS)
+    web.session.request = partial(web.session.request, timeout=(CONNECT_SECONDS, WEBHDFS_SECONDS))
 
     def rename(source: str, target: str, overwrite: bool) -> None:
         how = "OVERWRITE" if overwrite else "NONE"
@@ -305,8 +338,11 @@ _ADVICE = {
     "SafeMode": "Wait until 'hdfs dfsadmin -safemode get' says OFF, then run the command again",
     "could only be": "The data nodes have no space left, or too few of them are alive: "
     "hdfs dfsadmin -report",
-    "Connection refused": "Is the cluster up, and the port that of the name node's RPC? "
-    "'gradreduce cluster status' shows a cluster of your own",
+    **dict.fromkeys(
+        ("does not answer", "Connection refused"),
+        "Is the cluster up, and are host and port those of the name node's RPC? "
+        "'gradreduce cluster status' shows a cluster of your own",
+    ),
     "StandbyException": "Use the name service's name and HADOOP_CONF_DIR",
     "ExpiredToken": "Get new credentials, then run the command again",
     "InvalidAccessKeyId": "See 'aws configure list'",

@@ -17,7 +17,7 @@ from typing import Any
 
 from hdfs_utils.atomic import octets
 from hdfs_utils.errors import StorageError
-from hdfs_utils.filesystem import Storage, is_remote, remote_errors, storage
+from hdfs_utils.filesystem import Storage, is_remote, reached, remote_errors, storage
 
 
 class RemotePath:
@@ -49,7 +49,7 @@ class RemotePath:
     @property
     def storage(self) -> Storage:
         """The filesystem; asked for anew, since after a fork the connection is another one."""
-        return storage(self.uri)[0]
+        return reached(self.uri)
 
     @property
     def uri(self) -> str:

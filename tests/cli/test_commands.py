@@ -341,6 +341,7 @@ def test_missing_and_wrong_inputs(data, run, tmp_path):
     assert "is not a dataset" in fails(66, "train", tmp_path, "--run", tmp_path / "run")
     assert "is not a run" in fails(66, "resume", tmp_path)
     assert "is not a run" in fails(66, "evaluate", tmp_path, data / "test")
+    assert "does not answer" in fails(74, "evaluate", "hdfs://127.0.0.1:1/run", data / "test")
     assert "does not exist" in fails(66, "evaluate", run, tmp_path / "no")
     assert "already contains a run" in fails(73, "train", data / "train", "--run", run)
     assert "exists and is not a run" in fails(73, "train", data / "train", "--run", data)

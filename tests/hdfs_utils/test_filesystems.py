@@ -297,10 +297,52 @@ def test_the_configured_cluster(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("scheme", first_of("webhdfs", "hdfs"))
-def test_nothing_answers(monkeypatch, scheme):
-    monkeypatch.setattr(filesystem, "NAME_NODE_ATTEMPTS", 1)
+def test_nothing_answers(scheme):
     with pytest.raises(StorageError, match=f"{scheme}://127.0.0.1:1/x: .*[Cc]onnection refused"):
         path_of(f"{scheme}://127.0.0.1:1/x").exists()
+
+
+@pytest.mark.parametrize(
+    ("uri", "container", "asked"),
+    [
+        ("hdfs://a.b/x", None, [("a.b", 8020)]),
+        ("hdfs://a.b:9000/x", None, [("a.b", 9000)]),
+        ("hdfs://a.b:9000/x", "container_1_1_01_000002", []),
+        ("hdfs://services/x", None, []),
+        ("viewfs://a.b/x", None, []),
+    ],
+)
+def test_a_host_is_asked_before_its_first_use(monkeypatch, tmp_path, uri, container, asked):
+    """Where that is not for a task to find out, whose job has come that far."""
+    (tmp_path / "hdfs-site.xml").write_text(
+        "<configuration><property><name>dfs.nameservices</name><value>other, services</value>"
+        "</property></configuration>"
+    )
+    monkeypatch.setenv("HADOOP_CONF_DIR", str(tmp_path))
+    monkeypatch.delenv("CONTAINER_ID", raising=False)
+    if container:
+        monkeypatch.setenv("CONTAINER_ID", container)
+    found = []
+
+    def connect(place, timeout):
+        assert timeout <= 4
+        found.append(place)
+        raise TimeoutError("timed out")
+
+    monkeypatch.setattr("socket.create_connection", connect)
+    # A name service's members are nowhere here, and hdfs-native refuses to look for them.
+    monkeypatch.setitem(
+        filesystem._MAKERS, "hdfs", lambda root, _: filesystem.Storage(None, root, None)
+    )
+    monkeypatch.setitem(filesystem._MAKERS, "viewfs", filesystem._MAKERS["hdfs"])
+    monkeypatch.setattr(filesystem, "_known", {})
+    path = path_of(uri)
+    if asked:
+        with pytest.raises(StorageError, match=f"{uri}: the name node does not answer: timed out"):
+            path.exists()
+    else:
+        assert path.storage
+    assert found == asked
 
 
 def test_no_such_bucket(s3):
