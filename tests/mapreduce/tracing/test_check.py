@@ -353,7 +353,7 @@ class InOrder(Largest):
 )
 def test_the_cause_is_told(job, law, state, told, mend, write):
     text = "9 9\n9 31\n10 8\n10 7\n" if issubclass(job, taught.Sums) else "9 10\n"
-    (found,) = findings(job, write(text, "numbers.txt"), [law])
+    (found,) = findings(job, write(text, "numbers.txt"), [law], tries=60)
     assert (found.law.name, found.state) == (law, state)
     assert told in found.text
     assert mend in found.law.mend
