@@ -12,7 +12,7 @@ import click
 
 from mapreduce import __version__
 from mapreduce.errors import Interrupted
-from mapreduce.support.printable import Record, echo
+from mapreduce.support.printable import Record, drop_output, echo
 from mapreduce.support.suggest import did_you_mean
 
 #: By the name of a command, its place and its line in the help, which imports no command.
@@ -67,7 +67,8 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError as error:
-            # Of which click would make an exit with 1.
+            # Of which click would make an exit with 1, and Python one with 120.
+            drop_output()
             raise Interrupted(signal.SIGPIPE) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

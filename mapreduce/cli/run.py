@@ -3,14 +3,14 @@
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from mapreduce.cli.common import json_option, print_json
-from mapreduce.support.printable import echo
+from mapreduce.support.printable import drop_output, echo
 
 
 class _Run(click.Command):
@@ -117,6 +117,10 @@ def _report(job: str, options: Sequence[str], folder: Path | None) -> None:
         os.dup2(out, 1)
         os.close(out)
         if path is None:
-            # Nobody may read it: an error is told on standard error, too, and is what comes of it.
-            with suppress(*[BrokenPipeError] * bool(found.exit_code)):
+            try:
                 print_json(asdict(found))
+            except BrokenPipeError:
+                # An error is told on standard error, too, and is what comes of it.
+                if not found.exit_code:
+                    raise
+                drop_output()

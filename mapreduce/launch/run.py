@@ -48,7 +48,7 @@ from mapreduce.runners import traits
 from mapreduce.runners.parallel import partition
 from mapreduce.support import signals
 from mapreduce.support.commands import command, or_remove
-from mapreduce.support.printable import echo
+from mapreduce.support.printable import drop_output, echo
 from mapreduce.support.suggest import did_you_mean, missing, names_in
 
 log = logging.getLogger(__name__)
@@ -521,10 +521,7 @@ def _output_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # Python would try to write the rest again when it ends.
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)
+        drop_output()
         if isinstance(error, BrokenPipeError):
             raise Interrupted(signal.SIGPIPE) from None
         raise StorageError(f"cannot write the output: {error.strerror or error}") from error

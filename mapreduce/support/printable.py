@@ -1,7 +1,9 @@
 """Makes texts of unknown origin safe for a terminal, and tables of them."""
 
 import logging
+import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 
 #: What a terminal would obey, or show in another order, and halves of characters that it cannot
@@ -20,6 +22,13 @@ def echo(message: object = "", *, err: bool = False, nl: bool = True, erase: boo
     import click
 
     click.echo(("\r\x1b[K" if erase else "") + visible(str(message)), err=err, nl=nl)
+
+
+def drop_output() -> None:
+    """Have Python not try again, when it ends, to write to standard output what it could not."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 class Record(logging.LogRecord):
