@@ -35,13 +35,6 @@ def pytest_xdist_auto_num_workers():
     return (os.cpu_count() or 1) + 2
 
 
-def pytest_configure(config):
-    if config.getoption("quick"):
-        parent = settings.get_profile("gradreduce")
-        settings.register_profile("quick", parent, max_examples=EXAMPLES)
-        settings.load_profile("quick")
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Chooses once it is known which tests need a real Hadoop (tests/hadoop.py)."""

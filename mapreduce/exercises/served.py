@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from types import NoneType, UnionType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import IO, Any, get_args, get_origin, get_type_hints
 
 from mapreduce.errors import GradreduceError
 from mapreduce.exercises.jail import TOO_MANY
@@ -46,6 +46,9 @@ class Remote:
 
     def __init__(self, started: "subprocess.Popen[bytes]", seconds: float) -> None:
         self._started, self._seconds = started, seconds
+        assert started.stdin and started.stdout
+        self._given, self._taken = started.stdin, started.stdout
+        os.set_blocking(self._given.fileno(), False)
         self._end = time.monotonic() + seconds
         self._rest = b""
         self.files: list[tuple[str, int]] = []
@@ -77,29 +80,22 @@ class Remote:
         return found
 
     def _ask(self, question: dict[str, Any]) -> Any:
-        given, taken = self._started.stdin, self._started.stdout
-        assert given and taken
-        # It may not read what it is asked.
-        os.set_blocking(given.fileno(), False)
         rest = memoryview(json.dumps(question).encode() + b"\n")
-        with selectors.DefaultSelector() as ready:
-            ready.register(given, selectors.EVENT_WRITE)
-            while rest:
-                self._wait_for(ready)
-                try:
-                    rest = rest[os.write(given.fileno(), rest) :]
-                except OSError:
-                    raise self._lost() from None
-        with selectors.DefaultSelector() as ready:
-            ready.register(taken, selectors.EVENT_READ)
-            while b"\n" not in self._rest:
-                self._wait_for(ready)
-                some = os.read(taken.fileno(), 1 << 20)
-                if not some:
-                    raise self._lost()
-                self._rest += some
-                if len(self._rest) > MOST:
-                    raise Lost(f"its output is longer than {MOST >> 20} MiB")
+        while rest:
+            # It may not read what it is asked.
+            self._wait_for(self._given, selectors.EVENT_WRITE)
+            try:
+                rest = rest[os.write(self._given.fileno(), rest) :]
+            except OSError:
+                raise self._lost() from None
+        while b"\n" not in self._rest:
+            self._wait_for(self._taken, selectors.EVENT_READ)
+            some = os.read(self._taken.fileno(), 1 << 20)
+            if not some:
+                raise self._lost()
+            self._rest += some
+            if len(self._rest) > MOST:
+                raise Lost(f"its output is longer than {MOST >> 20} MiB")
         line, _, self._rest = self._rest.partition(b"\n")
         try:
             answer = json.loads(line)
@@ -110,9 +106,11 @@ class Remote:
             raise GradreduceError(str(told))
         return answer.get("found")
 
-    def _wait_for(self, ready: selectors.BaseSelector) -> None:
-        if not ready.select(max(0.0, self._end - time.monotonic())):
-            raise Lost(f"it did not end within {self._seconds:g} seconds")
+    def _wait_for(self, pipe: IO[bytes], event: int) -> None:
+        with selectors.DefaultSelector() as ready:
+            ready.register(pipe, event)
+            if not ready.select(max(0.0, self._end - time.monotonic())):
+                raise Lost(f"it did not end within {self._seconds:g} seconds")
 
     def _lost(self) -> Lost:
         """Why there is no answer."""

@@ -105,10 +105,11 @@ class Client:
         if self.application is None:
             return
         task, _, number = attempt.rpartition("_")
+        following = f"{task}_{int(number) + 1}"
         if self._final is not None:
             if task == self._hopeless:
                 # There is none after the last, which the job is ending with.
-                fail_attempt(self.yarn.installation, f"{task}_{int(number) + 1}")
+                fail_attempt(self.yarn.installation, following)
             return
         failure = failures.of_attempt(self.yarn, self.application, attempt, said)
         # What one attempt lacks, such as a file, the others often lack too.
@@ -123,7 +124,7 @@ class Client:
         self._failures[attempt] = failure
         if failure.final or again:
             self._final, self._hopeless = failure, task
-            self._fail(f"{task}_{int(number) + 1}")
+            self._fail(following)
 
     def _fail(self, attempt: str) -> None:
         """End the job by a task's next attempt: of one that is killed, YARN keeps no history."""
