@@ -1,10 +1,12 @@
 """``gradreduce``: finds the command, runs it, and turns errors into messages and exit codes."""
 
+import contextlib
 import io
 import logging
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
@@ -42,6 +44,16 @@ COMMANDS = {
 }
 
 
+@contextlib.contextmanager
+def _broken_pipes() -> Iterator[None]:
+    """End as by SIGPIPE: click would make an exit with 1 of it, and Python one with 120."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        drop_output()
+        raise Interrupted(signal.SIGPIPE) from error
+
+
 class LazyGroup(click.Group):
     """A group whose commands are imported when they are called."""
 
@@ -63,13 +75,13 @@ class LazyGroup(click.Group):
             ctx.fail(f"no such command {args[0]!r}.{hint}")
         return super().resolve_command(ctx, args)
 
+    def make_context(self, *given: Any, **options: Any) -> click.Context:
+        with _broken_pipes():
+            return super().make_context(*given, **options)
+
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with _broken_pipes():
             return super().invoke(ctx)
-        except BrokenPipeError as error:
-            # Of which click would make an exit with 1, and Python one with 120.
-            drop_output()
-            raise Interrupted(signal.SIGPIPE) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

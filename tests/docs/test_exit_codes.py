@@ -1,6 +1,7 @@
 """docs/exit_codes.md has every exit code of the errors that users meet, and they are met so."""
 
 import re
+import shlex
 
 import pytest
 from test_readme import ROOT
@@ -46,3 +47,13 @@ def test_a_command_ends_with_its_code(tmp_path, arguments, code):
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "part-00000").write_text("1\n")
     assert programs.gradreduce(*arguments, cwd=tmp_path).returncode == code
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["strategies"]])
+def test_nobody_reads_what_a_command_says(monkeypatch, arguments):
+    # Python holds back what it writes into a pipe.
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    command = shlex.join([*programs.GRADREDUCE, *arguments])
+    script = f"{command} | true; exit ${{PIPESTATUS[0]}}"
+    done = programs.ran("bash", "-c", script, check=False)
+    assert (done.returncode, done.stderr) == (141, "")
