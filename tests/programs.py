@@ -77,6 +77,19 @@ def ran(*command: object, check: bool = True, **options) -> subprocess.Completed
     return subprocess.run(texts, capture_output=True, text=True, check=check, **options)
 
 
+def unread(*command: object) -> subprocess.CompletedProcess[str]:
+    """Run any program, whose output nobody reads and Python, if it is one, holds back."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    try:
+        return subprocess.run(
+            [*map(str, command)], stdout=writer, stderr=subprocess.PIPE, text=True, env=env
+        )
+    finally:
+        os.close(writer)
+
+
 def start(*arguments: object, **options) -> subprocess.Popen[str]:
     """Start a command in a process group of its own."""
     return subprocess.Popen(

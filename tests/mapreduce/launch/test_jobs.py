@@ -19,7 +19,17 @@ from mapreduce.errors import GradreduceError, JobError, MissingInputError, Usage
 from mapreduce.launch import jobs
 from mapreduce.launch.report import ENDED, Report
 from mapreduce.support import jsonfiles
-from programs import COUNT, GRADREDUCE, gradreduce, lives, processes_of, succeed, wait_until
+from programs import (
+    COUNT,
+    GRADREDUCE,
+    gradreduce,
+    lives,
+    processes_of,
+    ran,
+    succeed,
+    unread,
+    wait_until,
+)
 
 #: Waits at one word for a file that never comes, and prints, as scripts do.
 JOB = f"""\
@@ -263,13 +273,11 @@ def test_two_may_remove_a_job(folder, monkeypatch):
 
 @pytest.mark.parametrize(("inputs", "code"), [("in.txt", 141), ("gone.txt", 66)])
 @pytest.mark.parametrize("is_open", [True, False])
-def test_nobody_reads_the_report(folder, monkeypatch, inputs, code, is_open):
+def test_nobody_reads_the_report(folder, inputs, code, is_open):
     """An error is told on standard error, and is what the command ends with."""
-    # Python holds back what it writes into a pipe.
-    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    command = shlex.join([*GRADREDUCE, "run", "--json", "job.py", "-o", "out", inputs])
-    script = f"{command} | true; exit ${{PIPESTATUS[0]}}" if is_open else f"{command} >&-"
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True)
+    command = [*GRADREDUCE, "run", "--json", "job.py", "-o", "out", inputs]
+    closed = "bash", "-c", f"{shlex.join(command)} >&-"
+    done = unread(*command) if is_open else ran(*closed, check=False)
     assert done.returncode == (code if is_open or code == 66 else 0)
     assert "should not happen" not in done.stderr
     assert "BrokenPipeError" not in done.stderr
