@@ -28,6 +28,7 @@ from mrjob.parse import is_uri  # isort: skip
 from mrjob.step import StepFailedException  # isort: skip
 
 from hdfs_utils.errors import StorageError, UnmarkedOutputError
+from hdfs_utils.filesystem import is_remote
 from hdfs_utils.paths import local_matching
 from hdfs_utils.publish import SUCCESS, check_parts
 from kernels import QUIET
@@ -402,7 +403,9 @@ def _checked(runner: Any, job: Any) -> Any:
         properties.warn_of(name)
     if found.has_local_files and runner._opts["check_input_paths"]:
         for path in runner._input_paths:
-            _check_input(path, job.options.runner)
+            # The runner itself looks at those.
+            if not (found.reads_far_files and is_remote(path)):
+                _check_input(path, job.options.runner)
     if found.has_local_files and not found.runner:
         for number in range(runner._num_steps()):
             for setting in partition.ignored(runner._jobconf_for_step(number)):

@@ -62,6 +62,8 @@ class Traits:
         finds by itself.
     has_local_files : bool
         Whether tasks run on this machine alone and open its files.
+    reads_far_files : bool
+        Whether such tasks read input of other filesystems, too, as ``hdfs://`` and ``s3://``.
     runs_at_once : bool
         Whether tasks run at once, in processes of their own; else they run one after the other in
         this process.
@@ -85,6 +87,7 @@ class Traits:
 
     runner: str = ""
     has_local_files: bool = False
+    reads_far_files: bool = False
     runs_at_once: bool = True
     forks: bool = False
     why_no_gangs: str = ""

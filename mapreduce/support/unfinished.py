@@ -3,10 +3,12 @@
 import os
 from collections.abc import Iterable, Mapping
 
-from hdfs_utils.paths import AnyPath, RemotePath, named_by, size_of
-from hdfs_utils.publish import SUCCESS, check_folders
+from hdfs_utils.paths import AnyPath, RemotePath, matching, named_by, size_of
+from hdfs_utils.publish import SUCCESS, check_folders, check_parts
 from kernels import QUIET
+from mapreduce.errors import MissingInputError
 from mapreduce.support.printable import echo
+from mapreduce.support.suggest import missing
 
 
 def warn(found: Mapping[str, str]) -> None:
@@ -22,6 +24,27 @@ def warn(found: Mapping[str, str]) -> None:
             f"this warning",
             err=True,
         )
+
+
+def check_input(uri: str) -> dict[str, str]:
+    """Folders of a job's input that look unfinished, and what makes them look so.
+
+    Raises
+    ------
+    MissingInputError
+        The URI, which may be a glob, stands for nothing.
+    IncompleteOutputError
+        See :func:`hdfs_utils.publish.check_parts`.
+    """
+    found = matching(uri)
+    if not found:
+        raise MissingInputError(f"the input {uri} {missing(uri, _names_in)}")
+    folders = [path for path in found if path.is_dir()]
+    return {str(folder): what for folder in folders if (what := check_parts(folder))}
+
+
+def _names_in(folder: str) -> list[str]:
+    return [other.name for other in RemotePath(folder).iterdir()]
 
 
 def files_of(paths: Iterable[AnyPath]) -> list[AnyPath]:

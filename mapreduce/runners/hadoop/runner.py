@@ -24,18 +24,18 @@ from hdfs_utils.cluster import compiled
 from hdfs_utils.errors import ClusterError, StorageError
 from hdfs_utils.filesystem import user_name
 from hdfs_utils.mrjob_fs import RemoteFilesystem
-from hdfs_utils.paths import RemotePath, matching
+from hdfs_utils.paths import RemotePath
 from hdfs_utils.publish import SUCCESS, check_parts
 from mapreduce.batches.parts import visible_files
-from mapreduce.errors import MissingInputError, OutputError
+from mapreduce.errors import OutputError
 from mapreduce.runners.hadoop import installation, shipping, uber
 from mapreduce.runners.hadoop.client import Client
 from mapreduce.runners.hadoop.failures import JobFailedException
 from mapreduce.runners.hadoop.on_yarn import OPTIONS, OnYarn
 from mapreduce.runners.hadoop.programs import Program, Submitter
 from mapreduce.runners.hadoop.rest import RestError, Yarn
+from mapreduce.support import unfinished
 from mapreduce.support.commands import command, or_remove
-from mapreduce.support.suggest import missing
 
 log = logging.getLogger("mrjob.hadoop")
 
@@ -206,12 +206,7 @@ class HadoopMRJobRunner(OnYarn, HadoopJobRunner):
         if not self._remote.can_handle_path(path):
             self._check_local_input(path)
             return
-        found = matching(path)
-        if not found:
-            raise MissingInputError(f"the input {path} {missing(path, _names_in)}")
-        for one in found:
-            if one.is_dir() and (what := check_parts(one)):
-                self._unfinished[str(one)] = what
+        self._unfinished |= unfinished.check_input(path)
 
     # What tasks need
 
@@ -353,7 +348,3 @@ def _no_home(home: RemotePath, error: StorageError) -> str:
         f"whoever runs the cluster for it: hadoop fs -mkdir -p {path}; hadoop fs -chown {user} "
         f"{path}. HADOOP_USER_NAME names another user, where there is no Kerberos"
     )
-
-
-def _names_in(folder: str) -> list[str]:
-    return [other.name for other in RemotePath(folder).iterdir()]

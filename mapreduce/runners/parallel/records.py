@@ -13,6 +13,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hdfs_utils.filesystem import is_remote
+from hdfs_utils.paths import RemotePath
 from mapreduce.support.reading import reading, reading_compressed
 from mapreduce.support.records import shown
 
@@ -28,13 +30,13 @@ class Split(NamedTuple):
     stop: int
 
 
-def _zstd(path: str) -> Any:
+def _zstd(file: Any) -> Any:
     import pyarrow as pa
 
-    return pa.input_stream(path, compression="zstd")
+    return pa.input_stream(file, compression="zstd")
 
 
-_OPENERS: dict[str, Callable[[str], Any]] = {
+_OPENERS: dict[str, Callable[[Any], Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
     ".zst": _zstd,
@@ -165,6 +167,9 @@ def _count_lines(path: str, stop: int) -> int:
 
 def _open(path: str) -> Any:
     opener = _OPENERS.get(Path(path).suffix)
+    if is_remote(path):
+        file = RemotePath(path).open()
+        return opener(file) if opener else file
     return opener(path) if opener else Path(path).open("rb", buffering=0)
 
 

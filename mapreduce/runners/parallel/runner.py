@@ -26,6 +26,7 @@ from hdfs_utils import publish
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.errors import StorageError, UnmarkedOutputError
 from hdfs_utils.filesystem import is_remote
+from mapreduce.batches.parts import visible_files
 from mapreduce.errors import OutputError, UsageError
 from mapreduce.job import Job
 from mapreduce.mrjob_patches.options import DEFAULT_MEMORY, DEFAULT_START_METHOD
@@ -43,7 +44,7 @@ from mapreduce.runners.parallel.pool import Reply, Task, TaskError, WorkerPool
 from mapreduce.runners.parallel.records import Split, splits
 from mapreduce.runners.parallel.shuffle import Segment, Target
 from mapreduce.runners.traits import MOST_HERE, available_cores
-from mapreduce.support import signals
+from mapreduce.support import signals, unfinished
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +102,14 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         #: Paths and sizes of the parts that each step wrote.
         self._parts: dict[int, list[tuple[str, int]]] = {}
         self._steps = [self._planned(step, number) for number, step in enumerate(self._steps)]
+        self.read_by_reference(self._input_paths)
+        if any(map(is_remote, self._input_paths)) and not self._is_ours(self._steps[0]):
+            raise UsageError(
+                "-r parallel leaves this job's first step to mrjob's runner of this machine, for "
+                "its setup script, its input manifest, or the programs around its combiner, and "
+                "that reads files of this machine. Copy the input here, or name a runner that "
+                "reads it with -r"
+            )
         for name, least, most in (("workers", 1, MOST_HERE), ("memory", 16, 1 << 30)):
             found = self._opts[name]
             if found is not None and (not isinstance(found, int) or found < least):
@@ -209,6 +218,12 @@ class ParallelMRJobRunner(LocalMRJobRunner):
         """
         if any(map(is_remote, files)) and self._script_path and not self._opts["start_method"]:
             self._opts["start_method"] = "forkserver"
+
+    def _check_input_paths(self) -> None:
+        super()._check_input_paths()
+        if self._opts["check_input_paths"]:
+            found = [unfinished.check_input(path) for path in self._input_paths if is_remote(path)]
+            unfinished.warn({folder: what for each in found for folder, what in each.items()})
 
     # Steps
 
@@ -436,6 +451,10 @@ class ParallelMRJobRunner(LocalMRJobRunner):
                 "length": split.stop - split.start,
             }
         env: dict[str, str] = self._env_for_task(mrc, step_num, number, where)
+        if split is not None and is_remote(split.path):
+            # mrjob takes every file for one of this machine.
+            said = f"file://{split.path}"
+            env = {name: split.path if value == said else value for name, value in env.items()}
         return {name: value for name, value in env.items() if os.environ.get(name) != value}
 
     def _spill_dir(self) -> Path:
@@ -465,9 +484,19 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             parts = self._parts[step_num - 1]
             # A task for each reducer that had nothing would take longer than many a step.
             return [part for part in parts if part[1]] or parts[:1]
+        if step_num or not any(map(is_remote, self._input_paths)):
+            return self._near(self._input_paths_for_step(step_num))
+        found = []
+        for given in self._get_input_paths():
+            if is_remote(given):
+                found += [(file.uri, size) for file, size in visible_files(given)]
+            else:
+                found += self._near(self.fs.ls(given.removeprefix("file://")))
+        return found
+
+    def _near(self, paths: Iterable[str]) -> list[tuple[str, int]]:
         # Tasks have working directories of their own.
-        paths = [Path(path).absolute() for path in self._input_paths_for_step(step_num)]
-        return [self._input(path, number) for number, path in enumerate(paths)]
+        return [self._input(Path(path).absolute(), number) for number, path in enumerate(paths)]
 
     def _input(self, path: Path, number: int) -> tuple[str, int]:
         """Path and bytes of a file; what can be read only once, such as a pipe, is copied.

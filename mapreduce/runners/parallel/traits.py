@@ -15,6 +15,7 @@ class _Parallel(Traits):
 PARALLEL = _Parallel(
     "mapreduce.runners.parallel.runner:ParallelMRJobRunner",
     has_local_files=True,
+    reads_far_files=True,
     forks=True,
     why_no_gangs=NO_GANGS_HERE,
     most_workers=MOST_HERE,

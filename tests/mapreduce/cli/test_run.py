@@ -487,7 +487,9 @@ class TestInputs:
         assert "link is a link whose target does not exist" in fails(66, script, folder)
         os.mkfifo(text.parent / "pipe")
         assert "Pass it on standard input, as -" in fails(2, script, text.parent / "pipe")
-        assert "reads files of this machine" in fails(2, script, "hdfs:///some/file")
+        assert "reads files of this machine" in fails(
+            2, script, "-r", "inline", "hdfs:///some/file"
+        )
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
     def test_unreadable_ones(self, write, text):
