@@ -24,9 +24,9 @@ notebook: $(VENV)/.notebook
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/jupyter notebook $(if $(filter 0,$(shell id -u)),--allow-root) \
 	    --JupyterNotebookApp.default_url=/tree/docs/notebooks
 
-# A few cases of each test that is neither slow nor on a real Hadoop (tests/quick.py chooses).
+# A case of each test that is neither slow nor on a real Hadoop (tests/quick.py chooses).
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist worksteal --quick
+	$(BIN)/python -m pytest -n auto --dist worksteal --quick 1
 
 # All tests but those of `make test-long`, those of `make test` among them. Those on a real Hadoop
 # need Java and Maven, and are skipped without.
@@ -41,7 +41,7 @@ test-long: $(VENV)/.test
 # line, and that a training has the same bits however it is run.
 # make test-python VENV=.venv-3.14 PYTHON=python3.14
 test-python: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto --dist worksteal --quick \
+	$(BIN)/python -m pytest -n auto --dist worksteal --quick 2 \
 	    -m "not fault and not cluster and not long" tests/cli tests/hdfs_utils tests/jobs \
 	    tests/kernels/test_dispatch.py tests/kernels/test_scalar.py tests/kernels/test_text.py \
 	    tests/mapreduce/batches tests/mapreduce/cli tests/mapreduce/job tests/mapreduce/launch \
@@ -68,7 +68,7 @@ ptx: .venv-ptx/.ptx
 
 # A few cases of what needs PyTorch, in an environment of its own: 3 GB.
 test-torch: .venv-torch/.torch
-	.venv-torch/bin/python -m pytest -n auto --dist worksteal --quick tests/mapreduce/models/test_torch_module.py \
+	.venv-torch/bin/python -m pytest -n auto --dist worksteal --quick 2 tests/mapreduce/models/test_torch_module.py \
 	    tests/mapreduce/training/test_given.py tests/test_bits.py tests/docs/test_pytorch_page.py -k "torch or given"
 
 bench: $(VENV)/.bench

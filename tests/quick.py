@@ -1,9 +1,9 @@
-"""``pytest --quick``, which is ``make test``: a few cases of each test that is neither marked
-``slow`` nor needs a real Hadoop.
+"""``pytest --quick 1``, which is ``make test``: a case of each test that is neither marked ``slow``
+nor needs a real Hadoop.
 
-Of a test with many cases it takes the first and the last, unless the test is marked ``every_case``;
-and for each property it draws a few examples, also where the property names more. ``make test-all``
-takes all but those marked ``long``, which ``make test-long`` takes.
+Of a test with many cases it takes the first, and with ``--quick 2`` the last, too, unless the test
+is marked ``every_case``; and for each property it draws a few examples, also where the property
+names more. ``make test-all`` takes all but those marked ``long``, which ``make test-long`` takes.
 """
 
 import os
@@ -26,7 +26,9 @@ def first_of(*values: Any) -> list[Any]:
 
 
 def pytest_addoption(parser):
-    parser.addoption("--quick", action="store_true", help="a few cases of what is quick")
+    parser.addoption(
+        "--quick", type=int, choices=[1, 2], help="so many cases of each test that is quick"
+    )
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -38,7 +40,7 @@ def pytest_xdist_auto_num_workers():
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config, items):
     """Chooses once it is known which tests need a real Hadoop (tests/hadoop.py)."""
-    if not config.getoption("quick"):
+    if not (number := config.getoption("quick")):
         return
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -48,7 +50,7 @@ def pytest_collection_modifyitems(config, items):
             tests[item.nodeid] = [item]
         else:
             tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    taken = {item for cases in tests.values() for item in (cases[0], cases[-1])}
+    taken = {item for cases in tests.values() for item in (cases[0], cases[-1])[:number]}
     config.hook.pytest_deselected(items=[item for item in items if item not in taken])
     items[:] = [item for item in items if item in taken]
     for item in items:

@@ -31,6 +31,7 @@ from mapreduce.runs import checkpoint, events
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
+from quick import first_of
 
 CNN = (
     "conv:8x3:padding=1,batchnorm,relu,residual(conv:8x3:padding=1,batchnorm),pool:2,"
@@ -78,8 +79,16 @@ PLANS = {
     "text-gru": {"model": "embedding:8,gru:96,dropout:0.2,layernorm", **ADAM, "clip_norm": 5.0}
     | {"batch_size": 32, "slice_rows": 8},
 }
+#: The plans that ``make test`` trains: rows, sparse rows, images and texts, and one with replicas.
+QUICK = ("rows", "sparse-clip", "images-cnn", "images-torch", "images-downpour", "text-gru")
 _NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")
-NAMES = [pytest.param(name, marks=[_NEEDS_TORCH] * ("torch" in name)) for name in PLANS]
+NAMES = [
+    pytest.param(
+        name,
+        marks=[_NEEDS_TORCH] * ("torch" in name) + [pytest.mark.slow] * (name not in QUICK),
+    )
+    for name in PLANS
+]
 
 #: Executor, workers, threads, blocks, fan-in and start method. Any two values occur together.
 EXECUTIONS = [
@@ -216,6 +225,7 @@ def test_a_run_that_is_stopped_goes_on_elsewhere(name, data, reference, tmp_path
     assert ended(run, RELAY[2]) == reference(name)
 
 
+@pytest.mark.slow
 def test_the_plans_do_what_they_are_for(data, reference):
     """Else equal hashes would say little."""
     found = {}
@@ -298,7 +308,7 @@ class TestRoundsInSeveralFiles:
         starts = [event.completed for event in seen if isinstance(event, events.RunStarted)]
         return starts, [event.message for event in seen if isinstance(event, events.Warned)]
 
-    @pytest.mark.parametrize("name", ["sparse-search", "sparse-clip"])
+    @pytest.mark.parametrize("name", first_of("sparse-clip", "sparse-search"))
     @pytest.mark.parametrize("lost", [0, 2])
     def test_a_block_of_the_last_round(self, data, reference, tmp_path, name, lost):
         """The round before is whole still, with the files that its arrays lie in."""
@@ -306,6 +316,7 @@ class TestRoundsInSeveralFiles:
         run.block_path(4, lost, 3).unlink()
         assert self.resumed(run, reference, name) == ([3], [])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("jobs", [1, 2])
     def test_a_file_that_a_round_needs(self, data, reference, tmp_path, jobs):
         """It is told, and the run goes on from a checkpoint: of the same round, or an older."""

@@ -93,6 +93,7 @@ def seed():
     return random.Random(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("combiner", first_of("", COMBINER))
 @pytest.mark.parametrize("memory", first_of(16, 400))
 def test_workers_killed_at_random_moments(text, expected, tmp_path, seed, memory, combiner):
@@ -118,7 +119,7 @@ def test_workers_killed_at_random_moments(text, expected, tmp_path, seed, memory
     assert killed
 
 
-@pytest.mark.parametrize("kind", ["map", "reduce"])
+@pytest.mark.parametrize("kind", first_of("reduce", "map"))
 def test_a_task_that_always_dies_is_named(text, tmp_path, kind):
     place = "for word in line.split()" if kind == "map" else "yield word, sum"
     dies = f"os.kill(os.getpid(), signal.SIGKILL)\n        {place}"

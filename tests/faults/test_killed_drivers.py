@@ -87,9 +87,9 @@ def undisturbed(data):
 @pytest.mark.parametrize(
     ("runner", "executor"),
     [
-        ("local", "chain"),
-        pytest.param("inline", "chain", marks=pytest.mark.slow),
         ("local", "gang"),
+        pytest.param("local", "chain", marks=pytest.mark.slow),
+        pytest.param("inline", "chain", marks=pytest.mark.slow),
     ],
 )
 def test_a_training(data, undisturbed, tmp_path, runner, executor):

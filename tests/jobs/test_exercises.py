@@ -121,6 +121,7 @@ def test_inputs_are_small_and_have_names(name):
         assert is_random or here == there
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_the_reference_does_not_depend_on_how_it_runs(name):
     exercise = load(name)
@@ -282,6 +283,7 @@ class Solution(Job):
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", first_of(*RIGHT))
 def test_a_right_solution_may_have_another_style(name, tmp_path):
     job = tmp_path / "solution.py"

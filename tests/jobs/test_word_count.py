@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import naive
 
 ROOT = Path(__file__).parents[2]
@@ -17,6 +19,7 @@ def run(name, runner, *arguments):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
 
 
+@pytest.mark.slow
 def test_all_files_agree_to_the_byte(tmp_path):
     """Also on lines that are not UTF-8, which are read as Latin-1, and on separators of Unicode."""
     generator = random.Random(7)

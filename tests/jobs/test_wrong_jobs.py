@@ -63,6 +63,7 @@ def test_one_mapper():
     assert len(wrong) > len(right)
 
 
+@pytest.mark.slow
 def test_order_of_values():
     one = ["-D", "mapreduce.job.maps=1"]
     right = alone("reduce_join", PACKAGES, RELEASES)
@@ -104,6 +105,7 @@ def test_hash_seed():
     assert chosen("sample.py", 1) == chosen("sample.py", 2) != ""
 
 
+@pytest.mark.slow
 def test_values_twice():
     assert means("wrong/values_twice.py") == means("mean_variance.py")
     wrong = [pair[1] for pair in pairs("wrong/values_twice.py", PACKAGES)]
@@ -111,6 +113,7 @@ def test_values_twice():
     assert pairs("mean_variance.py", PACKAGES) == alone("mean_variance", PACKAGES)
 
 
+@pytest.mark.slow
 def test_skewed_key():
     def hottest_share(job):
         instance = load_job(str(JOBS / job))([])
@@ -128,6 +131,7 @@ def test_skewed_key():
     assert pairs("wrong/skewed_key.py", PACKAGES) == pairs("salted_join.py", PACKAGES) == right
 
 
+@pytest.mark.slow
 def test_arrival_order_sums():
     flowers = JOBS / "data/flowers.tsv"
 
@@ -143,6 +147,7 @@ def test_arrival_order_sums():
     assert by_cut("exact_sum.py") == [alone("exact_sum", flowers)] * 3
 
 
+@pytest.mark.slow
 def test_split_edge():
     text = ROOT / "LICENSE"
     right = alone("split_reader", text)
@@ -158,6 +163,7 @@ def test_split_edge():
         assert wrong == lines(right) - (maps - 1)
 
 
+@pytest.mark.slow
 def test_tuple_comes_back():
     assert pairs("wrong/tuple_comes_back.py", PACKAGES, RELEASES) == []
     assert pairs("reduce_join.py", PACKAGES, RELEASES) != []

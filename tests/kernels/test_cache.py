@@ -181,6 +181,7 @@ def test_a_node_unpacks_code_into_no_folder_that_somebody_else_made(base, what, 
     assert found.lstat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.slow
 def test_without_a_private_folder_there_is_a_new_one_or_none(base):
     """Where neither home nor the temporary folder can be trusted, a job runs nonetheless."""
     (base / f"gradreduce-{os.getuid()}").mkdir()
@@ -201,6 +202,7 @@ def test_a_user_without_a_home_is_no_error(base):
     assert list(base.rglob("*.nbi"))
 
 
+@pytest.mark.slow
 def test_scipys_blas_is_there_for_those_who_use_it():
     """Numba's own look at SciPy is put off, and loses nothing."""
     pytest.importorskip("scipy")

@@ -37,6 +37,7 @@ def table(written, monkeypatch):
     return written
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("runner", "workers"), first_of(("parallel", 3), ("inline", 1), ("parallel", 1), ("local", 2))
 )
@@ -146,6 +147,7 @@ def test_columns_that_give_a_number_away():
     assert {*description.leaks(columns, "y")} == {"double"}
 
 
+@pytest.mark.slow
 def test_no_such_label(table):
     total, kinds = summarise.described([table], "csv", Recipe(), INLINE)
     assert total.rows == 3000

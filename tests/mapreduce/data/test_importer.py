@@ -66,6 +66,7 @@ def test_default_sizes_are_whole_record_batches():
         assert shard == batch or shard * row_bytes <= 16 << 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by_label", first_of(False, True))
 def test_memory_does_not_grow_with_the_source(tmp_path, monkeypatch, by_label):
     monkeypatch.setattr(importer, "BUCKET_BYTES", 1 << 18)

@@ -661,6 +661,7 @@ def test_a_word_for_nothing_is_no_date_label_or_weight(write, tmp_path):
         read(opening.table([path], "csv", Recipe(na=("-9.0",), weights="w")))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(0, 2**31), min_size=2, max_size=6, unique=True))
 def test_an_instant_has_one_clock_in_whatever_zone_it_is_written(tmp_path_factory, instants):

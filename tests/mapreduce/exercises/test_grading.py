@@ -227,6 +227,7 @@ def test_without_namespaces(grade, monkeypatch, capsys):
     assert grade({}, "--trust-submissions")["Ada"]["points"] == 10
 
 
+@pytest.mark.slow
 def test_trusted_ones_are_stopped_too(grade):
     kinds = {"Ben": "closes all files and sleeps", "Cleo": "ends in a task"}
     found = grade(kinds, "--trust-submissions", "--time-limit", "2", "--total-limit", "5")

@@ -58,6 +58,7 @@ def test_paths(text, tmp_path):
     assert dict(twice.pairs) == {word: 2 * n for word, n in EXPECTED.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runner", first_of("parallel", "inline", "local"))
 def test_names_with_the_characters_of_patterns(text, tmp_path, monkeypatch, runner):
     folder, temporary, out = (tmp_path / name for name in ("data[1]", "tmp[2]", "out[3]"))

@@ -466,11 +466,7 @@ def test_a_search_without_any_better_point_is_an_error_that_names_the_feature(tm
 
 @pytest.mark.parametrize(
     ("name", "model"),
-    [
-        ("breast_cancer", "logistic"),
-        ("wine", "softmax"),
-        pytest.param("digits", "softmax", marks=pytest.mark.slow),
-    ],
+    first_of(("wine", "softmax"), ("breast_cancer", "logistic"), ("digits", "softmax")),
 )
 def test_the_defaults_converge_to_the_optimum_of_scikit_learn(tmp_path, name, model):
     from sklearn import datasets

@@ -152,6 +152,7 @@ class TestRefusal:
             encode(Message({"vector": np.zeros(3)}))
 
 
+@pytest.mark.slow
 class TestOverhead:
     @pytest.mark.parametrize("size", [0, 1, 63, 64, 65, 1000, 1_000_000])
     @pytest.mark.parametrize("fill", ["random", "LF", "CR", "both", "distinct"])

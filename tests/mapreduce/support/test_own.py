@@ -116,6 +116,7 @@ def test_notebooks(run, tmp_path, first):
     assert done.stdout.splitlines()[:2] == ["[('a', 6)]"] * 2
 
 
+@pytest.mark.slow
 def test_modules_that_a_user_names(run, tmp_path):
     """The user's, or else the toolkit's."""
     (tmp_path / "jobs").mkdir()

@@ -201,7 +201,7 @@ def test_a_fork_ends_by_a_signal_however_early(number):
     forks = []
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with signals.interrupting():
-        for _ in range(100):
+        for _ in range(20):
             fork = os.fork()
             if fork == 0:
                 os.close(writer)

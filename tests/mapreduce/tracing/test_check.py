@@ -57,6 +57,7 @@ def test_a_right_job_obeys(job, words):
     assert (found["values"] == "warning") == (job is taught.Lists)
 
 
+@pytest.mark.slow
 def test_a_job_may_know_its_files_by_name(tmp_path):
     """Also where lines are left out."""
     (tmp_path / "left").mkdir()
@@ -88,6 +89,7 @@ def test_a_planted_fault_is_found(job, law, words):
     assert len(finding.lines) <= (4 if law == "repeat" else 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("job", "lines"),
     first_of(

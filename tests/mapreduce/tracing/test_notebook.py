@@ -74,6 +74,7 @@ def test_a_check_of_a_class(capsys):
     assert check(taught.Lists, lines=lines, laws=["values"]).warnings == ["values"]
 
 
+@pytest.mark.slow
 def test_a_check_of_a_file(tmp_path):
     (tmp_path / "hashes.py").write_text(
         "from mrjob.job import MRJob\nclass Hashes(MRJob):\n"

@@ -12,6 +12,8 @@ from mrjob.job import MRJob
 from mrjob.step import MRStep
 from test_check import findings, states
 
+from quick import first_of
+
 TOTAL = 0
 LINES = "b 1\na 2\nb 4\nc 3\na 9\n"
 
@@ -60,13 +62,13 @@ class Ranks(Kept):
 
 @pytest.mark.parametrize(
     ("job", "state", "name", "line"),
-    [
+    first_of(
         (Kept, "broken", "self.total", "self.total +="),
         (InClass, "broken", "InClass.total", "InClass.total +="),
         (InModule, "broken", "TOTAL", "TOTAL +="),
         (Appends, "broken", "Appends.numbers", "self.numbers.extend"),
         (Ranks, "warning", "self.total", "self.total +="),
-    ],
+    ),
 )
 def test_what_is_kept_is_named(job, state, name, line, write):
     found = findings(job, write(LINES, "sums.txt"), ["state", "reducers"], tries=60)
@@ -154,6 +156,7 @@ class BestOfBest(Best):
 RIGHT = [taught.Sums, taught.Combined, Best, Gathers, Delays, Adds, BestOfBest]
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     st.sampled_from(RIGHT),

@@ -39,6 +39,7 @@ def remove(path):
     shutil.rmtree(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("execution", EXECUTIONS, ids=lambda one: f"{one.runner}-{one.executor}")
 def test_a_run_that_is_made_again_with_other_settings(data, tmp_path, execution):
     expected = {

@@ -73,6 +73,7 @@ def stop_at_a_checkpoint(event):
         raise Stop
 
 
+@pytest.mark.slow
 def test_a_run_has_the_bits_of_a_local_one(data, root, tmp_path):
     expected = train(create(tmp_path / "run", data))
     folder = copied(data, root)

@@ -198,6 +198,7 @@ def test_the_same_rows_give_the_same_bytes(tmp_path_factory, table):
     shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_packed_files_are_cut_into_the_same_blocks(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_reader, "BLOCK_BYTES", 300)
     random = np.random.default_rng(0)

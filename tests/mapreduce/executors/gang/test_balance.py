@@ -220,6 +220,7 @@ def expected(data):
     return runs
 
 
+@pytest.mark.slow
 def test_no_split_changes_a_bit(data, expected, tmp_path, monkeypatch):
     """Another one in each round: ranks without units, probes, and back to even."""
     monkeypatch.setattr(Balance, "decide", lambda *_: next(others))
