@@ -374,7 +374,9 @@ def _unpacked(local):
             archive.extractall(folder)
     else:
         with tarfile.open(local) as archive:
-            archive.extractall(folder, filter="data")
+            # Python has it from 3.11.4 on.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(folder)
     return folder
 
 

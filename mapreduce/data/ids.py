@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
+from mapreduce.data import ipc
 from mapreduce.data.batch import Array
 from mapreduce.data.hashing import murmur3
 from mapreduce.data.manifest import ListedIds, Manifest, read_listed
@@ -90,7 +91,7 @@ def of_rows(folder: AnyPath, manifest: Manifest, rows: Array) -> Any:
     content = read_listed(path, manifest.ids.sha256, "Import the data again")
     try:
         between = [("row", ">=", int(rows[0])), ("row", "<=", int(rows[-1]))]
-        table = pq.read_table(pa.BufferReader(content), filters=between)
+        table = pq.read_table(ipc.stream(content), filters=between)
         own = table["row"].to_numpy()
         places = np.searchsorted(own, rows)
         if (places == len(own)).any() or (own[places] != rows).any():

@@ -1,13 +1,26 @@
-"""The columns of a record batch of an Arrow IPC file that may be anybody's."""
+"""Bytes for Arrow's readers, and columns of a record batch of an IPC file that may be anybody's."""
 
 import struct
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from mapreduce.data.batch import Array
 
 _FILE_MAGIC = b"ARROW1\0\0"
+
+
+def stream(content: bytes) -> Any:
+    """A copy of bytes in Arrow's own memory, as a file to read from.
+
+    Readers of whole tables have threads, which give the memory back some time after the table is
+    there. For Python's memory they need Python's lock, and the process is aborted if it ends in
+    that moment (github.com/apache/arrow/issues/34314).
+    """
+    buffer = pa.allocate_buffer(len(content))
+    np.frombuffer(buffer, np.uint8)[:] = np.frombuffer(content, np.uint8)
+    return pa.BufferReader(buffer)
 
 
 def columns(content: memoryview, schema: Any) -> tuple[int, list[Array]]:

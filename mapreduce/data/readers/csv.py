@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyarrow import csv
 
 from hdfs_utils.paths import AnyPath
+from mapreduce.data import ipc
 from mapreduce.data.fields import MISSING
 from mapreduce.data.importer import Source
 from mapreduce.data.readers import tables
@@ -182,7 +183,7 @@ class CsvTable:
             return {name: pa.array([], kind) for name, kind in kinds_of.items()}
         recipe = self._recipe
         table = csv.read_csv(
-            pa.BufferReader(content),
+            ipc.stream(content),
             csv.ReadOptions(use_threads=False, block_size=len(content) + 1, column_names=names),
             csv.ParseOptions(delimiter=recipe.delimiter, quote_char=recipe.quote),
             csv.ConvertOptions(

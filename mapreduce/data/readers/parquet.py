@@ -1,10 +1,12 @@
 """Parquet: tables of typed columns, or one column of lists of numbers."""
 
 import base64
+import os
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -146,10 +148,15 @@ def opened(path: AnyPath) -> Iterator[Any]:
     what, advice = "is not a Parquet file, or damaged", ". Write or fetch it again"
     with (
         reading(str(path), what, pa.ArrowException, advice=advice),
-        path.open("rb") as raw,
+        _native(path) as raw,
         pq.ParquetFile(raw, page_checksum_verification=True) as file,
     ):
         yield file
+
+
+def _native(path: AnyPath) -> Any:
+    # Threads that read a file of Python's need its lock, also when the process is about to end.
+    return pa.OSFile(os.fsencode(path)) if isinstance(path, Path) else path.open("rb")
 
 
 def _types(path: AnyPath) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pyarrow import csv
 
 from hdfs_utils.atomic import storage_errors
 from hdfs_utils.paths import AnyPath
+from mapreduce.data import ipc
 from mapreduce.data.batch import Array
 from mapreduce.data.fields import NUMBER
 from mapreduce.data.readers.csv import LONGEST_LINE, check_delimiter, check_line
@@ -111,7 +112,7 @@ class CsvFiles:
         for path, first, block, records in self._blocks():
             try:
                 text = block if is_utf8 else block.decode(recipe.encoding).encode()
-                content = pa.BufferReader(text + last)
+                content = ipc.stream(text + last)
                 options = csv.ReadOptions(
                     use_threads=False, block_size=content.size() + 1, column_names=self.names
                 )
