@@ -7,6 +7,7 @@ names more. ``make test-all`` takes all but those marked ``long``, which ``make 
 """
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -23,6 +24,17 @@ def first_of(*values: Any) -> list[Any]:
     """
     rest = [value if isinstance(value, tuple) else (value,) for value in values[1:]]
     return [values[0], *(pytest.param(*value, marks=pytest.mark.slow) for value in rest)]
+
+
+def each(number: int, values: Iterable[Any]) -> list[Any]:
+    """Values of a parameter, of which ``make test-all`` takes the first and each ``number``-th from
+    there, and ``make test-long`` the others.
+    """
+    found = []
+    for at, value in enumerate(values):
+        marks = [pytest.mark.long] * (at % number > 0)
+        found.append(pytest.param(*value if isinstance(value, tuple) else (value,), marks=marks))
+    return found
 
 
 def pytest_addoption(parser):

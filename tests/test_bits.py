@@ -31,7 +31,7 @@ from mapreduce.runs import checkpoint, events
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
-from quick import first_of
+from quick import each, first_of
 
 CNN = (
     "conv:8x3:padding=1,batchnorm,relu,residual(conv:8x3:padding=1,batchnorm),pool:2,"
@@ -271,11 +271,14 @@ def test_other_plans_have_other_bits(name, change, data, reference, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "execution"),
-    [
-        ("sparse-clip", Execution("local", workers=1, blocks=2)),
-        ("images-own-strategy", Execution("local", rounds_per_job=2)),
-        ("images-cnn", Execution("local", workers=3, blocks=2, executor="gang")),
-    ],
+    each(
+        3,
+        [
+            ("images-cnn", Execution("local", workers=3, blocks=2, executor="gang")),
+            ("sparse-clip", Execution("local", workers=1, blocks=2)),
+            ("images-own-strategy", Execution("local", rounds_per_job=2)),
+        ],
+    ),
 )
 def test_local_has_the_bits_of_inline(name, execution, data, tmp_path):
     few = {"rounds": 2, "checkpoint_every": 9}
@@ -343,7 +346,7 @@ class TestRoundsInSeveralFiles:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rounds", "kills", "executors"),
-    [("rows", 400, 10, ["chain"]), ("images-topk", 100, 5, ["chain", "gang"])],
+    each(2, [("images-topk", 100, 5, ["chain", "gang"]), ("rows", 400, 10, ["chain"])]),
 )
 def test_kill_9_at_any_moment_and_resume(name, rounds, kills, executors, data, tmp_path):
     """Of the driver, and of a task while the driver goes on; nothing is lost, nobody is left."""

@@ -8,6 +8,7 @@ import pytest
 from benchmarks import __main__ as command
 from benchmarks import programs, texts, word_count
 from benchmarks.paired import Result
+from quick import each
 
 PEERS = [programs.INLINE, programs.DUCKDB, programs.POLARS, programs.PYARROW, programs.COREUTILS]
 
@@ -86,7 +87,7 @@ def test_a_peer_that_is_missing_is_named(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("measure", [word_count.ten_lines, word_count.memory])
+@pytest.mark.parametrize("measure", each(2, [word_count.ten_lines, word_count.memory]))
 def test_quick_runs(measure):
     result = measure(quick=True)
     assert result.verdict() == "no limit"

@@ -28,7 +28,7 @@ from mapreduce.training import driver
 
 from drills import kill_one, tasks  # isort: skip
 import programs
-from quick import first_of
+from quick import each, first_of
 
 SETTINGS = Settings("mlp:9", optimizer="adam", batch_size=96, rounds=3)
 #: Each replica has a state of its own, in messages that are compressed.
@@ -132,7 +132,7 @@ def test_a_gang_whose_rank_is_killed(data, monkeypatch, place):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("execution", [Execution("hadoop", 2, executor="chain"), GANG])
+@pytest.mark.parametrize("execution", each(2, [GANG, Execution("hadoop", 2, executor="chain")]))
 def test_a_model_that_fails_has_its_history(data, monkeypatch, yarn, capsys, execution):
     monkeypatch.setenv("GRADREDUCE_TRUSTED", "")
     settings = replace(OWN, model="running_mean:Failing", eval_every=None)
@@ -146,7 +146,7 @@ def test_a_model_that_fails_has_its_history(data, monkeypatch, yarn, capsys, exe
     assert "ValueError: no gradient" in capsys.readouterr().out
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_gang_larger_than_the_cluster(data):
     """Three nodes of 3,072 MB do not hold seven containers of 1,536."""
     execution = Execution(

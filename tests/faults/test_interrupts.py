@@ -17,7 +17,7 @@ import programs
 from builders import blobs_in
 from mapreduce.runs import checkpoint, events, lease
 from mapreduce.runs.directory import RunDir
-from quick import first_of
+from quick import each, first_of
 
 pytestmark = pytest.mark.fault
 
@@ -118,7 +118,7 @@ class Sums(Job):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["records", "train", "predict", "standardise"])
+@pytest.mark.parametrize("command", each(2, ["records", "train", "predict", "standardise"]))
 def test_any_moment(tmp_path, place, command):
     """A signal comes at moments that are drawn, from the first folder that a command makes on."""
     out = tmp_path / "out"

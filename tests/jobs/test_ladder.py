@@ -16,6 +16,7 @@ from jobs import inputs
 from jobs.train import Train
 from mapreduce.cli.main import main
 from mapreduce.launch.run import load_job
+from quick import each
 
 RUNGS = sorted(path for path in JOBS.glob("[a-z]*.py") if path.stem != "inputs")
 
@@ -87,7 +88,7 @@ def test_against_one_process(name, reference, capfdbinary):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", each(2, CASES))
 def test_as_a_module_on_parallel(name, reference, capfdbinary, monkeypatch, tmp_path):
     expected = reference(name, capfdbinary)
     arguments = ["-r", "parallel", "--no-conf", "-q", "--workers", "2"]
@@ -101,7 +102,7 @@ def test_as_a_module_on_parallel(name, reference, capfdbinary, monkeypatch, tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*CASES][::7])
+@pytest.mark.parametrize("name", each(2, [*CASES][::7]))
 def test_as_a_script_on_local(name, reference, capfdbinary, tmp_path):
     # Some of them, with one core: a new Python for each of two tasks takes its time.
     command = [sys.executable, JOBS / f"{name}.py", "-r", "local", "--num-cores", "1"]

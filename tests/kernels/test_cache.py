@@ -39,7 +39,7 @@ def test_compiling_is_told_once(tmp_path):
     assert list(folder.rglob("*.nbi"))
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_job_that_runs_inline_tells_it_too(tmp_path):
     """There, mrjob puts a file of bytes in the place of standard error."""
     env = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}

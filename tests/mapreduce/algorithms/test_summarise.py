@@ -14,7 +14,7 @@ from mapreduce.data.recipes import description, summary
 from mapreduce.data.recipes.recipe import Recipe
 from mapreduce.errors import DataError, UsageError
 from mapreduce.runs.execution import Execution
-from quick import first_of
+from quick import each
 from raw_tables import write_generated
 
 INLINE = Execution(runner="inline")
@@ -39,7 +39,7 @@ def table(written, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("runner", "workers"), first_of(("parallel", 3), ("inline", 1), ("parallel", 1), ("local", 2))
+    ("runner", "workers"), each(2, [("parallel", 3), ("inline", 1), ("local", 2), ("parallel", 1)])
 )
 def test_a_job_fits_the_recipe_of_an_import(table, tmp_path, runner, workers):
     # Tasks of the local runner know the blocks' usual size only.

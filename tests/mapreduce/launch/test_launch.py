@@ -16,7 +16,7 @@ import programs
 from mapreduce.errors import MissingInputError, UsageError
 from mapreduce.launch import run as launch
 from mapreduce.runners.parallel.runner import TaskFailedException
-from quick import first_of
+from quick import each, first_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -59,7 +59,7 @@ def test_paths(text, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runner", first_of("parallel", "inline", "local"))
+@pytest.mark.parametrize("runner", each(3, ["parallel", "inline", "local"]))
 def test_names_with_the_characters_of_patterns(text, tmp_path, monkeypatch, runner):
     folder, temporary, out = (tmp_path / name for name in ("data[1]", "tmp[2]", "out[3]"))
     folder.mkdir()

@@ -18,6 +18,7 @@ from mapreduce.runners.parallel.runner import TaskFailedException
 from mapreduce.runs.events import Events
 from mapreduce.runs.execution import Execution
 from mapreduce.training import driver
+from quick import each
 
 TESTS = Path(__file__).parents[2]
 NETWORK = "conv:2x2,batchnorm,relu,pool:2,dense:3,relu,dropout:0.3"
@@ -35,7 +36,7 @@ def train(folder, name, *options, simulated=True):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", ["mlp:3", "logistic", NETWORK])
+@pytest.mark.parametrize("model", each(2, [NETWORK, "mlp:3", "logistic"]))
 def test_the_parameters_are_those_of_the_cpu(tmp_path, model):
     datasets.blobs(tmp_path / "data", (40,), classes=2, shape=(4, 3))
     expected = train(tmp_path, "host", f"--model {model}", simulated=False)

@@ -8,6 +8,7 @@ import pytest
 from mapreduce.launch.load import load_job
 from mapreduce.tracing.checking import Checker
 from mapreduce.tracing.engine import tracing
+from quick import each
 
 JOBS = Path(__file__).parents[3] / "jobs"
 WRONG = sorted(path for path in (JOBS / "wrong").glob("*.py") if path.stem != "__init__")
@@ -67,7 +68,7 @@ RUNGS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", RUNGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", each(4, RUNGS), ids=lambda path: path.stem)
 def test_every_rung_obeys_the_laws_of_values_and_keys(path):
     given = [*ARGUMENTS.get(path.stem, []), *inputs(path)]
     found = states(

@@ -9,6 +9,7 @@ import pytest
 import datasets
 from mapreduce.runs.events import RoundCompleted, RunStarted
 from mapreduce.training.console import Display, Pace
+from quick import each
 
 
 def pace(*rounds):
@@ -54,7 +55,7 @@ def test_the_first_line_says_how_rounds_are_run(changes, words, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("option", "lines"), [("--quiet", 0), ("--json", 1)])
+@pytest.mark.parametrize(("option", "lines"), each(2, [("--json", 1), ("--quiet", 0)]))
 def test_quiet_does_not_mention_compiling(tmp_path, option, lines, monkeypatch):
     """Workers compile too."""
     datasets.blobs(tmp_path / "data")
