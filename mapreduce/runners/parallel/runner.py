@@ -484,19 +484,23 @@ class ParallelMRJobRunner(LocalMRJobRunner):
             parts = self._parts[step_num - 1]
             # A task for each reducer that had nothing would take longer than many a step.
             return [part for part in parts if part[1]] or parts[:1]
-        if step_num or not any(map(is_remote, self._input_paths)):
-            return self._near(self._input_paths_for_step(step_num))
-        found = []
-        for given in self._get_input_paths():
-            if is_remote(given):
-                found += [(file.uri, size) for file, size in visible_files(given)]
+        found: list[tuple[str, int]] = []
+        for path in self._input_paths_for_step(step_num):
+            if is_remote(path):
+                found += [(file.uri, size) for file, size in visible_files(path)]
             else:
-                found += self._near(self.fs.ls(given.removeprefix("file://")))
+                # Tasks have working directories of their own.
+                found.append(self._input(Path(path).absolute(), len(found)))
         return found
 
-    def _near(self, paths: Iterable[str]) -> list[tuple[str, int]]:
-        # Tasks have working directories of their own.
-        return [self._input(Path(path).absolute(), number) for number, path in enumerate(paths)]
+    def _input_paths_for_step(self, step_num: int) -> list[str]:
+        """As mrjob finds them, but for URIs of other filesystems, which stay as they are."""
+        if step_num or not any(map(is_remote, self._input_paths)):
+            return list(super()._input_paths_for_step(step_num))
+        found: list[str] = []
+        for given in self._get_input_paths():
+            found += [given] if is_remote(given) else self.fs.ls(given.removeprefix("file://"))
+        return found
 
     def _input(self, path: Path, number: int) -> tuple[str, int]:
         """Path and bytes of a file; what can be read only once, such as a pipe, is copied.

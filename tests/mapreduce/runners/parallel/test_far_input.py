@@ -4,6 +4,7 @@ import bz2
 import gzip
 import secrets
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import stock_jobs
@@ -123,3 +124,13 @@ def test_a_folder_that_looks_unfinished(root, tmp_path, name, code, said):
 def test_steps_of_mrjobs_own_runner_read_files_of_this_machine(text):
     with pytest.raises(UsageError, match="Copy the input here"):
         run(stock_jobs.WordCount, "--setup", "true", text)
+
+
+def test_files_without_a_size_beside_it(s3):
+    """What cannot be read twice is copied, each into a file of its own."""
+    far = path_of(f"{s3}/{secrets.token_hex(4)}/far")
+    far.write_bytes(b"far\n")
+    files = ["/proc/sys/kernel/ostype", "/proc/sys/kernel/osrelease"]
+    found = run(stock_jobs.MapOnly, files[0], far, files[1])
+    expected = [Path(files[0]).read_text(), "far\n", Path(files[1]).read_text()]
+    assert found == [text.strip().upper().encode() for text in expected]
