@@ -104,6 +104,8 @@ def test_each_has_mistakes():
     number = Counter(one.exercise for one in mistakes())
     assert [*number] == NAMES
     assert min(number.values()) >= 2
+    for one in mistakes():
+        compile(one.solution(), one.name, "exec")
 
 
 def test_the_page_has_all_of_them():
