@@ -2,6 +2,7 @@
 
 import logging
 import os
+import secrets
 import sys
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 import kernels
+from hdfs_utils.paths import path_of
 from mapreduce import compat
 from mapreduce.support import numeric
 
@@ -78,3 +80,14 @@ def s3(_moto, monkeypatch):
         monkeypatch.setenv(name, value)
     boto3.client("s3", region_name="us-east-1", endpoint_url=_moto).create_bucket(Bucket="bucket")
     return "s3://bucket"
+
+
+@pytest.fixture(params=["s3", pytest.param("hdfs", marks=pytest.mark.cluster)])
+def root(request):
+    """A folder of its own on another filesystem."""
+    if request.param == "s3":
+        yield path_of(f"{request.getfixturevalue('s3')}/{secrets.token_hex(4)}")
+    else:
+        path = path_of(f"{request.getfixturevalue('cluster').hdfs_uri}/tmp/{secrets.token_hex(4)}")
+        yield path
+        path.rmtree()

@@ -39,16 +39,6 @@ SETTINGS = Settings("mlp:8", optimizer="adam", batch_size=128, rounds=12, checkp
 data = blobs_in(train=(200, 170, 97), test=(90,), dtype="uint8")
 
 
-@pytest.fixture(params=["s3", pytest.param("hdfs", marks=pytest.mark.cluster)])
-def root(request):
-    if request.param == "s3":
-        yield path_of(f"{request.getfixturevalue('s3')}/{secrets.token_hex(4)}")
-    else:
-        path = path_of(f"{request.getfixturevalue('cluster').hdfs_uri}/tmp/{secrets.token_hex(4)}")
-        yield path
-        path.rmtree()
-
-
 def copied(data, root):
     for name in ("train", "test"):
         copying.copy(data / name, root / "data" / name)

@@ -29,16 +29,6 @@ class Files(MRJob):
         yield name, sum(ones)
 
 
-@pytest.fixture(params=["s3", pytest.param("hdfs", marks=pytest.mark.cluster)])
-def root(request):
-    if request.param == "s3":
-        yield path_of(f"{request.getfixturevalue('s3')}/{secrets.token_hex(4)}")
-    else:
-        path = path_of(f"{request.getfixturevalue('cluster').hdfs_uri}/tmp/{secrets.token_hex(4)}")
-        yield path
-        path.rmtree()
-
-
 @pytest.fixture
 def text(root):
     """A folder as jobs leave it: parts, one that is packed, and what is hidden."""
