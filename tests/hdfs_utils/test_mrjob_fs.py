@@ -2,13 +2,11 @@
 
 import bz2
 import gzip
-import secrets
 
 import pytest
 from mrjob.fs.local import LocalFilesystem
 
 from hdfs_utils.mrjob_fs import RemoteFilesystem
-from hdfs_utils.paths import path_of
 
 FILES = {
     "in/a.txt": b"one\ntwo\n",
@@ -34,14 +32,9 @@ PATTERNS = (
 )
 
 
-@pytest.fixture(params=["s3", pytest.param("hdfs", marks=pytest.mark.cluster)])
-def root(request):
-    if request.param == "s3":
-        yield f"{request.getfixturevalue('s3')}/{secrets.token_hex(4)}"
-    else:
-        uri = f"{request.getfixturevalue('cluster').hdfs_uri}/tmp/{secrets.token_hex(4)}"
-        yield uri
-        path_of(uri).rmtree()
+@pytest.fixture
+def root(root):
+    return root.uri
 
 
 def fill(filesystem, root, tmp_path):
