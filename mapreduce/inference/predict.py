@@ -22,7 +22,7 @@ from hdfs_utils.errors import ConflictError
 from hdfs_utils.folders import first_special
 from hdfs_utils.paths import AnyPath, ordered, path_of
 from hdfs_utils.publish import PREDICTION, SUCCESS, put_if_absent
-from mapreduce.data import ids
+from mapreduce.data import ids, ipc
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.readers.opening import fitted_of
@@ -187,8 +187,7 @@ def parts_of(out: AnyPath, runner: str) -> Iterator[AnyPath]:
         yield parts
         sink, writer = io.BytesIO(), None
         for path in ordered(parts.glob("part-*.parquet")):
-            with path.open("rb") as file:
-                table = pq.read_table(file)
+            table = pq.read_table(ipc.stream(path.read_bytes()))
             if suffix == ".csv":
                 writer = writer or csv.CSVWriter(sink, _flat(table).schema)
                 writer.write_table(_flat(table))
