@@ -9,7 +9,7 @@ from mapreduce.mrjob_patches.options import DEFAULT_START_METHOD
 from mapreduce.plan.flags import expect
 from mapreduce.runners import traits
 from mapreduce.runs.state import block_bounds
-from mapreduce.support import numeric
+from mapreduce.support import forked, numeric
 
 #: Bytes that one task of a gang receives for its block in a round, above which there are more: if
 #: tasks share memory and each has a core, and otherwise.
@@ -72,8 +72,11 @@ class Execution:
         return replace(self, executor="gang", blocks=blocks, auto=())
 
     def for_paths(self, *paths: AnyPath) -> "Execution":
-        """The same for data at these paths; remote clients have threads, which forbid forks."""
-        if any(isinstance(path, RemotePath) for path in paths):
+        """The same for data at these paths, without forks where this process cannot have any.
+
+        Clients of remote paths have threads, and so has a GPU that was used here.
+        """
+        if any(isinstance(path, RemotePath) for path in paths) or forked.has_device_threads():
             return replace(self, start_method="forkserver")
         return self
 

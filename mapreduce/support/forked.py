@@ -37,6 +37,8 @@ _installed: dict[str, list[Any]] = {}
 _others: list[str] = []
 _seen: tuple[int, str] = 0, ""
 _state: Any = None
+#: How the names begin of threads of CUDA's driver, and of torch's autograd for each GPU.
+_DEVICE_THREADS = "cuda-", "pt_autograd"
 _is_seeded = False
 
 
@@ -51,6 +53,19 @@ def watch_seeds() -> None:
         theirs(*arguments, **options)
 
     random.seed = seed
+
+
+def has_device_threads() -> bool:
+    """Whether this process has used a GPU, by Numba, torch or others: its forks could not.
+
+    The driver of CUDA has threads, and so has torch where it has computed a gradient beside a GPU.
+    """
+    for name in Path("/proc/self/task").glob("*/comm"):
+        # A thread may have ended.
+        with contextlib.suppress(OSError):
+            if name.read_text().startswith(_DEVICE_THREADS):
+                return True
+    return False
 
 
 def prepare() -> None:

@@ -1,6 +1,7 @@
 """A fork begins and ends as a Python of its own."""
 
 import atexit
+import ctypes
 import errno
 import gzip
 import json
@@ -21,6 +22,8 @@ import numpy as np
 import pytest
 
 import mapreduce.job  # noqa: F401  (notes seeds)
+from devices import DEVICES
+from mapreduce.runs.execution import Execution
 from mapreduce.support import forked
 
 #: A file of a module, as a script may open it: before the fork, or in it.
@@ -154,3 +157,29 @@ def test_random_numbers_differ_if_nobody_has_seeded_them(is_seeded, tmp_path, mo
     pairs = zip(*(fork(draw, tmp_path / "answer") for _ in range(2)), strict=True)
     assert [one == two for one, two in pairs] == [is_seeded] * 2
     random.setstate(before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nothing is forked")
+@pytest.mark.skipif(DEVICES == ("cpu", "cuda"), reason="this process has started CUDA")
+@pytest.mark.parametrize("name", [b"cuda-EvtHandlr", b"pt_autograd_0"])
+def test_a_process_that_has_used_a_gpu_is_not_forked(name, tmp_path):
+    named, end = threading.Event(), threading.Event()
+
+    def threads():
+        set_name = 15
+        ctypes.CDLL(None).prctl(set_name, name, 0, 0, 0)
+        named.set()
+        end.wait()
+
+    def method():
+        return Execution(start_method="fork").for_paths(tmp_path).start_method
+
+    thread = threading.Thread(target=threads)
+    thread.start()
+    try:
+        named.wait()
+        assert method() == "forkserver"
+    finally:
+        end.set()
+        thread.join()
+    assert method() == "fork"
