@@ -29,6 +29,11 @@ def to_host(array: Any, out: Any) -> Any:
     return out
 
 
+def values(array: Any) -> Any:
+    """The values of an array of a device or of the host, for NumPy; not copied on the host."""
+    return array if isinstance(array, np.ndarray) else array.copy_to_host()
+
+
 def expect(
     kernel: str, argument: str, array: npt.NDArray[np.generic], shape: tuple[int, ...]
 ) -> None:

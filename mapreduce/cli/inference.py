@@ -9,6 +9,7 @@ from mapreduce.cli.common import (
     CSV,
     LOCATION,
     NAMES,
+    add_options,
     json_option,
     moved_data_option,
     open_run,
@@ -22,6 +23,7 @@ from mapreduce.cli.common import (
     with_options,
 )
 from mapreduce.cli.grouping import GroupedCommand
+from mapreduce.runs import flags
 from mapreduce.support.commands import command
 from mapreduce.support.printable import echo
 
@@ -62,6 +64,7 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     help="Folder of the run's evaluation data, if they have moved; their digest is checked.",
 )
 @runner_options()
+@add_options((flags.DEVICE,))
 @_reading
 @remote_data_option
 @trust_option
@@ -95,8 +98,9 @@ def evaluate(
             directory, data, _warn, labelled=True, runner=values["runner"], **given
         ) as folder,
     ):
-        completed, execution = _prepare(directory, folder, values, str(data), labelled=True)
-        found = report(directory, completed, folder.absolute(), execution)
+        prepared = _prepare(directory, folder, values, str(data), labelled=True)
+        completed, execution, device = prepared
+        found = report(directory, completed, folder.absolute(), execution, device)
     if as_json:
         print_json(found.to_dict())
     else:
@@ -108,6 +112,7 @@ def evaluate(
 @click.argument("data", type=LOCATION)
 @click.argument("out", type=LOCATION)
 @runner_options()
+@add_options((flags.DEVICE,))
 @click.option("--id", help="Column of the file DATA that identifies its rows.")
 @_reading
 @trust_option
@@ -144,9 +149,10 @@ def predict(
         job.parts_of(out, values["runner"]) as parts,
     ):
         named = {**values, "out": parts}
-        completed, execution = _prepare(directory, folder, named, str(data), labelled=False)
+        prepared = _prepare(directory, folder, named, str(data), labelled=False)
+        completed, execution, device = prepared
         places = folder.absolute(), parts.absolute()
-        rows = job.predict(directory, completed, *places, execution, id)
+        rows = job.predict(directory, completed, *places, execution, id, device)
     if as_json:
         print_json({"rows": rows, "out": str(out)})
     else:
@@ -227,9 +233,11 @@ def _opened(run: AnyPath, values: dict[str, Any]) -> "RunDir":
 
 def _prepare(
     run: "RunDir", data: AnyPath, values: dict[str, Any], shown: str, *, labelled: bool
-) -> tuple[int, "Execution"]:
+) -> tuple[int, "Execution", str]:
+    """The rounds that the run has completed, how its model is used, and on which device."""
     from mapreduce.inference.base import prepare
-    from mapreduce.runs import flags as options
+    from mapreduce.plan.settings import device_of
 
-    execution = options.execution(values)
-    return prepare(run, data, execution, labelled, values.get("out"), shown), execution
+    execution, device = flags.execution(values), device_of(values["device"])
+    completed = prepare(run, data, execution, labelled, values.get("out"), shown, device)
+    return completed, execution, device

@@ -16,13 +16,14 @@ from threadpoolctl import threadpool_limits
 from hdfs_utils.atomic import temporary_name
 from hdfs_utils.errors import StorageError
 from hdfs_utils.paths import AnyPath, RemotePath, path_of
+from kernels import arrays
 from mapreduce.data.batch import Array, Batch
 from mapreduce.data.manifest import Manifest
 from mapreduce.data.shards import Dataset
 from mapreduce.errors import DataError
 from mapreduce.executors.jobs import WireJob
 from mapreduce.models.base import device_errors
-from mapreduce.models.context import Context
+from mapreduce.models.context import Context, Workspace
 from mapreduce.plan.fitting import TrainedOn, check_fits
 from mapreduce.runners import traits
 from mapreduce.runs import checkpoint
@@ -37,11 +38,12 @@ def prepare(
     labelled: bool,
     out: AnyPath | None = None,
     shown: str | None = None,
+    device: str = "cpu",
 ) -> int:
     """Check that a run's model can be used on a dataset; returns the rounds that it has completed.
 
-    ``labelled`` data must have labels, tasks write to ``out``. Errors call the data what is
-    ``shown``, if they come from elsewhere than their folder.
+    ``labelled`` data must have labels, tasks write to ``out`` and compute on the ``device``. Errors
+    call the data what is ``shown``, if they come from elsewhere than their folder.
 
     Raises DataError (the data do not fit the model, or have no labels; or the checkpoint is
     damaged), MissingInputError (there are no data, or no checkpoint yet), UsageError (tasks could
@@ -52,7 +54,7 @@ def prepare(
     check_fits(manifest, data, trained_on(run), shown, takes_files=True)
     if labelled and manifest.target is None:
         raise DataError(f"{shown}: expected labels to compare predictions with, found none")
-    model = config.plan.create_model()
+    model = config.plan.create_model(device)
     wanted = "number" if model.regression else "class"
     if manifest.target not in (None, wanted):
         raise DataError(
@@ -103,17 +105,43 @@ def first_slices(manifest: Manifest) -> list[int]:
 
 
 class Inference:
-    """A run's model with parameters (size,), which may be replaced, and data to use it on."""
+    """A run's model with parameters (size,), which may be replaced, and data to use it on.
 
-    def __init__(self, run: RunDir, data: AnyPath, params: Array) -> None:
+    ``device``: Where it computes; by default where it was trained.
+    """
+
+    def __init__(
+        self, run: RunDir, data: AnyPath, params: Array, device: str | None = None
+    ) -> None:
         # Only single-threaded products have reproducible bits.
         threadpool_limits(1, "blas")
         self.config = run.config
-        self.model = self.config.plan.create_model()
+        self.model = self.config.plan.create_model(device)
+        device = self.model.device if self.model.stays_on_device else "cpu"
+        self._device, self.context = device, Context(Workspace(device))
         self.params = params
         self.dataset = Dataset(data)
-        self.context = Context()
         self._place = 0, 0
+
+    @property
+    def params(self) -> Array:
+        """The parameters, where the model keeps its arrays."""
+        return self._params
+
+    @params.setter
+    def params(self, params: Array) -> None:
+        with device_errors(self.model.device):
+            self._params: Array = arrays.to_device(params, self._device)
+
+    def logits(self, batch: Batch) -> Array:
+        """Logits (rows, classes) of a batch, which the next call may overwrite."""
+        found: Array = arrays.values(self.model.logits(self.params, batch, self.context))
+        return found
+
+    def probabilities(self, batch: Batch) -> Array:
+        """Probabilities (rows, classes) of a batch, which the next call may overwrite."""
+        found: Array = arrays.values(self.model.probabilities(self.params, batch, self.context))
+        return found
 
     @cached_property
     def _label_map(self) -> Array | None:
@@ -154,18 +182,19 @@ class Inference:
         return self.batch(shard, start, stop)
 
 
-def described(run: RunDir, completed: int, data: AnyPath) -> dict[str, object]:
-    """Options of an :class:`InferenceJob`: the checkpoint after some rounds, and a dataset."""
+def described(run: RunDir, completed: int, data: AnyPath, device: str) -> dict[str, object]:
+    """Options of an :class:`InferenceJob`: a checkpoint after some rounds, a dataset, a device."""
     marker = run.checkpoints / f"{completed:08d}" / checkpoint.MARKER
     content = [run.config.to_bytes(), Dataset(data).manifest.sha256.encode()]
     # Without a marker, the tasks report what is wrong with the checkpoint.
     with contextlib.suppress(OSError, StorageError):
         content.append(marker.read_bytes())
     digest = hashlib.sha256(b"".join(content)).hexdigest()
-    return {"--run-dir": run.path, "--completed": completed, "--data": data, "--content": digest}
+    named = {"--run-dir": run.path, "--completed": completed, "--data": data, "--device": device}
+    return {**named, "--content": digest}
 
 
-_known: dict[tuple[str, int, str, str], Inference] = {}
+_known: dict[tuple[str, int, str, str, str], Inference] = {}
 
 
 class InferenceJob(WireJob):
@@ -178,16 +207,18 @@ class InferenceJob(WireJob):
         self.add_passthru_arg("--run-dir", help="directory of the run")
         self.add_passthru_arg("--completed", type=int, help="rounds completed at the checkpoint")
         self.add_passthru_arg("--data", help="folder of the dataset")
+        self.add_passthru_arg("--device", default="cpu", help="where the model computes")
         self.add_passthru_arg("--content", default="", help="digest of what these options name")
 
     @property
     def inference(self) -> Inference:
         options = self.options
-        key = (options.run_dir, options.completed, options.data, options.content)
+        place = (options.run_dir, options.completed, options.data)
+        key = (*place, options.device, options.content)
         if key not in _known:
             run = RunDir(path_of(options.run_dir))
             model = run.config.plan.create_model()
             params = checkpoint.load(run, model, options.completed).params
             _known.clear()
-            _known[key] = Inference(run, path_of(options.data), params)
+            _known[key] = Inference(run, path_of(options.data), params, options.device)
         return _known[key]

@@ -86,7 +86,7 @@ def evaluate(run: RunDir, completed: int, data: AnyPath, execution: Execution) -
     Raises NonFiniteError (the sum of the losses is NaN or infinite).
     """
     leaves = first_slices(Dataset(data).manifest)[-1]
-    options = described(run, completed, data)
+    options = described(run, completed, data, run.config.plan.device)
     score: Score = run_fold(EvaluateJob, options, leaves, execution.for_paths(run.path, data))
     check_finite(score, completed, data)
     return score

@@ -92,12 +92,11 @@ class PredictJob(InferenceJob):
     def _predict_slice(self, batch: Batch) -> dict[str, Array]:
         """Labels and predictions; these are copied, since the model reuses its memory."""
         inference = self.inference
-        arguments = inference.params, batch, inference.context
         labels = {} if batch.labels is None else {"label": batch.labels}
         with inference.errors():
             if inference.model.regression:
-                return {**labels, "prediction": inference.model.logits(*arguments)[:, 0].copy()}
-            return {**labels, "probabilities": inference.model.probabilities(*arguments).copy()}
+                return {**labels, "prediction": inference.logits(batch)[:, 0].copy()}
+            return {**labels, "probabilities": inference.probabilities(batch).copy()}
 
     def _table(self, arrays: dict[str, Array]) -> Any:
         dataset = self.inference.dataset
@@ -137,6 +136,7 @@ def predict(
     out: AnyPath,
     execution: Execution,
     id_name: str | None = None,
+    device: str = "cpu",
 ) -> int:
     """Predict a dataset into a folder of Parquet files; returns the rows.
 
@@ -152,13 +152,15 @@ def predict(
     params = checkpoint.load(run, model, completed).params
     digest = checkpoint.model_sha256(model.named(params))
     manifest = Dataset(data).manifest
-    _claim(out, {"model_sha256": digest, "data_sha256": manifest.sha256})
+    made_from = {"model_sha256": digest, "data_sha256": manifest.sha256}
+    _claim(out, made_from if device == "cpu" else {**made_from, "device": device})
     if not (out / SUCCESS).exists():
         keys = [f"{shard:08d}" for shard in range(len(manifest.shards))]
         recipe = fitted_of(data, manifest)
         name = id_name or (recipe and recipe.recipe.id) or "id"
         name = "id" if name in _COLUMNS else name
-        options = {**described(run, completed, data), "--out": out, "--id-name": json.dumps(name)}
+        places = {"--out": out, "--id-name": json.dumps(name)}
+        options = {**described(run, completed, data, device), **places}
         reducers = min(execution.workers, len(_first_rows(manifest)))
         run_job(PredictJob, options, keys, execution.for_paths(run.path, data, out), reducers)
         put_if_absent(out / SUCCESS, b"", sync=True)
@@ -222,7 +224,8 @@ def _claim(out: AnyPath, made_from: dict[str, str]) -> None:
         put_if_absent(note, json.dumps(made_from, indent=1).encode(), sync=True)
     except ConflictError:
         raise OutputError(
-            f"{out} contains predictions of another model or of other data. Choose another folder"
+            f"{out} contains predictions of another model or of other data, or made on another "
+            f"device. Choose another folder"
         ) from None
 
 

@@ -132,7 +132,7 @@ def tally_of(inference: Inference, leaf: int) -> Tally:
     batch, model = inference.leaf(leaf), inference.model
     score = score_of(inference, leaf)
     with np.errstate(all="ignore"), inference.errors():
-        logits = model.logits(inference.params, batch, inference.context)
+        logits = inference.logits(batch)
         weights = np.ones(batch.rows) if batch.weights is None else batch.weights
         labels = np.asarray(batch.labels, np.float64 if model.regression else np.int64)
         if model.regression:
@@ -145,7 +145,7 @@ def tally_of(inference: Inference, leaf: int) -> Tally:
         if classes == 2:
             scores, first = logits[:, 1:] - logits[:, :1], 1
         elif classes <= MOST_CURVES:
-            chances = model.probabilities(inference.params, batch, inference.context)
+            chances = inference.probabilities(batch)
             # Odds, whose order is that of the probabilities, also where those are rounded to 1.
             rest = [np.delete(chances, at, axis=1).sum(axis=1) for at in range(classes)]
             scores, first = chances / np.stack(rest, axis=1), 0
@@ -189,7 +189,9 @@ class ReportJob(InferenceJob, FoldJob):
         return tally_of(self.inference, leaf)
 
 
-def report(run: RunDir, completed: int, data: AnyPath, execution: Execution) -> Report:
+def report(
+    run: RunDir, completed: int, data: AnyPath, execution: Execution, device: str = "cpu"
+) -> Report:
     """Report on the checkpoint after ``completed`` rounds, on a dataset with labels.
 
     Raises
@@ -199,7 +201,7 @@ def report(run: RunDir, completed: int, data: AnyPath, execution: Execution) -> 
     """
     manifest = Dataset(data).manifest
     leaves = first_slices(manifest)[-1]
-    options = described(run, completed, data)
+    options = described(run, completed, data, device)
     tally: Tally = run_fold(ReportJob, options, leaves, execution.for_paths(run.path, data))
     check_finite(tally.score, completed, data)
     return reported(tally, completed, run, manifest.weighted)

@@ -223,10 +223,11 @@ class Plan:
         held_out, trained_on = np.split(drawn, [self.held_out_slices])
         return np.sort(trained_on), np.sort(held_out)
 
-    def create_model(self) -> Model:
-        """The model, for the shape of the data."""
+    def create_model(self, device: str | None = None) -> Model:
+        """The model, for the shape of the data, on the plan's device or another."""
         shape = self.data.shape or self.data.features
-        return models.create(self.model, shape, self.data.classes, self.dtype, self.device)
+        device = device or self.device
+        return models.create(self.model, shape, self.data.classes, self.dtype, device)
 
     def create_schedule(self, factor: float = 1.0) -> optim.Schedule:
         """From the round to its learning rate; from the step, if a round has several."""

@@ -99,7 +99,7 @@ def make(settings: Settings, data: Manifest, evaluation: Manifest | None = None)
             "slice_rows": _slice_rows(settings, batch_size, full, data),
             "staleness": _staleness(settings),
             "rounds": 1,
-            "device": _device(settings.device),
+            "device": device_of(settings.device),
             "eval_every": 1,
             "checkpoint_every": 1,
             "held_out": 0,
@@ -361,8 +361,8 @@ def _check_kind(kind: type[Model], name: str, data: Manifest) -> None:
         )
 
 
-def _device(wanted: str) -> str:
-    """The device of a plan; ``auto`` chooses one on the machine that makes the plan."""
+def device_of(wanted: str) -> str:
+    """The device of a plan or a prediction; ``auto`` chooses one on the machine that asks."""
     if wanted == "cuda" and (reason := dispatch.lacking()):
         raise UsageError(
             f"--device cuda: this machine has no CUDA device that can be used: {reason}"

@@ -142,6 +142,16 @@ RUNNER = grouped(
     ),
 )
 
+#: Where a model computes that is in use; a training's device is of its plan.
+DEVICE = Option(
+    "--device",
+    str,
+    "cpu",
+    "where predictions are computed; auto takes cuda if a GPU can be used",
+    ("auto", "cpu", "cuda"),
+    group="Execution",
+)
+
 
 def recorded(run: "RunDir") -> tuple[dict[str, Any], list[str]]:
     """The last execution of a run, from a file that anybody may have written.

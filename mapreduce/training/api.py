@@ -151,10 +151,11 @@ class Run:
         DataError
             The data do not fit the model, or have no labels.
         """
-        with self._at_work(execution) as (how, place):
+        with self._at_work(execution) as (how, device, place):
             folder = self._imported(data, place, label=label, weights=weights)
-            completed = prepare(self._run, folder, how, labelled=True, shown=_shown_as(data))
-            return report(self._run, completed, folder, how)
+            shown = _shown_as(data)
+            completed = prepare(self._run, folder, how, True, shown=shown, device=device)
+            return report(self._run, completed, folder, how, device)
 
     def predict(
         self, data: Any, *, probabilities: bool = False, id: str | None = None, **execution: Any
@@ -186,13 +187,13 @@ class Run:
         DataError
             The data do not fit the model.
         """
-        with self._at_work(execution) as (how, place):
+        with self._at_work(execution) as (how, device, place):
             if probabilities and not self.classes:
                 raise UsageError(f"probabilities: {self.plan.model} predicts numbers")
             folder, out = self._imported(data, place, labelled=False, id=id), place / "out"
             shown = _shown_as(data)
-            completed = prepare(self._run, folder, how, labelled=False, out=out, shown=shown)
-            prediction_job.predict(self._run, completed, folder, out, how, id)
+            completed = prepare(self._run, folder, how, False, out, shown, device)
+            prediction_job.predict(self._run, completed, folder, out, how, id, device)
             found = pa.concat_tables(map(pq.read_table, ordered(out.glob("part-*.parquet"))))
         if probabilities:
             flat = found["probabilities"].combine_chunks().flatten().to_numpy()
@@ -201,12 +202,13 @@ class Run:
         return found["prediction"].to_numpy() if is_array else found
 
     @contextlib.contextmanager
-    def _at_work(self, execution: Mapping[str, Any]) -> Iterator[tuple[Execution, Path]]:
-        """How to run a job on the model, and a temporary folder."""
+    def _at_work(self, execution: Mapping[str, Any]) -> Iterator[tuple[Execution, str, Path]]:
+        """How to run a job on the model, on which device, and a temporary folder."""
         with _quiet(self._run.config.numeric_profile), signals.interrupting():
-            given = _checked(execution, flags.RUNNER)
+            given = _checked(execution, flags.RUNNER, (flags.DEVICE,))
+            device = plan_settings.device_of(given.pop("device", flags.DEVICE.default))
             with tempfile.TemporaryDirectory(prefix="gradreduce-") as place:
-                yield flags.execution(given), Path(place)
+                yield flags.execution(given), device, Path(place)
 
     def _imported(self, data: Any, place: Path, **options: Any) -> AnyPath:
         config = self._run.config

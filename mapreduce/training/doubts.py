@@ -117,7 +117,7 @@ def never_predicted(run: RunDir, params: Array) -> str | None:
         assert batch.labels is not None
         occurring += np.bincount(batch.labels, minlength=len(occurring))
         with np.errstate(all="ignore"), inference.errors():
-            logits = inference.model.logits(params, batch, inference.context)
+            logits = inference.logits(batch)
         predicted[logits.argmax(axis=1)] = True
         if predicted.sum() >= count and not (occurring > 0)[~predicted].any():
             return None

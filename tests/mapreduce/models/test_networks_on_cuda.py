@@ -50,14 +50,20 @@ def computed(model, params, batch, rows):
     return losses, results, dict(context.extras), probabilities
 
 
-@pytest.mark.parametrize(("spec", "shape"), NETWORKS, ids=[spec for spec, _ in NETWORKS])
-def test_a_network_computes_what_it_does_on_the_cpu(spec, shape):
-    """A slice, one of a single row, for which batch norm takes other moments, and predictions."""
+def given(spec, shape):
+    """The network on the CPU and on the device, parameters, and a batch."""
     host, device = (models.create(spec, shape, CLASSES, "float64", d) for d in ("cpu", "cuda"))
     generator = np.random.default_rng(1)
     params = host.init(1) + generator.uniform(0.1, 0.2, host.size)
     x = generator.standard_normal((ROWS, host.features))
     batch = Batch(x, generator.integers(0, CLASSES, ROWS).astype(np.int32))
+    return host, device, params, batch
+
+
+@pytest.mark.parametrize(("spec", "shape"), NETWORKS, ids=[spec for spec, _ in NETWORKS])
+def test_a_network_computes_what_it_does_on_the_cpu(spec, shape):
+    """A slice, one of a single row, for which batch norm takes other moments, and predictions."""
+    host, device, params, batch = given(spec, shape)
     expected = computed(host, params, batch, (ROWS, 1))
     found = computed(device, params, batch, (ROWS, 1))
     for one, other in zip(expected, found, strict=True):
@@ -66,3 +72,14 @@ def test_a_network_computes_what_it_does_on_the_cpu(spec, shape):
             one, other = list(one.values()), list(other.values())
         for left, right in zip(one, other, strict=True):
             np.testing.assert_allclose(right, left, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("spec", "shape"), NETWORKS, ids=[spec for spec, _ in NETWORKS])
+def test_it_takes_parameters_of_the_host(spec, shape):
+    """Replicas compete by their parameters as they are sent."""
+    host, device, params, batch = given(spec, shape)
+    (loss, right), (expected, others) = (
+        one.score(params, batch, Context(Workspace(one.device))) for one in (device, host)
+    )
+    assert right == others
+    assert loss == pytest.approx(expected, rel=1e-9)

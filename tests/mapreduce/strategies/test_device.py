@@ -1,9 +1,11 @@
 """Training on a CUDA device, as far as Numba's simulator of one goes."""
 
+import json
 import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
 from test_readme import shell
@@ -24,14 +26,17 @@ TESTS = Path(__file__).parents[2]
 NETWORK = "conv:2x2,batchnorm,relu,pool:2,dense:3,relu,dropout:0.3"
 
 
+def command(words, folder, simulated):
+    """What a command prints, in the simulator of CUDA or without a device."""
+    if not simulated:
+        return shell(f"gradreduce {words}", folder)
+    variables = f"NUMBA_ENABLE_CUDASIM=1 PYTHONPATH={TESTS.parent}:{TESTS}"
+    return shell(f"{variables} {sys.executable} -m simulator {words}", folder)
+
+
 def train(folder, name, *options, simulated=True):
     plan = "--rounds 2 --batch-size 8 --slice-rows 4 -r inline -q"
-    command = f"train data --run {name} {plan} {' '.join(options)}"
-    if simulated:
-        variables = f"NUMBA_ENABLE_CUDASIM=1 PYTHONPATH={TESTS.parent}:{TESTS}"
-        shell(f"{variables} {sys.executable} -m simulator {command}", folder)
-    else:
-        shell(f"gradreduce {command}", folder)
+    command(f"train data --run {name} {plan} {' '.join(options)}", folder, simulated)
     return load_file(folder / name / "checkpoints" / "00000002" / "model.safetensors")
 
 
@@ -44,6 +49,25 @@ def test_the_parameters_are_those_of_the_cpu(tmp_path, model):
         found = train(tmp_path, device, f"--model {model} --device {device}")
         for name, values in expected.items():
             np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", each(1, [NETWORK, "dense:3,tanh", "logistic"]))
+def test_a_model_is_used_on_the_device_and_elsewhere(tmp_path, model):
+    """Trained in the simulator, with evaluations; then used in it, and without."""
+    datasets.blobs(tmp_path / "data", (40,), classes=2, shape=(4, 3))
+    train(tmp_path, "run", f"--model {model} --device cuda --eval data --eval-every 1")
+    found = {}
+    for device, simulated in (("cpu", False), ("cuda", True)):
+        options = f"--device {device} -r inline"
+        report = json.loads(command(f"evaluate run data --json {options}", tmp_path, simulated))
+        command(f"predict run data {device}.parquet {options} -q", tmp_path, simulated)
+        rows = pq.read_table(tmp_path / f"{device}.parquet")
+        values = [report["loss"], report["roc_auc"], *rows["probability"].to_pylist()]
+        found[device] = values, report["confusion"], rows["prediction"].to_pylist()
+    (values, *classes), (others, *same) = found.values()
+    assert same == classes
+    assert others == pytest.approx(values, rel=1e-5)
 
 
 def test_no_device(tmp_path):
