@@ -20,6 +20,8 @@ from mapreduce.reduction.aggregator import MOMENTS
 
 #: Rows that pass the layers at once where they are not trained, so that memory stays small.
 ROWS = 64
+#: On a GPU, where starting kernels takes longer than a few rows do, as many as take these bytes.
+_DEVICE_BYTES = 1 << 30
 
 #: The replica whose random numbers are those of the initial parameters: none has this number.
 _INITIAL = 2**32 - 1
@@ -183,8 +185,11 @@ class Sequential(Model):
         self, params: Array, batch: Batch, context: Context
     ) -> Iterator[tuple[Batch, Forward]]:
         """The forward passes of a few rows at a time, by which a model in use goes through them."""
-        for start in range(0, batch.rows, ROWS):
-            part = batch[start : start + ROWS]
+        rows = ROWS
+        if self.device != "cpu":
+            rows = max(rows, _DEVICE_BYTES // max(1, self.row_bytes))
+        for start in range(0, batch.rows, rows):
+            part = batch[start : start + rows]
             yield part, self.forward(params, part, context)
 
     def feature_at(self, index: int) -> int | None:

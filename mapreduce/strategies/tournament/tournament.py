@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from kernels import arrays
 from mapreduce.errors import NonFiniteError, UsageError
 from mapreduce.models.context import Context
 from mapreduce.optim.contract import State as Arrays
@@ -146,6 +147,7 @@ class Tournament(Replicated):
         context, plan = self.context, self.context.plan
         count = -(-plan.slices_per_round // plan.replicas)
         slices = plan.held_out_for(completed, count)
+        params = arrays.to_device(params, context.device)
 
         def score(rows: Slice) -> Array:
             batch = context.batch(rows)
