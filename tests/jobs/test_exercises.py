@@ -125,7 +125,7 @@ def test_inputs_are_small_and_have_names(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", each(3, NAMES))
+@pytest.mark.parametrize("name", each(6, NAMES))
 def test_the_reference_does_not_depend_on_how_it_runs(name):
     exercise = load(name)
     given = [*exercise.arguments, *map(str, exercise.shown)]
@@ -287,7 +287,7 @@ class Solution(Job):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", each(2, RIGHT))
+@pytest.mark.parametrize("name", each(4, RIGHT))
 def test_a_right_solution_may_have_another_style(name, tmp_path):
     job = tmp_path / "solution.py"
     job.write_text(f"import re\nfrom mapreduce.job import Job, MRStep\n{RIGHT[name]}")

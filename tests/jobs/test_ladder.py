@@ -88,7 +88,7 @@ def test_against_one_process(name, reference, capfdbinary):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", each(2, CASES))
+@pytest.mark.parametrize("name", each(4, CASES))
 def test_as_a_module_on_parallel(name, reference, capfdbinary, monkeypatch, tmp_path):
     expected = reference(name, capfdbinary)
     arguments = ["-r", "parallel", "--no-conf", "-q", "--workers", "2"]

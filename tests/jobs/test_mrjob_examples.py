@@ -10,6 +10,7 @@ import mrjob
 import pytest
 
 from programs import gradreduce
+from quick import each
 
 EXAMPLES = Path(mrjob.__file__).parent / "examples"
 
@@ -110,7 +111,7 @@ def test_no_example_is_forgotten():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", JOBS)
+@pytest.mark.parametrize("name", each(2, JOBS))
 def test_the_same_lines_as_mrjobs_own_runner_gives(places, name):
     theirs = "local" if name in WITH_COMMANDS else "inline"
     arguments = JOBS[name]

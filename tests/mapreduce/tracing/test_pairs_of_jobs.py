@@ -68,7 +68,7 @@ RUNGS = [
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", each(4, RUNGS), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", each(8, RUNGS), ids=lambda path: path.stem)
 def test_every_rung_obeys_the_laws_of_values_and_keys(path):
     given = [*ARGUMENTS.get(path.stem, []), *inputs(path)]
     found = states(
